@@ -1,0 +1,37 @@
+# Everything a fresh clone needs is set up by the first target you call; a second call reuses .venv.
+PYTHON ?= python3
+TORCH  := torch==2.13.0
+BIN    := .venv/bin
+READY  := .venv/.ready
+
+.PHONY: demo test check format clean
+
+demo: $(READY)  ## learn a synthetic plant, stream it with drift and planted faults, say what was found
+	$(BIN)/cometad demo
+
+test: $(READY)  ## every test and every docstring example
+	$(BIN)/python -m pytest --cov=cometad --cov-report=term:skip-covered
+
+check: $(READY)  ## format, lint, types, import contract
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## rewrite files the way `make check` wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv
+
+# torch first and from a CPU build: a wheel on disk where there is one, else by uv, which knows where CPU builds live.
+# Asked for by another package, pip would take the build with gigabytes of CUDA.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("cometad needs Python 3.11 to 3.13; call make PYTHON=python3.12, say") if not (3, 11) <= sys.version_info < (3, 14) else 0'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -c 'import importlib.metadata as m; m.version("torch")' 2>/dev/null \
+	  || $(BIN)/pip install --quiet --no-index --no-deps $(TORCH) 2>/dev/null \
+	  || { $(BIN)/pip install --quiet uv && $(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend cpu $(TORCH); }
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

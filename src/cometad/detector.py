@@ -1,0 +1,193 @@
+"""What a detector is, and the checks that every one of them puts its input through.
+
+Conventions, said once: a series has the shape (time, variable); a higher score is more anomalous; a label or flag of 1
+(`True`) is anomalous; intervals are half-open.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, runtime_checkable
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.errors import InputError
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """What Comet and every baseline can do.
+
+    >>> from cometad import Comet
+    >>> from cometad.detector import Detector
+    >>> isinstance(Comet(), Detector)
+    True
+    """
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Learn what is normal from a series; return the detector itself."""
+
+    def decision_function(self, X: object) -> Floats:
+        """One score per time step."""
+
+    def predict(self, X: object) -> NDArray[np.int64]:
+        """1 for each time step whose score is above the fitted threshold, else 0."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted detector to one file."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A checked series: finite numbers with the names of their variables and, where given, their times.
+
+    >>> import numpy as np
+    >>> from cometad.detector import as_series
+    >>> series = as_series(np.zeros((3, 2)))
+    >>> series.names, series.times
+    (('v0', 'v1'), None)
+    """
+
+    values: Floats  # (time, variable)
+    names: tuple[str, ...]
+    times: Array | None  # (time,) strictly increasing
+    named: bool  # the names came with the data: they can be compared with others
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def when(self, step: int) -> str:
+        """The time step, with its time where there is one."""
+        return f"time step {step}" if self.times is None else f"time step {step} ({self.times[step]})"
+
+
+def as_series(X: object) -> Series:
+    """The checked series behind an array or a pandas or polars frame.
+
+    In a frame, one column of dates (or, in pandas, a datetime index) is taken as the time; all other columns must be
+    numbers or booleans. Constant variables are accepted.
+
+    >>> import polars as pl
+    >>> from datetime import datetime
+    >>> from cometad.detector import as_series
+    >>> frame = pl.DataFrame({"time": [datetime(2024, 3, 1), datetime(2024, 3, 2)], "flow": [1.0, 2.0]})
+    >>> as_series(frame).names, as_series(frame).when(1)
+    (('flow',), 'time step 1 (2024-03-02T00:00:00.000000)')
+    """
+    if isinstance(X, Series):
+        return X
+    frame = nw.from_native(X, pass_through=True, eager_only=True)  # type: ignore[call-overload]
+    if isinstance(frame, nw.DataFrame):
+        values, names, times = _from_frame(X, frame)
+    else:
+        values, names, times = _from_array(X), None, None
+    if len(values) == 0 or values.shape[1] == 0:
+        raise InputError(f"The series is empty: it has the shape {values.shape}. Pass at least one reading.")
+    series = Series(values, names or tuple(f"v{i}" for i in range(values.shape[1])), times, named=names is not None)
+    _check_times(series)
+    _check_finite(series)
+    return series
+
+
+def check_like(series: Series, names: tuple[str, ...], named: bool) -> None:
+    """Refuse a series whose variables are not those that the detector was fitted on."""
+    if series.values.shape[1] != len(names):
+        raise InputError(
+            f"The detector was fitted on {len(names)} variables; this series has {series.values.shape[1]}. "
+            "Pass the same variables as at fit."
+        )
+    if named and series.named and series.names != names:
+        theirs, ours = next((a, b) for a, b in zip(series.names, names, strict=True) if a != b)
+        raise InputError(
+            f"The detector was fitted on a variable {ours!r} where this series has {theirs!r}. "
+            "Pass the same columns in the same order as at fit."
+        )
+
+
+def check_length(series: Series, least: int, what: str) -> None:
+    """Refuse a series too short to be looked at even once."""
+    if len(series) < least:
+        raise InputError(
+            f"The series has {len(series)} readings, fewer than {what} ({least}). Pass a longer series or a shorter window."
+        )
+
+
+def _from_array(X: object) -> Floats:
+    try:
+        values = np.asarray(X)
+        if values.dtype.kind not in "biuf":
+            raise TypeError
+        values = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"A series needs numbers in the shape (time, variable); this is a {type(X).__name__} that does not turn into "
+            "an array of numbers. Pass a numpy array or a pandas or polars frame."
+        ) from error
+    if values.ndim != 2:
+        hint = "For a single variable pass series[:, None]." if values.ndim == 1 else "Pass one series at a time."
+        raise InputError(f"A series needs the shape (time, variable); this one has the shape {values.shape}. {hint}")
+    return values
+
+
+def _from_frame(X: object, frame: nw.DataFrame[Any]) -> tuple[Floats, tuple[str, ...], Array | None]:
+    times = None
+    if nw.dependencies.is_pandas_dataframe(X) and X.index.dtype.kind == "M":
+        times = _naive_utc(X.index).to_numpy()
+    dates = [name for name, dtype in frame.schema.items() if isinstance(dtype, nw.Datetime | nw.Date)]
+    if len(dates) + (times is not None) > 1:
+        raise InputError(
+            f"The frame has more than one time: {', '.join(dates)}. Keep one column of dates or a datetime index."
+        )
+    if dates:
+        column = frame[dates[0]]
+        if column.null_count():
+            raise InputError(f"The time column {dates[0]!r} has empty cells. Fill or drop those readings first.")
+        times = _datetimes(column)
+    numbers = frame.drop(dates)
+    for name, dtype in numbers.schema.items():
+        if not (dtype.is_numeric() or dtype == nw.Boolean):
+            raise InputError(f"Column {name!r} is not numeric (it is {dtype}). Drop it or turn it into numbers.")
+    names = tuple(str(name) for name in numbers.columns)
+    columns = [numbers[name].cast(nw.Float64).to_numpy() for name in numbers.columns]
+    values = np.column_stack(columns).astype(np.float64) if columns else np.empty((len(frame), 0))
+    return np.ascontiguousarray(values), names, times
+
+
+def _naive_utc(index: Any) -> Any:
+    return index if index.tz is None else index.tz_convert("UTC").tz_localize(None)
+
+
+def _datetimes(column: nw.Series[Any]) -> Array:
+    if isinstance(column.dtype, nw.Datetime) and column.dtype.time_zone is not None:
+        column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    return column.to_numpy().astype("datetime64[us]")
+
+
+def _check_times(series: Series) -> None:
+    if series.times is None:
+        return
+    if np.isnat(series.times).any():
+        step = int(np.argmax(np.isnat(series.times)))
+        raise InputError(f"The time of reading {step} is missing. Fill or drop that reading first.")
+    backward = np.diff(series.times) <= np.timedelta64(0)
+    if backward.any():
+        step = int(np.argmax(backward)) + 1
+        problem = "stands twice" if series.times[step] == series.times[step - 1] else "comes after a later one"
+        raise InputError(
+            f"The times must increase from reading to reading; at {series.when(step)} one {problem}. "
+            "Sort the readings by time and drop duplicates first."
+        )
+
+
+def _check_finite(series: Series) -> None:
+    if np.isfinite(series.values).all():
+        return
+    step, variable = (int(i) for i in np.argwhere(~np.isfinite(series.values))[0])
+    value = series.values[step, variable]
+    raise InputError(
+        f"Variable {series.names[variable]!r} is {value} at {series.when(step)}. Fill or drop missing readings first."
+    )

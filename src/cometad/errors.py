@@ -1,0 +1,73 @@
+"""Every error that cometad raises on purpose.
+
+    CometadError
+    ├── InputError          the data given is not usable as it is (also a ValueError)
+    ├── ParameterError      a hyper-parameter or an option is out of range (also a ValueError)
+    ├── NotFittedError      a detector was used before `fit` (also scikit-learn's)
+    ├── ModelFileError      a file is not a detector that this version can load
+    ├── OutputError         a result could not be written
+    └── MissingExtraError   an optional package is not installed
+
+Each message is one sentence or two that a stranger understands, and ends with what to do. The command line prints it
+and exits with code 2; anything else that is raised is a bug.
+"""
+
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+
+from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
+
+
+class CometadError(Exception):
+    """The root of the tree: catch it to catch everything that cometad raises on purpose."""
+
+
+class InputError(CometadError, ValueError):
+    """The data given is not usable as it is."""
+
+
+class ParameterError(CometadError, ValueError):
+    """A hyper-parameter or an option is out of range."""
+
+
+class NotFittedError(CometadError, _SklearnNotFittedError):
+    """A detector was used before `fit`."""
+
+
+class ModelFileError(CometadError):
+    """A file is not a detector that this version can load."""
+
+
+class OutputError(CometadError):
+    """A result could not be written."""
+
+
+class MissingExtraError(CometadError, ImportError):
+    """An optional package is not installed."""
+
+
+def unknown(kind: str, name: object, known: Iterable[object]) -> ParameterError:
+    """The error for a name that is not in a table.
+
+    >>> from cometad.errors import unknown
+    >>> str(unknown("dataset", "PMS", ["MSL", "PSM"]))
+    "There is no dataset 'PMS'; there are MSL, PSM."
+    """
+    return ParameterError(f"There is no {kind} {name!r}; there are {', '.join(map(str, known))}.")
+
+
+def needs_extra(module: str, extra: str) -> ModuleType:
+    """The module, or an error that says which extra of cometad brings it.
+
+    >>> from cometad.errors import needs_extra
+    >>> needs_extra("no_such_module", "viz")
+    Traceback (most recent call last):
+    ...
+    cometad.errors.MissingExtraError: This needs the package 'no_such_module'; run pip install 'cometad[viz]'.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        raise MissingExtraError(f"This needs the package '{package}'; run pip install 'cometad[{extra}]'.") from error
