@@ -1,1 +1,41 @@
 """Finds anomalies in multivariate time series, live, and says which variables caused them."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cometad.comet import Comet as Comet
+
+# name: where it lives. Loaded on first use: torch takes seconds to import, and `cometad --help` must not wait for it.
+_SHOP = {
+    "Comet": "comet",
+    "ABLATIONS": "comet",
+    "Stream": "stream",
+    "Scored": "stream",
+    "Epochs": "model.train",
+    "OneCycle": "model.train",
+    "NoAdaptation": "model.adapt",
+    "OnlineAdaptation": "model.adapt",
+    "NoCalibration": "decision.normalize",
+    "TrainingCalibration": "decision.normalize",
+    "NoNormalization": "decision.normalize",
+    "TrainingNormalization": "decision.normalize",
+    "EmaMinMax": "decision.normalize",
+    "AllVariables": "decision.select",
+    "HighestVariables": "decision.select",
+    "PercentileSelection": "decision.select",
+    "BudgetSelection": "decision.select",
+    "CometadError": "errors",
+}
+__all__ = sorted(_SHOP)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SHOP:
+        raise AttributeError(f"module 'cometad' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"cometad.{_SHOP[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "data", "metrics"]

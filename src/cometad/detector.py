@@ -80,7 +80,7 @@ def as_series(X: object) -> Series:
     """
     if isinstance(X, Series):
         return X
-    frame = nw.from_native(X, pass_through=True, eager_only=True)  # type: ignore[call-overload]
+    frame = nw.from_native(X, pass_through=True, eager_only=True)
     if isinstance(frame, nw.DataFrame):
         values, names, times = _from_frame(X, frame)
     else:
@@ -112,7 +112,8 @@ def check_length(series: Series, least: int, what: str) -> None:
     """Refuse a series too short to be looked at even once."""
     if len(series) < least:
         raise InputError(
-            f"The series has {len(series)} readings, fewer than {what} ({least}). Pass a longer series or a shorter window."
+            f"The series has {len(series)} readings, fewer than {what} ({least}). "
+            "Pass a longer series or a shorter window."
         )
 
 
@@ -124,8 +125,8 @@ def _from_array(X: object) -> Floats:
         values = values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"A series needs numbers in the shape (time, variable); this is a {type(X).__name__} that does not turn into "
-            "an array of numbers. Pass a numpy array or a pandas or polars frame."
+            f"A series needs numbers in the shape (time, variable); this is a {type(X).__name__} that does not "
+            "turn into an array of numbers. Pass a numpy array or a pandas or polars frame."
         ) from error
     if values.ndim != 2:
         hint = "For a single variable pass series[:, None]." if values.ndim == 1 else "Pass one series at a time."

@@ -29,7 +29,8 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
         aside.replace(target)
     except OSError as error:
         raise OutputError(
-            f"Cannot write '{target}': {error.strerror or error}. Choose a folder that exists, is writable and has room."
+            f"Cannot write '{target}': {error.strerror or error}. "
+            "Choose a folder that exists, is writable and has room."
         ) from error
     finally:
         aside.unlink(missing_ok=True)

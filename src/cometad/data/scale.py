@@ -1,0 +1,52 @@
+"""Scalers: fitted on the training part only, applied to every reading after it."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+from cometad.errors import unknown
+
+# A broken sensor may send 1e30. Beyond this many units a reading is as strange as it gets, and float32 stays finite.
+LIMIT = 1e6
+
+Floats = NDArray[np.float64]
+
+
+class Scaling(NamedTuple):
+    """What a scaler learned: the unit of each variable; each field has the shape (variable,)."""
+
+    center: Floats
+    unit: Floats
+
+    def __call__(self, values: Floats) -> NDArray[np.float32]:
+        """Readings (time, variable) in those units, as float32."""
+        scaled = (values - self.center) / self.unit
+        return np.clip(scaled, -LIMIT, LIMIT).astype(np.float32)
+
+
+def fit_scaling(kind: str, values: Floats) -> Scaling:
+    """The scaling of a training part (time, variable); constant variables get the unit 1.
+
+    >>> import numpy as np
+    >>> from cometad.data.scale import fit_scaling
+    >>> fit_scaling("standard", np.array([[1.0, 5.0], [3.0, 5.0]]))(np.array([[4.0, 7.0]]))
+    array([[2., 2.]], dtype=float32)
+    """
+    if kind not in SCALERS:
+        raise unknown("scaler", kind, SCALERS)
+    return SCALERS[kind](values)
+
+
+def _standard(values: Floats) -> Scaling:
+    scaler = StandardScaler().fit(values)
+    return Scaling(scaler.mean_, scaler.scale_)
+
+
+def _min_max(values: Floats) -> Scaling:
+    scaler = MinMaxScaler().fit(values)
+    return Scaling(scaler.data_min_, 1 / scaler.scale_)
+
+
+SCALERS = {"standard": _standard, "min-max": _min_max}

@@ -1,0 +1,142 @@
+"""Putting scores on a common footing: per variable before they are aggregated, per score before they are mixed.
+
+Each rule is a value that learns a few numbers from training scores (`fit`); what it learned is an array, which a
+fitted detector keeps and saves. `release` says what a rule must see whole before it can give anything.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+EPSILON = 1e-8
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NoCalibration:
+    """Scores of variables are compared as they are.
+
+    >>> from cometad import NoCalibration
+    >>> NoCalibration().fit([[1.0]]).shape
+    (2, 1)
+    """
+
+    def fit(self, scores: Floats) -> Floats:
+        """Center 0 and unit 1 for each variable of training scores (time, variable)."""
+        width = np.shape(scores)[1]
+        return np.stack([np.zeros(width), np.ones(width)])
+
+
+@dataclass(frozen=True)
+class TrainingCalibration:
+    """Scores of a variable in units of its own training scores: 0 is their median, 1 their high quantile.
+
+    The unit is at least `least` times the mean unit: a variable that never moved in training is not infinitely strict.
+
+    >>> import numpy as np
+    >>> from cometad import TrainingCalibration
+    >>> TrainingCalibration(0.9).fit(np.arange(11.0)[:, None])
+    array([[5.], [4.]])
+    """
+
+    quantile: float = 0.99
+    least: float = 0.1
+
+    def fit(self, scores: Floats) -> Floats:
+        """The center and unit (2, variable) of training scores (time, variable)."""
+        center = np.median(scores, axis=0)
+        unit = np.quantile(scores, self.quantile, axis=0) - center
+        return np.stack([center, np.maximum(unit, self.least * unit.mean() + EPSILON)])
+
+
+class Normalization(Protocol):
+    """What every normalization can do; its state (2,) is the score that becomes 0 and the one that becomes 1."""
+
+    release: ClassVar[str]
+
+    def fit(self, scores: Floats) -> Floats:
+        """The state to start from, given training scores (time,)."""
+
+    def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
+        """Normalized scores (time,) and the state after them."""
+
+
+@dataclass(frozen=True)
+class NoNormalization:
+    """Scores are mixed as they are.
+
+    >>> from cometad import NoNormalization
+    >>> NoNormalization().fit([])
+    array([0., 1.])
+    """
+
+    release: ClassVar[str] = "row"
+
+    def fit(self, scores: Floats) -> Floats:
+        """Nothing to learn."""
+        return np.array([0.0, 1.0])
+
+    def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
+        """The scores as they are."""
+        return scores, state
+
+
+@dataclass(frozen=True)
+class TrainingNormalization:
+    """Scores in units of the training scores: 0 is their median, 1 a high quantile. Needs no future.
+
+    >>> import numpy as np
+    >>> from cometad import TrainingNormalization
+    >>> rule = TrainingNormalization(0.9)
+    >>> rule(np.array([9.0]), rule.fit(np.arange(11.0)))[0]
+    array([1.])
+    """
+
+    quantile: float = 0.99
+    release: ClassVar[str] = "row"
+
+    def fit(self, scores: Floats) -> Floats:
+        """The median and the high quantile of training scores (time,)."""
+        return np.quantile(scores, [0.5, self.quantile])
+
+    def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
+        """Scores (time,) in those units; the state stays."""
+        return _between(scores, state), state
+
+
+@dataclass(frozen=True)
+class EmaMinMax:
+    """Min-max normalization with a moving minimum and maximum, updated once per test batch, the batch itself included.
+
+    A score therefore depends on readings that come after it in its batch: for reproducing the paper, not for a plant.
+
+    >>> import numpy as np
+    >>> from cometad import EmaMinMax
+    >>> rule = EmaMinMax(momentum=0.5)
+    >>> first, state = rule(np.array([0.0, 4.0]), rule.fit(np.array([])))
+    >>> rule(np.array([2.0, 8.0]), state)[1]  # (0 + 2) / 2 and (4 + 8) / 2
+    array([1., 6.])
+
+    Paper: Eq. 18, 19 and the line after.
+    """
+
+    momentum: float = 0.75
+    release: ClassVar[str] = "batch"
+
+    def fit(self, scores: Floats) -> Floats:
+        """Nothing is carried over from training: the first batch initializes."""
+        return np.array([np.nan, np.nan])
+
+    def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
+        """The scores (time,) of one batch, normalized, and the moving minimum and maximum after it."""
+        now = np.array([scores.min(), scores.max()])
+        state = now if np.isnan(state).any() else self.momentum * state + (1 - self.momentum) * now
+        return _between(scores, state), state
+
+
+def _between(scores: Floats, state: Floats) -> Floats:
+    normalized: Floats = (scores - state[0]) / (state[1] - state[0] + EPSILON)
+    return normalized

@@ -1,0 +1,122 @@
+"""From a score per variable to one per time step: which variables have a say.
+
+A selection takes scores (window, time, variable) and gives (window, time). `release` says what it must see whole
+before it can give anything: one row, or a whole window.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+EPSILON = 1e-8
+
+Floats = NDArray[np.float64]
+
+
+class Selection(Protocol):
+    """What every selection can do."""
+
+    release: ClassVar[str]
+
+    def __call__(self, scores: Floats) -> Floats:
+        """Scores (window, time, variable) as (window, time)."""
+
+
+@dataclass(frozen=True)
+class AllVariables:
+    """The mean over all variables.
+
+    >>> import numpy as np
+    >>> from cometad import AllVariables
+    >>> AllVariables()(np.array([[[1.0, 3.0]]]))
+    array([[2.]])
+    """
+
+    release: ClassVar[str] = "row"
+
+    def __call__(self, scores: Floats) -> Floats:
+        """Scores (window, time, variable) as (window, time)."""
+        means: Floats = scores.mean(axis=2)
+        return means
+
+
+@dataclass(frozen=True)
+class HighestVariables:
+    """The mean of the variables with the highest scores.
+
+    >>> import numpy as np
+    >>> from cometad import HighestVariables
+    >>> HighestVariables(2)(np.array([[[1.0, 5.0, 3.0]]]))
+    array([[4.]])
+    """
+
+    count: int = 3
+    release: ClassVar[str] = "row"
+
+    def __call__(self, scores: Floats) -> Floats:
+        """Scores (window, time, variable) as (window, time)."""
+        count = min(self.count, scores.shape[2])
+        highest = np.ascontiguousarray(np.sort(scores, axis=2)[..., -count:])
+        means: Floats = highest.mean(axis=2)
+        return means
+
+
+@dataclass(frozen=True)
+class PercentileSelection:
+    """The mean over the variables that deviate least from their own mean in the window; the first is always in.
+
+    >>> import numpy as np
+    >>> from cometad import PercentileSelection
+    >>> PercentileSelection(50)(np.ones((1, 10, 4))).shape
+    (1, 10)
+
+    Paper: appendix B, Eq. 26 to 29 and 31.
+    """
+
+    percentile: float = 50.0
+    release: ClassVar[str] = "window"
+
+    def __call__(self, scores: Floats) -> Floats:
+        """Scores (window, time, variable) as (window, time)."""
+        deviation = deviations(scores)
+        chosen = deviation <= np.percentile(deviation, self.percentile, axis=2, keepdims=True)
+        return _mean_over(scores, chosen)
+
+
+@dataclass(frozen=True)
+class BudgetSelection:
+    """The mean over a fixed number of variables, those that deviate least; the first is always in.
+
+    >>> import numpy as np
+    >>> from cometad import BudgetSelection
+    >>> BudgetSelection(2)(np.ones((1, 10, 4))).shape
+    (1, 10)
+
+    Paper: appendix B, Eq. 30.
+    """
+
+    budget: int = 10
+    release: ClassVar[str] = "window"
+
+    def __call__(self, scores: Floats) -> Floats:
+        """Scores (window, time, variable) as (window, time)."""
+        deviation = deviations(scores)
+        deviation[..., 0] = -1.0  # the first variable comes before all others
+        rank = np.argsort(np.argsort(deviation, axis=2, kind="stable"), axis=2)
+        return _mean_over(scores, rank < self.budget)
+
+
+def deviations(scores: Floats) -> Floats:
+    """The absolute standardized deviation of each score from its variable's mean in the window. Paper: Eq. 26, 27."""
+    mean = scores.mean(axis=1, keepdims=True)
+    spread = scores.std(axis=1, keepdims=True)
+    deviation: Floats = np.abs((scores - mean) / (spread + EPSILON))
+    return deviation
+
+
+def _mean_over(scores: Floats, chosen: NDArray[np.bool_]) -> Floats:
+    chosen[..., 0] = True
+    means: Floats = np.where(chosen, scores, 0.0).sum(axis=2) / chosen.sum(axis=2)
+    return means

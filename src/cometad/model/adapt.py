@@ -1,0 +1,193 @@
+"""Online codebook adaptation: after a batch is scored, one careful step towards what was normal in it.
+
+A batch is always scored before it is learned from, so no reading vouches for itself.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cometad.model.network import Encoded, Network, losses
+from cometad.model.train import Objective
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class NoAdaptation:
+    """The detector stays as it was fitted.
+
+    >>> from cometad import Comet, NoAdaptation
+    >>> Comet(adaptation=NoAdaptation()).adaptation
+    NoAdaptation()
+    """
+
+    active: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class OnlineAdaptation:
+    """One AdamW step per scored batch, on what was taken for normal in it.
+
+    A patch is taken for normal when training activated its code and, with `error_limit`, when its quantization error is
+    below that quantile of the training errors of its variable. `max_drift` bounds how far each parameter may go from
+    the fitted one, as a share of that one's norm. A step with a non-finite loss, gradient or parameter is rolled back.
+
+    >>> from cometad import OnlineAdaptation
+    >>> OnlineAdaptation(contrastive_weight=0.0)
+    OnlineAdaptation(learning_rate=0.0001, contrastive_weight=0.0, temperature=0.1, pairs=1024, error_limit=None,
+    max_drift=None)
+    """
+
+    learning_rate: float = 1e-4
+    contrastive_weight: float = 0.1
+    temperature: float = 0.1
+    pairs: int = 1024
+    error_limit: float | None = None
+    max_drift: float | None = None
+    active: ClassVar[bool] = True
+
+
+Adaptation = NoAdaptation | OnlineAdaptation
+
+
+class Adapter:
+    """What adapting one run needs to remember: the optimizer, the fitted parameters, how often it learned."""
+
+    def __init__(
+        self,
+        settings: OnlineAdaptation,
+        network: Network,
+        active: Sequence[NDArray[np.bool_]],
+        limits: Sequence[NDArray[np.float64]],
+        objective: Objective,
+        seed: int,
+    ) -> None:
+        device = next(network.parameters()).device
+        self._settings, self._objective = settings, objective
+        self._network = network
+        self._fitted = [parameter.detach().clone() for parameter in network.parameters()]
+        self._active = [torch.as_tensor(seen, device=device) for seen in active]
+        self._limits = [torch.as_tensor(limit, dtype=torch.float32, device=device) for limit in limits]
+        self._optimizer = torch.optim.AdamW(
+            network.parameters(), lr=settings.learning_rate, weight_decay=objective.weight_decay
+        )
+        self._chance = torch.Generator().manual_seed(seed)
+        self.steps = 0
+        self.rolled_back = 0
+
+    def learn(self, windows: NDArray[np.float32]) -> None:
+        """Take one step on windows (window, time, variable) that have been scored already."""
+        before = [parameter.detach().clone() for parameter in self._network.parameters()]
+        state = self._optimizer.state_dict()
+        momentum = {k: {name: value.clone() for name, value in slots.items()} for k, slots in state["state"].items()}
+        self.steps += 1
+        if self._step(torch.as_tensor(windows, device=before[0].device)):
+            self._stay_near()
+            return
+        self.rolled_back += 1
+        with torch.no_grad():
+            for parameter, value in zip(self._network.parameters(), before, strict=True):
+                parameter.copy_(value)
+        self._optimizer.load_state_dict({**state, "state": momentum})
+
+    def _step(self, windows: Tensor) -> bool:
+        encoded = self._network(windows)
+        normal = [self._normal(k, scale) for k, scale in enumerate(encoded)]
+        loss = self._objective.total(losses(encoded, normal))
+        if self._settings.contrastive_weight:
+            loss = loss + self._settings.contrastive_weight * self._contrast(encoded, normal)
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if not (_finite([loss]) and _finite(p.grad for p in self._network.parameters() if p.grad is not None)):
+            return False
+        self._optimizer.step()
+        return _finite(self._network.parameters())
+
+    def _normal(self, k: int, scale: Encoded) -> Tensor:
+        """The patches (window, patch, variable) taken for normal: pseudo-label 0. Paper: Eq. 21, 22."""
+        normal = self._active[k][scale.quantized.codes]
+        if self._settings.error_limit is not None:
+            normal = normal & (scale.quantized.error(scale.embeddings.detach()) <= self._limits[k])
+        return normal
+
+    def _contrast(self, encoded: Sequence[Encoded], normal: Sequence[Tensor]) -> Tensor:
+        total = torch.zeros((), device=encoded[0].patches.device)
+        for scale, taken in zip(encoded, normal, strict=True):
+            labels = ~taken.flatten()
+            chosen = self._draw(labels)
+            if chosen is not None:
+                sample = scale.embeddings.flatten(0, 2)[chosen]
+                total = total + contrastive_loss(sample, labels[chosen], self._settings.temperature)
+        return total
+
+    def _draw(self, labels: Tensor) -> Tensor | None:
+        """Indices drawn half from each pseudo-label, or None where one has fewer than two."""
+        classes = [torch.nonzero(labels == label).flatten() for label in (False, True)]
+        if min(map(len, classes)) < 2:
+            return None
+        half = self._settings.pairs // 2
+        drawn = [members[torch.randperm(len(members), generator=self._chance)[:half]] for members in classes]
+        return torch.cat(drawn)
+
+    @torch.no_grad()
+    def _stay_near(self) -> None:
+        if self._settings.max_drift is None:
+            return
+        for parameter, fitted in zip(self._network.parameters(), self._fitted, strict=True):
+            gone = parameter - fitted
+            allowed = self._settings.max_drift * fitted.norm()
+            parameter.copy_(fitted + gone * (allowed / gone.norm().clamp(min=1e-30)).clamp(max=1.0))
+
+    def state(self) -> State:
+        """Everything that a later `restore` needs, by name."""
+        state = {f"network.{name}": value for name, value in self._network.state_dict().items()}
+        for k, slots in self._optimizer.state_dict()["state"].items():
+            state |= {f"optimizer.{k}.{name}": value for name, value in slots.items()}
+        state["chance"] = self._chance.get_state()
+        state["counts"] = torch.tensor([self.steps, self.rolled_back])
+        return {name: value.detach().cpu().clone() for name, value in state.items()}
+
+    def restore(self, state: State) -> None:
+        """Become the adapter whose state it is."""
+        prefix = "network."
+        self._network.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+        slots: dict[int, dict[str, Any]] = {}
+        for name, value in state.items():
+            if name.startswith("optimizer."):
+                _, k, slot = name.split(".")
+                slots.setdefault(int(k), {})[slot] = value
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": slots})
+        self._chance.set_state(state["chance"])
+        self.steps, self.rolled_back = (int(count) for count in state["counts"])
+
+
+def contrastive_loss(embeddings: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """How badly embeddings (sample, dim) of one pseudo-label stick together, as a mean over samples.
+
+    >>> import torch
+    >>> from cometad.model.adapt import contrastive_loss
+    >>> apart = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> labels = torch.tensor([0, 0, 1, 1])
+    >>> bool(contrastive_loss(apart, labels, 0.1) < contrastive_loss(apart, labels.roll(1), 0.1))
+    True
+
+    Paper: Eq. 23, there a sum over samples.
+    """
+    unit = F.normalize(embeddings, dim=1)
+    similarity = unit @ unit.T / temperature
+    itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
+    log_share = similarity - similarity.masked_fill(itself, -math.inf).logsumexp(dim=1, keepdim=True)
+    positive = (labels[:, None] == labels[None, :]) & ~itself
+    return -((log_share * positive).sum(dim=1) / positive.sum(dim=1)).mean()
+
+
+def _finite(tensors: Any) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)

@@ -1,0 +1,56 @@
+"""The coreset memory: how far each code lies from the codes that training activated.
+
+The memory score of a patch depends on its code alone, so it is a table with one value per code. No neighbor is ever
+searched for per reading.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from cometad.errors import unknown
+
+EPSILON = 1e-8
+
+Floats = NDArray[np.float64]
+
+
+def memory_table(vectors: NDArray[Any], active: NDArray[np.bool_], neighbors: int, distance: str) -> Floats:
+    """The memory score of each code of one scale: its mean distance to the nearest active codes.
+
+    An active code is its own nearest neighbor at distance 0 and counts as one of the neighbors; a bank smaller than
+    `neighbors` is used whole. `distance` is "local" (scaled by local density) or "plain" (Euclidean).
+
+    >>> import numpy as np
+    >>> from cometad.model.memory import memory_table
+    >>> codes = np.array([[0.0], [1.0], [5.0]])
+    >>> memory_table(codes, np.array([True, True, False]), neighbors=2, distance="plain")
+    array([0.5, 0.5, 4.5])
+
+    Paper: Eq. 12 (the bank), 13 to 16 (local scaling and memory score).
+    """
+    if distance not in DISTANCES:
+        raise unknown("memory distance", distance, DISTANCES)
+    codes = np.asarray(vectors, dtype=np.float64)
+    bank = codes[active]
+    squared = cdist(codes, bank, "sqeuclidean")  # (code, bank)
+    n = min(neighbors, len(bank))
+    nearest = np.argsort(squared, axis=1, kind="stable")[:, :n]  # (code, neighbor)
+    table: Floats = DISTANCES[distance](squared, nearest, active).mean(axis=1)
+    return table
+
+
+def _local(squared: Floats, nearest: NDArray[np.int64], active: NDArray[np.bool_]) -> Floats:
+    to_nearest = np.take_along_axis(squared, nearest, axis=1)
+    scale = np.median(to_nearest, axis=1)  # of every code; the bank's are those of the active ones
+    bank_scale = scale[active]
+    return to_nearest / ((scale[:, None] + bank_scale[nearest]) / 2 + EPSILON)
+
+
+def _plain(squared: Floats, nearest: NDArray[np.int64], active: NDArray[np.bool_]) -> Floats:
+    return np.sqrt(np.take_along_axis(squared, nearest, axis=1))
+
+
+DISTANCES = {"local": _local, "plain": _plain}

@@ -1,0 +1,81 @@
+"""From a window to patches, and from patches back to time steps."""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def patch_count(length: int, size: int, stride: int) -> int:
+    """How many patches of a size and stride fit into a window.
+
+    >>> from cometad.model.patches import patch_count
+    >>> [patch_count(100, size, stride) for size, stride in [(2, 1), (4, 2), (6, 3)]]
+    [99, 49, 32]
+
+    Paper: N_k = floor((L - p_k) / s_k) + 1, with Eq. 1.
+    """
+    return (length - size) // stride + 1
+
+
+def patches(windows: Tensor, size: int, stride: int) -> Tensor:
+    """The patches of windows (..., time, variable), as (..., patch, variable, size).
+
+    >>> import torch
+    >>> from cometad.model.patches import patches
+    >>> patches(torch.arange(4.0)[:, None], size=2, stride=1)[:, 0]
+    tensor([[0., 1.],
+            [1., 2.],
+            [2., 3.]])
+
+    Paper: Eq. 1.
+    """
+    return windows.unfold(-2, size, stride)
+
+
+class Coverage(NamedTuple):
+    """Which patches of a window cover each of its time steps; each field has the shape (time,)."""
+
+    first: NDArray[np.int64]  # the first patch over the step
+    last: NDArray[np.int64]  # the last one, included
+    final: NDArray[np.int64]  # the step at which the last of them is complete
+
+
+@lru_cache(maxsize=256)
+def coverage(length: int, size: int, stride: int) -> Coverage:
+    """The patches over each time step of a window.
+
+    Steps behind the last patch (step 99 of 100 at size 6, stride 3) take that patch.
+
+    >>> from cometad.model.patches import coverage
+    >>> cover = coverage(100, size=6, stride=3)
+    >>> [(int(cover.first[t]), int(cover.last[t]), int(cover.final[t])) for t in (0, 5, 99)]
+    [(0, 0, 5), (0, 1, 8), (31, 31, 99)]
+    """
+    steps = np.arange(length)
+    end = patch_count(length, size, stride) - 1
+    first = np.minimum(np.maximum(-(-(steps - size + 1) // stride), 0), end)
+    last = np.minimum(steps // stride, end)
+    return Coverage(first, last, np.maximum(steps, last * stride + size - 1))
+
+
+def back_to_time(values: NDArray[Any], cover: Coverage, start: int, stop: int) -> NDArray[np.float64]:
+    """The time steps start..stop of values per patch (window, patch, variable): the mean over the patches on each step.
+
+    The sums run patch by patch, so a step's value has the same bits however many steps are asked for at once.
+
+    >>> import numpy as np
+    >>> from cometad.model.patches import back_to_time, coverage
+    >>> per_patch = np.array([[[1.0], [3.0], [5.0]]])
+    >>> back_to_time(per_patch, coverage(4, size=2, stride=1), 0, 4)[0, :, 0]
+    array([1., 2., 4., 5.])
+    """
+    first, last = cover.first[start:stop], cover.last[start:stop]
+    total = values[:, first].astype(np.float64)  # (window, time, variable)
+    for offset in range(1, int((last - first).max(initial=0)) + 1):
+        more = first + offset <= last
+        total[:, more] += values[:, (first + offset)[more]]
+    total /= (last - first + 1)[:, None]
+    return total

@@ -1,0 +1,146 @@
+"""The two raw scores of every patch, per scale: which code it takes, and how far it lies from it."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cometad.model.fold import FoldedScale, fold
+from cometad.model.memory import memory_table
+from cometad.model.network import Network
+from cometad.model.patches import back_to_time, coverage, patch_count
+
+WINDOWS_AT_ONCE = 128  # bounds the memory of scoring a long series
+
+
+class PatchScores(NamedTuple):
+    """What the patches of one scale got; each field has the shape (window, patch, variable)."""
+
+    codes: NDArray[np.int32]  # the nearest code
+    errors: NDArray[np.float32]  # the distance to it: the quantization score
+
+
+class ScoreMap(NamedTuple):
+    """Both raw scores of every time step, per scale and variable; each field has the shape (scale, ..., variable)."""
+
+    memory: NDArray[np.float64]
+    quantization: NDArray[np.float64]
+
+
+class Scorer:
+    """Scores patches with a network as it is now; build a new one after the network has learned.
+
+    >>> import numpy as np, torch
+    >>> from cometad.model.network import Network
+    >>> from cometad.model.score import Scorer
+    >>> network = Network(variables=3, patch_sizes=(2, 4), patch_strides=(1, 2), dim=8, core_dim=4, codebook_size=16)
+    >>> scorer = Scorer(network, [np.ones(16, bool)] * 2, neighbors=10, distance="local", device="cpu")
+    >>> scorer.windows(np.zeros((5, 20, 3), np.float32)).quantization.shape  # (scale, window, time, variable)
+    (2, 5, 20, 3)
+    """
+
+    def __init__(
+        self, network: Network, active: Sequence[NDArray[np.bool_]], neighbors: int, distance: str, device: str
+    ) -> None:
+        self.scales = fold(network)
+        self.memory = [
+            memory_table(scale.codebook.vectors.detach().cpu().numpy(), seen, neighbors, distance)
+            for scale, seen in zip(network, active, strict=True)
+        ]
+        self._backend = _torch_backend(device) if device.startswith("cuda") else _numba_backend
+
+    def patches(self, windows: NDArray[np.float32], scale: int, first: int, stop: int) -> PatchScores:
+        """The scores of the patches first..stop of each window (window, time, variable) at one scale."""
+        shape = (len(windows), stop - first, windows.shape[2])
+        scores = PatchScores(np.empty(shape, np.int32), np.empty(shape, np.float32))
+        if scores.codes.size:
+            self._backend(windows, self.scales[scale], first, scores)
+        return scores
+
+    def codes(self, windows: NDArray[np.float32], scale: int) -> NDArray[np.int32]:
+        """The codes (window, patch, variable) of whole windows at one scale."""
+        folded = self.scales[scale]
+        return self.patches(windows, scale, 0, patch_count(windows.shape[1], folded.size, folded.stride)).codes
+
+    def windows(self, windows: NDArray[np.float32]) -> ScoreMap:
+        """Both raw scores of whole windows (window, time, variable), as (scale, window, time, variable)."""
+        length = windows.shape[1]
+        maps = []
+        for k, scale in enumerate(self.scales):
+            scores = self.patches(windows, k, 0, patch_count(length, scale.size, scale.stride))
+            maps.append(self.steps(scores, k, length, 0, length))
+        return ScoreMap(*(np.stack(parts) for parts in zip(*maps, strict=True)))
+
+    def steps(self, scores: PatchScores, scale: int, length: int, start: int, stop: int) -> ScoreMap:
+        """The time steps start..stop of windows of a length whose patch scores are given, for one scale."""
+        cover = coverage(length, self.scales[scale].size, self.scales[scale].stride)
+        return ScoreMap(
+            back_to_time(self.memory[scale][scores.codes], cover, start, stop),
+            back_to_time(scores.errors, cover, start, stop),
+        )
+
+
+def _numba_backend(windows: NDArray[np.float32], scale: FoldedScale, first: int, scores: PatchScores) -> None:
+    from cometad.model.kernel import nearest_codes  # compiled on first use: `import cometad` stays quick
+
+    def part(rows: slice) -> None:
+        nearest_codes(windows[rows], first, scale.stride, *scale[2:], scores.codes[rows], scores.errors[rows])
+
+    threads = min(torch.get_num_threads(), len(windows))
+    if threads == 1:
+        part(slice(None))
+        return
+    cuts = np.linspace(0, len(windows), threads + 1).astype(int)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(part, [slice(a, b) for a, b in pairwise(cuts)]))
+
+
+_BLOCK = 4096  # positions; every product has this many rows, so its kernel and its rounding never change
+
+
+def _torch_backend(device: str) -> Callable[[NDArray[np.float32], FoldedScale, int, PatchScores], None]:
+    def run(windows: NDArray[np.float32], scale: FoldedScale, first: int, scores: PatchScores) -> None:
+        cut = np.lib.stride_tricks.sliding_window_view(windows, scale.size, axis=1)
+        cut = cut[:, first * scale.stride :: scale.stride][:, : scores.codes.shape[1]]
+        flat = np.ascontiguousarray(cut).reshape(-1, windows.shape[2], scale.size)  # (position, variable, size)
+        tables = [torch.as_tensor(table, device=device) for table in scale[2:]]
+        rows = max(1, _BLOCK // max(1, tables[1].shape[1] * windows.shape[2] // 4096))
+        out: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        for begin in range(0, len(flat), rows):
+            part = flat[begin : begin + rows]
+            block = torch.zeros((rows, *part.shape[1:]), device=device)
+            block[: len(part)] = torch.as_tensor(part, device=device)
+            codes, errors = nearest_codes_torch(block, *tables)
+            out.append((codes[: len(part)].cpu().numpy(), errors[: len(part)].cpu().numpy()))
+        scores.codes[:] = np.concatenate([codes for codes, _ in out]).reshape(scores.codes.shape)
+        scores.errors[:] = np.concatenate([errors for _, errors in out]).reshape(scores.errors.shape)
+
+    return run
+
+
+def nearest_codes_torch(
+    patches: torch.Tensor,  # (position, variable, size)
+    core: torch.Tensor,
+    core_codes: torch.Tensor,
+    series_codes: torch.Tensor,
+    constants: torch.Tensor,
+    inside: torch.Tensor,
+    inside_offset: torch.Tensor,
+    inside_codes: torch.Tensor,
+    outside: torch.Tensor,
+    outside_offset: torch.Tensor,
+    outside_rest: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `kernel.nearest_codes` does, as products of whole blocks: codes and errors (position, variable)."""
+    shared = patches.flatten(1) @ core  # (position, rank)
+    search = torch.einsum("nvp,vpm->nvm", patches, series_codes) + constants + (shared @ core_codes)[:, None]
+    codes = search.argmin(dim=2)
+    gap = torch.einsum("nvp,vpr->nvr", patches, inside) + inside_offset + shared[:, None] - inside_codes[codes]
+    variables = torch.arange(patches.shape[1], device=patches.device)
+    other = torch.einsum("nvp,vpq->nvq", patches, outside) + outside_offset[variables, codes]
+    squared = (gap**2).sum(dim=2) + (other**2).sum(dim=2) + outside_rest[variables, codes]
+    return codes, squared.sqrt()

@@ -1,0 +1,241 @@
+"""One pass over a series: readings in, raw and final scores out, with all the state that adaptation may change.
+
+Scoring a whole series opens a run, takes it to its end and drops it; a stream keeps one open. So a batch is the stream
+run to its end, by construction, and the fitted detector is never touched.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cometad.decision.decide import Block, Decided, Decision
+from cometad.errors import InputError
+from cometad.model.adapt import Adaptation, Adapter, OnlineAdaptation
+from cometad.model.network import Network
+from cometad.model.patches import coverage, patch_count
+from cometad.model.score import PatchScores, ScoreMap, Scorer
+from cometad.model.train import Objective
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.float32]
+Release = list[Block]  # what becomes final together
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a run needs of a fitted detector."""
+
+    network: Network
+    active: Sequence[NDArray[np.bool_]]  # per scale (code,): activated in training
+    limits: Sequence[Floats]  # per scale (variable,): the largest error that adaptation takes for normal
+    neighbors: int
+    distance: str
+    window: int
+    test_batch: int  # windows between two adaptation steps, and in one batch of the paper's normalization
+    adaptation: Adaptation
+    objective: Objective
+    seed: int
+    device: str
+
+    def scorer(self, network: Network) -> Scorer:
+        """The scorer of a network whose memory is this detector's."""
+        return Scorer(network, self.active, self.neighbors, self.distance, self.device)
+
+
+class RawRun:
+    """Raw scores of a series that arrives in chunks of any size.
+
+    `release` says what is given out together: each row as soon as all patches on it are complete, whole windows, or
+    whole batches of windows. The last readings, those no complete window covers, are scored by one window that ends
+    with the series; only the steps not given out before are taken from it.
+    """
+
+    def __init__(self, fitted: Fitted, scorer: Scorer, release: str) -> None:
+        self._fitted, self._release, self._scorer = fitted, release, scorer
+        self._adapter: Adapter | None = None
+        if isinstance(fitted.adaptation, OnlineAdaptation):
+            self._network = copy.deepcopy(fitted.network)
+            self._adapter = Adapter(
+                fitted.adaptation, self._network, fitted.active, fitted.limits, fitted.objective, fitted.seed
+            )
+        sizes = [(scale.size, scale.stride) for scale in scorer.scales]
+        length = fitted.window
+        self._variables = scorer.scales[0].series_codes.shape[0]
+        self._final = np.max([coverage(length, *size).final for size in sizes], axis=0)  # (time,)
+        # The batch being filled, window by window, and the last window of the batch before it.
+        self._batch = np.zeros((fitted.test_batch * length, self._variables), np.float32)
+        self._before = np.zeros((0, self._variables), np.float32)
+        self._filled = 0  # rows in the batch
+        self._given = 0  # of these, rows whose scores were given out
+        self._patches = [  # patch scores of the window being filled
+            PatchScores(np.zeros((1, n, self._variables), np.int32), np.zeros((1, n, self._variables), np.float32))
+            for n in (patch_count(length, *size) for size in sizes)
+        ]
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """The run's adapter, if it adapts."""
+        return self._adapter
+
+    def push(self, rows: Rows) -> Iterator[Release]:
+        """The releases that become final with these rows (time, variable)."""
+        while len(rows):
+            taken, rows = np.split(rows, [len(self._batch) - self._filled])
+            self._batch[self._filled : self._filled + len(taken)] = taken
+            yield from self._advance(self._filled + len(taken))
+            if self._filled == len(self._batch):
+                self._next_batch()
+
+    def finish(self) -> Iterator[Release]:
+        """The last release: everything not given out yet."""
+        length = self._fitted.window
+        release: Release = []
+        whole = self._filled // length * length
+        if self._given < whole:  # windows that waited for their batch
+            release.append(self._windows(self._given, whole))
+            self._given = whole
+        left = self._filled - self._given
+        if left:
+            tail = np.concatenate([self._before, self._batch[: self._filled]])[-length:]
+            self._check_tail(len(tail))
+            release.append(_block(self._scorer.windows(tail[None]), len(tail) - left))
+            self._given = self._filled
+        if release:
+            yield release
+
+    def _check_tail(self, rows: int) -> None:
+        longest = max(scale.size for scale in self._scorer.scales)
+        if rows < longest:
+            raise InputError(
+                f"The stream ended after {rows} readings; scoring needs at least the longest patch ({longest}). "
+                "Feed more readings before finishing."
+            )
+
+    @property
+    def waiting(self) -> int:
+        """How many rows have come whose scores are not given out yet."""
+        return self._filled - self._given
+
+    def _advance(self, filled: int) -> Iterator[Release]:
+        """Score what is complete now that the batch holds `filled` rows."""
+        length = self._fitted.window
+        if self._release == "row":
+            yield from self._advance_rows(filled)
+        else:
+            unit = length if self._release == "window" else len(self._batch)
+            complete = filled // unit * unit
+            if complete > self._given:
+                yield [self._windows(self._given, complete)]
+                self._given = complete
+        self._filled = filled
+
+    def _advance_rows(self, filled: int) -> Iterator[Release]:
+        length = self._fitted.window
+        while self._filled < filled:
+            inside = self._filled % length
+            if inside == 0 and filled - self._filled >= length:  # whole windows at once
+                stop = filled // length * length
+                yield [self._windows(self._filled, stop)]
+                self._given = stop
+            else:
+                stop = min(filled, self._filled - inside + length)
+                yield from self._part_of_window(self._filled - inside, inside, inside + stop - self._filled)
+            self._filled = stop
+
+    def _part_of_window(self, begin: int, start: int, stop: int) -> Iterator[Release]:
+        """Rows start..stop of the window that begins at `begin` have come: score the patches they complete."""
+        window = self._batch[None, begin : begin + self._fitted.window]
+        for k, scale in enumerate(self._scorer.scales):
+            first, last = (max(0, (rows - scale.size) // scale.stride + 1) for rows in (start, stop))
+            new = self._scorer.patches(window, k, first, last)
+            self._patches[k].codes[:, first:last] = new.codes
+            self._patches[k].errors[:, first:last] = new.errors
+        given = self._given - begin
+        final = int(np.searchsorted(self._final, stop - 1, side="right"))
+        if final > given:
+            maps = [
+                self._scorer.steps(scores, k, self._fitted.window, given, final)
+                for k, scores in enumerate(self._patches)
+            ]
+            yield [_block(ScoreMap(*(np.stack(parts) for parts in zip(*maps, strict=True))), 0)]
+            self._given = begin + final
+
+    def _windows(self, start: int, stop: int) -> Block:
+        windows = self._batch[start:stop].reshape(-1, self._fitted.window, self._variables)
+        return _block(self._scorer.windows(windows), 0)
+
+    def _next_batch(self) -> None:
+        if self._adapter is not None:
+            # After scoring, never before: no reading vouches for itself.
+            self._adapter.learn(self._batch.reshape(-1, self._fitted.window, self._variables))
+            self._scorer = self._fitted.scorer(self._network)
+        self._before = self._batch[-self._fitted.window :].copy()
+        self._filled = self._given = 0
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Everything that a later `restore` needs, by name."""
+        arrays: dict[str, NDArray[Any]] = {"batch": self._batch[: self._filled], "before": self._before}
+        arrays["counts"] = np.array([self._filled, self._given])
+        for k, scores in enumerate(self._patches):
+            arrays |= {f"codes.{k}": scores.codes, f"errors.{k}": scores.errors}
+        state = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        if self._adapter is not None:
+            state |= {f"adapter.{name}": value for name, value in self._adapter.state().items()}
+        return state
+
+    def restore(self, state: dict[str, torch.Tensor]) -> None:
+        """Become the run whose state it is."""
+        self._filled, self._given = (int(count) for count in state["counts"])
+        self._batch[: self._filled] = state["batch"].numpy()
+        self._before = state["before"].numpy().copy()
+        for k, scores in enumerate(self._patches):
+            scores.codes[:] = state[f"codes.{k}"].numpy()
+            scores.errors[:] = state[f"errors.{k}"].numpy()
+        if self._adapter is not None:
+            prefix = "adapter."
+            self._adapter.restore({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+            self._scorer = self._fitted.scorer(self._network)
+
+
+class Run:
+    """Final scores of a series that arrives in chunks of any size."""
+
+    def __init__(self, raw: RawRun, decision: Decision, state: Floats) -> None:
+        self._raw, self._decision, self._state = raw, decision, state
+
+    @property
+    def raw(self) -> RawRun:
+        """The run underneath."""
+        return self._raw
+
+    def push(self, rows: Rows) -> Iterator[Decided]:
+        """What becomes final with these rows (time, variable)."""
+        return self._decide(self._raw.push, rows)
+
+    def finish(self) -> Iterator[Decided]:
+        """What was not given out yet."""
+        return self._decide(self._raw.finish)
+
+    def _decide(self, releases: Callable[..., Iterator[Release]], *rows: Rows) -> Iterator[Decided]:
+        for release in releases(*rows):
+            decided, self._state = self._decision(release, self._state)
+            yield decided
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Everything that a later `restore` needs, by name."""
+        return self._raw.state() | {"normalization": torch.from_numpy(self._state.copy())}
+
+    def restore(self, state: dict[str, torch.Tensor]) -> None:
+        """Become the run whose state it is."""
+        self._raw.restore(state)
+        self._state = state["normalization"].numpy().copy()
+
+
+def _block(scores: ScoreMap, skip: int) -> Block:
+    """A block of (scale, window, time, variable)."""
+    return Block(scores.memory, scores.quantization, skip)

@@ -1,0 +1,146 @@
+"""A run kept open: readings in, scored readings out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
+from cometad.decision.decide import Decided
+from cometad.detector import Series, as_series, check_like
+from cometad.errors import InputError, ModelFileError
+from cometad.run import Run
+
+Floats = NDArray[np.float64]
+
+KIND = "Stream"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores that have become final. As an array it is its scores.
+
+    >>> import numpy as np
+    >>> from cometad.stream import Scored
+    >>> scored = Scored(start=7, scores=np.array([0.1, 3.0]), flags=np.array([0, 1]), variables=np.ones((2, 1)))
+    >>> np.concatenate([scored, scored]), list(scored.steps)
+    (array([0.1, 3. , 0.1, 3. ]), [7, 8])
+    """
+
+    start: int  # the time step of the first score, counted from the first reading of the stream
+    scores: Floats  # (time,)
+    flags: NDArray[np.int64]  # (time,)  1 where the score is above the threshold
+    variables: Floats  # (time, variable)  each variable's calibrated score
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
+        return np.array(self.scores, dtype=dtype, copy=copy)
+
+    @property
+    def steps(self) -> range:
+        """The time steps that are scored here."""
+        return range(self.start, self.start + len(self.scores))
+
+
+class Stream:
+    """Readings in, scored readings out, in constant memory however long it runs; made by `detector.stream()`.
+
+    >>> import numpy as np
+    >>> from cometad import Comet, OneCycle
+    >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+    >>> detector = Comet(schedule=OneCycle(20)).fit(normal)
+    >>> stream = detector.stream()
+    >>> scored = [stream.update(row) for row in normal[:300]] + [stream.finish()]
+    >>> bool(np.array_equal(np.concatenate(scored), detector.decision_function(normal[:300])))
+    True
+    """
+
+    def __init__(self, run: Run, series_scaling: Any, names: Sequence[str], threshold: float, fingerprint: str) -> None:
+        self._run, self._scaling, self._fingerprint = run, series_scaling, fingerprint
+        self._names, self._threshold = tuple(names), threshold
+        self._seen = 0
+        self._given = 0
+        self._finished = False
+
+    @property
+    def seen(self) -> int:
+        """How many readings have come."""
+        return self._seen
+
+    @property
+    def given(self) -> int:
+        """How many of them have been given their final score."""
+        return self._given
+
+    @property
+    def adaptation_steps(self) -> tuple[int, int]:
+        """How many steps adaptation has taken, and how many of them were rolled back."""
+        adapter = self._run.raw.adapter
+        return (0, 0) if adapter is None else (adapter.steps, adapter.rolled_back)
+
+    def update(self, reading: Sequence[float] | NDArray[Any] | Mapping[str, float]) -> Scored:
+        """The scores that become final with one reading: numbers in the order of the variables, or by their names.
+
+        A reading that is refused with an error leaves the stream as it was.
+        """
+        if isinstance(reading, Mapping):
+            reading = self._by_name(reading)
+        row = np.asarray(reading)
+        if row.ndim != 1:
+            raise InputError(
+                f"A reading needs the shape (variable,); this one has the shape {row.shape}. "
+                "Pass several at once to update_many."
+            )
+        return self.update_many(row[None])
+
+    def update_many(self, readings: object) -> Scored:
+        """The scores that become final with some readings: an array (time, variable) or a pandas or polars frame."""
+        if self._finished:
+            raise InputError("The stream is finished. Open a new one with detector.stream().")
+        array = readings if isinstance(readings, Series) or hasattr(readings, "columns") else np.asarray(readings)
+        if isinstance(array, np.ndarray) and array.ndim == 2 and len(array) == 0:
+            return self._scored([])
+        series = as_series(array)
+        check_like(series, self._names, named=series.named)
+        self._seen += len(series)
+        return self._scored(self._run.push(self._scaling(series.values)))
+
+    def finish(self) -> Scored:
+        """The scores of the readings that still waited for later ones; the stream takes none after that."""
+        last = self._scored(self._run.finish())
+        self._finished = True
+        return last
+
+    def snapshot(self) -> bytes:
+        """All of the stream's state; `detector.stream(snapshot)` goes on from it to the bit."""
+        facts = {"detector": self._fingerprint, "seen": self._seen, "given": self._given, "finished": self._finished}
+        return to_bytes(Checkpoint(KIND, facts, self._run.state()))
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become the stream whose snapshot it is."""
+        checkpoint = from_bytes(snapshot, KIND, "The snapshot")
+        if checkpoint.facts["detector"] != self._fingerprint:
+            raise ModelFileError("The snapshot is of another detector's stream. Load the detector it was taken from.")
+        self._run.restore(checkpoint.tensors)
+        self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]
+        self._finished = checkpoint.facts["finished"]
+
+    def _by_name(self, reading: Mapping[str, float]) -> list[float]:
+        missing = [name for name in self._names if name not in reading]
+        if missing:
+            raise InputError(
+                f"The reading has no value for {missing[0]!r}. Send every variable the detector was fitted on."
+            )
+        return [reading[name] for name in self._names]
+
+    def _scored(self, decided: Iterable[Decided]) -> Scored:
+        parts = list(decided)
+        scores = np.concatenate([part.scores for part in parts]) if parts else np.empty(0)
+        variables = np.concatenate([part.variables for part in parts]) if parts else np.empty((0, len(self._names)))
+        start = self._given
+        self._given += len(scores)
+        return Scored(start, scores, (scores > self._threshold).astype(np.int64), variables)
