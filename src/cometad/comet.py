@@ -35,7 +35,6 @@ from cometad.errors import InputError, NotFittedError, ParameterError, unknown
 from cometad.model.adapt import Adaptation, NoAdaptation, OnlineAdaptation
 from cometad.model.memory import DISTANCES
 from cometad.model.network import Network
-from cometad.model.patches import patch_count
 from cometad.model.score import WINDOWS_AT_ONCE, ScoreMap, Scorer
 from cometad.model.train import INITIALIZATIONS, Epochs, Objective, OneCycle, Schedule, initialize, train
 from cometad.progress import shown
@@ -309,7 +308,7 @@ class Comet(BaseEstimator):
         for begin in range(0, len(starts), WINDOWS_AT_ONCE):
             windows = cut(scaled, starts[begin : begin + WINDOWS_AT_ONCE], self.window)
             for k, seen in enumerate(active):
-                seen[scorer.codes(windows, k)] = True
+                seen[scorer.whole(windows, k).codes] = True
         return active
 
     def _calibrate(self, scaled: NDArray[np.float32]) -> None:
@@ -334,8 +333,7 @@ class Comet(BaseEstimator):
         quantile = self.adaptation.error_limit if isinstance(self.adaptation, OnlineAdaptation) else None
         if quantile is None:
             return np.full(windows.shape[2], np.inf)
-        patches = patch_count(self.window, self.patch_sizes[k], self.patch_strides[k])
-        errors = scorer.patches(windows, k, 0, patches).errors
+        errors = scorer.whole(windows, k).errors
         return np.asarray(np.quantile(errors.reshape(-1, windows.shape[2]), quantile, axis=0), dtype=np.float64)
 
     # -- scoring ----------------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ class RawRun:
     def _next_batch(self) -> None:
         if self._adapter is not None:
             # After scoring, never before: no reading vouches for itself.
-            self._adapter.learn(self._batch.reshape(-1, self._fitted.window, self._variables))
+            self._adapter.learn(self._batch.reshape(-1, self._fitted.window, self._variables), self._scorer)
             self._scorer = self._fitted.scorer(self._network)
         self._before = self._batch[-self._fitted.window :].copy()
         self._filled = self._given = 0

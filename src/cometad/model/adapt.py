@@ -14,7 +14,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cometad.model.network import Encoded, Network, losses
+from cometad.model.moments import Batch, batch_loss, embeddings_of, look, sum_losses
+from cometad.model.network import Network
+from cometad.model.score import Scorer
 from cometad.model.train import Objective
 
 State = dict[str, Tensor]
@@ -83,13 +85,13 @@ class Adapter:
         self.steps = 0
         self.rolled_back = 0
 
-    def learn(self, windows: NDArray[np.float32]) -> None:
-        """Take one step on windows (window, time, variable) that have been scored already."""
+    def learn(self, windows: NDArray[np.float32], scorer: Scorer) -> None:
+        """Take one step on windows (window, time, variable) that the scorer has scored already."""
         before = [parameter.detach().clone() for parameter in self._network.parameters()]
         state = self._optimizer.state_dict()
         momentum = {k: {name: value.clone() for name, value in slots.items()} for k, slots in state["state"].items()}
         self.steps += 1
-        if self._step(torch.as_tensor(windows, device=before[0].device)):
+        if self._step(windows, scorer):
             self._stay_near()
             return
         self.rolled_back += 1
@@ -98,12 +100,19 @@ class Adapter:
                 parameter.copy_(value)
         self._optimizer.load_state_dict({**state, "state": momentum})
 
-    def _step(self, windows: Tensor) -> bool:
-        encoded = self._network(windows)
-        normal = [self._normal(k, scale) for k, scale in enumerate(encoded)]
-        loss = self._objective.total(losses(encoded, normal))
+    def _step(self, windows: NDArray[np.float32], scorer: Scorer) -> bool:
+        device = self._fitted[0].device
+        inputs = torch.as_tensor(windows, device=device)
+        batches, normal = [], []
+        for k, scale in enumerate(self._network):
+            scores = scorer.whole(windows, k)
+            codes, errors = (torch.as_tensor(part, device=device).flatten(0, 1).T.contiguous() for part in scores)
+            batches.append(look(scale, inputs, codes))
+            normal.append(self._normal(k, codes, errors))
+        parts = sum_losses([batch_loss(batch, taken) for batch, taken in zip(batches, normal, strict=True)])
+        loss = self._objective.total(parts)
         if self._settings.contrastive_weight:
-            loss = loss + self._settings.contrastive_weight * self._contrast(encoded, normal)
+            loss = loss + self._settings.contrastive_weight * self._contrast(batches, normal)
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         if not (_finite([loss]) and _finite(p.grad for p in self._network.parameters() if p.grad is not None)):
@@ -111,20 +120,20 @@ class Adapter:
         self._optimizer.step()
         return _finite(self._network.parameters())
 
-    def _normal(self, k: int, scale: Encoded) -> Tensor:
-        """The patches (window, patch, variable) taken for normal: pseudo-label 0. Paper: Eq. 21, 22."""
-        normal = self._active[k][scale.quantized.codes]
+    def _normal(self, k: int, codes: Tensor, errors: Tensor) -> Tensor:
+        """The patches (variable, position) taken for normal: pseudo-label 0. Paper: Eq. 21, 22."""
+        normal = self._active[k][codes.long()]
         if self._settings.error_limit is not None:
-            normal = normal & (scale.quantized.error(scale.embeddings.detach()) <= self._limits[k])
+            normal = normal & (errors <= self._limits[k][:, None])
         return normal
 
-    def _contrast(self, encoded: Sequence[Encoded], normal: Sequence[Tensor]) -> Tensor:
-        total = torch.zeros((), device=encoded[0].patches.device)
-        for scale, taken in zip(encoded, normal, strict=True):
+    def _contrast(self, batches: Sequence[Batch], normal: Sequence[Tensor]) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64, device=self._fitted[0].device)
+        for batch, taken in zip(batches, normal, strict=True):
             labels = ~taken.flatten()
             chosen = self._draw(labels)
             if chosen is not None:
-                sample = scale.embeddings.flatten(0, 2)[chosen]
+                sample = embeddings_of(batch, chosen // taken.shape[1], chosen % taken.shape[1])
                 total = total + contrastive_loss(sample, labels[chosen], self._settings.temperature)
         return total
 

@@ -61,18 +61,17 @@ class Scorer:
             self._backend(windows, self.scales[scale], first, scores)
         return scores
 
-    def codes(self, windows: NDArray[np.float32], scale: int) -> NDArray[np.int32]:
-        """The codes (window, patch, variable) of whole windows at one scale."""
+    def whole(self, windows: NDArray[np.float32], scale: int) -> PatchScores:
+        """The scores of all patches of windows (window, time, variable) at one scale."""
         folded = self.scales[scale]
-        return self.patches(windows, scale, 0, patch_count(windows.shape[1], folded.size, folded.stride)).codes
+        return self.patches(windows, scale, 0, patch_count(windows.shape[1], folded.size, folded.stride))
 
     def windows(self, windows: NDArray[np.float32]) -> ScoreMap:
         """Both raw scores of whole windows (window, time, variable), as (scale, window, time, variable)."""
         length = windows.shape[1]
         maps = []
-        for k, scale in enumerate(self.scales):
-            scores = self.patches(windows, k, 0, patch_count(length, scale.size, scale.stride))
-            maps.append(self.steps(scores, k, length, 0, length))
+        for k in range(len(self.scales)):
+            maps.append(self.steps(self.whole(windows, k), k, length, 0, length))
         return ScoreMap(*(np.stack(parts) for parts in zip(*maps, strict=True)))
 
     def steps(self, scores: PatchScores, scale: int, length: int, start: int, stop: int) -> ScoreMap:

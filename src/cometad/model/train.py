@@ -13,7 +13,8 @@ from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 
 from cometad.errors import ParameterError, unknown
-from cometad.model.network import Losses, Network, losses
+from cometad.model.moments import batch_losses
+from cometad.model.network import Losses, Network
 
 KMEANS_WINDOWS = 256  # at most this many windows, and
 KMEANS_EMBEDDINGS = 8192  # this many of their embeddings, choose the first codes
@@ -157,12 +158,11 @@ def train(
     for step, chosen in enumerate(_batches(count, batch_size, steps, chance)):
         for group in optimizer.param_groups:
             group["lr"] = schedule.rate(step / steps)
-        encoded = network(torch.as_tensor(windows(chosen), device=device))
-        parts = losses(encoded)
+        parts, looked = batch_losses(network, torch.as_tensor(windows(chosen), device=device))
         optimizer.zero_grad()
         objective.total(parts).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        tally.add(parts, [scale.quantized.codes for scale in encoded])
+        tally.add(parts, [batch.codes for batch in looked])
         if (step + 1) % batches == 0 or step + 1 == steps:
             report(tally.epoch(step + 1))
 
@@ -194,7 +194,7 @@ class _Tally:
         """Count one batch."""
         self._parts.append([float(part.detach()) for part in parts])
         for used, indices in zip(self._used, codes, strict=True):
-            used[indices.flatten().cpu()] = True
+            used[indices.flatten().long().cpu()] = True
 
     def epoch(self, done: int) -> Epoch:
         """What the epoch that just ended comes to."""

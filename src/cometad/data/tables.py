@@ -1,0 +1,304 @@
+"""Tables of readings in CSV and Parquet files: one row per reading, one column per variable, at most one of times."""
+
+import csv
+import gzip
+import os
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+
+from cometad.errors import InputError, ParameterError
+from cometad.files import write_whole
+
+MISSING = ("", "na", "n/a", "nan", "null", "none")  # how an empty cell is written in CSV files, in any case
+EPOCH_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+EPOCH_SECONDS = (1e9, 1e10)  # 2001 to 2286: in this range no unit can be taken for another one
+
+Use = TypeVar("Use")
+
+_TIME_NAME = re.compile(r"(date|time|datetime|timestamp)([^a-z].*)?", re.IGNORECASE)
+
+
+def read_table(path: str | os.PathLike[str], time_column: str | None = None, drop: Sequence[str] = ()) -> pl.DataFrame:
+    r"""The readings in a CSV (.csv, .csv.gz, .tsv) or Parquet file, as `fit` and the other verbs take them.
+
+    Numbers come as floats, an empty cell (also NA, null, none) as NaN. The time column is the one given, else a column
+    of dates, else one named like a time; it comes as datetimes, those with a zone in UTC. Times are written year
+    first (2024-03-01 04:10:00): other orders of day and month cannot be told apart. Numbers in a column that is given
+    or named as the time must be seconds, milli-, micro- or nanoseconds since 1970. A column that is named as a time and
+    merely counts (0, 1, 2) is refused: taken for a variable it would leave its usual range with every new reading.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.data.tables import read_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "plant.csv"
+    ...     _ = path.write_text("time,flow\n2024-03-01 04:10,1\n2024-03-01 04:11,\n")
+    ...     read_table(path).rows()
+    [(datetime.datetime(2024, 3, 1, 4, 10), 1.0), (datetime.datetime(2024, 3, 1, 4, 11), nan)]
+    """
+    target = Path(path)
+    read = _by_suffix(target, _READERS)
+    if not target.is_file():
+        problem = "is a folder" if target.is_dir() else "does not exist"
+        raise InputError(f"The file '{target}' {problem}. Pass a file of readings.")
+    frame = _dropped(read(target), drop, target)
+    if frame.height == 0:
+        raise InputError(f"'{target}' has a header but no readings. Pass a file with at least one.")
+    return _with_numbers(_with_time(frame, time_column, target))
+
+
+def write_table(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
+    r"""Write a table as CSV (.csv) or Parquet (.parquet), whole or not at all.
+
+    >>> import tempfile
+    >>> import polars as pl
+    >>> from pathlib import Path
+    >>> from cometad.data.tables import write_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_table(Path(folder) / "scores.csv", pl.DataFrame({"step": [0], "score": [0.5]}))
+    ...     (Path(folder) / "scores.csv").read_text()
+    'step,score\n0,0.5\n'
+    """
+    write = _by_suffix(Path(path), _WRITERS)
+    write_whole(path, lambda aside: write(frame, aside))
+
+
+def check_suffix(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that `write_table` has no format for.
+
+    >>> from cometad.data.tables import check_suffix
+    >>> check_suffix("scores.xlsx")
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: The name 'scores.xlsx' does not end in .csv or .parquet. Choose one of these formats.
+    """
+    _by_suffix(Path(path), _WRITERS)
+
+
+def csv_text(frame: pl.DataFrame) -> str:
+    r"""A table as the text of a CSV file.
+
+    >>> import polars as pl
+    >>> from datetime import datetime
+    >>> from cometad.data.tables import csv_text
+    >>> csv_text(pl.DataFrame({"time": [datetime(2024, 3, 1, 4, 10)]}))
+    'time\n2024-03-01T04:10:00\n'
+    """
+    zoned = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Datetime) and dtype.time_zone]
+    frame = frame.with_columns(pl.col(zoned).dt.to_string("%Y-%m-%dT%H:%M:%S%.f%:z"))
+    return frame.write_csv(datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+
+
+def parse_time(text: str) -> datetime:
+    """A time written year first, as in ISO 8601; a ValueError where it is not.
+
+    >>> from cometad.data.tables import parse_time
+    >>> parse_time("2024/03/01 04:10")
+    datetime.datetime(2024, 3, 1, 4, 10)
+    """
+    return datetime.fromisoformat(text.strip().replace("/", "-"))
+
+
+def named_like_time(name: str) -> bool:
+    """Whether a column with this name is looked at as the time.
+
+    >>> from cometad.data.tables import named_like_time
+    >>> named_like_time("Timestamp"), named_like_time("timestamp_(min)"), named_like_time("timer")
+    (True, True, False)
+    """
+    return _TIME_NAME.fullmatch(name) is not None
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _read_parquet(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise _unreadable(path, "a whole Parquet file", error) from error
+
+
+def _read_csv(path: Path, separator: str = ",") -> pl.DataFrame:
+    try:
+        names = _header(path, separator)
+        # All rows decide about a column's type: one word in the last row makes it text, not an error half-way.
+        frame = pl.read_csv(path, separator=separator, infer_schema_length=None)
+    except pl.exceptions.NoDataError as error:
+        raise InputError(f"'{path}' is empty. Pass a file with a header row and readings.") from error
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, pl.exceptions.PolarsError) as error:
+        raise _unreadable(path, "a CSV file in UTF-8 with as many cells in each row as in its header", error) from error
+    frame.columns = names
+    return frame.with_columns(_read_text(frame[name]) for name in names if frame[name].dtype == pl.String)
+
+
+def _read_tsv(path: Path) -> pl.DataFrame:
+    return _read_csv(path, separator="\t")
+
+
+def _write_csv(frame: pl.DataFrame, path: Path) -> None:
+    path.write_text(csv_text(frame), encoding="utf-8", newline="")
+
+
+_READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
+    ".csv": _read_csv,
+    ".csv.gz": _read_csv,
+    ".tsv": _read_tsv,
+    ".parquet": _read_parquet,
+}
+_WRITERS: dict[str, Callable[[pl.DataFrame, Path], Any]] = {
+    ".csv": _write_csv,
+    ".parquet": lambda frame, path: frame.write_parquet(path),
+}
+
+
+def _by_suffix(path: Path, table: dict[str, Use]) -> Use:
+    for suffix, use in table.items():
+        if path.name.lower().endswith(suffix):
+            return use
+    *others, last = table
+    raise ParameterError(
+        f"The name '{path}' does not end in {', '.join(others)} or {last}. Choose one of these formats."
+    )
+
+
+def _unreadable(path: Path, wanted: str, error: Exception) -> InputError:
+    reason = str(getattr(error, "strerror", None) or error).partition("\n")[0].rstrip(".")
+    return InputError(f"'{path}' cannot be read ({reason}). Pass {wanted}.")
+
+
+def _header(path: Path, separator: str) -> list[str]:
+    """The names in the first row, without spaces around them."""
+    unpacked = gzip.open if path.suffix.lower() == ".gz" else open
+    with unpacked(path, "rt", encoding="utf-8-sig", newline="") as file:
+        names = [cell.strip() for cell in next(csv.reader(file, delimiter=separator), [])]
+    if not names:
+        raise InputError(f"'{path}' is empty. Pass a file with a header row and readings.")
+    if any("\0" in name for name in names):
+        raise InputError(f"'{path}' is not a text file. Pass a CSV file in UTF-8.")
+    if all(_is_number(name) for name in names):
+        raise InputError(f"The first row of '{path}' holds numbers, not names. Put a header row above it.")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InputError(f"'{path}' has two columns named {twice[0]!r}. Give each column its own name.")
+    return names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_text(column: pl.Series) -> pl.Series:
+    """A column of text as numbers where all of it are numbers (polars leaves " 1.5" and "nan" text)."""
+    text = column.str.strip_chars()
+    text = text.set(text.str.to_lowercase().is_in(MISSING), None)
+    numbers = text.cast(pl.Float64, strict=False)
+    return numbers if numbers.null_count() == text.null_count() else text
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _dropped(frame: pl.DataFrame, drop: Sequence[str], path: Path) -> pl.DataFrame:
+    for name in drop:
+        _check_column(frame, name, path)
+    return frame.drop(drop)
+
+
+def _check_column(frame: pl.DataFrame, name: str, path: Path) -> None:
+    if name not in frame.columns:
+        raise InputError(f"There is no column {name!r} in '{path}'; there are {', '.join(frame.columns)}.")
+
+
+def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with every column of numbers or flags as floats, empty cells as NaN."""
+    if "" in frame.columns and not frame[""].dtype.is_temporal():
+        raise InputError(
+            "A column has no name. Name it, or where it only counts the readings, write the file without it "
+            "(pandas: to_csv(..., index=False))."
+        )
+    return frame.with_columns(
+        pl.col(name).cast(pl.Float64).fill_null(float("nan"))
+        for name, dtype in frame.schema.items()
+        if dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)
+    )
+
+
+def _with_time(frame: pl.DataFrame, given: str | None, path: Path) -> pl.DataFrame:
+    if given is not None:
+        _check_column(frame, given, path)
+        return frame.with_columns(_times(frame[given], given=True))
+    if any(dtype.is_temporal() for dtype in frame.dtypes):
+        return frame
+    # A pandas index that was written without a name is looked at too.
+    candidates = [column for column in frame if named_like_time(column.name) or _begins_with_date(column)]
+    return frame.with_columns(_times(column, given=False) for column in candidates)
+
+
+def _begins_with_date(column: pl.Series) -> bool:
+    if column.dtype != pl.String or column.null_count() == len(column):
+        return False
+    try:
+        parse_time(column.drop_nulls()[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _times(column: pl.Series, given: bool) -> pl.Series:
+    """A column as datetimes; one that is only named like a time and holds other numbers stays as it is."""
+    if column.dtype == pl.String:
+        return _from_text(column)
+    if not column.dtype.is_numeric():
+        if given and column.dtype not in (pl.Datetime, pl.Date):
+            raise InputError(
+                f"The time column {column.name!r} holds no dates (it is {column.dtype}). Name another one."
+            )
+        return column
+    seconds = _from_epoch(column)
+    if seconds is not None:
+        return seconds
+    if given or (len(column) > 1 and column.is_sorted() and column.n_unique() == len(column)):
+        raise InputError(
+            f"The time column {column.name!r} holds numbers that are no dates (the first is {column[0]}). "
+            "Drop it, since time steps are counted without it, or turn it into dates."
+        )
+    return column
+
+
+def _from_text(column: pl.Series) -> pl.Series:
+    times: list[datetime | None] = []
+    for step, text in enumerate(column):
+        try:
+            times.append(None if text is None else parse_time(text))
+        except ValueError as error:
+            raise InputError(
+                f"The time column {column.name!r} says {text!r} at time step {step}. "
+                "Write times like 2024-03-01 04:10:00, or drop the column."
+            ) from error
+    zoned = {time.tzinfo is not None for time in times if time is not None}
+    if len(zoned) > 1:
+        raise InputError(f"The time column {column.name!r} has a time zone in some rows only. Write it in all or none.")
+    if zoned == {True}:
+        utc = [None if time is None else time.astimezone(UTC) for time in times]
+        return pl.Series(column.name, utc, dtype=pl.Datetime("us", "UTC"))
+    return pl.Series(column.name, times, dtype=pl.Datetime("us"))
+
+
+def _from_epoch(column: pl.Series) -> pl.Series | None:
+    numbers = column.cast(pl.Float64)
+    least, most = (float(edge) if isinstance(edge, float) else 0.0 for edge in (numbers.min(), numbers.max()))
+    for unit in EPOCH_UNITS.values():
+        if EPOCH_SECONDS[0] * unit <= least and most < EPOCH_SECONDS[1] * unit:
+            microseconds = (numbers * (1e6 / unit)).round().cast(pl.Int64)
+            return microseconds.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+    return None
