@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 # name: where it lives. Loaded on first use: torch takes seconds to import, and `cometad --help` must not wait for it.
 _SHOP = {
     "Comet": "comet",
-    "ABLATIONS": "comet",
+    "ABLATIONS": "parameters",
     "Stream": "stream",
     "Scored": "stream",
     "Epochs": "model.train",

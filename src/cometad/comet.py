@@ -12,62 +12,31 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from cometad.checkpoint import Checkpoint, read, to_bytes, write
-from cometad.data.scale import SCALERS, Scaling, fit_scaling
+from cometad.data.scale import Scaling, fit_scaling
 from cometad.data.windows import cut, training_rows, window_starts
 from cometad.decision.decide import Block, Decision
 from cometad.decision.normalize import (
-    EmaMinMax,
     NoCalibration,
-    NoNormalization,
     Normalization,
     TrainingCalibration,
     TrainingNormalization,
 )
 from cometad.decision.select import (
-    AllVariables,
-    BudgetSelection,
     HighestVariables,
-    PercentileSelection,
     Selection,
 )
 from cometad.detector import Series, as_series, check_length, check_like
-from cometad.errors import InputError, NotFittedError, ParameterError, unknown
-from cometad.model.adapt import Adaptation, NoAdaptation, OnlineAdaptation
-from cometad.model.memory import DISTANCES
+from cometad.errors import InputError, NotFittedError, ParameterError
+from cometad.model.adapt import Adaptation, OnlineAdaptation
 from cometad.model.network import Network
 from cometad.model.score import WINDOWS_AT_ONCE, ScoreMap, Scorer
-from cometad.model.train import INITIALIZATIONS, Epochs, Objective, OneCycle, Schedule, initialize, train
+from cometad.model.train import Objective, OneCycle, Schedule, initialize, place_codes, train
+from cometad.parameters import as_json, check_parameters, from_json, paper_parameters
 from cometad.progress import shown
 from cometad.run import Fitted, RawRun, Run
 from cometad.stream import Stream
 
 Floats = NDArray[np.float64]
-
-# The paper's table of dataset-specific sizes: codebook size, model dimension.
-PAPER_SIZES = {"PSM": (128, 256), "SWaT": (256, 256), "SMAP": (128, 128), "MSL": (256, 128), "WADI": (32, 64)}
-
-VARIANTS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        *(Epochs, OneCycle),
-        *(NoAdaptation, OnlineAdaptation),
-        *(NoCalibration, TrainingCalibration),
-        *(AllVariables, HighestVariables, PercentileSelection, BudgetSelection),
-        *(NoNormalization, TrainingNormalization, EmaMinMax),
-    )
-}
-
-# The arms of the paper's ablation: the same detector with some fields changed.
-ABLATIONS: dict[str, dict[str, Any]] = {
-    "w/o multi-scale": {"patch_sizes": (6,), "patch_strides": (3,)},
-    "w/o quant score": {"score_weight": 0.0},
-    "w/o memory score": {"score_weight": 1.0},
-    "w/o local scaling": {"memory_distance": "plain"},
-    "w/o variable selection": {"selection": AllVariables()},
-    "w/o normalization": {"normalization": NoNormalization()},
-    "w/o TTA": {"adaptation": NoAdaptation()},
-    "w/o contrastive": {"adaptation": OnlineAdaptation(contrastive_weight=0.0)},
-}
 
 CALIBRATION_WINDOWS = 512  # evenly spread over the training series: the statistics of the training scores
 
@@ -96,6 +65,8 @@ class Comet(BaseEstimator):
         Length of an embedding, of the part shared by all variables, and codes per scale.
     initialization
         How codes begin: "k-means" (spread over the first embeddings) or "normal".
+    refit
+        Rounds of k-means that place the codes anew on the trained embeddings; 0 leaves them as trained.
     schedule, batch_size, weight_decay, codebook_weight, commitment_weight
         Training: how long and how fast, windows per step, and the weights of the objective's parts.
     validation_share
@@ -127,6 +98,7 @@ class Comet(BaseEstimator):
         core_dim: int = 64,
         codebook_size: int = 128,
         initialization: str = "k-means",
+        refit: int = 10,
         schedule: Schedule = OneCycle(),
         batch_size: int = 32,
         weight_decay: float = 5e-4,
@@ -155,6 +127,7 @@ class Comet(BaseEstimator):
         self.core_dim = core_dim
         self.codebook_size = codebook_size
         self.initialization = initialization
+        self.refit = refit
         self.schedule = schedule
         self.batch_size = batch_size
         self.weight_decay = weight_decay
@@ -174,7 +147,7 @@ class Comet(BaseEstimator):
         self.seed = seed
         self.device = device
         self.verbose = verbose
-        self._check_parameters()
+        check_parameters(self.get_params(deep=False))
 
     @classmethod
     def paper(cls, dataset: str | None = None, **changes: Any) -> Self:
@@ -185,31 +158,11 @@ class Comet(BaseEstimator):
         >>> detector.codebook_size, detector.dim, detector.patch_sizes
         (32, 64, (2, 4, 6))
         """
-        if dataset is not None and dataset not in PAPER_SIZES:
-            raise unknown("dataset in the paper", dataset, PAPER_SIZES)
-        codebook_size, dim = PAPER_SIZES[dataset or "PSM"]
-        published: dict[str, Any] = {
-            "window": 100,
-            "window_stride": 50,
-            "patch_sizes": (2, 4, 6),
-            "patch_strides": (1, 2, 3),
-            "dim": dim,
-            "codebook_size": codebook_size,
-            "initialization": "normal",
-            "schedule": Epochs(20, learning_rate=1e-4),
-            "batch_size": 128,
-            "score_weight": 0.5,
-            "calibration": NoCalibration(),
-            "selection": PercentileSelection(50),
-            "normalization": EmaMinMax(0.75),
-            "adaptation": OnlineAdaptation(),
-            "test_batch": 128,
-        }
-        return cls(**{**published, **changes})
+        return cls(**{**paper_parameters(dataset), **changes})
 
     def fit(self, X: object, y: object = None) -> Self:
         """Learn what is normal from a series (time, variable); `y` is ignored."""
-        self._check_parameters()
+        check_parameters(self.get_params(deep=False))
         series = as_series(X)
         rows = training_rows(len(series), self.validation_share)
         check_length(series, self.window, "a window")
@@ -254,10 +207,14 @@ class Comet(BaseEstimator):
             np.concatenate([_flat(block.quantization, block.skip) for block in blocks], axis=1),
         )
 
-    def stream(self, snapshot: bytes | None = None) -> Stream:
-        """A stream that starts from the fitted state, or goes on from a snapshot."""
+    def stream(self, snapshot: bytes | None = None, *, adaptation: Adaptation | None = None) -> Stream:
+        """A stream that starts from the fitted state, or goes on from a snapshot.
+
+        `adaptation` stands in for the detector's own: `NoAdaptation()` keeps the fitted state throughout.
+        """
         self._check_fitted()
-        stream = Stream(self._open(), self.scaling_, self.names_, self.threshold_, self._fingerprint())
+        run = self._open(adaptation)
+        stream = Stream(run, self.scaling_, self.names_, self.named_, self.threshold_, self._fingerprint())
         if snapshot is not None:
             stream.restore(snapshot)
         return stream
@@ -268,10 +225,11 @@ class Comet(BaseEstimator):
         write(path, self._checkpoint())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The detector in a file written by `save`."""
+    def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Self:
+        """The detector in a file written by `save`, on the device it was saved from or on another."""
         _, facts, tensors = read(path, cls.__name__)
-        detector = cls(**{name: _decoded(value) for name, value in facts["parameters"].items()})
+        parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
+        detector = cls(**{**parameters, "device": device or parameters["device"]})
         detector._restore(facts, tensors)
         return detector
 
@@ -298,6 +256,8 @@ class Comet(BaseEstimator):
                 seed=self.seed,
                 report=lambda epoch: report(epoch.epoch, epoch.epochs, str(epoch)),
             )
+        if self.refit:
+            place_codes(network, windows(few), self.refit, self.seed)
         return network
 
     def _activated(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
@@ -342,8 +302,15 @@ class Comet(BaseEstimator):
         run = self._open()
         return np.concatenate([decided.scores for decided in (*run.push(scaled), *run.finish())])
 
-    def _open(self) -> Run:
-        return Run(RawRun(self._fitted, self._scorer, self._decision.release), self._decision, self.normalization_)
+    def _open(self, adaptation: Adaptation | None = None) -> Run:
+        adaptation = adaptation or self.adaptation
+        limit, own = (getattr(kind, "error_limit", None) for kind in (adaptation, self.adaptation))
+        if limit not in (None, own):
+            raise ParameterError(
+                f"This Comet was fitted with error_limit={own!r}, not {limit!r}. Fit one with that adaptation."
+            )
+        fitted = dataclasses.replace(self._fitted, adaptation=adaptation)
+        return Run(RawRun(fitted, self._scorer, self._decision.release), self._decision, self.normalization_)
 
     def _prepare(self) -> None:
         """Build what scoring shares: it is never changed, so every run may use it."""
@@ -385,7 +352,7 @@ class Comet(BaseEstimator):
         return Objective(self.codebook_weight, self.commitment_weight, self.weight_decay)
 
     def _checkpoint(self) -> Checkpoint:
-        parameters = {name: _encoded(value) for name, value in self.get_params(deep=False).items()}
+        parameters = {name: as_json(value) for name, value in self.get_params(deep=False).items()}
         facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_}
         arrays = {
             "scaling.center": self.scaling_.center,
@@ -426,65 +393,7 @@ class Comet(BaseEstimator):
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("This Comet is not fitted yet. Call fit with a series of normal readings first.")
 
-    def _check_parameters(self) -> None:
-        for name, table in (("scaler", SCALERS), ("initialization", INITIALIZATIONS), ("memory_distance", DISTANCES)):
-            if getattr(self, name) not in table:
-                raise unknown(name.replace("_", " "), getattr(self, name), table)
-        for name in (
-            "window",
-            "window_stride",
-            "dim",
-            "core_dim",
-            "codebook_size",
-            "batch_size",
-            "neighbors",
-            "test_batch",
-        ):
-            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-        _require(self.dim % 2 == 0, "dim", "even: half of it is each variable's own", self.dim)
-        _require(len(self.patch_sizes) >= 1, "patch_sizes", "at least one size", self.patch_sizes)
-        _require(
-            len(self.patch_sizes) == len(self.patch_strides),
-            "patch_strides",
-            "as long as patch_sizes",
-            self.patch_strides,
-        )
-        for size, stride in zip(self.patch_sizes, self.patch_strides, strict=True):
-            _require(1 <= size <= self.window, "patch_sizes", f"between 1 and the window ({self.window})", size)
-            _require(1 <= stride <= size, "patch_strides", f"between 1 and its patch ({size})", stride)
-        _require(0 <= self.score_weight <= 1, "score_weight", "between 0 and 1", self.score_weight)
-        _require(0 <= self.validation_share < 1, "validation_share", "at least 0 and below 1", self.validation_share)
-        _require(0 < self.threshold_quantile < 1, "threshold_quantile", "between 0 and 1", self.threshold_quantile)
-        _check_device(self.device)
-
-
-def _require(holds: bool, name: str, wanted: str, got: object) -> None:
-    if not holds:
-        raise ParameterError(f"The '{name}' parameter of Comet must be {wanted}. Got {got!r} instead.")
-
-
-def _check_device(device: str) -> None:
-    kind = device.partition(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise unknown("device", device, ["cpu", "cuda"])
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ParameterError("The device 'cuda' is not available on this machine. Pass device='cpu'.")
-
 
 def _flat(scores: Floats, skip: int) -> Floats:
     """(scale, window, time, variable) as (scale, time, variable), without the first steps of each window."""
     return scores[:, :, skip:].reshape(len(scores), -1, scores.shape[3])
-
-
-def _encoded(value: Any) -> Any:
-    """A parameter as JSON can hold it."""
-    if type(value).__name__ in VARIANTS:
-        return {"kind": type(value).__name__, **dataclasses.asdict(value)}
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _decoded(value: Any) -> Any:
-    if isinstance(value, dict):
-        fields = dict(value)
-        return VARIANTS[fields.pop("kind")](**fields)
-    return tuple(value) if isinstance(value, list) else value

@@ -3,7 +3,7 @@
     CometadError
     ├── InputError          the data given is not usable as it is (also a ValueError)
     ├── ParameterError      a hyper-parameter or an option is out of range (also a ValueError)
-    ├── NotFittedError      a detector was used before `fit` (also scikit-learn's)
+    ├── NotFittedError      a detector was used before `fit` (also a ValueError, an AttributeError)
     ├── ModelFileError      a file is not a detector that this version can load
     ├── OutputError         a result could not be written
     └── MissingExtraError   an optional package is not installed
@@ -15,8 +15,6 @@ and exits with code 2; anything else that is raised is a bug.
 import importlib
 from collections.abc import Iterable
 from types import ModuleType
-
-from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
 
 class CometadError(Exception):
@@ -31,7 +29,7 @@ class ParameterError(CometadError, ValueError):
     """A hyper-parameter or an option is out of range."""
 
 
-class NotFittedError(CometadError, _SklearnNotFittedError):
+class NotFittedError(CometadError, ValueError, AttributeError):
     """A detector was used before `fit`."""
 
 

@@ -1,6 +1,6 @@
 """A run kept open: readings in, scored readings out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,9 +59,17 @@ class Stream:
     True
     """
 
-    def __init__(self, run: Run, series_scaling: Any, names: Sequence[str], threshold: float, fingerprint: str) -> None:
-        self._run, self._scaling, self._fingerprint = run, series_scaling, fingerprint
-        self._names, self._threshold = tuple(names), threshold
+    def __init__(
+        self,
+        run: Run,
+        scaling: Callable[..., NDArray[np.float32]],
+        names: Sequence[str],
+        named: bool,
+        threshold: float,
+        fingerprint: str,
+    ) -> None:
+        self._run, self._scaling, self._fingerprint = run, scaling, fingerprint
+        self._names, self._named, self._threshold = tuple(names), named, threshold
         self._seen = 0
         self._given = 0
         self._finished = False
@@ -105,7 +113,7 @@ class Stream:
         if isinstance(array, np.ndarray) and array.ndim == 2 and len(array) == 0:
             return self._scored([])
         series = as_series(array)
-        check_like(series, self._names, named=series.named)
+        check_like(series, self._names, self._named)
         self._seen += len(series)
         return self._scored(self._run.push(self._scaling(series.values)))
 

@@ -141,14 +141,14 @@ class _Unit(NamedTuple):
 
 # Each sensor answers to its unit in its own way; all of them move within 16 time steps.
 _RESPONSES: dict[str, Callable[[_Unit], Floats]] = {
-    "flow": lambda unit: unit.load + 0.22 * unit.wave + 0.16 * unit.wander,
-    "pressure": lambda unit: 0.9 * unit.load**2 + 0.20 * unit.wave + 0.18 * unit.wander,
-    "temperature": lambda unit: _lagged(unit.load, 40) + 0.15 * unit.late_wave + 0.15 * unit.wander + 0.2 * unit.day,
-    "level": lambda unit: 1.0 - 0.8 * unit.load + 0.22 * unit.late_wave - 0.16 * unit.wander,
-    "valve": lambda unit: np.tanh(1.5 * unit.load + 0.35 * unit.wander) + 0.15 * unit.wave,
-    "vibration": lambda unit: 0.4 * unit.load + 0.10 * unit.wander,
+    "flow": lambda unit: unit.load + 0.45 * unit.wave + 0.05 * unit.wander,
+    "pressure": lambda unit: 0.9 * unit.load**2 + 0.40 * unit.wave + 0.05 * unit.wander,
+    "temperature": lambda unit: _lagged(unit.load, 40) + 0.30 * unit.late_wave + 0.05 * unit.wander + 0.1 * unit.day,
+    "level": lambda unit: 1.0 - 0.8 * unit.load + 0.45 * unit.late_wave - 0.05 * unit.wander,
+    "valve": lambda unit: np.tanh(1.5 * unit.load + 0.1 * unit.wander) + 0.30 * unit.wave,
+    "vibration": lambda unit: 0.4 * unit.load + 0.20 * unit.wave,
 }
-_NOISE = {"flow": 0.03, "pressure": 0.03, "temperature": 0.02, "level": 0.025, "valve": 0.03, "vibration": 0.1}
+_NOISE = {"flow": 0.03, "pressure": 0.03, "temperature": 0.02, "level": 0.025, "valve": 0.03, "vibration": 0.04}
 _SCALE = {  # offset and span in engineering units
     "flow": (5.0, 40.0),
     "pressure": (1.0, 6.0),
@@ -182,7 +182,7 @@ def _shared(rows: int, rng: np.random.Generator) -> _Shared:
 
 def _unit(shared: _Shared, rng: np.random.Generator) -> _Unit:
     rows = len(shared.load)
-    load = 0.6 * shared.load + 0.4 * _regimes(rows, rng)
+    load = 0.9 * shared.load + 0.1 * _regimes(rows, rng)
     turns = shared.turns + rng.random()
     wave, late_wave = ((0.6 + 0.6 * load) * np.sin(2 * np.pi * (turns - late)) for late in (0.0, 0.25))
     return _Unit(load, wave, late_wave, _smooth_noise(rows, 24, rng), shared.day)
@@ -251,14 +251,14 @@ class _Bench(NamedTuple):
     names: tuple[str, ...]
     rng: np.random.Generator
 
-    def course_elsewhere(self, at: slice, variables: list[int], *, other_load: bool) -> Floats:
-        """What these variables did in the training part under the most similar load, or under the least similar."""
+    def course_elsewhere(self, at: slice, variables: list[int], *, unlike: float) -> Floats:
+        """What these variables did elsewhere in the training part; of all places that one, from most alike (0) to 1."""
         length = at.stop - at.start
         load = self.course.loads[self.train_rows + at.start : self.train_rows + at.stop, variables[0]]
         starts = self.rng.integers(0, self.train_rows - length, size=200)
         loads = self.course.loads[starts[:, None] + np.arange(length), variables[0]]  # (candidate, time)
         distance = np.abs(loads - load).mean(axis=1)
-        start = starts[np.argmax(distance) if other_load else np.argmin(distance)]
+        start = starts[np.argsort(distance)[int(unlike * (len(starts) - 1))]]
         readings = np.zeros((length, len(self.names)))
         readings[:, variables] = self.course.values[start : start + length, variables]
         return self.drifting(readings, at)[:, variables]
@@ -272,7 +272,7 @@ def _spike(bench: _Bench, at: slice, variables: list[int]) -> Floats:
 
 def _context(bench: _Bench, at: slice, variables: list[int]) -> Floats:
     """Readings that are usual under another load than the present one."""
-    return bench.course_elsewhere(at, variables, other_load=True)
+    return bench.course_elsewhere(at, variables, unlike=1.0)
 
 
 def _shape(bench: _Bench, at: slice, variables: list[int]) -> Floats:
@@ -284,8 +284,8 @@ def _shape(bench: _Bench, at: slice, variables: list[int]) -> Floats:
 
 
 def _correlation(bench: _Bench, at: slice, variables: list[int]) -> Floats:
-    """The course of another time under a similar load: usual alone, no longer in step with the unit."""
-    return bench.course_elsewhere(at, variables, other_load=False)
+    """The course of some other time: usual alone, no longer in step with the unit."""
+    return bench.course_elsewhere(at, variables, unlike=0.5)
 
 
 def _stuck(bench: _Bench, at: slice, variables: list[int]) -> Floats:

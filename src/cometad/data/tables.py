@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from cometad.errors import InputError, ParameterError
+from cometad.errors import CometadError, InputError, ParameterError
 from cometad.files import write_whole
 
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # how an empty cell is written in CSV files, in any case
@@ -42,7 +42,7 @@ def read_table(path: str | os.PathLike[str], time_column: str | None = None, dro
     [(datetime.datetime(2024, 3, 1, 4, 10), 1.0), (datetime.datetime(2024, 3, 1, 4, 11), nan)]
     """
     target = Path(path)
-    read = _by_suffix(target, _READERS)
+    read = _by_suffix(target, _READERS, InputError)
     if not target.is_file():
         problem = "is a folder" if target.is_dir() else "does not exist"
         raise InputError(f"The file '{target}' {problem}. Pass a file of readings.")
@@ -64,7 +64,7 @@ def write_table(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
     ...     (Path(folder) / "scores.csv").read_text()
     'step,score\n0,0.5\n'
     """
-    write = _by_suffix(Path(path), _WRITERS)
+    write = _by_suffix(Path(path), _WRITERS, ParameterError)
     write_whole(path, lambda aside: write(frame, aside))
 
 
@@ -77,7 +77,7 @@ def check_suffix(path: str | os.PathLike[str]) -> None:
     ...
     cometad.errors.ParameterError: The name 'scores.xlsx' does not end in .csv or .parquet. Choose one of these formats.
     """
-    _by_suffix(Path(path), _WRITERS)
+    _by_suffix(Path(path), _WRITERS, ParameterError)
 
 
 def csv_text(frame: pl.DataFrame) -> str:
@@ -157,14 +157,12 @@ _WRITERS: dict[str, Callable[[pl.DataFrame, Path], Any]] = {
 }
 
 
-def _by_suffix(path: Path, table: dict[str, Use]) -> Use:
+def _by_suffix(path: Path, table: dict[str, Use], refusal: type[CometadError]) -> Use:
     for suffix, use in table.items():
         if path.name.lower().endswith(suffix):
             return use
     *others, last = table
-    raise ParameterError(
-        f"The name '{path}' does not end in {', '.join(others)} or {last}. Choose one of these formats."
-    )
+    raise refusal(f"The name '{path}' does not end in {', '.join(others)} or {last}. Choose one of these formats.")
 
 
 def _unreadable(path: Path, wanted: str, error: Exception) -> InputError:

@@ -17,17 +17,15 @@ reconstruction loss the decoder and, straight through the quantization, the enco
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cometad.model.kernel import gather_by_code, scatter_by_code, search_codes, sums_by_code
 from cometad.model.network import Losses, Network, Scale
 from cometad.model.patches import patches
+from cometad.model.threads import in_parts
 
 
 class Folded(NamedTuple):
@@ -90,7 +88,10 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> Losses:
     folded, core = batch.folded, batch.core
     dim, size = folded.codes.shape[1], len(folded.decoder)
     taken = torch.ones_like(batch.codes, dtype=torch.bool) if normal is None else normal
-    patches = batch.patches.double() * taken[:, None]  # (variable, size, position): zero where nothing counts
+    patches, stacked = batch.patches.double(), batch.stacked
+    if normal is not None:
+        patches = patches * normal[:, None]  # (variable, size, position): zero where nothing counts
+        stacked = patches.permute(2, 0, 1).flatten(1)
     weights = taken.T.double()  # (position, variable)
     total = weights.sum().clamp(min=1)
 
@@ -108,12 +109,11 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> Losses:
     )
     # The sum of |z|^2: every pair of its three terms.
     cross = torch.einsum("vdp,dc->vpc", folded.series, folded.right).flatten(0, 1)  # (variable * size, core_dim)
-    masked = batch.stacked if normal is None else patches.permute(2, 0, 1).flatten(1)
     squared = (
         torch.einsum("vdp,vpq,vdq->", folded.series, squares, folded.series)
         + (((core * weights.sum(dim=1, keepdim=True)).T @ core) * (folded.right.T @ folded.right)).sum()
         + ((folded.offset**2).sum(dim=1) * per_variable).sum()
-        + 2 * ((masked @ cross) * core).sum()
+        + 2 * ((stacked @ cross) * core).sum()
         + 2 * torch.einsum("vd,vdp,vp->", folded.offset, folded.series, firsts)
         + 2 * ((weights @ (folded.offset @ folded.right)) * core).sum()
     )
@@ -179,7 +179,7 @@ def _search(folded: Folded, core: Tensor, patches: Tensor) -> Tensor:
         x, table, constant, out = (array[variables] for array in arrays)
         search_codes(x, shared.numpy(), table, constant, out)
 
-    _over_variables(some, len(patches))
+    in_parts(some, len(patches))
     return found
 
 
@@ -199,20 +199,12 @@ def _sums(batch: Batch, normal: Tensor) -> tuple[Tensor, Tensor]:
         return hot.sum(dim=1), hot.transpose(1, 2) @ batch.patches.double().transpose(1, 2)
     counts, sums = torch.zeros(variables, codes).double(), torch.zeros(variables, codes, size).double()
     arrays = [tensor.numpy() for tensor in (batch.patches, batch.codes, normal.contiguous(), counts, sums)]
-    _over_variables(lambda some: sums_by_code(*(array[some] for array in arrays)), variables)
+    in_parts(lambda some: sums_by_code(*(array[some] for array in arrays)), variables)
     return counts, sums
 
 
 def _one_hot(codes: Tensor, normal: Tensor, count: int) -> Tensor:
     return torch.nn.functional.one_hot(codes.long(), count).double() * normal[..., None]
-
-
-def _over_variables(work: Any, variables: int) -> None:
-    """Call `work` on slices of the variables, one per thread: each writes its own, so threads never change a result."""
-    threads = min(torch.get_num_threads(), variables)
-    cuts = np.linspace(0, variables, threads + 1).astype(int)
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, [slice(a, b) for a, b in pairwise(cuts)]))
 
 
 class _ByCode(torch.autograd.Function):

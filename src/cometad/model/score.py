@@ -1,8 +1,6 @@
 """The two raw scores of every patch, per scale: which code it takes, and how far it lies from it."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +11,7 @@ from cometad.model.fold import FoldedScale, fold
 from cometad.model.memory import memory_table
 from cometad.model.network import Network
 from cometad.model.patches import back_to_time, coverage, patch_count
+from cometad.model.threads import in_parts
 
 WINDOWS_AT_ONCE = 128  # bounds the memory of scoring a long series
 
@@ -89,13 +88,7 @@ def _numba_backend(windows: NDArray[np.float32], scale: FoldedScale, first: int,
     def part(rows: slice) -> None:
         nearest_codes(windows[rows], first, scale.stride, *scale[2:], scores.codes[rows], scores.errors[rows])
 
-    threads = min(torch.get_num_threads(), len(windows))
-    if threads == 1:
-        part(slice(None))
-        return
-    cuts = np.linspace(0, len(windows), threads + 1).astype(int)
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(part, [slice(a, b) for a, b in pairwise(cuts)]))
+    in_parts(part, len(windows))
 
 
 _BLOCK = 4096  # positions; every product has this many rows, so its kernel and its rounding never change

@@ -17,7 +17,7 @@ from cometad.model.moments import batch_losses
 from cometad.model.network import Losses, Network
 
 KMEANS_WINDOWS = 256  # at most this many windows, and
-KMEANS_EMBEDDINGS = 8192  # this many of their embeddings, choose the first codes
+KMEANS_EMBEDDINGS = 16384  # this many of their embeddings, choose the first codes
 
 
 class Schedule(Protocol):
@@ -119,22 +119,39 @@ def _normal(network: Network, windows: NDArray[np.float32], seed: int) -> None:
     """Codebooks are standard normal from the start."""
 
 
+def _spread(network: Network, windows: NDArray[np.float32], seed: int) -> None:
+    place_codes(network, windows, rounds=0, seed=seed)
+
+
+INITIALIZATIONS = {"normal": _normal, "k-means": _spread}
+
+
 @torch.no_grad()
-def _kmeans(network: Network, windows: NDArray[np.float32], seed: int) -> None:
+def place_codes(network: Network, windows: NDArray[np.float32], rounds: int, seed: int) -> None:
+    """Move every code to where embeddings of the windows are: k-means++ seeds, then rounds of k-means."""
     chance = np.random.default_rng(seed)
     few = windows[np.sort(chance.permutation(len(windows))[:KMEANS_WINDOWS])]
     for scale in network:
-        device = scale.codebook.vectors.device
-        embeddings = scale.embed(torch.as_tensor(few, device=device)).flatten(0, 2)
-        count = max(KMEANS_EMBEDDINGS, len(scale.codebook.vectors))
+        vectors = scale.codebook.vectors
+        embeddings = scale.embed(torch.as_tensor(few, device=vectors.device)).flatten(0, 2)
         # With replacement: a short series may hold fewer embeddings than codes.
-        chosen = torch.as_tensor(chance.integers(len(embeddings), size=count), device=device)
-        sample = embeddings[chosen].double().cpu().numpy()
-        centers, _ = kmeans_plusplus(sample, len(scale.codebook.vectors), random_state=seed)
-        scale.codebook.vectors.copy_(torch.as_tensor(centers))
+        chosen = chance.integers(len(embeddings), size=max(KMEANS_EMBEDDINGS, 8 * len(vectors)))
+        sample = embeddings[torch.as_tensor(chosen, device=vectors.device)].double().cpu()
+        seeds, _ = kmeans_plusplus(sample.numpy(), len(vectors), random_state=seed)
+        vectors.copy_(_lloyd(sample, torch.as_tensor(seeds), rounds))
 
 
-INITIALIZATIONS = {"normal": _normal, "k-means": _kmeans}
+def _lloyd(sample: Tensor, centers: Tensor, rounds: int) -> Tensor:
+    """Centers (code, dim) after rounds of k-means on a sample (embedding, dim); one that nothing is near stays.
+
+    Not scikit-learn's KMeans: its threads add up in any order, and equal seeds must give equal bytes.
+    """
+    for _ in range(rounds):
+        nearest = ((centers**2).sum(dim=1) - 2 * sample @ centers.T).argmin(dim=1)
+        members = torch.nn.functional.one_hot(nearest, len(centers)).to(sample.dtype)
+        counts = members.sum(dim=0)[:, None]
+        centers = torch.where(counts > 0, members.T @ sample / counts.clamp(min=1), centers)
+    return centers
 
 
 def train(

@@ -1,0 +1,75 @@
+"""The verbs put together. Each of them loads torch only when it needs it: `--help` answers at once."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from cometad.cli import data
+from cometad.cli.demo import demo
+from cometad.cli.exits import MISTAKE, guarded, say
+from cometad.cli.fit import fit
+from cometad.cli.score import score
+from cometad.cli.stream import stream
+
+app = typer.Typer(
+    name="cometad",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Begin with: cometad demo",
+)
+
+
+@app.callback(invoke_without_command=True)
+def cometad(
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Find anomalies in multivariate time series, live, and see which variables are behind them.
+
+    Fit a detector on readings of normal operation, then score other readings with it, from a file or as they come.
+    """
+    if show_version:
+        print(f"cometad {version('cometad')}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def _add(
+    to: typer.Typer, name: str, verb: Callable[..., None], example: str, interrupted: str = "Interrupted."
+) -> None:
+    paragraphs = inspect.cleandoc(verb.__doc__ or "").split("\n\n")
+    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)  # typer keeps single line breaks
+    to.command(name, help=text, epilog=f"Example: {example}")(guarded(verb, interrupted))
+
+
+_add(app, "demo", demo, "cometad demo --out demo")
+_add(app, "fit", fit, "cometad fit normal.csv -o plant.comet", "Interrupted; nothing was written.")
+_add(app, "score", score, "cometad score plant.comet today.csv -o scores.csv", "Interrupted; nothing was written.")
+_add(app, "stream", stream, "tail -n +1 -f today.csv | cometad stream plant.comet")
+
+_datasets = typer.Typer(help="Show which benchmark datasets are there, and whether they are the published ones.")
+_add(_datasets, "list", data.show_list, "cometad data list --data-dir ~/datasets")
+_add(_datasets, "check", data.show_check, "cometad data check MSL SMAP")
+app.add_typer(_datasets, name="data", no_args_is_help=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit code."""
+    try:
+        code = app(args=arguments, prog_name="cometad", standalone_mode=False)
+    except Exception as error:
+        # Wrong usage. Its class is click's or typer's own copy of it, as the version of typer will have it.
+        if not hasattr(error, "format_message"):
+            raise
+        context = getattr(error, "ctx", None)
+        sentence = " ".join(error.format_message().split())
+        if sentence:  # none where the help itself was the answer
+            end = "" if sentence[-1] in ".?!" else "."
+            say(f"{sentence}{end} See {context.command_path if context else 'cometad'} --help.")
+        return MISTAKE
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,85 @@
+"""`cometad data list` and `cometad data check`."""
+
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cometad.cli import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cometad.data.readers import Check, Status
+
+
+def show_list(data_dir: options.DataDir = None) -> None:
+    """List the benchmark datasets: which are found, where, and how to get the others. Opens no file."""
+    from rich.table import Table
+
+    from cometad.data.readers import READERS, status
+
+    table = Table("dataset", "found in", "how to get it")
+    for name in READERS:
+        found = status(name, data_dir)
+        table.add_row(name, str(found.location or "-"), "" if found.found else found.how_to_get)
+    _console().print(table)
+
+
+def show_check(
+    names: Annotated[list[str] | None, typer.Argument(help="Datasets such as MSL. Without any: all.")] = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Read the datasets that are found and show their counts beside the published ones."""
+    from cometad.cli.exits import say
+    from cometad.data.readers import READERS, check, status
+    from cometad.errors import InputError, unknown
+
+    for name in names or []:
+        if name not in READERS:
+            raise unknown("dataset", name, READERS)
+    checks: list[Check] = []
+    absent: list[Status] = []
+    damaged: list[InputError] = []
+    for name in names or READERS:
+        found = status(name, data_dir)
+        if not found.found:
+            absent.append(found)
+            continue
+        say(f"Reading {name} in '{found.location}'.")
+        try:
+            checks.append(check(name, data_dir))
+        except InputError as error:
+            damaged.append(error)
+    console = _console()
+    if checks:
+        _print_checks(checks, console)
+    for found in absent:
+        console.print(f"{found.name} is absent. {found.how_to_get}", highlight=False, markup=False)
+    for problem in damaged[:-1]:
+        say(problem)
+    if damaged:
+        raise damaged[-1]
+
+
+def _print_checks(checks: "list[Check]", console: "Console") -> None:
+    from rich.table import Table
+
+    table = Table("dataset", title="found / published")
+    for column in ("entities", "train", "test", "variables", "anomalies %"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for check in checks:
+        pairs = zip(astuple(check.found), astuple(check.published), strict=True)
+        verdict = "agrees" if check.agrees else "differs"
+        table.add_row(check.name, *(f"{ours:,} / {theirs:,}" for ours, theirs in pairs), verdict)
+    console.print(table)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 200  # a file has no edge to wrap at
+    return console

@@ -1,0 +1,121 @@
+"""`cometad fit`."""
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cometad.cli import options
+
+if TYPE_CHECKING:
+    from cometad.comet import Comet
+
+OWN_OPTIONS = ("seed", "device", "verbose")  # not for --set
+
+
+def fit(
+    data: options.Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write the detector to.")],
+    preset: Annotated[
+        str, typer.Option(help="default, or paper: the published method with its published sizes.")
+    ] = "default",
+    dataset: Annotated[
+        str | None, typer.Option(help="With --preset paper: the dataset whose published sizes to use, such as MSL.")
+    ] = None,
+    time_column: options.TimeColumn = None,
+    drop: options.Drop = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Training steps, with a learning rate that rises, then falls.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same detector.", min=0)] = 42,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Another hyper-parameter of Comet, such as window=64 or 'patch_sizes=[2,4]'; may be given several "
+            "times. A name that does not exist shows those that do.",
+        ),
+    ] = None,
+) -> None:
+    """Learn what is normal from a file of readings, and write the detector to a file.
+
+    The readings should be of normal operation: what is in them will not be found later. Every column but the time is
+    a variable.
+    """
+    from cometad.cli.paths import check_writable
+    from cometad.data.tables import read_table
+    from cometad.detector import as_series
+
+    check_writable(output)
+    series = as_series(read_table(data, time_column, drop or ()))
+    detector = _detector(preset, dataset, steps, changes or [], {"seed": seed, "device": device, "verbose": True})
+    detector.fit(series)
+    detector.verbose = False  # whether somebody watched is no part of what is saved
+    detector.save(output)
+    print(
+        f"Fitted on {len(series):,} readings of {len(series.names)} variables; threshold {detector.threshold_:.4g}; "
+        f"wrote '{output}'."
+    )
+
+
+def _detector(preset: str, dataset: str | None, steps: int | None, changes: list[str], own: dict[str, Any]) -> "Comet":
+    from cometad.comet import Comet
+    from cometad.errors import ParameterError, unknown
+    from cometad.model.train import OneCycle
+
+    if preset not in ("default", "paper"):
+        raise unknown("preset", preset, ["default", "paper"])
+    if dataset is not None and preset != "paper":
+        raise ParameterError("The option --dataset chooses the paper's sizes. Pass --preset paper with it.")
+    parameters = dict(_parsed(change, Comet().get_params(deep=False)) for change in changes) | own
+    if steps is not None:
+        parameters["schedule"] = OneCycle(steps)
+    return Comet.paper(dataset, **parameters) if preset == "paper" else Comet(**parameters)
+
+
+def _parsed(change: str, defaults: dict[str, Any]) -> tuple[str, Any]:
+    """The name and the value in NAME=VALUE; the value must be of the default's type."""
+    from cometad.errors import ParameterError, unknown
+
+    name, equals, text = change.partition("=")
+    plain = {
+        known: default
+        for known, default in defaults.items()
+        if isinstance(default, bool | int | float | str | tuple) and known not in OWN_OPTIONS
+    }
+    if name not in plain:
+        raise unknown("hyper-parameter", name, plain)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text  # scaler=min-max needs no quotes
+    for kind, (wanted, fits) in _KINDS.items():
+        if equals and isinstance(plain[name], kind) and fits(value):
+            return name, tuple(value) if kind is tuple else value
+        if isinstance(plain[name], kind):
+            raise ParameterError(
+                f"The hyper-parameter {name!r} needs {wanted}; --set {change!r} gives none. "
+                f"Pass it like --set '{name}={json.dumps(plain[name])}'."
+            )
+    raise AssertionError(name)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+_KINDS: dict[type, tuple[str, Any]] = {
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    int: ("a whole number", _is_whole),
+    float: ("a number", _is_number),
+    str: ("a word", lambda value: isinstance(value, str) and value != ""),
+    tuple: ("a list of whole numbers", lambda value: isinstance(value, list) and all(map(_is_whole, value))),
+}

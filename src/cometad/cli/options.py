@@ -1,0 +1,26 @@
+"""Arguments and options that several verbs share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Data = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA", help="Readings, one per row, as .csv, .csv.gz, .tsv or .parquet; the header names variables."
+    ),
+]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A detector written by cometad fit.")]
+TimeColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="The column of times. Without it: a column of dates, else one named time, timestamp, datetime or date."
+    ),
+]
+Drop = Annotated[
+    list[str] | None, typer.Option(help="A column to leave out, such as labels; may be given several times.")
+]
+DataDir = Annotated[
+    Path | None, typer.Option(help="The folder of the datasets. Without it: $COMETAD_DATA, else ../shared/data.")
+]

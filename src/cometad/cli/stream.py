@@ -1,0 +1,206 @@
+"""`cometad stream`."""
+
+import json
+import select
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
+
+import typer
+
+from cometad.cli import options
+from cometad.cli.exits import say, write_output
+
+if TYPE_CHECKING:
+    from cometad.cli.readings import Reading
+    from cometad.comet import Comet
+    from cometad.stream import Scored
+
+KIND = "stream snapshot"
+CHUNK = 1 << 16  # bytes: more than Python keeps in its own buffer, which select does not see
+TOP = 3  # variables named with each score
+
+
+def stream(
+    model: options.Model,
+    form: Annotated[
+        str, typer.Option("--format", help="csv (with a header), jsonl, or auto: by the first line.")
+    ] = "auto",
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Go on from this file if it exists, and write the stream's state to it at the end, so that a later "
+            "call can go on. Readings whose scores are not final yet then wait in it."
+        ),
+    ] = None,
+    time_column: Annotated[
+        str | None, typer.Option(help="The field of times. Without it: one named time, timestamp, datetime or date.")
+    ] = None,
+) -> None:
+    """Score readings as they come: CSV or JSON lines on standard input, JSON lines on standard output.
+
+    Each scored reading is one line with step, time (as it came), score, anomaly (0 or 1) and the variables with the
+    highest scores of their own. A line comes as soon as its score is final, a few readings late.
+
+    End of input and Ctrl-C both end the stream: the readings that still wait for later ones are scored then, or with
+    --snapshot kept for the next call. A bad reading ends it too, with its line number and exit code 2; send it again,
+    corrected, with what follows it.
+    """
+    from cometad.cli.paths import check_readable, check_writable
+    from cometad.cli.readings import Clock, Layout, check_form, readings
+    from cometad.errors import InputError, OutputError
+
+    check_form(form)
+    check_readable(model)
+    if snapshot is not None:
+        check_writable(snapshot)
+    problem: InputError | None = None
+    with Interrupts() as interrupts:
+        session = _opened(model, snapshot)
+        layout = Layout(session.detector.names_, session.detector.named_, time_column)
+        clock = Clock(session.last_time)
+        try:
+            try:
+                for reading in readings(interrupts.lines(sys.stdin.buffer), form, layout):
+                    clock.check(reading)
+                    session.last_time = clock.last
+                    write_output(session.take(reading))
+            except InputError as error:
+                problem = error
+            if snapshot is None:
+                write_output(session.rest(strict=problem is None and not interrupts.asked))
+        except BrokenPipeError:
+            if snapshot is None:
+                raise
+            raise OutputError(
+                f"The output was closed, so the snapshot '{snapshot}' is as it was before. "
+                "Send the readings since then again."
+            ) from None
+        if snapshot is not None:
+            session.save(snapshot)
+    if problem is not None:
+        raise problem
+
+
+class Interrupts:
+    """Ctrl-C and a request to terminate, turned into the end of the input, never into half a step."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._waiting = False
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def lines(self, source: BinaryIO) -> Iterator[str]:
+        """The lines of the input, each as soon as it is there, until its end or until an end is asked for.
+
+        What has been read from the input by then is still given out: nobody else could read it again.
+        """
+        encoding, begun = "utf-8-sig", b""
+        while self._wait(source):
+            chunk = source.read1(CHUNK)  # type: ignore[attr-defined]
+            *lines, begun = (begun + chunk).split(b"\n")
+            if not chunk and begun:
+                lines, begun = [begun], b""
+            for line in lines:
+                yield line.decode(encoding, errors="replace")
+                encoding = "utf-8"
+            if not chunk:
+                return
+
+    def _wait(self, source: BinaryIO) -> bool:
+        """Whether there is something to read; False where an end was asked for meanwhile."""
+        try:
+            self._waiting = True  # before the question: a signal in between must not be missed
+            if not self.asked:
+                select.select([source], [], [])  # not the read itself: what it had read would be lost with a signal
+            self._waiting = False
+        except KeyboardInterrupt:
+            return False
+        except OSError:  # a file in memory: there is nothing to wait for
+            self._waiting = False
+        return not self.asked
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        if self._waiting:  # only then is nothing half done
+            self._waiting = False
+            raise KeyboardInterrupt
+
+
+class Session:
+    """A stream with the times of the readings that wait in it."""
+
+    def __init__(self, detector: "Comet", state: bytes | None = None, times: Any = (), last_time: Any = None) -> None:
+        self.detector = detector
+        self.last_time = last_time
+        self._stream = detector.stream(state)
+        self._times = deque(times)
+
+    def take(self, reading: "Reading") -> str:
+        """The lines that become final with one reading."""
+        scored = self._stream.update(reading.values)
+        self._times.append(reading.time)
+        return self._lines(scored)
+
+    def rest(self, strict: bool) -> str:
+        """The lines of the readings that still wait; where there are too few to score them, an error if `strict`."""
+        from cometad.errors import InputError
+
+        if strict and self._stream.seen == 0:
+            raise InputError("No reading came. Send CSV with a header line, or JSON lines, to standard input.")
+        try:
+            return self._lines(self._stream.finish())
+        except InputError:
+            if strict:
+                raise
+            return ""
+
+    def save(self, path: Path) -> None:
+        """Write the snapshot, whole or not at all."""
+        import torch
+
+        from cometad.checkpoint import Checkpoint, write
+
+        state = torch.frombuffer(bytearray(self._stream.snapshot()), dtype=torch.uint8)
+        write(path, Checkpoint(KIND, {"times": list(self._times), "last_time": self.last_time}, {"stream": state}))
+        say(
+            f"Wrote '{path}' after {self._stream.seen:,} readings; the scores of the last {len(self._times)} come "
+            "with those that follow."
+        )
+
+    def _lines(self, scored: "Scored") -> str:
+        return "".join(json.dumps(self._line(scored, i)) + "\n" for i in range(len(scored)))
+
+    def _line(self, scored: "Scored", i: int) -> dict[str, Any]:
+        own = scored.variables[i]
+        top = (-own).argsort(kind="stable")[:TOP]
+        time = self._times.popleft()
+        return {
+            "step": scored.start + i,
+            **({} if time is None else {"time": time}),
+            "score": float(scored.scores[i]),
+            "anomaly": int(scored.flags[i]),
+            "variables": {self.detector.names_[variable]: float(own[variable]) for variable in top},
+        }
+
+
+def _opened(model: Path, snapshot: Path | None) -> Session:
+    from cometad.checkpoint import read
+    from cometad.comet import Comet
+
+    detector = Comet.load(model)
+    if snapshot is None or not snapshot.exists():
+        return Session(detector)
+    saved = read(snapshot, KIND)
+    return Session(detector, saved.tensors["stream"].numpy().tobytes(), **saved.facts)

@@ -1,0 +1,146 @@
+"""The demo: learn a synthetic plant, watch it live while it drifts, and say what was found and why."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from cometad.comet import Comet
+from cometad.data.synthetic import Fault, Plant, synthetic_plant
+from cometad.errors import OutputError, needs_extra
+from cometad.model.adapt import NoAdaptation
+from cometad.plots import save_overview
+from cometad.stream import Scored
+
+# One reading in a thousand of normal operation may raise an alarm: at the default's one in a hundred, a fault of sixty
+# readings would be "found" by chance every other time.
+THRESHOLD_QUANTILE = 0.999
+SHOWN_VARIABLES = 6
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of one planted fault."""
+
+    fault: Fault
+    found: bool
+    delay: int | None  # steps from its start to the first alarm
+    blamed: tuple[int, ...]  # as many variables as it has, the highest first
+
+
+class Live(NamedTuple):
+    """What the stream gave for the whole test part."""
+
+    scores: Floats  # (time,)
+    flags: NDArray[np.int64]  # (time,)
+    variables: Floats  # (time, variable)
+
+
+def run(out: Path, seed: int) -> None:
+    """Fit, stream, tell; write one picture into the folder `out`."""
+    needs_extra("matplotlib.figure", "viz")
+    console = Console(highlight=False)
+    _make_folder(out)
+    plant = synthetic_plant(seed=seed)
+    console.print(
+        f"A synthetic plant with {len(plant.names)} variables: {len(plant.train)} normal readings to learn from, "
+        f"then {len(plant.test)} readings in which sensors drift and {len(plant.faults)} faults are planted."
+    )
+    detector = Comet(threshold_quantile=THRESHOLD_QUANTILE, verbose=True).fit(plant.train)
+    console.print(f"Learned. The threshold is {detector.threshold_:.2f}. Now live, one reading at a time:\n")
+    live = _watch(detector, plant, console)
+    findings = [judge(fault, live) for fault in plant.faults]
+    console.print()
+    console.print(_table(findings, plant.names))
+    _tell_false_alarms(detector, plant, live, console)
+    picture = out / "demo.png"
+    _draw(picture, detector, plant, live, findings)
+    console.print(f"The picture: {picture}")
+
+
+def judge(fault: Fault, live: Live) -> Finding:
+    """Whether an alarm was raised while the fault lasted, how late, and which variables it named."""
+    during = slice(fault.start, fault.stop)
+    found = bool(live.flags[during].any())
+    delay = int(np.argmax(live.flags[during])) if found else None
+    alarmed = live.variables[during][live.flags[during] == 1] if found else live.variables[during]
+    order = np.argsort(alarmed.mean(axis=0))[::-1]
+    return Finding(fault, found, delay, tuple(int(i) for i in order[: len(fault.variables)]))
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"Cannot make the folder '{out}': {error.strerror}. Choose another with --out.") from error
+
+
+def _watch(detector: Comet, plant: Plant, console: Console) -> Live:
+    stream = detector.stream()
+    parts: list[Scored] = []
+    alarm = False
+    for reading in plant.test:
+        parts.append(stream.update(reading))
+        alarm = _announce(parts[-1], alarm, plant, console)
+    parts.append(stream.finish())
+    steps, rolled_back = stream.adaptation_steps
+    console.print(f"\nAdapted {steps} times, {rolled_back} of them rolled back.")
+    return Live(*(np.concatenate([getattr(part, field) for part in parts]) for field in Live._fields))
+
+
+def _announce(scored: Scored, alarm: bool, plant: Plant, console: Console) -> bool:
+    """Say where an alarm begins; return whether one is on."""
+    for k, step in enumerate(scored.steps):
+        if scored.flags[k] and not alarm:
+            named = ", ".join(plant.names[i] for i in np.argsort(scored.variables[k])[::-1][:2])
+            console.print(f"  step {step:>6}  score {scored.scores[k]:>7.2f}  {named}")
+        alarm = bool(scored.flags[k])
+    return alarm
+
+
+def _table(findings: Sequence[Finding], names: Sequence[str]) -> Table:
+    table = Table(title="What was planted, and what was found", title_justify="left")
+    for column in ("planted fault", "steps", "found", "delay", "top variables", "true variables"):
+        table.add_column(column, justify="right" if column == "delay" else "left")
+    for finding in findings:
+        fault = finding.fault
+        table.add_row(
+            fault.kind,
+            f"{fault.start}-{fault.stop}",
+            "yes" if finding.found else "no",
+            "" if finding.delay is None else str(finding.delay),
+            ", ".join(names[i] for i in finding.blamed),
+            ", ".join(names[i] for i in fault.variables),
+        )
+    return table
+
+
+def _tell_false_alarms(detector: Comet, plant: Plant, live: Live, console: Console) -> None:
+    """How often normal readings raised an alarm, and how often they would have without adaptation."""
+    still = detector.stream(adaptation=NoAdaptation()).update_many(plant.test)  # all but the last few readings
+    normal = ~plant.labels
+    adapted, fixed = 100 * live.flags[normal].mean(), 100 * still.flags[normal[: len(still)]].mean()
+    console.print(
+        f"Normal readings that raised an alarm: {adapted:.2f} %; without adaptation it would have been {fixed:.2f} % "
+        f"(the threshold allows {100 * (1 - detector.threshold_quantile):.1f} % where nothing drifts)."
+    )
+
+
+def _draw(path: Path, detector: Comet, plant: Plant, live: Live, findings: Sequence[Finding]) -> None:
+    faulty = list(dict.fromkeys(i for fault in plant.faults for i in fault.variables))[:SHOWN_VARIABLES]
+    save_overview(
+        path,
+        plant.test[:, faulty],
+        [plant.names[i] for i in faulty],
+        live.scores,
+        detector.threshold_,
+        [(fault.start, fault.stop) for fault in plant.faults],
+        [finding.found for finding in findings],
+    )

@@ -1,0 +1,175 @@
+"""Parameters of Comet as data: the paper's values, its ablations, what makes sense, and their form in JSON."""
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+
+from cometad.data.scale import SCALERS
+from cometad.decision.normalize import (
+    EmaMinMax,
+    NoCalibration,
+    NoNormalization,
+    TrainingCalibration,
+    TrainingNormalization,
+)
+from cometad.decision.select import AllVariables, BudgetSelection, HighestVariables, PercentileSelection
+from cometad.errors import ParameterError, unknown
+from cometad.model.adapt import NoAdaptation, OnlineAdaptation
+from cometad.model.memory import DISTANCES
+from cometad.model.train import INITIALIZATIONS, Epochs, OneCycle
+
+# The paper's table of dataset-specific sizes: codebook size, model dimension.
+PAPER_SIZES = {"PSM": (128, 256), "SWaT": (256, 256), "SMAP": (128, 128), "MSL": (256, 128), "WADI": (32, 64)}
+
+# The arms of the paper's ablation: the same detector with some fields changed.
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "w/o multi-scale": {"patch_sizes": (6,), "patch_strides": (3,)},
+    "w/o quant score": {"score_weight": 0.0},
+    "w/o memory score": {"score_weight": 1.0},
+    "w/o local scaling": {"memory_distance": "plain"},
+    "w/o variable selection": {"selection": AllVariables()},
+    "w/o normalization": {"normalization": NoNormalization()},
+    "w/o TTA": {"adaptation": NoAdaptation()},
+    "w/o contrastive": {"adaptation": OnlineAdaptation(contrastive_weight=0.0)},
+}
+
+
+def paper_parameters(dataset: str | None = None) -> dict[str, Any]:
+    """The published values that differ from the default, with the sizes that the paper uses on a dataset.
+
+    >>> from cometad.parameters import paper_parameters
+    >>> paper_parameters("MSL")["codebook_size"]
+    256
+    """
+    if dataset is not None and dataset not in PAPER_SIZES:
+        raise unknown("dataset in the paper", dataset, PAPER_SIZES)
+    codebook_size, dim = PAPER_SIZES[dataset or "PSM"]
+    return {
+        "window": 100,
+        "window_stride": 50,
+        "patch_sizes": (2, 4, 6),
+        "patch_strides": (1, 2, 3),
+        "dim": dim,
+        "codebook_size": codebook_size,
+        "initialization": "normal",
+        "refit": 0,
+        "schedule": Epochs(20, learning_rate=1e-4),
+        "batch_size": 128,
+        "score_weight": 0.5,
+        "calibration": NoCalibration(),
+        "selection": PercentileSelection(50),
+        "normalization": EmaMinMax(0.75),
+        "adaptation": OnlineAdaptation(),
+        "test_batch": 128,
+    }
+
+
+# What each number may be, also inside the variants: whole or real, at least, at most.
+_WHOLE = {
+    **dict.fromkeys(("window", "window_stride", "dim", "core_dim", "codebook_size", "batch_size"), 1),
+    **dict.fromkeys(("neighbors", "test_batch", "epochs", "total", "count", "budget"), 1),
+    **dict.fromkeys(("pairs",), 4),
+    **dict.fromkeys(("seed", "refit"), 0),
+}
+_REAL = {
+    **dict.fromkeys(("score_weight", "validation_share", "threshold_quantile", "quantile", "momentum"), (0, 1)),
+    **dict.fromkeys(("weight_decay", "codebook_weight", "commitment_weight", "contrastive_weight"), (0, math.inf)),
+    **dict.fromkeys(("learning_rate", "temperature", "max_drift", "least"), (0, math.inf)),
+    "percentile": (0, 100),
+    "error_limit": (0, 1),
+}
+_NAMES: dict[str, Collection[str]] = {
+    "scaler": SCALERS,
+    "initialization": INITIALIZATIONS,
+    "memory_distance": DISTANCES,
+}
+_KINDS: dict[str, tuple[type[Any], ...]] = {
+    "schedule": (Epochs, OneCycle),
+    "calibration": (NoCalibration, TrainingCalibration),
+    "selection": (AllVariables, HighestVariables, PercentileSelection, BudgetSelection),
+    "normalization": (NoNormalization, TrainingNormalization, EmaMinMax),
+    "adaptation": (NoAdaptation, OnlineAdaptation),
+}
+VARIANTS = {kind.__name__: kind for kinds in _KINDS.values() for kind in kinds}
+
+
+def check_parameters(values: Mapping[str, Any]) -> None:
+    """Refuse parameters of Comet that make no sense, alone or together.
+
+    >>> from cometad import Comet
+    >>> Comet(score_weight=2)
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: The 'score_weight' parameter must be a number between 0 and 1. Got 2 instead.
+    """
+    for name, value in values.items():
+        _check_one(name, value)
+    _require(values["dim"] % 2 == 0, "dim", "even: half of it is each variable's own", values["dim"])
+    _require(values["validation_share"] < 1, "validation_share", "below 1", values["validation_share"])
+    _check_patches(values["patch_sizes"], values["patch_strides"], values["window"])
+    _check_device(values["device"])
+
+
+def _check_one(name: str, value: Any) -> None:
+    if name in _NAMES and value not in _NAMES[name]:
+        raise unknown(name.replace("_", " "), value, _NAMES[name])
+    if name in _WHOLE:
+        holds = isinstance(value, Integral) and int(value) >= _WHOLE[name]
+        _require(holds, name, f"an integer from {_WHOLE[name]} up", value)
+    if name in _REAL and value is not None:
+        low, high = _REAL[name]
+        holds = isinstance(value, Real) and low <= float(value) <= high
+        _require(holds, name, f"a number between {low} and {high}", value)
+    if name in _KINDS:
+        known = " or ".join(kind.__name__ for kind in _KINDS[name])
+        _require(isinstance(value, _KINDS[name]), name, f"an object of the kind {known}", value)
+        for field in dataclasses.fields(value):
+            _check_one(field.name, getattr(value, field.name))
+
+
+def _check_patches(sizes: Sequence[int], strides: Sequence[int], window: int) -> None:
+    for name, given in (("patch_sizes", sizes), ("patch_strides", strides)):
+        whole = isinstance(given, Sequence) and all(isinstance(value, Integral) for value in given)
+        _require(whole and len(given) >= 1, name, "a sequence of at least one integer", given)
+    _require(len(sizes) == len(strides), "patch_strides", "as long as patch_sizes", strides)
+    for size, stride in zip(sizes, strides, strict=True):
+        _require(1 <= size <= window, "patch_sizes", f"between 1 and the window ({window})", size)
+        _require(1 <= stride <= size, "patch_strides", f"between 1 and its patch ({size})", stride)
+
+
+def _require(holds: bool, name: str, wanted: str, got: object) -> None:
+    if not holds:
+        raise ParameterError(f"The '{name}' parameter must be {wanted}. Got {got!r} instead.")
+
+
+def _check_device(device: str) -> None:
+    kind = device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise unknown("device", device, ["cpu", "cuda"])
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ParameterError("The device 'cuda' is not available on this machine. Pass device='cpu'.")
+
+
+def as_json(value: Any) -> Any:
+    """A parameter as JSON can hold it.
+
+    >>> from cometad import Epochs
+    >>> from cometad.parameters import as_json, from_json
+    >>> as_json(Epochs(3)), from_json(as_json((2, 4)))
+    ({'kind': 'Epochs', 'epochs': 3, 'learning_rate': 0.0001}, (2, 4))
+    """
+    if type(value).__name__ in VARIANTS:
+        return {"kind": type(value).__name__, **dataclasses.asdict(value)}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def from_json(value: Any) -> Any:
+    """A parameter as `as_json` gave it."""
+    if isinstance(value, dict):
+        fields = dict(value)
+        return VARIANTS[fields.pop("kind")](**fields)
+    return tuple(value) if isinstance(value, list) else value

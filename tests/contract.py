@@ -1,0 +1,236 @@
+"""What every detector promises, as checks that any detector can be put through.
+
+A check takes a `Subject`: a way to make the detector, and one that has been fitted. `CHECKS` holds them all by name.
+"""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from sklearn.base import clone
+
+from cometad.detector import Detector
+from cometad.errors import InputError, NotFittedError
+
+SPIKE = 130  # the time step of the planted spike
+
+
+def waves(rows: int, variables: int = 3, seed: int = 0) -> np.ndarray:
+    """A quiet series (time, variable): each variable a sine of its own with a little noise."""
+    chance = np.random.default_rng(seed)
+    time = np.arange(rows)[:, None]
+    periods = 11 + 7 * np.arange(variables)
+    return np.sin(2 * np.pi * time / periods) + 0.1 * chance.normal(size=(rows, variables))
+
+
+NORMAL = waves(500)
+FRESH = waves(300, seed=1)
+SPIKED = FRESH.copy()
+SPIKED[SPIKE] += 25.0  # in every variable: a selection may look at some only
+NAMES = ["flow", "level", "heat"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A detector under test."""
+
+    make: Callable[[], Any]  # a new detector, not fitted, the same every time
+
+    @cached_property
+    def fitted(self) -> Any:
+        """One fitted detector that all checks share: none may change it."""
+        return self.make().fit(NORMAL)
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """What the fitted detector says about the fresh series."""
+        return self.fitted.decision_function(FRESH)
+
+
+def saved(detector: Any) -> bytes:
+    """The bytes that a detector saves."""
+    with tempfile.TemporaryDirectory() as folder:
+        detector.save(Path(folder) / "detector")
+        return (Path(folder) / "detector").read_bytes()
+
+
+def is_a_sentence(message: str) -> bool:
+    """Whether a message is what a stranger should read: whole sentences on one line."""
+    return message.endswith(".") and "\n" not in message and (message[0].isupper() or message[0] == "'")
+
+
+def check_it_is_a_detector(subject: Subject) -> None:
+    assert isinstance(subject.make(), Detector)
+
+
+def check_fit_returns_the_detector(subject: Subject) -> None:
+    detector = subject.make()
+    assert detector.fit(NORMAL) is detector
+
+
+def check_there_is_one_finite_score_per_time_step(subject: Subject) -> None:
+    for rows in (len(FRESH), len(FRESH) - 1, len(FRESH) - 13):
+        scores = subject.fitted.decision_function(FRESH[:rows])
+        assert scores.shape == (rows,)
+        assert scores.dtype == np.float64
+        assert np.isfinite(scores).all()
+
+
+def check_a_planted_spike_scores_highest(subject: Subject) -> None:
+    scores = subject.fitted.decision_function(SPIKED)
+    assert scores[SPIKE] == scores.max()
+
+
+def check_a_broken_sensor_gives_finite_scores(subject: Subject) -> None:
+    broken = FRESH.copy()
+    broken[SPIKE, 1] = 1e30
+    assert np.isfinite(subject.fitted.decision_function(broken)).all()
+
+
+def check_a_constant_variable_gives_finite_scores(subject: Subject) -> None:
+    still = NORMAL.copy()
+    still[:, 1] = 5.0
+    assert np.isfinite(subject.make().fit(still).decision_function(FRESH)).all()
+
+
+def check_the_same_seed_gives_the_same_bytes(subject: Subject) -> None:
+    again = subject.make().fit(NORMAL)
+    assert saved(again) == saved(subject.fitted)
+    assert again.decision_function(FRESH).tobytes() == subject.scores.tobytes()
+
+
+def check_fit_leaves_the_global_random_state_alone(subject: Subject) -> None:
+    state, here = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    subject.make().fit(NORMAL)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(np.random.get_state()[1], here)  # noqa: NPY002
+
+
+def check_scoring_changes_neither_detector_nor_input(subject: Subject) -> None:
+    given = SPIKED.copy()
+    given.flags.writeable = False
+    detector, before, parameters = subject.fitted, saved(subject.fitted), subject.fitted.get_params()
+    first = detector.decision_function(given)
+    detector.predict(given)
+    assert np.array_equal(given, SPIKED)
+    assert detector.get_params() == parameters
+    assert saved(detector) == before
+    assert detector.decision_function(given).tobytes() == first.tobytes()
+
+
+def check_fitting_leaves_input_and_parameters_alone(subject: Subject) -> None:
+    given = NORMAL.copy()
+    given.flags.writeable = False
+    detector = subject.make()
+    parameters = detector.get_params()
+    detector.fit(given)
+    assert np.array_equal(given, NORMAL)
+    assert detector.get_params() == parameters
+
+
+def check_fitting_again_forgets_the_first_time(subject: Subject) -> None:
+    again = subject.make().fit(3 * NORMAL[:300, :2]).fit(NORMAL)
+    assert saved(again) == saved(subject.fitted)
+
+
+def check_a_clone_is_unfitted_and_learns_the_same(subject: Subject) -> None:
+    other = clone(subject.fitted)
+    assert other.get_params() == subject.fitted.get_params()
+    with pytest.raises(NotFittedError):
+        other.decision_function(FRESH)
+    assert other.fit(NORMAL).decision_function(FRESH).tobytes() == subject.scores.tobytes()
+
+
+def check_parameters_make_the_same_detector_again(subject: Subject) -> None:
+    detector = subject.make()
+    parameters = detector.get_params(deep=False)
+    assert type(detector)(**parameters).get_params(deep=False) == parameters
+    assert detector.set_params(**parameters).get_params(deep=False) == parameters
+
+
+def check_use_before_fit_says_what_to_do(subject: Subject) -> None:
+    detector = subject.make()
+    uses = [lambda: detector.decision_function(FRESH), lambda: detector.predict(FRESH), lambda: saved(detector)]
+    if hasattr(detector, "stream"):
+        uses += [detector.stream, lambda: detector.score_map(FRESH)]
+    for use in uses:
+        with pytest.raises(NotFittedError, match="Call fit") as caught:
+            use()
+        assert is_a_sentence(str(caught.value))
+
+
+def check_a_wrong_width_is_refused(subject: Subject) -> None:
+    for width in (2, 4):
+        with pytest.raises(InputError, match=f"fitted on 3 variables; this series has {width}") as caught:
+            subject.fitted.decision_function(np.zeros((300, width)))
+        assert is_a_sentence(str(caught.value))
+
+
+def check_a_wrong_shape_and_missing_readings_are_refused(subject: Subject) -> None:
+    missing = FRESH.copy()
+    missing[7, 2] = np.nan
+    for series, words in ((FRESH[:, 0], "shape"), (FRESH[None], "shape"), (missing, "'v2' is nan at time step 7")):
+        for use in (subject.make().fit, subject.fitted.decision_function, subject.fitted.predict):
+            with pytest.raises(InputError, match=words) as caught:
+                use(series)
+            assert is_a_sentence(str(caught.value))
+
+
+def check_saving_and_loading_keep_the_scores(subject: Subject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        subject.fitted.save(Path(folder) / "detector")
+        loaded = type(subject.fitted).load(str(Path(folder) / "detector"))
+    assert loaded.get_params() == subject.fitted.get_params()
+    assert loaded.threshold_ == subject.fitted.threshold_
+    assert loaded.decision_scores_.tobytes() == subject.fitted.decision_scores_.tobytes()
+    assert loaded.decision_function(FRESH).tobytes() == subject.scores.tobytes()
+    assert saved(loaded) == saved(subject.fitted)
+
+
+def check_frames_give_the_same_scores_as_arrays(subject: Subject) -> None:
+    named = subject.make().fit(pd.DataFrame(NORMAL, columns=NAMES))
+    times = pd.date_range("2024-03-01", periods=len(FRESH), freq="min")
+    series = [
+        FRESH,
+        FRESH.tolist(),
+        pd.DataFrame(FRESH, columns=NAMES),
+        pd.DataFrame(FRESH, columns=NAMES, index=times),
+        pl.DataFrame(FRESH, schema=NAMES),
+        pl.DataFrame(FRESH, schema=NAMES).with_columns(pl.Series("time", times.to_numpy())),
+    ]
+    for detector in (named, subject.fitted):
+        for one in series:
+            assert detector.decision_function(one).tobytes() == subject.scores.tobytes()
+
+
+def check_other_names_than_at_fit_are_refused(subject: Subject) -> None:
+    named = subject.make().fit(pl.DataFrame(NORMAL, schema=NAMES))
+    with pytest.raises(InputError, match="'level' where this series has 'speed'") as caught:
+        named.decision_function(pl.DataFrame(FRESH, schema=["flow", "speed", "heat"]))
+    assert is_a_sentence(str(caught.value))
+
+
+def check_predictions_are_scores_above_the_threshold(subject: Subject) -> None:
+    flags = subject.fitted.predict(FRESH)
+    assert set(np.unique(flags)) <= {0, 1}
+    assert np.array_equal(flags, subject.scores > subject.fitted.threshold_)
+
+
+def check_training_scores_and_threshold_are_kept(subject: Subject) -> None:
+    detector = subject.fitted
+    assert detector.decision_scores_.shape == (len(NORMAL),)
+    assert np.isfinite(detector.decision_scores_).all()
+    assert detector.decision_scores_.tobytes() == detector.decision_function(NORMAL).tobytes()
+    assert isinstance(detector.threshold_, float)
+    assert 0 < (detector.decision_scores_ > detector.threshold_).mean() < 0.05
+
+
+CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")}

@@ -1,0 +1,384 @@
+"""The paper as loops: slow, plain, and written from its formulas, never from our fast code.
+
+Every function is one formula over plain vectors in float64. Where the paper is silent the reading is the design's
+(section 2). Equation numbers count the paper's numbered equations in order.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+EPSILON = 1e-8
+
+
+class Weights(NamedTuple):
+    """The learned numbers of one scale."""
+
+    size: int  # p_k
+    stride: int  # s_k
+    series_weight: np.ndarray  # W^(s,i): (variable, dim / 2, size)
+    series_bias: np.ndarray  # b^(s,i): (variable, dim / 2)
+    core_weight: np.ndarray  # W^(c): (core_dim, variable * size)
+    core_bias: np.ndarray  # b^(c): (core_dim,)
+    fusion_weight: np.ndarray  # W^(g): (dim, dim / 2 + core_dim)
+    fusion_bias: np.ndarray  # b^(g): (dim,)
+    codes: np.ndarray  # c_m: (code, dim)
+    decoder_weight: np.ndarray  # h_k: (size, dim)
+    decoder_bias: np.ndarray  # (size,)
+
+    @classmethod
+    def of(cls, scale):
+        """The numbers of one scale of a network."""
+        encoder = scale.encoder
+        tensors = (
+            *(encoder.series_weight, encoder.series_bias, encoder.core_weight, encoder.core_bias),
+            *(encoder.fusion_weight, encoder.fusion_bias, scale.codebook.vectors),
+            *(scale.decoder.weight, scale.decoder.bias),
+        )
+        return cls(scale.size, scale.stride, *(tensor.detach().double().numpy() for tensor in tensors))
+
+
+class Embedding(NamedTuple):
+    """What one patch of one variable became."""
+
+    patch: list
+    vector: list  # z_e
+    code: int  # q
+
+
+# -- patches --------------------------------------------------------------------------------------------------------
+
+
+def patch_count(length, size, stride):
+    """N_k, the line after Eq. 1."""
+    return math.floor((length - size) / stride) + 1
+
+
+def patch(window, variable, index, size, stride):
+    """Eq. 1: one patch of one variable of a window (time, variable)."""
+    return [float(window[index * stride + offset][variable]) for offset in range(size)]
+
+
+# -- encoding -------------------------------------------------------------------------------------------------------
+
+
+def linear(weight, bias, vector):
+    """W x + b, the form of Eq. 2, 4 and 5."""
+    return [
+        sum(float(weight[row][column]) * vector[column] for column in range(len(vector))) + float(bias[row])
+        for row in range(len(weight))
+    ]
+
+
+def stacked(window, index, size, stride):
+    """Eq. 3: the patches of all variables at one position, one after the other."""
+    return [x for variable in range(len(window[0])) for x in patch(window, variable, index, size, stride)]
+
+
+def embedding(window, variable, index, weights):
+    """Eq. 2 (series), 3 and 4 (core), 5 (fusion): z_e of one patch."""
+    own = patch(window, variable, index, weights.size, weights.stride)
+    series = linear(weights.series_weight[variable], weights.series_bias[variable], own)
+    core = linear(weights.core_weight, weights.core_bias, stacked(window, index, weights.size, weights.stride))
+    return linear(weights.fusion_weight, weights.fusion_bias, series + core)
+
+
+# -- quantization ---------------------------------------------------------------------------------------------------
+
+
+def squared_distance(left, right):
+    """The squared Euclidean norm of a difference."""
+    return sum((float(a) - float(b)) ** 2 for a, b in zip(left, right, strict=True))
+
+
+def nearest_code(vector, codes):
+    """Eq. 6: the index of the nearest code; Eq. 7 is `codes[index]`. The first of equals wins."""
+    best = 0
+    for m in range(len(codes)):
+        if squared_distance(vector, codes[m]) < squared_distance(vector, codes[best]):
+            best = m
+    return best
+
+
+def embeddings(window, weights):
+    """Eq. 1 to 6 for every patch of a window: a table [patch][variable] of `Embedding`."""
+    table = []
+    for index in range(patch_count(len(window), weights.size, weights.stride)):
+        row = []
+        for variable in range(len(window[0])):
+            vector = embedding(window, variable, index, weights)
+            own = patch(window, variable, index, weights.size, weights.stride)
+            row.append(Embedding(own, vector, nearest_code(vector, weights.codes)))
+        table.append(row)
+    return table
+
+
+# -- losses ---------------------------------------------------------------------------------------------------------
+
+
+def losses(windows, scales, normal=None):
+    """Eq. 8 (codebook), 9 (commitment), 10 (reconstruction): means over elements, summed over scales.
+
+    With `normal`, a table [scale][window][patch][variable] of pseudo-labels "normal", only those count (Eq. 24).
+    Returned as (reconstruction, codebook, commitment).
+    """
+    reconstruction = quantization = 0.0
+    for k, weights in enumerate(scales):
+        errors, distances, count = 0.0, 0.0, 0
+        for w, window in enumerate(windows):
+            for j, row in enumerate(embeddings(window, weights)):
+                for i, one in enumerate(row):
+                    if normal is not None and not normal[k][w][j][i]:
+                        continue
+                    code = weights.codes[one.code]
+                    decoded = linear(weights.decoder_weight, weights.decoder_bias, [float(c) for c in code])
+                    errors += squared_distance(one.patch, decoded) / weights.size
+                    distances += squared_distance(one.vector, code) / len(code)
+                    count += 1
+        reconstruction += errors / max(count, 1)
+        quantization += distances / max(count, 1)
+    return reconstruction, quantization, quantization
+
+
+def total_loss(parts, codebook_weight, commitment_weight):
+    """Eq. 11."""
+    reconstruction, codebook, commitment = parts
+    return reconstruction + codebook_weight * codebook + commitment_weight * commitment
+
+
+def codebook_gradient(windows, weights):
+    """What Eq. 8 teaches each code of one scale, from sg[z_e]: (code, dim). Nothing else teaches the codes."""
+    found = [one for window in windows for row in embeddings(window, weights) for one in row]
+    gradient = np.zeros(np.shape(weights.codes))
+    for one in found:
+        for axis in range(gradient.shape[1]):
+            gap = float(weights.codes[one.code][axis]) - one.vector[axis]
+            gradient[one.code, axis] += 2 * gap / (len(found) * gradient.shape[1])
+    return gradient
+
+
+def fusion_bias_gradient(windows, weights, commitment_weight):
+    """What Eq. 9 and, straight through the quantization, Eq. 10 teach the fusion's bias of one scale: (dim,)."""
+    found = [one for window in windows for row in embeddings(window, weights) for one in row]
+    dim = np.shape(weights.codes)[1]
+    gradient = np.zeros(dim)
+    for one in found:
+        code = [float(c) for c in weights.codes[one.code]]
+        decoded = linear(weights.decoder_weight, weights.decoder_bias, code)
+        for axis in range(dim):
+            commitment = 2 * (one.vector[axis] - code[axis]) / dim
+            reconstruction = sum(
+                2 * (decoded[p] - one.patch[p]) * float(weights.decoder_weight[p][axis]) / weights.size
+                for p in range(weights.size)
+            )
+            gradient[axis] += (commitment_weight * commitment + reconstruction) / len(found)
+    return gradient
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------
+
+
+def activated(windows, weights):
+    """Eq. 12 and 21 for one scale: the indices of the codes that training windows activate."""
+    return {one.code for window in windows for row in embeddings(window, weights) for one in row}
+
+
+def bank(codes, active):
+    """Eq. 12 for one scale; after adaptation Eq. 25: the codes, as they are now, of the indices activated before."""
+    return [codes[m] for m in sorted(active)]
+
+
+def nearest_in(vector, memory, n):
+    """The n nearest members of a memory; all of a memory that has fewer."""
+    return sorted(memory, key=lambda member: squared_distance(vector, member))[: min(n, len(memory))]
+
+
+def median(values):
+    """The middle value; the mean of the middle two of an even number."""
+    values = sorted(values)
+    half = len(values) // 2
+    return values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2
+
+
+def local_scale(vector, memory, n):
+    """Eq. 13 for a member of the memory, Eq. 14 for a query: the median squared distance to its nearest members."""
+    return median([squared_distance(vector, member) for member in nearest_in(vector, memory, n)])
+
+
+def local_distance(query, member, memory, n):
+    """Eq. 15."""
+    scale = (local_scale(query, memory, n) + local_scale(member, memory, n)) / 2
+    return squared_distance(query, member) / (scale + EPSILON)
+
+
+def memory_score(query, memory, n, distance="local"):
+    """The inner mean of Eq. 16: one quantized embedding, one scale. "plain" is the ablation's Euclidean distance."""
+    neighbors = nearest_in(query, memory, n)
+    if distance == "plain":
+        return sum(math.sqrt(squared_distance(query, member)) for member in neighbors) / len(neighbors)
+    return sum(local_distance(query, member, memory, n) for member in neighbors) / len(neighbors)
+
+
+def quantization_score(vector, code):
+    """The norm in Eq. 17: one embedding, one scale."""
+    return math.sqrt(squared_distance(vector, code))
+
+
+# -- back to time, scales -------------------------------------------------------------------------------------------
+
+
+def covering(step, length, size, stride):
+    """The patches over a time step of a window; where there is none, the last patch (design 2.6)."""
+    count = patch_count(length, size, stride)
+    found = [j for j in range(count) if j * stride <= step < j * stride + size]
+    return found or [count - 1]
+
+
+def back_to_time(values, length, size, stride):
+    """Values [patch][variable] as [time][variable]: the mean over the patches that cover a step (design 2.6)."""
+    steps = []
+    for step in range(length):
+        over = covering(step, length, size, stride)
+        steps.append([sum(float(values[j][i]) for j in over) / len(over) for i in range(len(values[0]))])
+    return steps
+
+
+def raw_scores(window, scales, active, n, distance="local"):
+    """Eq. 16 and 17, each variable by itself: both scores [time][variable] of a window, averaged over scales."""
+    length, variables = len(window), len(window[0])
+    memory = [[0.0] * variables for _ in range(length)]
+    quantization = [[0.0] * variables for _ in range(length)]
+    for weights, seen in zip(scales, active, strict=True):
+        members = bank(weights.codes, seen)
+        table = {m: memory_score(weights.codes[m], members, n, distance) for m in range(len(weights.codes))}
+        found = embeddings(window, weights)
+        distances = [[table[one.code] for one in row] for row in found]
+        errors = [[quantization_score(one.vector, weights.codes[one.code]) for one in row] for row in found]
+        for scores, values in ((memory, distances), (quantization, errors)):
+            at_steps = back_to_time(values, length, weights.size, weights.stride)
+            for step in range(length):
+                for i in range(variables):
+                    scores[step][i] += at_steps[step][i] / len(scales)
+    return memory, quantization
+
+
+# -- variables ------------------------------------------------------------------------------------------------------
+
+
+def deviations(scores):
+    """Eq. 26 and 27: |delta| of scores [time][variable] of one window."""
+    length, variables = len(scores), len(scores[0])
+    table = [[0.0] * variables for _ in range(length)]
+    for i in range(variables):
+        mean = sum(float(scores[t][i]) for t in range(length)) / length
+        spread = math.sqrt(sum((float(scores[t][i]) - mean) ** 2 for t in range(length)) / length)
+        for t in range(length):
+            table[t][i] = abs((float(scores[t][i]) - mean) / (spread + EPSILON))
+    return table
+
+
+def percentile(values, rho):
+    """Q_rho in Eq. 28, linear between the two values next to it."""
+    values = sorted(values)
+    place = rho / 100 * (len(values) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (place - low) * (values[high] - values[low])
+
+
+def chosen_by_percentile(deviation, rho):
+    """Eq. 28 and 29 at one time step: variables whose deviation is at most the percentile; the first is always in."""
+    threshold = percentile(deviation, rho)
+    return {i for i in range(len(deviation)) if deviation[i] <= threshold} | {0}
+
+
+def chosen_by_budget(deviation, budget):
+    """Eq. 30 at one time step: as many variables as the budget, those of least deviation; the first is always in."""
+    others = sorted(range(1, len(deviation)), key=lambda i: deviation[i])
+    return {0, *others[: budget - 1]}
+
+
+def selected(scores, choose):
+    """Eq. 31: scores [time][variable] of one window as [time], with the variables that `choose` takes at each step."""
+    steps = []
+    for row, deviation in zip(scores, deviations(scores), strict=True):
+        chosen = choose(deviation)
+        steps.append(sum(float(row[i]) for i in chosen) / len(chosen))
+    return steps
+
+
+# -- normalization, mixing ------------------------------------------------------------------------------------------
+
+
+def ema_min_max(batches, momentum):
+    """Eq. 18, 19 and the line after, over batches of scores; the first batch initializes (design 2.10)."""
+    low = high = None
+    normalized = []
+    for batch in batches:
+        if low is None:
+            low, high = min(batch), max(batch)
+        else:
+            low = momentum * low + (1 - momentum) * min(batch)
+            high = momentum * high + (1 - momentum) * max(batch)
+        normalized.append([(score - low) / (high - low + EPSILON) for score in batch])
+    return normalized
+
+
+def mixed(memory, quantization, weight):
+    """Eq. 20."""
+    return [(1 - weight) * m + weight * q for m, q in zip(memory, quantization, strict=True)]
+
+
+# -- adaptation -----------------------------------------------------------------------------------------------------
+
+
+def pseudo_label(code, seen):
+    """Eq. 22: 0 where training activated the code, else 1."""
+    return 0 if code in seen else 1
+
+
+def cosine(left, right):
+    """sim(., .), the line after Eq. 23."""
+    dot = sum(float(a) * float(b) for a, b in zip(left, right, strict=True))
+    norms = [math.sqrt(sum(float(a) ** 2 for a in vector)) for vector in (left, right)]
+    return dot / (norms[0] * norms[1])
+
+
+def contrastive_loss(vectors, labels, temperature):
+    """Eq. 23, as a mean over samples instead of the paper's sum."""
+    total = 0.0
+    for n in range(len(vectors)):
+        positives = [p for p in range(len(vectors)) if p != n and labels[p] == labels[n]]
+        below = sum(math.exp(cosine(vectors[n], vectors[a]) / temperature) for a in range(len(vectors)) if a != n)
+        for p in positives:
+            above = math.exp(cosine(vectors[n], vectors[p]) / temperature)
+            total -= math.log(above / below) / len(positives)
+    return total / len(vectors)
+
+
+# -- the whole ------------------------------------------------------------------------------------------------------
+
+
+def scoring_windows(rows, length):
+    """Design 2.3: (start, first new step inside) of consecutive windows, and of one at the end where a tail is left."""
+    windows = [(start, 0) for start in range(0, rows - length + 1, length)]
+    tail = rows % length
+    if tail:
+        windows.append((rows - length, length - tail))
+    return windows
+
+
+def scores(series, length, batch, scales, active, *, neighbors, rho, momentum, weight):
+    """Algorithm 2 without step 2: one score per time step of a scaled series (time, variable)."""
+    memory_batches, quantization_batches = [], []
+    for number, (start, new) in enumerate(scoring_windows(len(series), length)):
+        if number % batch == 0:
+            memory_batches.append([])
+            quantization_batches.append([])
+        memory, quantization = raw_scores(series[start : start + length], scales, active, neighbors)
+        for found, batches in ((memory, memory_batches), (quantization, quantization_batches)):
+            batches[-1].extend(selected(found, lambda deviation: chosen_by_percentile(deviation, rho))[new:])
+    memory = [score for batch in ema_min_max(memory_batches, momentum) for score in batch]
+    quantization = [score for batch in ema_min_max(quantization_batches, momentum) for score in batch]
+    return mixed(memory, quantization, weight)

@@ -1,0 +1,423 @@
+"""The command line as a stranger uses it: fitted once, then every verb, format, mistake and way to end."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import threading
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from cometad.cli import main
+from cometad.cli.readings import Clock, Layout, Reading, readings
+from cometad.cli.stream import Interrupts
+from cometad.comet import Comet
+from cometad.errors import InputError
+from cometad.model.train import OneCycle
+
+TINY = [
+    *("--set", "window=32", "--set", "patch_sizes=[2,4]", "--set", "patch_strides=[1,2]"),
+    *("--set", "codebook_size=16", "--set", "dim=16", "--set", "core_dim=8", "--steps", "10"),
+]
+COMETAD = [sys.executable, "-m", "cometad"]
+
+
+def _readings(rows: int, seed: int) -> pl.DataFrame:
+    chance = np.random.default_rng(seed)
+    wave = np.sin(np.arange(rows) / 5)
+    columns = {"flow": wave, "level": np.cos(np.arange(rows) / 5), "valve": wave**2}
+    return pl.DataFrame(
+        {"time": [datetime(2024, 3, 1) + timedelta(minutes=i) for i in range(rows)]}
+        | {name: column + 0.1 * chance.normal(size=rows) for name, column in columns.items()}
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a fitted detector, readings to score in all formats, and their scores."""
+    folder = tmp_path_factory.mktemp("cli")
+    _readings(300, seed=0).write_csv(folder / "normal.csv")
+    today = _readings(100, seed=1)
+    today[70, "flow"] = 9.0
+    today.write_csv(folder / "today.csv")
+    today.write_parquet(folder / "today.parquet")
+    today.with_columns(pl.col("time").dt.to_string("iso:strict")).write_ndjson(folder / "today.jsonl")
+    assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / "plant.comet"), *TINY]) == 0
+    arguments = [str(folder / name) for name in ("plant.comet", "today.csv", "scores.csv")]
+    assert main(["score", *arguments[:2], "-o", arguments[2]]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    """Run a verb inside the folder; its exit code, stdout and stderr."""
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: str, stdin: str | bytes = b"") -> tuple[int, str, str]:
+        capsys.readouterr()
+        content = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        code = main(list(arguments))
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def _refused(result: tuple[int, str, str], sentence: str) -> None:
+    code, _, said = result
+    assert code == 2, said
+    last = said.strip().splitlines()[-1]
+    assert last.startswith("cometad: ")
+    assert sentence in last
+    assert "Traceback" not in said
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+def test_help_answers_without_loading_torch_or_scikit_learn():
+    code = (
+        "import sys; from cometad.cli import main; code = main(['fit', '--help']); "
+        "sys.exit(code or any(name in sys.modules for name in ('torch', 'sklearn', 'polars')))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Example: cometad fit normal.csv -o plant.comet" in shown.stdout
+
+
+@pytest.mark.parametrize("verb", [["demo"], ["fit"], ["score"], ["stream"], ["data", "list"], ["data", "check"]])
+def test_every_verb_has_help_with_an_example(run, verb):
+    code, shown, _ = run(*verb, "--help")
+    assert code == 0
+    assert f"cometad {' '.join(verb)}" in shown.partition("Example: ")[2]
+
+
+def test_without_a_verb_the_help_is_shown(run):
+    assert run() == run("--help")
+    assert "stream" in run()[1]
+
+
+def test_the_version_is_shown(run):
+    assert run("--version")[:2] == (0, "cometad 0.1.0\n")
+
+
+# --- fit and score ----------------------------------------------------------------------------------------------------
+
+
+def test_fit_on_the_command_line_is_fit_in_python(run, folder):
+    parameters = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16}
+    detector = Comet(**parameters, dim=16, core_dim=8, schedule=OneCycle(10))
+    detector.fit(pl.read_csv("normal.csv", try_parse_dates=True)).save(folder / "python.comet")
+    assert (folder / "python.comet").read_bytes() == (folder / "plant.comet").read_bytes()
+
+
+def test_fit_ends_with_a_summary(run, folder):
+    code, shown, said = run("fit", "normal.csv", "-o", "other.comet", *TINY, "--preset", "paper", "--dataset", "WADI")
+    threshold = Comet.load("other.comet").threshold_
+    assert code == 0
+    assert shown == f"Fitted on 300 readings of 3 variables; threshold {threshold:.4g}; wrote 'other.comet'.\n"
+    assert "training" in said
+
+
+def test_score_gives_one_row_per_reading(folder):
+    scores = pl.read_csv(folder / "scores.csv", try_parse_dates=True)
+    detector, today = Comet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
+    assert scores.columns == ["step", "time", "score", "anomaly", "variable"]
+    assert scores["time"].equals(today["time"])
+    np.testing.assert_array_equal(scores["score"], detector.decision_function(today))
+    np.testing.assert_array_equal(scores["anomaly"], detector.predict(today))
+    assert scores.row(70, named=True)["variable"] == "flow"
+
+
+def test_scores_are_the_same_from_and_to_every_format(run, folder):
+    text = (folder / "scores.csv").read_text()
+    assert run("score", "plant.comet", "today.csv")[:2] == (0, text)
+    assert run("score", "plant.comet", "today.parquet")[:2] == (0, text)
+    code, shown, said = run("score", "plant.comet", "today.parquet", "-o", "scores.parquet")
+    assert (code, shown) == (0, "")
+    assert said.startswith("cometad: Scored 100 readings, ")
+    assert pl.read_parquet("scores.parquet").drop("time").equals(pl.read_csv("scores.csv").drop("time"))
+
+
+# --- stream -----------------------------------------------------------------------------------------------------------
+
+
+def _lines(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _assert_scores(lines: list[dict], folder: Path) -> None:
+    scores = pl.read_csv(folder / "scores.csv")
+    for name in ("step", "score", "anomaly"):
+        assert [line[name] for line in lines] == scores[name].to_list()
+    assert [next(iter(line["variables"])) for line in lines] == scores["variable"].to_list()
+    assert [line["time"][:19] for line in lines] == scores["time"].to_list()
+
+
+@pytest.mark.parametrize("form", ["auto", "csv", "jsonl"])
+@pytest.mark.parametrize("file", ["today.csv", "today.jsonl"])
+def test_the_stream_equals_the_batch(run, folder, file, form):
+    if form != "auto" and not file.endswith(form):
+        return
+    code, shown, _ = run("stream", "plant.comet", "--format", form, stdin=(folder / file).read_bytes())
+    assert code == 0
+    _assert_scores(_lines(shown), folder)
+
+
+def test_fields_are_found_by_name_and_others_left_aside(run, folder):
+    mixed = pl.read_csv("today.csv").select("valve", pl.lit("pump 3").alias("where"), "flow", "level")
+    code, shown, _ = run("stream", "plant.comet", stdin=mixed.write_csv())
+    assert code == 0
+    assert "time" not in _lines(shown)[0]
+    assert [line["score"] for line in _lines(shown)] == pl.read_csv("scores.csv")["score"].to_list()
+
+
+@pytest.mark.parametrize("cut", [1, 3, 40, 99])
+def test_a_stream_in_two_parts_gives_the_scores_of_one(run, folder, tmp_path, cut):
+    header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
+    snapshot = str(tmp_path / "plant.stream")
+    first = run("stream", "plant.comet", "--snapshot", snapshot, stdin="".join([header, *rows[:cut]]))
+    second = run("stream", "plant.comet", "--snapshot", snapshot, stdin="".join([header, *rows[cut:]]))
+    assert f"after {cut} readings" in first[2]
+    assert "after 100 readings" in second[2]
+    waiting = int(second[2].partition("scores of the last ")[2].split()[0])
+    assert 0 < waiting < 4
+    lines = _lines(first[1] + second[1])
+    scores = pl.read_csv("scores.csv")[: 100 - waiting]
+    assert [line["score"] for line in lines] == scores["score"].to_list()
+    assert [line["time"][:19] for line in lines] == scores["time"].to_list()  # also of those that waited
+
+
+def test_after_a_bad_reading_the_snapshot_goes_on_with_the_corrected_one(run, folder, tmp_path):
+    header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
+    snapshot = ["--snapshot", str(tmp_path / "plant.stream")]
+    bad = rows[50].rpartition(",")[0] + ",\n"
+    first = run("stream", "plant.comet", *snapshot, stdin="".join([header, *rows[:50], bad, *rows[51:]]))
+    _refused(first, "Line 52: variable 'valve' is missing. Correct that reading and send it again.")
+    second = run("stream", "plant.comet", *snapshot, stdin="".join([header, *rows[50:]]))
+    scores = [line["score"] for line in _lines(first[1] + second[1])]
+    assert scores == pl.read_csv("scores.csv")["score"].to_list()[: len(scores)]
+    assert len(scores) > 96
+
+
+def test_without_a_snapshot_every_reading_before_a_bad_one_is_scored(run, folder):
+    lines = (folder / "today.jsonl").read_text().splitlines()[:50]
+    result = run("stream", "plant.comet", stdin="\n".join([*lines, '{"flow": 1}']))
+    _refused(result, "Line 51: there is no value for the variable 'level'")
+    assert [line["step"] for line in _lines(result[1])] == list(range(50))
+
+
+ROW = "2024-03-01T00:00:00,1,2,3"
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("", "No reading came"),
+        ("\n\n", "No reading came"),
+        ("flow,level,valve\n1,2,3\n", "The stream ended after 1 readings"),
+        ("flow,level,valve\n1,2,high\n", "Line 2: variable 'valve' is 'high', not a number"),
+        ("flow,level,valve\n1,2,nan\n", "Line 2: variable 'valve' is missing"),
+        ("flow,level,valve\n1,2,1e999\n", "Line 2: variable 'valve' is inf, not a finite number"),
+        ("flow,level,valve\n1,2\n", "Line 2 has 2 cells where the header has 3"),
+        ("flow,level\n1,2\n", "Line 2: there is no value for the variable 'valve'"),
+        ("flow,level,valve,flow\n1,2,3,4\n", "Line 1 names the column 'flow' twice"),
+        ("1,2,3\n4,5,6\n", "Line 1 holds numbers, not names"),
+        (f"time,flow,level,valve\n{ROW}\n\n{ROW}\n", "Line 4: the time 2024-03-01T00:00:00 is not after"),
+        ('{"flow": 1, "level": 2, "valve": null}', "Line 1: variable 'valve' is missing"),
+        ('{"flow": 1, "level": 2, "valve": NaN}', "Line 1: variable 'valve' is nan, not a finite number"),
+        ('{"flow": 1, "level": 2, "valve": [3]}', "Line 1: variable 'valve' is [3], not a number"),
+        ('{"flow": 1,', "Line 1 is not JSON"),
+        ("[1, 2]", "Line 1 is neither an object of fields nor a list of 3 numbers"),
+        (b"flow,level,valve\n1,2,\xff\n", "Line 2: variable 'valve' is"),
+    ],
+)
+def test_bad_input_to_the_stream_is_refused_with_its_line(run, text, sentence):
+    _refused(run("stream", "plant.comet", stdin=text), sentence)
+
+
+def test_columns_count_by_place_for_a_detector_fitted_on_an_array():
+    layout = Layout(["v0", "v1"], named=False, time_column=None)
+    assert [*readings(["time,a,b", "7,1,2"], "csv", layout)] == [Reading(2, [1.0, 2.0], "7")]
+    assert [*readings(["[1, 2]"], "auto", layout)] == [Reading(1, [1.0, 2.0], None)]
+
+
+@pytest.mark.parametrize("before, after", [("9", "10"), (9, 9.5), ("2024-03-01T01:00+01:00", "2024-03-01T00:30Z")])
+def test_a_clock_knows_numbers_and_iso_times(before, after):
+    Clock(before).check(Reading(1, [], after))
+    with pytest.raises(InputError, match="is not after"):
+        Clock(after).check(Reading(1, [], before))
+    Clock(before).check(Reading(1, [], "noon"))  # no time it can read
+
+
+def test_an_interrupt_during_work_waits_for_its_end_and_for_what_was_read():
+    with Interrupts() as interrupts:
+        lines = interrupts.lines(io.BytesIO(b"1\n2\n3"))
+        assert next(lines) == "1"
+        signal.raise_signal(signal.SIGINT)  # while a reading is worked on: nothing is raised
+        assert list(lines) == ["2"]  # nobody knows whether the 3 was to become 30
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)  # afterwards all is as before
+
+
+# --- as processes -----------------------------------------------------------------------------------------------------
+
+
+def test_scores_come_while_the_input_is_open_and_ctrl_c_keeps_the_rest(folder, run):
+    live = subprocess.Popen(
+        [*COMETAD, "stream", "plant.comet", "--snapshot", "live.stream"],
+        **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": folder, "text": True},
+    )
+    lines = (folder / "today.csv").read_text().splitlines(keepends=True)
+    live.stdin.write("".join(lines[:41]))
+    live.stdin.flush()
+    first = [live.stdout.readline() for _ in range(36)]  # the input is still open
+    live.send_signal(signal.SIGINT)
+    rest, said = live.communicate(timeout=60)
+    assert live.returncode == 0, said
+    assert "Traceback" not in said
+    assert "Wrote 'live.stream' after 40 readings" in said
+    _, more, _ = run("stream", "plant.comet", "--snapshot", "live.stream", stdin="".join([lines[0], *lines[41:]]))
+    scores = [line["score"] for line in _lines("".join(first) + rest + more)]
+    assert scores == pl.read_csv(folder / "scores.csv")["score"].to_list()[: len(scores)]
+    assert len(scores) > 96
+
+
+def test_a_closed_pipe_is_no_error(folder):
+    command = f"{' '.join(COMETAD)} stream plant.comet < many.csv | head -n 1"
+    header, *rows = _readings(1000, seed=2).write_csv().splitlines(keepends=True)
+    (folder / "many.csv").write_text("".join([header, *rows]))
+    shown = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=True)
+    assert json.loads(shown.stdout)["step"] == 0
+    assert shown.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("verb", [["score", "plant.comet", "today.csv"], ["stream", "plant.comet"]])
+def test_a_full_disk_is_said_in_one_sentence(run, folder, monkeypatch, verb):
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        result = run(*verb, stdin=(folder / "today.csv").read_bytes())
+    _refused(result, "Cannot write the scores: No space left on device. Choose an output with room.")
+
+
+def test_ctrl_c_during_fit_writes_nothing(run, folder):
+    main_thread = threading.main_thread().ident
+    ctrl_c = threading.Timer(1.0, signal.pthread_kill, [main_thread, signal.SIGINT])
+    ctrl_c.start()
+    code, _, said = run("fit", "normal.csv", "-o", "late.comet", *TINY, "--steps", "1000000")
+    assert code == 130
+    assert said.endswith("cometad: Interrupted; nothing was written.\n")
+    assert not list(folder.glob("*late*"))
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["fti"], "No such command 'fti'"),
+        (["fit", "normal.csv"], "Missing option '--output' / '-o'. See cometad fit --help."),
+        (["fit", "normal.csv", "-o", "x", "--steps", "0"], "--steps"),
+        (["fit", "absent.csv", "-o", "x"], "'absent.csv' does not exist"),
+        (["fit", "normal.csv", "-o", "nowhere/x"], "Cannot write 'nowhere/x': No such file or directory"),
+        (["fit", "normal.csv", "-o", "."], "Cannot write '.': it is a folder"),
+        (["fit", "normal.csv", "-o", "normal.csv/x"], "Cannot write 'normal.csv/x': Not a directory"),
+        (["fit", "normal.csv", "-o", "x", "--time-column", "t"], "there are time, flow, level, valve"),
+        (["fit", "normal.csv", "-o", "x", "--drop", "t"], "there are time, flow, level, valve"),
+        (
+            ["fit", "normal.csv", "-o", "x", "--preset", "papper"],
+            "There is no preset 'papper'; there are default, paper",
+        ),
+        (["fit", "normal.csv", "-o", "x", "--dataset", "MSL"], "Pass --preset paper with it"),
+        (["fit", "normal.csv", "-o", "x", "--preset", "paper", "--dataset", "X"], "there are PSM, SWaT, SMAP"),
+        (["fit", "normal.csv", "-o", "x", "--device", "tpu"], "There is no device 'tpu'; there are cpu, cuda"),
+        (["fit", "normal.csv", "-o", "x", "--set", "wndow=3"], "There is no hyper-parameter 'wndow'; there are batch"),
+        (["fit", "normal.csv", "-o", "x", "--set", "schedule=3"], "There is no hyper-parameter 'schedule'"),
+        (["fit", "normal.csv", "-o", "x", "--set", "window"], "'window' needs a whole number"),
+        (["fit", "normal.csv", "-o", "x", "--set", "window=2.5"], "'window' needs a whole number"),
+        (["fit", "normal.csv", "-o", "x", "--set", "weight_decay=NaN"], "'weight_decay' needs a number"),
+        (["fit", "normal.csv", "-o", "x", "--set", "patch_sizes=4"], "'patch_sizes' needs a list of whole numbers"),
+        (["fit", "normal.csv", "-o", "x", "--set", "scaler=z"], "There is no scaler 'z'; there are"),
+        (["fit", "normal.csv", "-o", "x", "--set", "patch_strides=[9,4,8]"], "between 1 and its patch (4)"),
+        (["fit", "normal.csv", "-o", "x", "--set", "window=301"], "300 readings, fewer than a window (301)"),
+        (["score", "absent.comet", "today.csv"], "The detector 'absent.comet' does not exist"),
+        (["score", "normal.csv", "today.csv"], "'normal.csv' is not a saved Comet"),
+        (["score", "plant.comet", "today.csv", "-o", "x.txt"], "does not end in .csv or .parquet"),
+        (["score", "plant.comet", "today.csv", "-o", "nowhere/x.csv"], "Cannot write 'nowhere/x.csv'"),
+        (["score", "plant.comet", "today.csv", "--drop", "flow"], "fitted on 3 variables; this series has 2"),
+        (["score", "plant.comet", "today.csv", "--drop", "time", "--time-column", "time"], "no column 'time'"),
+        (["stream", "absent.comet"], "The detector 'absent.comet' does not exist"),
+        (["stream", "plant.comet", "--format", "xml"], "There is no format 'xml'; there are auto, csv, jsonl"),
+        (["stream", "plant.comet", "--snapshot", "nowhere/x"], "Cannot write 'nowhere/x'"),
+        (["stream", "plant.comet", "--snapshot", "plant.comet"], "holds a saved Comet, not a stream snapshot"),
+        (["stream", "plant.comet", "--snapshot", "normal.csv"], "'normal.csv' is not a saved stream snapshot"),
+        (["data", "list", "--data-dir", "nowhere"], "The data folder 'nowhere' does not exist"),
+        (["data", "check", "PMS"], "There is no dataset 'PMS'; there are ASD, MSL"),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence_and_nothing_is_written(run, folder, arguments, sentence):
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    _refused(run(*arguments), sentence)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "name, text, sentence",
+    [
+        ("empty.csv", "", "is empty"),
+        ("word.csv", "flow,level,valve\n1,2,high\n", "Column 'valve' is not numeric"),
+        ("gap.csv", "flow,level,valve\n1,2,3\n1,,3\n", "Variable 'level' is nan at time step 1"),
+        ("names.csv", "flow,level,pump\n1,2,3\n", "a variable 'valve' where this series has 'pump'"),
+        ("short.csv", "flow,level,valve\n1,2,3\n", "has 1 readings, fewer than a window (32)"),
+        ("twice.csv", f"time,flow,level,valve\n{ROW}\n{ROW}\n", "one stands twice"),
+    ],
+)
+def test_bad_readings_are_refused_by_score(run, folder, name, text, sentence):
+    (folder / name).write_text(text)
+    _refused(run("score", "plant.comet", name, "-o", "never.csv"), sentence)
+    assert not (folder / "never.csv").exists()
+
+
+def test_a_bug_is_called_a_bug(run, monkeypatch):
+    def broken(path):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("cometad.comet.Comet.load", broken)
+    code, _, said = run("score", "plant.comet", "today.csv")
+    assert code == 1
+    assert "ZeroDivisionError" in said
+    assert said.endswith("Please report it with the lines above.\n")
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def test_data_tells_what_is_absent_and_how_to_get_it(run, tmp_path):
+    code, shown, _ = run("data", "list", "--data-dir", str(tmp_path))
+    assert code == 0
+    assert "Request it from iTrust" in shown
+    code, shown, _ = run("data", "check", "PSM", "--data-dir", str(tmp_path))
+    assert (code, shown.startswith("PSM is absent. Take")) == (0, True)
+
+
+def test_data_check_shows_counts_beside_the_published_ones(run, tmp_path):
+    (tmp_path / "ASD" / "omi-1").mkdir(parents=True)
+    for part, shape in (("train", (8, 2)), ("test", (4, 2)), ("test_label", (4,))):
+        np.save(tmp_path / "ASD" / "omi-1" / f"{part}.npy", np.zeros(shape))
+    assert str(tmp_path / "ASD") in run("data", "list", "--data-dir", str(tmp_path))[1]
+    code, shown, _ = run("data", "check", "ASD", "MSL", "--data-dir", str(tmp_path))
+    assert code == 0
+    assert "8 / 102,331" in shown
+    assert "differs" in shown
+    assert "MSL is absent" in shown
+
+
+def test_a_damaged_dataset_is_a_mistake(run, tmp_path):
+    (tmp_path / "ASD.tar.xz").write_bytes(b"not an archive")
+    _refused(run("data", "check", "ASD", "--data-dir", str(tmp_path)), "is damaged")
