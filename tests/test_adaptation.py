@@ -16,7 +16,7 @@ from cometad import (
 )
 from cometad.checkpoint import from_bytes
 from cometad.errors import CometadError
-from cometad.model.adapt import Adapter
+from cometad.model.adapt import Seen
 from cometad.model.network import Network
 from cometad.model.score import Scorer
 from cometad.model.train import Objective
@@ -184,7 +184,7 @@ def adapter(settings, weight_decay=0.0, active=True, limit=np.inf):
     network = Network(variables=2, patch_sizes=(2, 4), patch_strides=(1, 2), dim=6, core_dim=4, codebook_size=8)
     seen = [np.full(8, active) for _ in network]
     limits = [np.full(2, limit) for _ in network]
-    one = Adapter(settings, network, seen, limits, Objective(1.0, 1.0, weight_decay), seed=0)
+    one = settings.start(network, Seen(seen, limits), Objective(1.0, 1.0, weight_decay), seed=0)
 
     def learn(windows):
         one.learn(windows, Scorer(network, [np.full(8, True)] * 2, neighbors=3, distance="local", device="cpu"))

@@ -11,11 +11,11 @@ TINY = {"dim": 8, "core_dim": 6, "codebook_size": 16, "batch_size": 16}
 
 
 def default():
-    return Comet(**TINY, window=32, window_stride=16, test_batch=4, schedule=OneCycle(20))
+    return Comet(**TINY, window=32, window_stride=16, test_batch=4, schedule=OneCycle(12))
 
 
 def paper(**changes):
-    settings = {"window": 40, "window_stride": 20, "test_batch": 4, "schedule": Epochs(2, learning_rate=1e-3)}
+    settings = {"window": 40, "window_stride": 20, "test_batch": 4, "schedule": Epochs(1, learning_rate=1e-3)}
     return Comet.paper(**{**TINY, **settings, **changes})
 
 

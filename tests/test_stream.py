@@ -71,7 +71,7 @@ every_setting = pytest.mark.parametrize("name", SETTINGS)
 some_settings = pytest.mark.parametrize(
     "name", ["default", "both scores, all variables", "selected by percentile", "highest variables, batches", "paper"]
 )
-few = settings(max_examples=6)  # each example is several whole streams
+few = settings(max_examples=5)  # each example is several whole streams
 
 
 @cache
@@ -117,7 +117,7 @@ def test_chunks_of_any_size_give_the_bits_of_one_batch(name, how):
 
 
 @every_setting
-@pytest.mark.parametrize("rows", [WINDOW, 4 * WINDOW + 1, 5 * WINDOW - 1])
+@pytest.mark.parametrize("rows", [4 * WINDOW + 1, 5 * WINDOW - 1])
 def test_row_by_row_gives_the_bits_of_one_batch(name, rows):
     detector, series = fitted(name), fresh(name, rows)
     stream, whole = detector.stream(), detector.stream()
@@ -229,7 +229,7 @@ def test_restoring_an_older_snapshot_turns_a_used_stream_back(name):
     assert joined([stream.update_many(series[50:]), stream.finish()]).tobytes() == joined(first).tobytes()
 
 
-@every_setting
+@some_settings
 def test_a_stream_needs_no_more_memory_the_longer_it_runs(name):
     stream = fitted(name).stream()
     sizes = []

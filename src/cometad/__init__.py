@@ -15,6 +15,7 @@ _SHOP = {
     "OneCycle": "model.train",
     "NoAdaptation": "model.adapt",
     "OnlineAdaptation": "model.adapt",
+    "CodebookTracking": "model.adapt",
     "NoCalibration": "decision.normalize",
     "TrainingCalibration": "decision.normalize",
     "NoNormalization": "decision.normalize",

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from cometad.errors import ModelFileError
 from cometad.files import write_whole
 
 FORMAT = 1
+
+_NOT_WHOLE = "{source} is not a saved {kind}, or only a part of one. Pass a whole file written by save."
 
 
 class Checkpoint(NamedTuple):
@@ -42,16 +45,16 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
     write_whole(path, lambda aside: aside.write_bytes(content))
 
 
-def read(path: str | os.PathLike[str], kind: str) -> Checkpoint:
-    """The checkpoint in a file."""
+def read(path: str | os.PathLike[str], kind: str, needs: Collection[str] = ()) -> Checkpoint:
+    """The checkpoint in a file, with the facts it needs to have."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         raise ModelFileError(f"Cannot read '{path}': {error.strerror}. Pass the path of a saved {kind}.") from error
-    return from_bytes(content, kind, f"'{path}'")
+    return from_bytes(content, kind, f"'{path}'", needs)
 
 
-def from_bytes(content: bytes, kind: str, source: str = "This") -> Checkpoint:
+def from_bytes(content: bytes, kind: str, source: str = "This", needs: Collection[str] = ()) -> Checkpoint:
     """The checkpoint in some bytes; refused with a sentence where they are not a whole one of this kind."""
     header, tensors = _parse(content, kind, source)
     if header["format"] > FORMAT:
@@ -61,6 +64,8 @@ def from_bytes(content: bytes, kind: str, source: str = "This") -> Checkpoint:
         )
     if header["kind"] != kind:
         raise ModelFileError(f"{source} holds a saved {header['kind']}, not a {kind}. Pass the path of a saved {kind}.")
+    if not header["facts"].keys() >= set(needs):
+        raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind))
     return Checkpoint(header["kind"], header["facts"], tensors)
 
 
@@ -70,8 +75,7 @@ def _parse(content: bytes, kind: str, source: str) -> tuple[dict[str, Any], dict
         # The format begins with the length of its JSON header; safetensors shows our part of it only for files.
         size = int.from_bytes(content[:8], "little")
         header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["cometad"])
+        header = {"format": int(header["format"]), "kind": header["kind"], "facts": dict(header["facts"])}
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(
-            f"{source} is not a saved {kind}, or only a part of one. Pass a whole file written by save."
-        ) from error
+        raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind)) from error
     return header, tensors

@@ -27,7 +27,7 @@ from cometad.decision.select import (
 )
 from cometad.detector import Series, as_series, check_length, check_like
 from cometad.errors import InputError, NotFittedError, ParameterError
-from cometad.model.adapt import Adaptation, OnlineAdaptation
+from cometad.model.adapt import Adaptation, CodebookTracking
 from cometad.model.network import Network
 from cometad.model.score import WINDOWS_AT_ONCE, ScoreMap, Scorer
 from cometad.model.train import Objective, OneCycle, Schedule, initialize, place_codes, train
@@ -112,7 +112,7 @@ class Comet(BaseEstimator):
         calibration: NoCalibration | TrainingCalibration = TrainingCalibration(),
         selection: Selection = HighestVariables(3),
         normalization: Normalization = TrainingNormalization(),
-        adaptation: Adaptation = OnlineAdaptation(learning_rate=1e-3, error_limit=0.99, max_drift=0.5),
+        adaptation: Adaptation = CodebookTracking(),
         test_batch: int = 4,
         threshold_quantile: float = 0.99,
         seed: int = 42,
@@ -184,7 +184,8 @@ class Comet(BaseEstimator):
 
     def decision_function(self, X: object) -> Floats:
         """One score per time step of a series (time, variable); higher is more anomalous."""
-        return self._scores(self.scaling_(self._checked(X).values))
+        series = self._checked(X)
+        return self._scores(self.scaling_(series.values))
 
     def predict(self, X: object) -> NDArray[np.int64]:
         """1 for each time step whose score is above `threshold_`, else 0."""
@@ -199,9 +200,9 @@ class Comet(BaseEstimator):
         >>> Comet(schedule=OneCycle(5)).fit(normal).score_map(normal).quantization.shape
         (3, 600, 2)
         """
-        scaled = self.scaling_(self._checked(X).values)
-        raw = RawRun(self._fitted, self._scorer, "row")
-        blocks = [block for release in (*raw.push(scaled), *raw.finish()) for block in release]
+        series = self._checked(X)
+        raw = RawRun(self._fitted, self._scorer, self._decision.release)
+        blocks = [block for release in (*raw.push(self.scaling_(series.values)), *raw.finish()) for block in release]
         return ScoreMap(
             np.concatenate([_flat(block.memory, block.skip) for block in blocks], axis=1),
             np.concatenate([_flat(block.quantization, block.skip) for block in blocks], axis=1),
@@ -213,8 +214,10 @@ class Comet(BaseEstimator):
         `adaptation` stands in for the detector's own: `NoAdaptation()` keeps the fitted state throughout.
         """
         self._check_fitted()
+        adaptation = adaptation or self.adaptation
+        fingerprint = self._fingerprint(adaptation)
         run = self._open(adaptation)
-        stream = Stream(run, self.scaling_, self.names_, self.named_, self.threshold_, self._fingerprint())
+        stream = Stream(run, self.scaling_.__call__, self.names_, self.named_, self.threshold_, fingerprint)
         if snapshot is not None:
             stream.restore(snapshot)
         return stream
@@ -227,7 +230,7 @@ class Comet(BaseEstimator):
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Self:
         """The detector in a file written by `save`, on the device it was saved from or on another."""
-        _, facts, tensors = read(path, cls.__name__)
+        _, facts, tensors = read(path, cls.__name__, needs=("parameters", "names", "named"))
         parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
         detector = cls(**{**parameters, "device": device or parameters["device"]})
         detector._restore(facts, tensors)
@@ -237,7 +240,7 @@ class Comet(BaseEstimator):
 
     def _train(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> Network:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+            torch.manual_seed(int(self.seed))
             network = self._network(scaled.shape[1])
 
         def windows(chosen: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -261,7 +264,7 @@ class Comet(BaseEstimator):
         return network
 
     def _activated(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
-        """Which codes of each scale the training windows activate. Paper: Eq. 12."""
+        """Which codes of each scale the training windows activate. Paper: Eq. 12, 21."""
         everything = [np.ones(self.codebook_size, bool) for _ in self.patch_sizes]  # the table plays no part here
         scorer = Scorer(self.network_, everything, self.neighbors, self.memory_distance, self.device)
         active = [np.zeros(self.codebook_size, bool) for _ in self.patch_sizes]
@@ -290,7 +293,7 @@ class Comet(BaseEstimator):
 
     def _limit(self, scorer: Scorer, windows: NDArray[np.float32], k: int) -> Floats:
         """The largest error (variable,) that adaptation takes for normal at one scale."""
-        quantile = self.adaptation.error_limit if isinstance(self.adaptation, OnlineAdaptation) else None
+        quantile = getattr(self.adaptation, "error_limit", None)
         if quantile is None:
             return np.full(windows.shape[2], np.inf)
         errors = scorer.whole(windows, k).errors
@@ -299,11 +302,10 @@ class Comet(BaseEstimator):
     # -- scoring ----------------------------------------------------------------------------------------------------
 
     def _scores(self, scaled: NDArray[np.float32]) -> Floats:
-        run = self._open()
+        run = self._open(self.adaptation)
         return np.concatenate([decided.scores for decided in (*run.push(scaled), *run.finish())])
 
-    def _open(self, adaptation: Adaptation | None = None) -> Run:
-        adaptation = adaptation or self.adaptation
+    def _open(self, adaptation: Adaptation) -> Run:
         limit, own = (getattr(kind, "error_limit", None) for kind in (adaptation, self.adaptation))
         if limit not in (None, own):
             raise ParameterError(
@@ -383,8 +385,10 @@ class Comet(BaseEstimator):
         self.active_, self.error_limits_ = list(arrays["active"]), list(arrays["error_limits"])
         self._prepare()
 
-    def _fingerprint(self) -> str:
-        return hashlib.sha256(to_bytes(self._checkpoint())).hexdigest()[:16]
+    def _fingerprint(self, adaptation: Adaptation) -> str:
+        """A name for this fitted detector under an adaptation: a stream's snapshot goes with one of them."""
+        content = to_bytes(self._checkpoint()) + repr(adaptation).encode()
+        return hashlib.sha256(content).hexdigest()[:16]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "threshold_")

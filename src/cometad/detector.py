@@ -80,7 +80,7 @@ def as_series(X: object) -> Series:
     """
     if isinstance(X, Series):
         return X
-    frame = nw.from_native(X, pass_through=True, eager_only=True)
+    frame = _frame(X)
     if isinstance(frame, nw.DataFrame):
         values, names, times = _from_frame(X, frame)
     else:
@@ -117,7 +117,18 @@ def check_length(series: Series, least: int, what: str) -> None:
         )
 
 
+def _frame(X: object) -> object:
+    try:
+        return nw.from_native(X, pass_through=True, eager_only=True)
+    except nw.exceptions.DuplicateError as error:
+        names = [str(name) for name in X.columns]  # type: ignore[attr-defined]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"The frame has two columns named {twice!r}. Rename or drop one of them.") from error
+
+
 def _from_array(X: object) -> Floats:
+    if np.ma.isMaskedArray(X):
+        X = np.ma.filled(np.ma.asarray(X, dtype=np.float64), np.nan)  # a masked reading is a missing one
     try:
         values = np.asarray(X)
         if values.dtype.kind not in "biuf":
@@ -144,7 +155,7 @@ def _from_frame(X: object, frame: nw.DataFrame[Any]) -> tuple[Floats, tuple[str,
             f"The frame has more than one time: {', '.join(dates)}. Keep one column of dates or a datetime index."
         )
     if dates:
-        column = frame[dates[0]]
+        column = frame.get_column(dates[0])
         if column.null_count():
             raise InputError(f"The time column {dates[0]!r} has empty cells. Fill or drop those readings first.")
         times = _datetimes(column)
@@ -153,7 +164,7 @@ def _from_frame(X: object, frame: nw.DataFrame[Any]) -> tuple[Floats, tuple[str,
         if not (dtype.is_numeric() or dtype == nw.Boolean):
             raise InputError(f"Column {name!r} is not numeric (it is {dtype}). Drop it or turn it into numbers.")
     names = tuple(str(name) for name in numbers.columns)
-    columns = [numbers[name].cast(nw.Float64).to_numpy() for name in numbers.columns]
+    columns = [column.cast(nw.Float64).to_numpy() for column in numbers.iter_columns()]
     values = np.column_stack(columns).astype(np.float64) if columns else np.empty((len(frame), 0))
     return np.ascontiguousarray(values), names, times
 

@@ -1,5 +1,6 @@
 """Files written whole or not at all."""
 
+import errno
 import os
 import secrets
 from collections.abc import Callable
@@ -21,8 +22,10 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
     """
     target = Path(path)
     # The suffix stays last: some writers choose the format by it.
-    aside = target.with_name(f".{target.stem}-{secrets.token_hex(4)}{target.suffix}")
+    aside = target.parent / f".{secrets.token_hex(8)}{target.suffix}"
     try:
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         write(aside)
         with aside.open("rb+") as written:
             os.fsync(written.fileno())
@@ -33,4 +36,5 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
             "Choose a folder that exists, is writable and has room."
         ) from error
     finally:
-        aside.unlink(missing_ok=True)
+        if aside.exists():
+            aside.unlink()

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 
 from cometad.data.scale import SCALERS
@@ -18,7 +19,7 @@ from cometad.decision.normalize import (
 )
 from cometad.decision.select import AllVariables, BudgetSelection, HighestVariables, PercentileSelection
 from cometad.errors import ParameterError, unknown
-from cometad.model.adapt import NoAdaptation, OnlineAdaptation
+from cometad.model.adapt import CodebookTracking, NoAdaptation, OnlineAdaptation
 from cometad.model.memory import DISTANCES
 from cometad.model.train import INITIALIZATIONS, Epochs, OneCycle
 
@@ -78,7 +79,8 @@ _WHOLE = {
 _REAL = {
     **dict.fromkeys(("score_weight", "validation_share", "threshold_quantile", "quantile", "momentum"), (0, 1)),
     **dict.fromkeys(("weight_decay", "codebook_weight", "commitment_weight", "contrastive_weight"), (0, math.inf)),
-    **dict.fromkeys(("learning_rate", "temperature", "max_drift", "least"), (0, math.inf)),
+    **dict.fromkeys(("learning_rate", "temperature", "max_drift", "least", "inertia"), (0, math.inf)),
+    "rate": (0, 1),
     "percentile": (0, 100),
     "error_limit": (0, 1),
 }
@@ -92,7 +94,7 @@ _KINDS: dict[str, tuple[type[Any], ...]] = {
     "calibration": (NoCalibration, TrainingCalibration),
     "selection": (AllVariables, HighestVariables, PercentileSelection, BudgetSelection),
     "normalization": (NoNormalization, TrainingNormalization, EmaMinMax),
-    "adaptation": (NoAdaptation, OnlineAdaptation),
+    "adaptation": (NoAdaptation, OnlineAdaptation, CodebookTracking),
 }
 VARIANTS = {kind.__name__: kind for kinds in _KINDS.values() for kind in kinds}
 
@@ -163,8 +165,11 @@ def as_json(value: Any) -> Any:
     ({'kind': 'Epochs', 'epochs': 3, 'learning_rate': 0.0001}, (2, 4))
     """
     if type(value).__name__ in VARIANTS:
-        return {"kind": type(value).__name__, **dataclasses.asdict(value)}
-    return list(value) if isinstance(value, tuple) else value
+        fields = {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"kind": type(value).__name__, **fields}
+    if isinstance(value, np.generic):
+        return value.item()
+    return [as_json(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def from_json(value: Any) -> Any:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cometad.decision.decide import Block, Decided, Decision
 from cometad.errors import InputError
-from cometad.model.adapt import Adaptation, Adapter, OnlineAdaptation
+from cometad.model.adapt import Adaptation, Adapter, Seen
 from cometad.model.network import Network
 from cometad.model.patches import coverage, patch_count
 from cometad.model.score import PatchScores, ScoreMap, Scorer
@@ -57,12 +57,9 @@ class RawRun:
 
     def __init__(self, fitted: Fitted, scorer: Scorer, release: str) -> None:
         self._fitted, self._release, self._scorer = fitted, release, scorer
-        self._adapter: Adapter | None = None
-        if isinstance(fitted.adaptation, OnlineAdaptation):
-            self._network = copy.deepcopy(fitted.network)
-            self._adapter = Adapter(
-                fitted.adaptation, self._network, fitted.active, fitted.limits, fitted.objective, fitted.seed
-            )
+        self._network = copy.deepcopy(fitted.network)
+        seen = Seen(fitted.active, fitted.limits)
+        self._adapter = fitted.adaptation.start(self._network, seen, fitted.objective, fitted.seed)
         sizes = [(scale.size, scale.stride) for scale in scorer.scales]
         length = fitted.window
         self._variables = scorer.scales[0].series_codes.shape[0]
@@ -170,6 +167,7 @@ class RawRun:
         return _block(self._scorer.windows(windows), 0)
 
     def _next_batch(self) -> None:
+        """Learn from the batch; the memory follows the codes index by index. Paper: Eq. 25."""
         if self._adapter is not None:
             # After scoring, never before: no reading vouches for itself.
             self._adapter.learn(self._batch.reshape(-1, self._fitted.window, self._variables), self._scorer)

@@ -73,6 +73,7 @@ class Stream:
         self._seen = 0
         self._given = 0
         self._finished = False
+        self._last_time: np.datetime64 | None = None
 
     @property
     def seen(self) -> int:
@@ -109,11 +110,11 @@ class Stream:
         """The scores that become final with some readings: an array (time, variable) or a pandas or polars frame."""
         if self._finished:
             raise InputError("The stream is finished. Open a new one with detector.stream().")
-        array = readings if isinstance(readings, Series) or hasattr(readings, "columns") else np.asarray(readings)
-        if isinstance(array, np.ndarray) and array.ndim == 2 and len(array) == 0:
+        if isinstance(readings, np.ndarray) and readings.ndim == 2 and len(readings) == 0:
             return self._scored([])
-        series = as_series(array)
+        series = as_series(readings)
         check_like(series, self._names, self._named)
+        self._check_times(series)
         self._seen += len(series)
         return self._scored(self._run.push(self._scaling(series.values)))
 
@@ -126,6 +127,7 @@ class Stream:
     def snapshot(self) -> bytes:
         """All of the stream's state; `detector.stream(snapshot)` goes on from it to the bit."""
         facts = {"detector": self._fingerprint, "seen": self._seen, "given": self._given, "finished": self._finished}
+        facts["last_time"] = None if self._last_time is None else str(self._last_time)
         return to_bytes(Checkpoint(KIND, facts, self._run.state()))
 
     def restore(self, snapshot: bytes) -> None:
@@ -136,6 +138,20 @@ class Stream:
         self._run.restore(checkpoint.tensors)
         self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]
         self._finished = checkpoint.facts["finished"]
+        last_time = checkpoint.facts["last_time"]
+        self._last_time = None if last_time is None else np.datetime64(last_time, "us")
+
+    def _check_times(self, series: Series) -> None:
+        """Times must increase from chunk to chunk too."""
+        if series.times is None:
+            return
+        first = series.times[0].astype("datetime64[us]")
+        if self._last_time is not None and first <= self._last_time:
+            raise InputError(
+                f"The times must increase from reading to reading; {first} comes after {self._last_time}. "
+                "Sort the readings by time and drop duplicates first."
+            )
+        self._last_time = series.times[-1].astype("datetime64[us]")
 
     def _by_name(self, reading: Mapping[str, float]) -> list[float]:
         missing = [name for name in self._names if name not in reading]

@@ -22,7 +22,8 @@ class Scaling(NamedTuple):
 
     def __call__(self, values: Floats) -> NDArray[np.float32]:
         """Readings (time, variable) in those units, as float32."""
-        scaled = (values - self.center) / self.unit
+        with np.errstate(over="ignore"):  # the cut takes care of it
+            scaled = (values - self.center) / self.unit
         return np.clip(scaled, -LIMIT, LIMIT).astype(np.float32)
 
 

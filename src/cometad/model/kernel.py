@@ -140,7 +140,7 @@ def search_codes(
 
 
 @numba.njit(cache=True, nogil=True)  # pragma: no cover
-def sums_by_code(
+def patch_sums_by_code(
     patches: NDArray[np.float32],  # (variable, size, position)
     codes: NDArray[np.int32],  # (variable, position)
     normal: NDArray[np.bool_],  # (variable, position)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cometad.model.kernel import gather_by_code, scatter_by_code, search_codes, sums_by_code
+from cometad.model.kernel import gather_by_code, patch_sums_by_code, scatter_by_code, search_codes
 from cometad.model.network import Losses, Network, Scale
 from cometad.model.patches import patches
 from cometad.model.threads import in_parts
@@ -101,12 +101,7 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> Losses:
     per_variable = weights.sum(dim=0)  # (variable,)
     per_code = counts.sum(dim=0)  # (code,)
 
-    # The sum of z over the patches of each code, (code, dim).
-    by_code = (
-        torch.einsum("vdp,vmp->md", folded.series, sums)
-        + counts.T @ folded.offset
-        + _ByCode.apply(core, batch.codes, taken, len(folded.codes)) @ folded.right.T  # type: ignore[no-untyped-call]
-    )
+    by_code = _embedding_sums(batch, taken, counts, sums)
     # The sum of |z|^2: every pair of its three terms.
     cross = torch.einsum("vdp,dc->vpc", folded.series, folded.right).flatten(0, 1)  # (variable * size, core_dim)
     squared = (
@@ -137,6 +132,21 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> Losses:
     )
     reconstruction = reconstruction + straight - straight.detach()
     return Losses(reconstruction / (total * size), codebook / (total * dim), commitment / (total * dim))
+
+
+def sums_by_code(batch: Batch, normal: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum (code, dim) of the normal embeddings that took each code, and their number (code,)."""
+    counts, sums = _sums(batch, normal)
+    return _embedding_sums(batch, normal, counts, sums), counts.sum(dim=0)
+
+
+def _embedding_sums(batch: Batch, normal: Tensor, counts: Tensor, sums: Tensor) -> Tensor:
+    """The sum of z over the patches of each code, (code, dim)."""
+    folded = batch.folded
+    core = _ByCode.apply(batch.core, batch.codes, normal, len(folded.codes))  # type: ignore[no-untyped-call]
+    series: Tensor = torch.einsum("vdp,vmp->md", folded.series, sums)
+    sums_of_all: Tensor = series + counts.T @ folded.offset + core @ folded.right.T
+    return sums_of_all
 
 
 def embeddings_of(batch: Batch, variables: Tensor, positions: Tensor) -> Tensor:
@@ -199,7 +209,7 @@ def _sums(batch: Batch, normal: Tensor) -> tuple[Tensor, Tensor]:
         return hot.sum(dim=1), hot.transpose(1, 2) @ batch.patches.double().transpose(1, 2)
     counts, sums = torch.zeros(variables, codes).double(), torch.zeros(variables, codes, size).double()
     arrays = [tensor.numpy() for tensor in (batch.patches, batch.codes, normal.contiguous(), counts, sums)]
-    in_parts(lambda some: sums_by_code(*(array[some] for array in arrays)), variables)
+    in_parts(lambda some: patch_sums_by_code(*(array[some] for array in arrays)), variables)
     return counts, sums
 
 

@@ -135,7 +135,8 @@ def place_codes(network: Network, windows: NDArray[np.float32], rounds: int, see
         vectors = scale.codebook.vectors
         embeddings = scale.embed(torch.as_tensor(few, device=vectors.device)).flatten(0, 2)
         # With replacement: a short series may hold fewer embeddings than codes.
-        chosen = chance.integers(len(embeddings), size=max(KMEANS_EMBEDDINGS, 8 * len(vectors)))
+        most = max(KMEANS_EMBEDDINGS, 8 * len(vectors))
+        chosen = chance.integers(len(embeddings), size=max(len(vectors), min(len(embeddings), most)))
         sample = embeddings[torch.as_tensor(chosen, device=vectors.device)].double().cpu()
         seeds, _ = kmeans_plusplus(sample.numpy(), len(vectors), random_state=seed)
         vectors.copy_(_lloyd(sample, torch.as_tensor(seeds), rounds))
