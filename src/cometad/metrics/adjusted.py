@@ -5,6 +5,7 @@ One long segment hit by chance is worth its whole length, so at K = 0 random sco
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -64,7 +65,8 @@ def adjusted_f1_curve(labels: object, scores: object, share: str = "at_least") -
     array([1.    , 1.    , 0.6667, 0.6667])
     """
     ranked = Ranked.of(labels, scores)
-    return np.array([best_adjusted(ranked, k, share).f1 for k in KS])
+    walk = _walk(ranked)
+    return np.array([_best_of_walk(ranked, walk, k, share).f1 for k in KS])
 
 
 def adjusted_f1_area(labels: object, scores: object, share: str = "at_least") -> float:
@@ -85,12 +87,29 @@ def best_adjusted(ranked: Ranked, k: float, share: str = "at_least") -> AtThresh
     >>> best_adjusted(Ranked.of([0, 1, 1], [1.0, 2.0, 0.0]), k=0).f1
     1.0
     """
+    return _best_of_walk(ranked, _walk(ranked), k, share)
+
+
+class _Walk(NamedTuple):
+    """The anomalous points from the highest score down."""
+
+    threshold: Integers  # (anomalous point,) the number of its threshold
+    segment: Integers  # (anomalous point,) the number of its segment
+    alarms: Integers  # (anomalous point,) the normal points detected at its threshold
+
+
+def _walk(ranked: Ranked) -> _Walk:
+    places = np.flatnonzero(ranked.labels[ranked.order])
+    threshold = np.searchsorted(ranked.detected, places, side="right")
+    segment = np.searchsorted(ranked.segments.starts, ranked.order[places], side="right") - 1
+    return _Walk(threshold, segment, ranked.detected[threshold] - ranked.hits[threshold])
+
+
+def _best_of_walk(ranked: Ranked, walk: _Walk, k: float, share: str) -> AtThreshold:
     lengths = ranked.segments.stops - ranked.segments.starts
-    points, segment = _anomalies_by_score(ranked)
-    alarms = ranked.detected[points] - ranked.hits[points]
-    top, counted = _best(points, segment, alarms, lengths, _needed(lengths, k, share).astype(np.int64))
-    at = points[top]
-    return _as_result(counted, float(alarms[top]), ranked.anomalies, float(ranked.thresholds[at]))
+    top, counted = _best(*walk, lengths, _needed(lengths, k, share).astype(np.int64))
+    threshold = float(ranked.thresholds[walk.threshold[top]])
+    return _as_result(counted, float(walk.alarms[top]), ranked.anomalies, threshold)
 
 
 def _needed(lengths: Integers, k: float, share: str) -> Floats:
@@ -106,24 +125,16 @@ def _as_result(counted: float, alarms: float, anomalies: int, threshold: float) 
     return AtThreshold(2 * counted / (detected + anomalies), counted / detected, counted / anomalies, threshold)
 
 
-def _anomalies_by_score(ranked: Ranked) -> tuple[Integers, Integers]:
-    """For each anomalous point from the highest score down: its threshold's number, and its segment's."""
-    places = np.flatnonzero(ranked.labels[ranked.order])
-    thresholds = np.searchsorted(ranked.detected, places, side="right")
-    segment = np.searchsorted(ranked.segments.starts, ranked.order[places], side="right") - 1
-    return thresholds, segment
-
-
 @njit(cache=True)
 def _best(
-    points: Integers, segment: Integers, alarms: Integers, lengths: Integers, needed: Integers
+    threshold: Integers, segment: Integers, alarms: Integers, lengths: Integers, needed: Integers
 ) -> tuple[int, float]:
     """The place of the best F1 in a walk down the anomalous points, and how many points count as detected there.
 
     Only a threshold at which an anomalous point is added can be the best: any other adds alarms alone.
     """
     seen = np.zeros(len(lengths), np.int64)
-    anomalies = len(points)
+    anomalies = len(threshold)
     counted, top, top_counted, top_f1 = 0, 0, 0, -1.0
     for i in range(anomalies):
         here = segment[i]
@@ -132,7 +143,7 @@ def _best(
             counted += 1
         elif seen[here] == needed[here]:
             counted += lengths[here] - needed[here] + 1
-        if i + 1 < anomalies and points[i + 1] == points[i]:
+        if i + 1 < anomalies and threshold[i + 1] == threshold[i]:
             continue  # equal scores are detected together
         f1 = 2 * counted / (counted + alarms[i] + anomalies)
         if f1 > top_f1:

@@ -38,7 +38,7 @@ def affiliation_curve(labels: object, scores: object) -> AffiliationCurve:
 
     >>> from cometad.metrics import affiliation_curve
     >>> affiliation_curve([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1]).precision.round(4)
-    array([1.    , 0.75  , 0.6562])
+    array([1.    , 0.75  , 0.5312])
     """
     return curve(Ranked.of(labels, scores))
 

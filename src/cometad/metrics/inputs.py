@@ -42,7 +42,7 @@ def checked_labels(labels: object) -> Bools:
     array([False,  True])
     """
     values = _column(labels, "labels")
-    truth = values == 1
+    truth: Bools = values == 1
     wrong = ~(truth | (values == 0))
     if wrong.any():
         step = int(np.argmax(wrong))
@@ -79,7 +79,7 @@ def checked_count(value: object, what: str, least: int) -> int:
 
 
 def _column(values: object, what: str) -> Floats:
-    column = nw.from_native(values, pass_through=True, allow_series=True)  # type: ignore[call-overload]
+    column = nw.from_native(values, pass_through=True, allow_series=True)
     array = _from_series(column, what) if isinstance(column, nw.Series) else _from_array(values, what)
     if array.ndim != 1:
         raise InputError(f"The {what} need one dimension; these have the shape {array.shape}. Pass one column.")

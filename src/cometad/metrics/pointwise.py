@@ -47,7 +47,7 @@ def f1_at(labels: object, scores: object, threshold: float) -> AtThreshold:
     chosen = checked_threshold(threshold)
     ranked = binary(labels, scores, chosen)
     flags = ranked.scores > 0
-    hits, detected = np.count_nonzero(flags & ranked.labels), np.count_nonzero(flags)
+    hits, detected = int(np.count_nonzero(flags & ranked.labels)), int(np.count_nonzero(flags))
     if detected == 0:
         return nothing_detected(chosen)
     return AtThreshold(2 * hits / (detected + ranked.anomalies), hits / detected, hits / ranked.anomalies, chosen)

@@ -94,7 +94,7 @@ class Ranked:
     @cached_property
     def hits(self) -> Integers:
         """How many anomalous points are detected at each threshold."""
-        return np.cumsum(self.labels[self.order])[self.detected - 1]
+        return np.cumsum(self.labels[self.order], dtype=np.int64)[self.detected - 1]
 
 
 def segments_of(flags: Bools) -> Segments:

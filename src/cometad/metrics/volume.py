@@ -21,11 +21,10 @@ Paparrizos et al., "Volume Under the Surface", PVLDB 15(11), 2022.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from cometad.errors import unknown
 from cometad.metrics.inputs import Floats, Integers, checked_count
@@ -34,8 +33,20 @@ from cometad.metrics.ranking import Ranked
 # A name for a window, and how many times the median anomaly length it is.
 WINDOWS = {"median": 1, "twice_median": 2}
 
-_NEVER = np.iinfo(np.int32).max
-_Int32s = NDArray[np.int32]
+NEVER = np.iinfo(np.int64).max
+
+# The curve's columns. Its rows are the thresholds at which an anomalous or a ramp point is added, from high to low,
+# after a first row where nothing is detected. One table, so that a row is one stretch of memory.
+DETECTED = 0  # points detected
+BEFORE = 1  # points detected at the threshold just above
+ANOMALOUS = 2  # anomalous points detected
+ROC_SUM, PR_SUM, PR_SLOPE = 3, 4, 5  # see _cumulate
+
+# The columns of the ramp points.
+STEP = 0  # the row of the curve that adds the point
+DISTANCE = 1  # from the segment whose ramp reaches it first
+REACHED = 2  # the half-window from which a ramp covers it
+DOUBLED = 3  # the half-window from which a second ramp covers it: its weight is then 1
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ def range_auc(
 
     >>> from cometad.metrics import range_auc
     >>> range_auc([0, 0, 1, 1, 0, 0], [0.1, 0.6, 0.9, 0.8, 0.2, 0.1], window=2)
-    Areas(roc=1.0, pr=0.96...)
+    Areas(roc=0.9939..., pr=0.9926...)
     """
     ranked = Ranked.of(labels, scores)
     size = resolved_window(ranked, window)
@@ -96,7 +107,7 @@ def vus(
 
     >>> from cometad.metrics import vus
     >>> vus([0, 0, 1, 1, 0, 0], [0.1, 0.6, 0.9, 0.8, 0.2, 0.1], max_window=4)
-    Areas(roc=0.99..., pr=0.96...)
+    Areas(roc=0.9950..., pr=0.9950...)
     """
     ranked = Ranked.of(labels, scores)
     areas = window_areas(ranked, 0, resolved_window(ranked, max_window), flavor, ranks)
@@ -130,61 +141,35 @@ def window_areas(ranked: Ranked, first: int, last: int, flavor: str, ranks: int 
 
     >>> from cometad.metrics.ranking import Ranked
     >>> from cometad.metrics.volume import window_areas
-    >>> window_areas(Ranked.of([0, 1, 0], [1, 2, 0]), 0, 2, "classic", None).roc
-    array([1., 1., 1.])
+    >>> window_areas(Ranked.of([0, 1, 0], [1, 2, 0]), 0, 2, "classic", None).roc.round(4)
+    array([1.    , 1.    , 0.9768])
     """
     if flavor not in FLAVORS:
         raise unknown("flavor", flavor, FLAVORS)
     rules = FLAVORS[flavor]
-    ramp = _ramp_points(*ranked.segments, len(ranked), last // 2, rules.right_shorter)
-    curve = _curve(ranked, ramp.places, ranks)
-    sums = _cumulative(curve.detected, curve.before, curve.anomalous, rules.steps)
-    by_step = np.argsort(curve.step[ramp.places], kind="stable")
+    places, ramp = _ramp_points(*ranked.segments, len(ranked), last // 2, rules.right_shorter)
+    curve, step = _curve(ranked, places, ranks, rules.steps)
+    ramp[:, STEP] = step[places]
     roc, pr = _areas(
         first,
         last,
         (rules.right_shorter, rules.merge_slack, rules.detected_positives, rules.steps),
         (len(ranked), ranked.anomalies),
         curve,
-        sums,
-        curve.step[ramp.places[by_step]],
-        ramp.distance[by_step],
-        ramp.reached[by_step],
-        ramp.doubled[by_step],
+        step,
+        ramp[np.argsort(ramp[:, STEP])],
         *ranked.segments,
     )
     return WindowAreas(roc, pr)
 
 
-class _Ramp(NamedTuple):
-    """The normal points that the widest ramps reach."""
-
-    places: Integers
-    distance: _Int32s  # from the segment whose ramp reaches the point first
-    reached: _Int32s  # the half-window from which a ramp covers it
-    doubled: _Int32s  # the half-window from which a second ramp covers it: the weight is then 1
-
-
-class _Curve(NamedTuple):
-    """The thresholds at which anomalous or ramp points are added, after a start where nothing is detected."""
-
-    detected: Integers  # (step,) points detected at the step's threshold
-    before: Integers  # (step,) points detected at the threshold just above it
-    anomalous: Integers  # (step,) anomalous points detected
-    step: Integers  # (time,) the step that adds the point, where it is anomalous or a ramp point
-
-
-def _ramp_points(starts: Integers, stops: Integers, length: int, half: int, right_shorter: int) -> _Ramp:
-    return _Ramp(*_reach(starts, stops, length, half, right_shorter))
-
-
 @njit(cache=True)
-def _reach(
+def _ramp_points(
     starts: Integers, stops: Integers, length: int, half: int, right_shorter: int
-) -> tuple[Integers, _Int32s, _Int32s, _Int32s]:
+) -> tuple[Integers, Integers]:
+    """The normal points that ramps of that half-window reach: their places, and a row for each, without its step."""
     size = len(starts) * 2 * half if len(starts) * 2 * half < length else length
-    places = np.empty(size, np.int64)
-    distance, reached, doubled = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32)
+    places, ramp = np.empty(size, np.int64), np.zeros((size, 4), np.int64)
     found = 0
     for gap in range(len(starts) + 1):  # the one before each segment, and the one after the last
         begin = stops[gap - 1] if gap > 0 else 0
@@ -195,19 +180,15 @@ def _reach(
                 first, second, from_first = _first_two(starts, stops, gap, place, right_shorter)
                 if first <= half:
                     places[found] = place
-                    distance[found] = from_first
-                    reached[found] = first
-                    doubled[found] = second
+                    ramp[found, DISTANCE], ramp[found, REACHED], ramp[found, DOUBLED] = from_first, first, second
                     found += 1
-    return places[:found], distance[:found], reached[:found], doubled[:found]
+    return places[:found], ramp[:found]
 
 
 @njit(cache=True)
-def _first_two(
-    starts: Integers, stops: Integers, gap: int, place: int, right_shorter: int
-) -> tuple[int, int, int]:
+def _first_two(starts: Integers, stops: Integers, gap: int, place: int, right_shorter: int) -> tuple[int, int, int]:
     """The half-windows from which one ramp and two ramps cover a place in a gap, and the first's distance."""
-    first, second, from_first = _NEVER, _NEVER, 0
+    first, second, from_first = NEVER, NEVER, 0
     for other in range(max(gap - 2, 0), min(gap + 2, len(starts))):
         if other < gap:
             away = place - stops[other] + 1
@@ -222,46 +203,55 @@ def _first_two(
     return first, second, from_first
 
 
-def _curve(ranked: Ranked, ramp: Integers, ranks: int | None) -> _Curve:
+def _curve(ranked: Ranked, ramp: Integers, ranks: int | None, steps: bool) -> tuple[Floats, Integers]:
+    """The curve's table, and for each anomalous or ramp point the row that adds it."""
     places = np.concatenate([np.flatnonzero(ranked.labels), ramp])
-    ascending, length = ranked.ascending, len(ranked)
     if ranks is None:
         thresholds, number = np.unique(ranked.scores[places], return_inverse=True)
-        detected = length - np.searchsorted(ascending, thresholds, side="left")[::-1]
-        before = length - np.searchsorted(ascending, thresholds, side="right")[::-1]
-        number = len(thresholds) - number  # steps count from 1, from the highest threshold
+        above = _count_above(ranked.ascending, thresholds, "right")
+        row = len(thresholds) - number
     else:
-        spaced = np.linspace(0, length - 1, checked_count(ranks, "number of ranks", least=2)).astype(np.int64)
-        thresholds = np.unique(ascending[::-1][spaced])
-        detected = length - np.searchsorted(ascending, thresholds, side="left")[::-1]
-        before = np.append(0, detected[:-1])
-        number = len(thresholds) - np.searchsorted(thresholds, ranked.scores[places], side="right") + 1
-    step = np.zeros(length, np.int64)
-    step[places] = number
-    anomalous = np.cumsum(np.bincount(number[: ranked.anomalies], minlength=len(thresholds) + 1))
-    return _Curve(np.append(0, detected), np.append(0, before), anomalous, step)
+        spaced = np.linspace(0, len(ranked) - 1, checked_count(ranks, "number of ranks", least=2)).astype(np.int64)
+        thresholds = np.unique(ranked.ascending[::-1][spaced])
+        row = len(thresholds) - np.searchsorted(thresholds, ranked.scores[places], side="right") + 1
+    curve = np.zeros((len(thresholds) + 1, 6))
+    curve[1:, DETECTED] = _count_above(ranked.ascending, thresholds, "left")
+    curve[1:, BEFORE] = above if ranks is None else curve[:-1, DETECTED]
+    curve[:, ANOMALOUS] = np.cumsum(np.bincount(row[: ranked.anomalies], minlength=len(curve)))
+    _cumulate(curve, steps)
+    step = np.zeros(len(ranked), np.int64)
+    step[places] = row
+    return curve, step
+
+
+def _count_above(ascending: Floats, thresholds: Floats, side: Literal["left", "right"]) -> Integers:
+    """How many scores lie at or above each threshold ("left") or above it ("right"), from the highest threshold on."""
+    return len(ascending) - np.searchsorted(ascending, thresholds, side=side)[::-1]
 
 
 @njit(cache=True)
-def _cumulative(detected: Integers, before: Integers, anomalous: Integers, steps: bool) -> tuple[Floats, Floats, Floats]:
-    """Sums along the curve of the anomalous points alone, from which a stretch with a constant ramp mass follows.
+def _cumulate(curve: Floats, steps: bool) -> None:
+    """Fill in sums along the curve from which the areas of a stretch with a constant ramp mass follow.
 
-    With ramp mass m the stretch adds (roc + m * (alarms gained)) / 2 to the ROC area and pr + m * slope to the PR area,
-    up to factors that are constant along it. The ROC sums are whole numbers, so their differences are exact.
+    With ramp mass m a stretch adds ROC_SUM + m * (alarms gained) to the ROC area and PR_SUM + m * PR_SLOPE to the PR
+    area, up to factors that are constant along it. ROC_SUM counts in halves, so its differences are exact.
     """
-    roc, pr, slope = np.zeros(len(detected)), np.zeros(len(detected)), np.zeros(len(detected))
-    for i in range(1, len(detected)):
-        gained = anomalous[i] - anomalous[i - 1]
-        level = 2 * anomalous[i - 1] * (before[i] - detected[i - 1])
-        rise = (detected[i] - before[i] - gained) * (anomalous[i] + anomalous[i - 1])
-        roc[i] = roc[i - 1] + level + rise
-        height, tilt = anomalous[i] / detected[i], 1 / detected[i]
+    for i in range(1, len(curve)):
+        detected, before, found, had = (
+            curve[i, DETECTED],
+            curve[i, BEFORE],
+            curve[i, ANOMALOUS],
+            curve[i - 1, ANOMALOUS],
+        )
+        gained = found - had
+        level, rise = (before - curve[i - 1, DETECTED]) * had, (detected - before - gained) * (found + had) / 2
+        height, tilt = found / detected, 1 / detected
         if not steps:
-            height = (height + (anomalous[i - 1] / before[i] if before[i] > 0 else 1.0)) / 2
-            tilt = (tilt + (1 / before[i] if before[i] > 0 else 0.0)) / 2
-        pr[i] = pr[i - 1] + gained * height
-        slope[i] = slope[i - 1] + gained * tilt
-    return roc, pr, slope
+            height = (height + (had / before if before > 0 else 1.0)) / 2
+            tilt = (tilt + (1 / before if before > 0 else 0.0)) / 2
+        curve[i, ROC_SUM] = curve[i - 1, ROC_SUM] + level + rise
+        curve[i, PR_SUM] = curve[i - 1, PR_SUM] + gained * height
+        curve[i, PR_SLOPE] = curve[i - 1, PR_SLOPE] + gained * tilt
 
 
 @njit(cache=True)
@@ -270,12 +260,9 @@ def _areas(
     last: int,
     rules: tuple[int, int, bool, bool],
     sizes: tuple[int, int],
-    curve: _Curve,
-    sums: tuple[Floats, Floats, Floats],
+    curve: Floats,
     step: Integers,
-    distance: _Int32s,
-    reached: _Int32s,
-    doubled: _Int32s,
+    ramp: Integers,
     starts: Integers,
     stops: Integers,
 ) -> tuple[Floats, Floats]:
@@ -283,22 +270,21 @@ def _areas(
     length, anomalies = sizes
     roc, pr = np.empty(last - first + 1), np.empty(last - first + 1)
     # Once every normal point lies under two ramps, a wider window changes nothing.
-    settled = doubled.max() if 0 < len(step) == length - anomalies else _NEVER
-    earliest = _earliest_hits(curve.step, starts, stops)
+    settled = ramp[:, DOUBLED].max() if 0 < len(ramp) == length - anomalies else NEVER
+    earliest = _earliest_hits(step, starts, stops)
     for half in range(last // 2 + 1):
-        _widen(earliest, curve.step, starts, stops, half, right_shorter)
+        _widen(earliest, step, starts, stops, half, right_shorter)
         if 2 * half + 1 < first:
             continue
         hits = _merged_hits(earliest, starts, stops, 2 * half + merge_slack)
+        reached = _reached(ramp, half)
         for window in range(max(2 * half, first), min(2 * half + 1, last) + 1):
-            if half > settled and window > first:
-                roc[window - first], pr[window - first] = roc[window - first - 1], pr[window - first - 1]
+            i = window - first
+            if half > settled and i > 0:
+                roc[i], pr[i] = roc[i - 1], pr[i - 1]
                 continue
             weights = np.sqrt(1 - np.arange(half + 1) / max(window, 1))
-            roc[window - first], pr[window - first] = _window_area(
-                half, weights, detected_positives, steps, length, anomalies, curve, sums, step, distance, reached,
-                doubled, hits,
-            )  # fmt: skip
+            roc[i], pr[i] = _window_area(curve, reached, weights, hits, length, anomalies, detected_positives, steps)
     return roc, pr
 
 
@@ -341,127 +327,114 @@ def _merged_hits(earliest: Integers, starts: Integers, stops: Integers, widest_g
 
 
 @njit(cache=True)
-def _weight(distance: int, doubled: int, half: int, weights: Floats) -> float:
-    return 1.0 if doubled <= half else weights[distance]
+def _reached(ramp: Integers, half: int) -> Integers:
+    """For each ramp point that a half-window reaches: its step, and its distance, or 0 (weight 1) under two ramps."""
+    reached = np.empty((len(ramp), 2), np.int64)
+    count = 0
+    for i in range(len(ramp)):
+        if ramp[i, REACHED] <= half:
+            reached[count, 0] = ramp[i, STEP]
+            reached[count, 1] = 0 if ramp[i, DOUBLED] <= half else ramp[i, DISTANCE]
+            count += 1
+    return reached[:count]
 
 
 @njit(cache=True)
 def _window_area(
-    half: int,
+    curve: Floats,
+    reached: Integers,
     weights: Floats,
-    detected_positives: bool,
-    steps: bool,
+    hits: Integers,
     length: int,
     anomalies: int,
-    curve: _Curve,
-    sums: tuple[Floats, Floats, Floats],
-    step: Integers,
-    distance: _Int32s,
-    reached: _Int32s,
-    doubled: _Int32s,
-    hits: Integers,
+    detected_positives: bool,
+    steps: bool,
 ) -> tuple[float, float]:
     """Both areas of one window, by a walk along the steps at which a ramp point is added or a segment is first hit."""
-    fixed = 0.0
-    if not detected_positives:
-        for i in range(len(step)):
-            if reached[i] <= half:
-                fixed += _weight(distance[i], doubled[i], half, weights)
-    final = len(curve.detected) - 1
-    mass, share, at, ramp, hit = 0.0, 0.0, 0, 0, 0
-    roc, pr = 0.0, 0.0
-    while True:
-        while ramp < len(step) and reached[ramp] > half:
-            ramp += 1
-        event = final + 1
-        if ramp < len(step):
-            event = step[ramp]
-        if hit < len(hits):
-            event = min(event, hits[hit])
-        positives = anomalies + (mass if detected_positives else fixed) / 2
+    all_mass = 0.0
+    for i in range(len(reached)):
+        all_mass += weights[reached[i, 1]]
+    final = len(curve) - 1
+    positives = anomalies + (0.0 if detected_positives else all_mass / 2)
+    negatives = length - positives
+    mass, share, recall, false_rate, roc, pr = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    at, ramp, hit = 0, 0, 0
+    while at < final:
+        event = reached[ramp, 0] if ramp < len(reached) else final + 1
+        event = min(event, hits[hit]) if hit < len(hits) else event
         if event - 1 > at:
-            more_roc, more_pr = _stretch(at, event - 1, mass, share, positives, steps, length, curve, sums)
-            roc += more_roc
-            pr += more_pr
-            at = event - 1
+            more_roc, more_pr, recall = _stretch(curve, at, event - 1, mass, share, positives, negatives, steps)
+            at, roc, pr = event - 1, roc + more_roc, pr + more_pr
+            false_rate = (curve[at, DETECTED] - curve[at, ANOMALOUS] - mass) / negatives
         if event > final:
             break
-        new_mass, new_share = mass, share
-        while ramp < len(step) and step[ramp] == event:
-            if reached[ramp] <= half:
-                new_mass += _weight(distance[ramp], doubled[ramp], half, weights)
+        # Normal points alone come first, at the same recall: the ROC curve moves to the right.
+        just_before = (curve[event, BEFORE] - curve[at, ANOMALOUS] - mass) / negatives
+        precision = _precision_before(curve, event, mass)
+        roc += (just_before - false_rate) * recall
+        while ramp < len(reached) and reached[ramp, 0] == event:
+            mass += weights[reached[ramp, 1]]
             ramp += 1
         while hit < len(hits) and hits[hit] == event:
             hit += 1
-        new_share = hit / len(hits)
-        new_positives = anomalies + (new_mass if detected_positives else fixed) / 2
-        more_roc, more_pr = _one_step(
-            event, mass, share, positives, new_mass, new_share, new_positives, steps, length, curve
-        )
-        roc += more_roc
-        pr += more_pr
-        mass, share, at = new_mass, new_share, event
-    # The points below the last step are all normal; then the curve is closed with (1, 1), from a recall of 1.
-    alarms = curve.detected[at] - curve.anomalous[at] - mass
-    return roc + 1 - alarms / (length - positives), pr
+            share = hit / len(hits)
+        if detected_positives:
+            positives = anomalies + mass / 2
+            negatives = length - positives
+        found = curve[event, ANOMALOUS] + mass
+        new_recall = min(found / positives, 1.0) * share
+        new_precision = found / curve[event, DETECTED]
+        false_rate = (curve[event, DETECTED] - found) / negatives
+        roc += (false_rate - just_before) * (recall + new_recall) / 2
+        pr += (new_recall - recall) * (new_precision if steps else (precision + new_precision) / 2)
+        at, recall = event, new_recall
+    # What is left are normal points, at a recall of 1; then the curve is closed with (1, 1).
+    return roc + 1 - false_rate, pr
 
 
 @njit(cache=True)
-def _one_step(
-    to: int,
-    mass: float,
-    share: float,
-    positives: float,
-    new_mass: float,
-    new_share: float,
-    new_positives: float,
-    steps: bool,
-    length: int,
-    curve: _Curve,
-) -> tuple[float, float]:
-    """What the step from `to - 1` to `to` adds to both areas."""
-    found, new_found = curve.anomalous[to - 1] + mass, curve.anomalous[to] + new_mass
-    recall, new_recall = min(found / positives, 1.0) * share, min(new_found / new_positives, 1.0) * new_share
-    false_rate = (curve.detected[to - 1] - found) / (length - positives)
-    # Normal points alone are added first, at the same recall: the curve moves to the right.
-    just_before = (curve.before[to] - found) / (length - positives)
-    new_false_rate = (curve.detected[to] - new_found) / (length - new_positives)
-    roc = (just_before - false_rate) * recall + (new_false_rate - just_before) * (recall + new_recall) / 2
-    height = new_found / curve.detected[to]
-    if not steps:
-        height = (height + (found / curve.before[to] if curve.before[to] > 0 else 1.0)) / 2
-    return roc, (new_recall - recall) * height
+def _precision_before(curve: Floats, row: int, mass: float) -> float:
+    """The precision at the threshold just above a row's; 1 where nothing is detected there."""
+    return (curve[row - 1, ANOMALOUS] + mass) / curve[row, BEFORE] if curve[row, BEFORE] > 0 else 1.0
 
 
 @njit(cache=True)
 def _stretch(
+    curve: Floats,
     at: int,
     to: int,
     mass: float,
     share: float,
     positives: float,
+    negatives: float,
     steps: bool,
-    length: int,
-    curve: _Curve,
-    sums: tuple[Floats, Floats, Floats],
-) -> tuple[float, float]:
-    """What the steps from `at` to `to`, which add neither a ramp point nor a first hit, add to both areas."""
+) -> tuple[float, float, float]:
+    """What the steps from `at` to `to`, without a ramp point or a first hit, add to both areas; and the last recall."""
     if share == 0:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     roc, pr = 0.0, 0.0
-    full = at + np.searchsorted(curve.anomalous[at : to + 1], positives - mass)  # from here on the recall is capped
+    full = to + 1  # from this step on the recall is capped
+    if curve[to, ANOMALOUS] + mass >= positives:
+        full = at + int(np.searchsorted(curve[at : to + 1, ANOMALOUS], positives - mass))
     if full > at:
-        end = min(full - 1, to)
-        alarms = (curve.detected[end] - curve.anomalous[end]) - (curve.detected[at] - curve.anomalous[at])
-        roc += share * ((sums[0][end] - sums[0][at]) / 2 + mass * alarms) / (positives * (length - positives))
-        pr += share * (sums[1][end] - sums[1][at] + mass * (sums[2][end] - sums[2][at])) / positives
+        end = full - 1
+        roc += (curve[end, ROC_SUM] - curve[at, ROC_SUM] + mass * _alarms(curve, at, end)) / positives
+        pr += curve[end, PR_SUM] - curve[at, PR_SUM] + mass * (curve[end, PR_SLOPE] - curve[at, PR_SLOPE])
+        pr /= positives
         at = end
-    if full <= to and full > at:
-        more_roc, more_pr = _one_step(full, mass, share, positives, mass, share, positives, steps, length, curve)
-        roc += more_roc
-        pr += more_pr
+    if at < full <= to:
+        gained = 1 - (curve[at, ANOMALOUS] + mass) / positives
+        level = curve[full, BEFORE] - curve[at, DETECTED]
+        roc += level * (1 - gained) + (_alarms(curve, at, full) - level) * (1 - gained / 2)
+        precision = (curve[full, ANOMALOUS] + mass) / curve[full, DETECTED]
+        pr += gained * (precision if steps else (_precision_before(curve, full, mass) + precision) / 2)
         at = full
-    if at < to:
-        alarms = (curve.detected[to] - curve.anomalous[to]) - (curve.detected[at] - curve.anomalous[at])
-        roc += share * alarms / (length - positives)
-    return roc, pr
+    roc += _alarms(curve, at, to)
+    return share * roc / negatives, share * pr, min((curve[to, ANOMALOUS] + mass) / positives, 1.0) * share
+
+
+@njit(cache=True)
+def _alarms(curve: Floats, at: int, to: int) -> float:
+    """How many normal points are detected between two rows."""
+    gained: float = curve[to, DETECTED] - curve[at, DETECTED] - (curve[to, ANOMALOUS] - curve[at, ANOMALOUS])
+    return gained
