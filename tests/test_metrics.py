@@ -135,6 +135,13 @@ def test_range_auc_equals_the_loops_on_a_longer_series(flavor, window):
     assert close(metrics.range_auc(labels, scores, window, flavor), expected)
 
 
+def test_a_window_far_wider_than_the_series_is_no_trouble():
+    labels, scores = [0, 1, 0, 0, 1, 0], [3, 2, 1, 4, 5, 0]
+    for flavor in metrics.FLAVORS:
+        wide = metrics.range_auc(labels, scores, 10**9, flavor)
+        assert wide == pytest.approx(metrics.range_auc(labels, scores, 10**8, flavor), abs=1e-6)
+
+
 # -- laws -------------------------------------------------------------------------------------------------------------
 
 

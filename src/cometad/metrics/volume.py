@@ -42,6 +42,15 @@ BEFORE = 1  # points detected at the threshold just above
 ANOMALOUS = 2  # anomalous points detected
 ROC_SUM, PR_SUM, PR_SLOPE = 3, 4, 5  # see _cumulate
 
+# Windows are worked on in blocks. A block's state is one array, a run of it for each quantity; with offsets that are
+# known when it is compiled, the compiler sees that the runs do not overlap and uses vector instructions.
+BLOCK = 64
+ROC, PR = 0 * BLOCK, 1 * BLOCK  # the areas so far
+RECALL, SHARE = 2 * BLOCK, 3 * BLOCK  # the share of merged segments hit
+MASS, POSITIVES = 4 * BLOCK, 5 * BLOCK  # the detected ramp weight; the positives
+PER_POSITIVE, PER_NEGATIVE = 6 * BLOCK, 7 * BLOCK  # one over the positives and over the rest: division is slow
+HAD, HAD_PER_NEGATIVE = 8 * BLOCK, 9 * BLOCK  # mass and PER_NEGATIVE before the current step
+
 # The columns of the ramp points.
 STEP = 0  # the row of the curve that adds the point
 DISTANCE = 1  # from the segment whose ramp reaches it first
@@ -168,7 +177,7 @@ def _ramp_points(
     starts: Integers, stops: Integers, length: int, half: int, right_shorter: int
 ) -> tuple[Integers, Integers]:
     """The normal points that ramps of that half-window reach: their places, and a row for each, without its step."""
-    size = len(starts) * 2 * half if len(starts) * 2 * half < length else length
+    size = min(2 * half * len(starts), length)
     places, ramp = np.empty(size, np.int64), np.zeros((size, 4), np.int64)
     found = 0
     for gap in range(len(starts) + 1):  # the one before each segment, and the one after the last
@@ -237,12 +246,8 @@ def _cumulate(curve: Floats, steps: bool) -> None:
     area, up to factors that are constant along it. ROC_SUM counts in halves, so its differences are exact.
     """
     for i in range(1, len(curve)):
-        detected, before, found, had = (
-            curve[i, DETECTED],
-            curve[i, BEFORE],
-            curve[i, ANOMALOUS],
-            curve[i - 1, ANOMALOUS],
-        )
+        detected, before, found = curve[i, DETECTED], curve[i, BEFORE], curve[i, ANOMALOUS]
+        had = curve[i - 1, ANOMALOUS]
         gained = found - had
         level, rise = (before - curve[i - 1, DETECTED]) * had, (detected - before - gained) * (found + had) / 2
         height, tilt = found / detected, 1 / detected
@@ -266,25 +271,32 @@ def _areas(
     starts: Integers,
     stops: Integers,
 ) -> tuple[Floats, Floats]:
+    """Both areas of every window, a block of windows at a time."""
     right_shorter, merge_slack, detected_positives, steps = rules
     length, anomalies = sizes
     roc, pr = np.empty(last - first + 1), np.empty(last - first + 1)
     # Once every normal point lies under two ramps, a wider window changes nothing.
     settled = ramp[:, DOUBLED].max() if 0 < len(ramp) == length - anomalies else NEVER
     earliest = _earliest_hits(step, starts, stops)
-    for half in range(last // 2 + 1):
-        _widen(earliest, step, starts, stops, half, right_shorter)
-        if 2 * half + 1 < first:
-            continue
-        hits = _merged_hits(earliest, starts, stops, 2 * half + merge_slack)
-        reached = _reached(ramp, half)
-        for window in range(max(2 * half, first), min(2 * half + 1, last) + 1):
-            i = window - first
-            if half > settled and i > 0:
-                roc[i], pr[i] = roc[i - 1], pr[i - 1]
-                continue
-            weights = np.sqrt(1 - np.arange(half + 1) / max(window, 1))
-            roc[i], pr[i] = _window_area(curve, reached, weights, hits, length, anomalies, detected_positives, steps)
+    half = 0
+    for begin in range(first, last + 1, BLOCK):
+        end = min(begin + BLOCK, last + 1)
+        if begin // 2 > settled and begin > first:
+            roc[begin - first :], pr[begin - first :] = roc[begin - first - 1], pr[begin - first - 1]
+            break
+        hits = np.full((BLOCK, len(starts)), NEVER)
+        groups = np.ones(BLOCK)
+        for window in range(begin, end):
+            while half < min(window // 2, length):  # further than the series reaches, nothing changes
+                half += 1
+                _widen(earliest, step, starts, stops, half, right_shorter)
+            groups[window - begin] = _merge(hits[window - begin], earliest, starts, stops, 2 * half + merge_slack)
+        reached = ramp[ramp[:, REACHED] <= half]
+        areas = _block_areas(begin, curve, reached, hits, groups, length, anomalies, detected_positives, steps)
+        roc[begin - first : end - first], pr[begin - first : end - first] = (
+            areas[0, : end - begin],
+            areas[1, : end - begin],
+        )
     return roc, pr
 
 
@@ -312,9 +324,8 @@ def _widen(
 
 
 @njit(cache=True)
-def _merged_hits(earliest: Integers, starts: Integers, stops: Integers, widest_gap: int) -> Integers:
-    """The first step at which each merged segment is hit, in ascending order."""
-    hits = np.empty(len(starts), np.int64)
+def _merge(hits: Integers, earliest: Integers, starts: Integers, stops: Integers, widest_gap: int) -> int:
+    """Fill in the first step at which each merged segment is hit, in ascending order; return how many there are."""
     hits[0] = earliest[0]
     count = 1
     for segment in range(1, len(starts)):
@@ -323,118 +334,160 @@ def _merged_hits(earliest: Integers, starts: Integers, stops: Integers, widest_g
         else:
             hits[count] = earliest[segment]
             count += 1
-    return np.sort(hits[:count])
+    hits[:count] = np.sort(hits[:count])
+    return count
 
 
 @njit(cache=True)
-def _reached(ramp: Integers, half: int) -> Integers:
-    """For each ramp point that a half-window reaches: its step, and its distance, or 0 (weight 1) under two ramps."""
-    reached = np.empty((len(ramp), 2), np.int64)
-    count = 0
-    for i in range(len(ramp)):
-        if ramp[i, REACHED] <= half:
-            reached[count, 0] = ramp[i, STEP]
-            reached[count, 1] = 0 if ramp[i, DOUBLED] <= half else ramp[i, DISTANCE]
-            count += 1
-    return reached[:count]
+def _weights(begin: int, widest: int) -> Floats:
+    """The weight at each distance in each window of a block."""
+    weights = np.zeros((widest + 1, BLOCK))
+    for away in range(widest + 1):
+        for i in range(BLOCK):
+            weights[away, i] = np.sqrt(max(1 - away / max(begin + i, 1), 0.0))
+    return weights
 
 
-@njit(cache=True)
-def _window_area(
+@njit(cache=True, error_model="numpy")
+def _block_areas(
+    begin: int,
     curve: Floats,
-    reached: Integers,
-    weights: Floats,
+    ramp: Integers,
     hits: Integers,
+    groups: Floats,
     length: int,
     anomalies: int,
     detected_positives: bool,
     steps: bool,
-) -> tuple[float, float]:
-    """Both areas of one window, by a walk along the steps at which a ramp point is added or a segment is first hit."""
-    all_mass = 0.0
-    for i in range(len(reached)):
-        all_mass += weights[reached[i, 1]]
+) -> Floats:
+    """Both areas of a block of windows, by one walk along the steps that add a ramp point or a first hit to any.
+
+    The inner loops run over the windows and hold no branch, so that the compiler turns them into vector instructions.
+    """
+    state = np.zeros(10 * BLOCK)
+    halves, upcoming = np.empty(BLOCK, np.int64), np.zeros(BLOCK, np.int64)
+    for i in range(BLOCK):
+        halves[i] = (begin + i) // 2
+    weights = _weights(begin, min(halves[BLOCK - 1], length))
+    if not detected_positives:
+        for row in range(len(ramp)):
+            _add_mass(state, POSITIVES, weights[ramp[row, DISTANCE]], halves, ramp[row, REACHED], ramp[row, DOUBLED])
+    _set_positives(state, POSITIVES, anomalies, length)
     final = len(curve) - 1
-    positives = anomalies + (0.0 if detected_positives else all_mass / 2)
-    negatives = length - positives
-    mass, share, recall, false_rate, roc, pr = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    at, ramp, hit = 0, 0, 0
+    at, row, next_hit = 0, 0, hits[:, 0].min()
     while at < final:
-        event = reached[ramp, 0] if ramp < len(reached) else final + 1
-        event = min(event, hits[hit]) if hit < len(hits) else event
+        event = min(ramp[row, STEP] if row < len(ramp) else final + 1, next_hit, final + 1)
         if event - 1 > at:
-            more_roc, more_pr, recall = _stretch(curve, at, event - 1, mass, share, positives, negatives, steps)
-            at, roc, pr = event - 1, roc + more_roc, pr + more_pr
-            false_rate = (curve[at, DETECTED] - curve[at, ANOMALOUS] - mass) / negatives
+            _stretch(state, curve, at, event - 1, steps)
+            at = event - 1
         if event > final:
             break
-        # Normal points alone come first, at the same recall: the ROC curve moves to the right.
-        just_before = (curve[event, BEFORE] - curve[at, ANOMALOUS] - mass) / negatives
-        precision = _precision_before(curve, event, mass)
-        roc += (just_before - false_rate) * recall
-        while ramp < len(reached) and reached[ramp, 0] == event:
-            mass += weights[reached[ramp, 1]]
-            ramp += 1
-        while hit < len(hits) and hits[hit] == event:
-            hit += 1
-            share = hit / len(hits)
+        _remember(state)
+        while row < len(ramp) and ramp[row, STEP] == event:
+            _add_mass(state, MASS, weights[ramp[row, DISTANCE]], halves, ramp[row, REACHED], ramp[row, DOUBLED])
+            row += 1
         if detected_positives:
-            positives = anomalies + mass / 2
-            negatives = length - positives
-        found = curve[event, ANOMALOUS] + mass
-        new_recall = min(found / positives, 1.0) * share
-        new_precision = found / curve[event, DETECTED]
-        false_rate = (curve[event, DETECTED] - found) / negatives
-        roc += (false_rate - just_before) * (recall + new_recall) / 2
-        pr += (new_recall - recall) * (new_precision if steps else (precision + new_precision) / 2)
-        at, recall = event, new_recall
-    # What is left are normal points, at a recall of 1; then the curve is closed with (1, 1).
-    return roc + 1 - false_rate, pr
+            _set_positives(state, MASS, anomalies, length)
+        if event == next_hit:
+            next_hit = _count_hits(state, hits, groups, upcoming, event)
+        _one_step(state, curve, event, steps)
+        at = event
+    areas = np.empty((2, BLOCK))
+    for i in range(BLOCK):
+        # What is left are normal points, at a recall of 1; then the curve is closed with (1, 1).
+        alarms = curve[final, DETECTED] - curve[final, ANOMALOUS] - state[MASS + i]
+        areas[0, i] = state[ROC + i] + 1 - alarms * state[PER_NEGATIVE + i]
+        areas[1, i] = state[PR + i]
+    return areas
 
 
 @njit(cache=True)
-def _precision_before(curve: Floats, row: int, mass: float) -> float:
-    """The precision at the threshold just above a row's; 1 where nothing is detected there."""
-    return (curve[row - 1, ANOMALOUS] + mass) / curve[row, BEFORE] if curve[row, BEFORE] > 0 else 1.0
+def _count_hits(state: Floats, hits: Integers, groups: Floats, upcoming: Integers, event: int) -> int:
+    """Count the first hits at an event; return the next event that has any."""
+    following = NEVER
+    for i in range(BLOCK):
+        while upcoming[i] < groups[i] and hits[i, upcoming[i]] == event:
+            upcoming[i] += 1
+        state[SHARE + i] = upcoming[i] / groups[i]
+        if upcoming[i] < groups[i]:
+            following = min(following, hits[i, upcoming[i]])
+    return following
+
+
+@njit(cache=True, error_model="numpy")
+def _add_mass(state: Floats, into: int, weights: Floats, halves: Integers, reached: int, doubled: int) -> None:
+    for i in range(BLOCK):
+        weight = 1.0 if halves[i] >= doubled else weights[i]
+        state[into + i] += weight if halves[i] >= reached else 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def _set_positives(state: Floats, mass: int, anomalies: int, length: int) -> None:
+    for i in range(BLOCK):
+        positives = anomalies + state[mass + i] / 2
+        state[POSITIVES + i] = positives
+        state[PER_POSITIVE + i] = 1 / positives
+        state[PER_NEGATIVE + i] = 1 / (length - positives)
 
 
 @njit(cache=True)
-def _stretch(
-    curve: Floats,
-    at: int,
-    to: int,
-    mass: float,
-    share: float,
-    positives: float,
-    negatives: float,
-    steps: bool,
-) -> tuple[float, float, float]:
-    """What the steps from `at` to `to`, without a ramp point or a first hit, add to both areas; and the last recall."""
-    if share == 0:
-        return 0.0, 0.0, 0.0
-    roc, pr = 0.0, 0.0
-    full = to + 1  # from this step on the recall is capped
-    if curve[to, ANOMALOUS] + mass >= positives:
-        full = at + int(np.searchsorted(curve[at : to + 1, ANOMALOUS], positives - mass))
-    if full > at:
-        end = full - 1
-        roc += (curve[end, ROC_SUM] - curve[at, ROC_SUM] + mass * _alarms(curve, at, end)) / positives
-        pr += curve[end, PR_SUM] - curve[at, PR_SUM] + mass * (curve[end, PR_SLOPE] - curve[at, PR_SLOPE])
-        pr /= positives
-        at = end
-    if at < full <= to:
-        gained = 1 - (curve[at, ANOMALOUS] + mass) / positives
-        level = curve[full, BEFORE] - curve[at, DETECTED]
-        roc += level * (1 - gained) + (_alarms(curve, at, full) - level) * (1 - gained / 2)
-        precision = (curve[full, ANOMALOUS] + mass) / curve[full, DETECTED]
-        pr += gained * (precision if steps else (_precision_before(curve, full, mass) + precision) / 2)
-        at = full
-    roc += _alarms(curve, at, to)
-    return share * roc / negatives, share * pr, min((curve[to, ANOMALOUS] + mass) / positives, 1.0) * share
+def _remember(state: Floats) -> None:
+    for i in range(BLOCK):
+        state[HAD + i] = state[MASS + i]
+        state[HAD_PER_NEGATIVE + i] = state[PER_NEGATIVE + i]
+
+
+@njit(cache=True, error_model="numpy")
+def _one_step(state: Floats, curve: Floats, to: int, steps: bool) -> None:
+    """Add the step from row `to - 1` to row `to` to the areas, with whatever mass and hits came with it."""
+    detected, before, found, had = (
+        curve[to, DETECTED],
+        curve[to, BEFORE],
+        curve[to, ANOMALOUS],
+        curve[to - 1, ANOMALOUS],
+    )
+    level = before - curve[to - 1, DETECTED]  # normal points alone come first, at the same recall
+    per_detected, per_before = 1 / detected, (1 / before if before > 0 else 0.0)
+    start = 0.0 if before > 0 else 1.0  # the precision where nothing is detected
+    for i in range(BLOCK):
+        hits_before, hits = had + state[HAD + i], found + state[MASS + i]
+        recall_before = state[RECALL + i]
+        recall = min(hits * state[PER_POSITIVE + i], 1.0) * state[SHARE + i]
+        rate_before = (before - hits_before) * state[HAD_PER_NEGATIVE + i]
+        rate = (detected - hits) * state[PER_NEGATIVE + i]
+        area = level * state[HAD_PER_NEGATIVE + i] * recall_before
+        state[ROC + i] += area + (rate - rate_before) * (recall_before + recall) / 2
+        height = hits * per_detected
+        if not steps:
+            height = (height + hits_before * per_before + start) / 2
+        state[PR + i] += (recall - recall_before) * height
+        state[RECALL + i] = recall
 
 
 @njit(cache=True)
-def _alarms(curve: Floats, at: int, to: int) -> float:
-    """How many normal points are detected between two rows."""
-    gained: float = curve[to, DETECTED] - curve[at, DETECTED] - (curve[to, ANOMALOUS] - curve[at, ANOMALOUS])
-    return gained
+def _stretch(state: Floats, curve: Floats, at: int, to: int, steps: bool) -> None:
+    """Add the steps from row `at` to row `to`, which bring neither ramp points nor first hits, to the areas."""
+    found, new_found = curve[at, ANOMALOUS], curve[to, ANOMALOUS]
+    crossing = 0  # windows whose recall reaches its cap on the way
+    for i in range(BLOCK):
+        room = state[POSITIVES + i] - state[MASS + i]
+        crossing += (found < room) & (new_found > room)
+    if crossing > 0 and to > at + 1:
+        middle = (at + to) // 2
+        _stretch(state, curve, at, middle, steps)
+        _stretch(state, curve, middle, to, steps)
+        return
+    if crossing > 0:
+        _remember(state)
+        _one_step(state, curve, to, steps)
+        return
+    alarms = curve[to, DETECTED] - curve[at, DETECTED] - (new_found - found)
+    roc, pr = curve[to, ROC_SUM] - curve[at, ROC_SUM], curve[to, PR_SUM] - curve[at, PR_SUM]
+    slope = curve[to, PR_SLOPE] - curve[at, PR_SLOPE]
+    for i in range(BLOCK):
+        mass, share = state[MASS + i], state[SHARE + i]
+        capped = found + mass >= state[POSITIVES + i]
+        level = alarms if capped else (roc + mass * alarms) * state[PER_POSITIVE + i]
+        state[ROC + i] += share * level * state[PER_NEGATIVE + i]
+        state[PR + i] += 0.0 if capped else share * (pr + mass * slope) * state[PER_POSITIVE + i]
+        state[RECALL + i] = min((new_found + mass) * state[PER_POSITIVE + i], 1.0) * share
