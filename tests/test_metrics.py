@@ -97,7 +97,7 @@ def test_affiliation_at_a_threshold_equals_the_loops(case, threshold):
     assert close(found.f1, 0.0 if math.isnan(precision) else naive.f1(precision, recall))
 
 
-@law(cases(), st.integers(0, 70), st.sampled_from(list(metrics.FLAVORS)), max_examples=400)
+@law(cases(), st.integers(0, 70), st.sampled_from(list(metrics.FLAVORS)), max_examples=250)
 def test_range_auc_equals_the_loops(case, window, flavor):
     assert close(metrics.range_auc(*case, window, flavor), naive.range_auc(*case, window, flavor))
 

@@ -105,10 +105,9 @@ def segments_of(flags: Bools) -> Segments:
     >>> segments_of(np.array([True, False, True, True]))
     Segments(starts=array([0, 2]), stops=array([1, 4]))
     """
-    edges = np.flatnonzero(flags[1:] != flags[:-1]) + 1
-    starts = edges[::2] if not flags[0] else np.append(0, edges[1::2])
-    stops = edges[1::2] if not flags[0] else edges[::2]
-    return Segments(starts, stops if len(stops) == len(starts) else np.append(stops, len(flags)))
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]])))
+    # Copies: compiled code is compiled once more for each memory layout that it meets.
+    return Segments(edges[::2].copy(), edges[1::2].copy())
 
 
 def best_of(precision: Floats, recall: Floats, thresholds: Floats) -> AtThreshold:

@@ -156,20 +156,31 @@ def window_areas(ranked: Ranked, first: int, last: int, flavor: str, ranks: int 
     if flavor not in FLAVORS:
         raise unknown("flavor", flavor, FLAVORS)
     rules = FLAVORS[flavor]
-    places, ramp = _ramp_points(*ranked.segments, len(ranked), last // 2, rules.right_shorter)
+    starts, stops = ranked.segments
+    places, ramp = _ramp_points(starts, stops, len(ranked), last // 2, rules.right_shorter)
     curve, step = _curve(ranked, places, ranks, rules.steps)
     ramp[:, STEP] = step[places]
-    roc, pr = _areas(
-        first,
-        last,
-        (rules.right_shorter, rules.merge_slack, rules.detected_positives, rules.steps),
-        (len(ranked), ranked.anomalies),
-        curve,
-        step,
-        ramp[np.argsort(ramp[:, STEP])],
-        *ranked.segments,
-    )
-    return WindowAreas(roc, pr)
+    ramp = ramp[np.argsort(ramp[:, STEP])]
+    # Once every normal point lies under two ramps, a wider window changes nothing.
+    settled = ramp[:, DOUBLED].max() if 0 < len(ramp) == len(ranked) - ranked.anomalies else NEVER
+    earliest = _earliest_hits(step, starts, stops)
+    areas = np.empty((2, last + 1 - first))
+    half = 0
+    for begin in range(first, last + 1, BLOCK):
+        done = begin - first
+        if begin // 2 > settled and done > 0:
+            areas[:, done:] = areas[:, done - 1, np.newaxis]
+            break
+        hits, half = _merged_hits(
+            earliest, step, starts, stops, begin, last, half, rules.right_shorter, rules.merge_slack
+        )
+        hits.sort(axis=1)
+        reached = ramp[ramp[:, REACHED] <= half]
+        block = _block_areas(
+            begin, curve, reached, hits, len(ranked), ranked.anomalies, rules.detected_positives, rules.steps
+        )
+        areas[:, done : done + BLOCK] = block[:, : last + 1 - begin]
+    return WindowAreas(*areas)
 
 
 @njit(cache=True)
@@ -260,47 +271,6 @@ def _cumulate(curve: Floats, steps: bool) -> None:
 
 
 @njit(cache=True)
-def _areas(
-    first: int,
-    last: int,
-    rules: tuple[int, int, bool, bool],
-    sizes: tuple[int, int],
-    curve: Floats,
-    step: Integers,
-    ramp: Integers,
-    starts: Integers,
-    stops: Integers,
-) -> tuple[Floats, Floats]:
-    """Both areas of every window, a block of windows at a time."""
-    right_shorter, merge_slack, detected_positives, steps = rules
-    length, anomalies = sizes
-    roc, pr = np.empty(last - first + 1), np.empty(last - first + 1)
-    # Once every normal point lies under two ramps, a wider window changes nothing.
-    settled = ramp[:, DOUBLED].max() if 0 < len(ramp) == length - anomalies else NEVER
-    earliest = _earliest_hits(step, starts, stops)
-    half = 0
-    for begin in range(first, last + 1, BLOCK):
-        end = min(begin + BLOCK, last + 1)
-        if begin // 2 > settled and begin > first:
-            roc[begin - first :], pr[begin - first :] = roc[begin - first - 1], pr[begin - first - 1]
-            break
-        hits = np.full((BLOCK, len(starts)), NEVER)
-        groups = np.ones(BLOCK)
-        for window in range(begin, end):
-            while half < min(window // 2, length):  # further than the series reaches, nothing changes
-                half += 1
-                _widen(earliest, step, starts, stops, half, right_shorter)
-            groups[window - begin] = _merge(hits[window - begin], earliest, starts, stops, 2 * half + merge_slack)
-        reached = ramp[ramp[:, REACHED] <= half]
-        areas = _block_areas(begin, curve, reached, hits, groups, length, anomalies, detected_positives, steps)
-        roc[begin - first : end - first], pr[begin - first : end - first] = (
-            areas[0, : end - begin],
-            areas[1, : end - begin],
-        )
-    return roc, pr
-
-
-@njit(cache=True)
 def _earliest_hits(step: Integers, starts: Integers, stops: Integers) -> Integers:
     """The first step at which each segment is hit."""
     earliest = np.empty(len(starts), np.int64)
@@ -324,18 +294,32 @@ def _widen(
 
 
 @njit(cache=True)
-def _merge(hits: Integers, earliest: Integers, starts: Integers, stops: Integers, widest_gap: int) -> int:
-    """Fill in the first step at which each merged segment is hit, in ascending order; return how many there are."""
-    hits[0] = earliest[0]
-    count = 1
-    for segment in range(1, len(starts)):
-        if starts[segment] - stops[segment - 1] <= widest_gap:
-            hits[count - 1] = min(hits[count - 1], earliest[segment])
-        else:
-            hits[count] = earliest[segment]
-            count += 1
-    hits[:count] = np.sort(hits[:count])
-    return count
+def _merged_hits(
+    earliest: Integers,
+    step: Integers,
+    starts: Integers,
+    stops: Integers,
+    begin: int,
+    last: int,
+    half: int,
+    right_shorter: int,
+    merge_slack: int,
+) -> tuple[Integers, int]:
+    """The first step at which each merged segment is hit, in each window of a block, and the widest half-window.
+
+    `earliest` holds these steps for the segments with ramps up to `half`, and is widened on the way.
+    """
+    hits = np.full((BLOCK, len(starts)), NEVER)
+    for window in range(begin, min(begin + BLOCK, last + 1)):
+        while half < min(window // 2, len(step)):  # further than the series reaches, nothing changes
+            half += 1
+            _widen(earliest, step, starts, stops, half, right_shorter)
+        group = 0
+        for segment in range(len(starts)):
+            if segment > 0 and starts[segment] - stops[segment - 1] > 2 * half + merge_slack:
+                group += 1
+            hits[window - begin, group] = min(hits[window - begin, group], earliest[segment])
+    return hits, half
 
 
 @njit(cache=True)
@@ -354,7 +338,6 @@ def _block_areas(
     curve: Floats,
     ramp: Integers,
     hits: Integers,
-    groups: Floats,
     length: int,
     anomalies: int,
     detected_positives: bool,
@@ -365,9 +348,10 @@ def _block_areas(
     The inner loops run over the windows and hold no branch, so that the compiler turns them into vector instructions.
     """
     state = np.zeros(10 * BLOCK)
-    halves, upcoming = np.empty(BLOCK, np.int64), np.zeros(BLOCK, np.int64)
+    halves, groups, upcoming = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.zeros(BLOCK, np.int64)
     for i in range(BLOCK):
         halves[i] = (begin + i) // 2
+        groups[i] = max((hits[i] < NEVER).sum(), 1)
     weights = _weights(begin, min(halves[BLOCK - 1], length))
     if not detected_positives:
         for row in range(len(ramp)):
@@ -402,7 +386,7 @@ def _block_areas(
 
 
 @njit(cache=True)
-def _count_hits(state: Floats, hits: Integers, groups: Floats, upcoming: Integers, event: int) -> int:
+def _count_hits(state: Floats, hits: Integers, groups: Integers, upcoming: Integers, event: int) -> int:
     """Count the first hits at an event; return the next event that has any."""
     following = NEVER
     for i in range(BLOCK):
@@ -472,14 +456,10 @@ def _stretch(state: Floats, curve: Floats, at: int, to: int, steps: bool) -> Non
     for i in range(BLOCK):
         room = state[POSITIVES + i] - state[MASS + i]
         crossing += (found < room) & (new_found > room)
-    if crossing > 0 and to > at + 1:
-        middle = (at + to) // 2
-        _stretch(state, curve, at, middle, steps)
-        _stretch(state, curve, middle, to, steps)
-        return
-    if crossing > 0:
+    if crossing > 0:  # rare: each window gets there once
         _remember(state)
-        _one_step(state, curve, to, steps)
+        for row in range(at + 1, to + 1):
+            _one_step(state, curve, row, steps)
         return
     alarms = curve[to, DETECTED] - curve[at, DETECTED] - (new_found - found)
     roc, pr = curve[to, ROC_SUM] - curve[at, ROC_SUM], curve[to, PR_SUM] - curve[at, PR_SUM]
