@@ -17,7 +17,7 @@ from cometad.errors import InputError, ParameterError
 ENOUGH = {"at_least": operator.ge, "more_than": operator.gt}
 
 
-def law(*strategies, max_examples=100):
+def law(*strategies, max_examples=60):
     """A property to hold for generated input; without a deadline, since the first call compiles."""
     return lambda test: settings(deadline=None, max_examples=max_examples)(given(*strategies)(test))
 
@@ -97,12 +97,12 @@ def test_affiliation_at_a_threshold_equals_the_loops(case, threshold):
     assert close(found.f1, 0.0 if math.isnan(precision) else naive.f1(precision, recall))
 
 
-@law(cases(), st.integers(0, 70), st.sampled_from(list(metrics.FLAVORS)), max_examples=250)
+@law(cases(), st.integers(0, 70), st.sampled_from(list(metrics.FLAVORS)), max_examples=200)
 def test_range_auc_equals_the_loops(case, window, flavor):
     assert close(metrics.range_auc(*case, window, flavor), naive.range_auc(*case, window, flavor))
 
 
-@law(cases(), st.integers(0, 40), st.sampled_from(list(metrics.FLAVORS)), max_examples=60)
+@law(cases(), st.integers(0, 40), st.sampled_from(list(metrics.FLAVORS)))
 def test_vus_equals_the_loops(case, max_window, flavor):
     assert close(metrics.vus(*case, max_window, flavor), naive.vus(*case, max_window, flavor))
 
@@ -172,7 +172,7 @@ def test_reversed_time_changes_nothing_where_the_definition_is_symmetric(case, w
     back = labels[::-1], scores[::-1]
     for flavor in ("symmetric", "vus"):
         assert close(metrics.range_auc(*case, window, flavor), metrics.range_auc(*back, window, flavor))
-    assert close(metrics.best_affiliation(*case), metrics.best_affiliation(*back))
+    assert close(metrics.best_affiliation(*case).f1, metrics.best_affiliation(*back).f1)
     assert close(metrics.best_adjusted_f1(*case, k=40), metrics.best_adjusted_f1(*back, k=40))
 
 

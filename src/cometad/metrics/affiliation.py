@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from cometad.metrics.inputs import Bools, Floats, Integers, checked_threshold
-from cometad.metrics.ranking import AtThreshold, Ranked, best_of, binary, nothing_detected
+from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detected
 
 
 class AffiliationCurve(NamedTuple):
@@ -65,7 +65,7 @@ def affiliation_at(labels: object, scores: object, threshold: float) -> AtThresh
     if not flags.scores.any():
         return nothing_detected(chosen)
     found = curve(flags)
-    return best_of(found.precision[:1], found.recall[:1], np.array([chosen]))
+    return _best_of(found.precision[:1], found.recall[:1], np.array([chosen]))
 
 
 def best(ranked: Ranked) -> AtThreshold:
@@ -77,7 +77,7 @@ def best(ranked: Ranked) -> AtThreshold:
     1.0
     """
     found = curve(ranked)
-    return best_of(found.precision, found.recall, found.thresholds)
+    return _best_of(found.precision, found.recall, found.thresholds)
 
 
 def curve(ranked: Ranked) -> AffiliationCurve:
@@ -94,6 +94,13 @@ def curve(ranked: Ranked) -> AffiliationCurve:
     recall = np.cumsum(gains[ranked.order])[ranked.detected - 1] / len(starts)
     precision = _precisions(ranked.order, ranked.detected, starts, stops, bounds)
     return AffiliationCurve(ranked.thresholds, precision, np.clip(recall, 0, 1))
+
+
+def _best_of(precision: Floats, recall: Floats, thresholds: Floats) -> AtThreshold:
+    product, total = precision * recall, precision + recall
+    f1 = np.divide(2 * product, total, out=np.zeros_like(total), where=total > 0)
+    top = int(np.argmax(f1))
+    return AtThreshold(float(f1[top]), float(precision[top]), float(recall[top]), float(thresholds[top]))
 
 
 def zone_bounds(labels: Bools) -> Floats:

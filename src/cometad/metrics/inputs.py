@@ -20,6 +20,8 @@ Integers = NDArray[np.int64]
 def checked(labels: object, scores: object) -> tuple[Bools, Floats]:
     """The labels as booleans and the scores as doubles, or an error that says what to mend.
 
+    Whole numbers beyond 2**53 are rounded to the nearest double, as numpy does.
+
     >>> from cometad.metrics.inputs import checked
     >>> checked([0, 1, 0], [0.1, 0.9, 0.2])
     (array([False,  True, False]), array([0.1, 0.9, 0.2]))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cometad.metrics.inputs import checked_threshold
-from cometad.metrics.ranking import AtThreshold, Ranked, best_of, binary, nothing_detected
+from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detected
 
 
 def auc_roc(labels: object, scores: object) -> float:
@@ -29,12 +29,19 @@ def auc_pr(labels: object, scores: object) -> float:
 def best_f1(labels: object, scores: object) -> AtThreshold:
     """The highest point-wise F1 over all thresholds: an oracle, since the labels choose the threshold.
 
+    Of several thresholds that reach it, the highest is given.
+
     >>> from cometad.metrics import best_f1
     >>> best_f1([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
     AtThreshold(f1=0.8, precision=0.666..., recall=1.0, threshold=0.35)
     """
     ranked = Ranked.of(labels, scores)
-    return best_of(ranked.hits / ranked.detected, ranked.hits / ranked.anomalies, ranked.thresholds)
+    # From whole numbers: by precision and recall, equal F1 values would differ in the last digit, and the order of
+    # equal ones decides which threshold is named.
+    f1 = 2 * ranked.hits / (ranked.detected + ranked.anomalies)
+    top = int(np.argmax(f1))
+    hits, detected = int(ranked.hits[top]), int(ranked.detected[top])
+    return AtThreshold(float(f1[top]), hits / detected, hits / ranked.anomalies, float(ranked.thresholds[top]))
 
 
 def f1_at(labels: object, scores: object, threshold: float) -> AtThreshold:

@@ -110,20 +110,6 @@ def segments_of(flags: Bools) -> Segments:
     return Segments(edges[::2].copy(), edges[1::2].copy())
 
 
-def best_of(precision: Floats, recall: Floats, thresholds: Floats) -> AtThreshold:
-    """The highest F1 along a curve, at the highest threshold that reaches it.
-
-    >>> import numpy as np
-    >>> from cometad.metrics.ranking import best_of
-    >>> best_of(np.array([1.0, 0.5]), np.array([0.5, 1.0]), np.array([9.0, 2.0])).threshold
-    9.0
-    """
-    product, total = precision * recall, precision + recall
-    f1 = np.divide(2 * product, total, out=np.zeros_like(total), where=total > 0)
-    top = int(np.argmax(f1))
-    return AtThreshold(float(f1[top]), float(precision[top]), float(recall[top]), float(thresholds[top]))
-
-
 def binary(labels: object, scores: object, threshold: float) -> Ranked:
     """The same labels with scores of 1 from the threshold on and 0 below it.
 

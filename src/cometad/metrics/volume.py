@@ -15,7 +15,7 @@ How it is fast: a weight is at least sqrt(1/2), so a point under two ramps weigh
 numbers (its distance, the half-window that reaches it, the half-window that reaches it twice). Thresholds at which no
 anomalous point or ramp point is added only move along straight lines, and between two ramp points every sum over
 thresholds is a difference of cumulative sums that are the same for all windows. So a window costs one pass over its
-ramp points, not over the series.
+ramp points, not over the series, and many windows share that pass.
 
 Paparrizos et al., "Volume Under the Surface", PVLDB 15(11), 2022.
 """
@@ -424,12 +424,8 @@ def _remember(state: Floats) -> None:
 @njit(cache=True, error_model="numpy")
 def _one_step(state: Floats, curve: Floats, to: int, steps: bool) -> None:
     """Add the step from row `to - 1` to row `to` to the areas, with whatever mass and hits came with it."""
-    detected, before, found, had = (
-        curve[to, DETECTED],
-        curve[to, BEFORE],
-        curve[to, ANOMALOUS],
-        curve[to - 1, ANOMALOUS],
-    )
+    detected, before = curve[to, DETECTED], curve[to, BEFORE]
+    had, found = curve[to - 1, ANOMALOUS], curve[to, ANOMALOUS]
     level = before - curve[to - 1, DETECTED]  # normal points alone come first, at the same recall
     per_detected, per_before = 1 / detected, (1 / before if before > 0 else 0.0)
     start = 0.0 if before > 0 else 1.0  # the precision where nothing is detected
