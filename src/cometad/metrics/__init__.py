@@ -1,0 +1,56 @@
+"""How well scores find anomalies: pure functions of `(labels, scores)`, exact over all thresholds, and fast.
+
+Labels are 0 or 1, a higher score is more anomalous, and a point is detected when its score is at or above a threshold.
+"""
+
+from cometad.metrics.adjusted import adjusted_f1_area, adjusted_f1_at, adjusted_f1_curve, best_adjusted_f1
+from cometad.metrics.affiliation import AffiliationCurve, affiliation_at, affiliation_curve, best_affiliation
+from cometad.metrics.events import Events, events_at
+from cometad.metrics.pointwise import auc_pr, auc_roc, best_f1, f1_at
+from cometad.metrics.protocol import (
+    METRICS,
+    PROTOCOLS,
+    Metric,
+    Protocol,
+    Reference,
+    Report,
+    Row,
+    evaluate,
+    reference,
+    report,
+)
+from cometad.metrics.ranking import AtThreshold
+from cometad.metrics.volume import FLAVORS, Areas, Flavor, range_auc, vus
+
+__all__ = [
+    "FLAVORS",
+    "METRICS",
+    "PROTOCOLS",
+    "AffiliationCurve",
+    "Areas",
+    "AtThreshold",
+    "Events",
+    "Flavor",
+    "Metric",
+    "Protocol",
+    "Reference",
+    "Report",
+    "Row",
+    "adjusted_f1_area",
+    "adjusted_f1_at",
+    "adjusted_f1_curve",
+    "affiliation_at",
+    "affiliation_curve",
+    "auc_pr",
+    "auc_roc",
+    "best_adjusted_f1",
+    "best_affiliation",
+    "best_f1",
+    "evaluate",
+    "events_at",
+    "f1_at",
+    "range_auc",
+    "reference",
+    "report",
+    "vus",
+]

@@ -1,0 +1,151 @@
+"""Point adjustment and PA%K: a segment of which enough is detected counts as wholly detected.
+
+With K = 0 one detected point is enough (point adjustment); with K = 100 nothing is adjusted (plain point-wise F1).
+One long segment hit by chance is worth its whole length, so at K = 0 random scores look excellent on long anomalies.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from cometad.errors import ParameterError, unknown
+from cometad.metrics.inputs import Floats, Integers, checked_threshold
+from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detected
+
+KS = tuple(range(101))
+
+# How many points of a segment must be detected for K percent; at least one, whatever K.
+SHARES: dict[str, Callable[[Integers, float], Floats]] = {
+    "at_least": lambda lengths, k: np.maximum(np.ceil(lengths * k / 100), 1),
+    "more_than": lambda lengths, k: np.floor(lengths * k / 100) + 1,  # tadpak
+}
+
+
+def best_adjusted_f1(labels: object, scores: object, k: float = 0, share: str = "at_least") -> AtThreshold:
+    """The highest F1 over all thresholds where a segment with K percent detected counts whole: an oracle.
+
+    `share` says whether exactly K percent is enough ("at_least") or not ("more_than", as tadpak has it).
+
+    >>> from cometad.metrics import best_adjusted_f1
+    >>> labels, scores = [0, 1, 1, 1, 0, 0], [0.2, 0.9, 0.1, 0.1, 0.3, 0.0]
+    >>> best_adjusted_f1(labels, scores, k=0).f1, round(best_adjusted_f1(labels, scores, k=50).f1, 4)
+    (1.0, 0.75)
+    """
+    return best_adjusted(Ranked.of(labels, scores), k, share)
+
+
+def adjusted_f1_at(
+    labels: object, scores: object, threshold: float, k: float = 0, share: str = "at_least"
+) -> AtThreshold:
+    """The same F1 at a threshold that was chosen without these labels.
+
+    >>> from cometad.metrics import adjusted_f1_at
+    >>> adjusted_f1_at([0, 1, 1, 1, 0], [0.6, 0.9, 0.1, 0.1, 0.3], threshold=0.5).precision
+    0.75
+    """
+    chosen = checked_threshold(threshold)
+    flags = binary(labels, scores, chosen)
+    if not flags.scores.any():
+        return nothing_detected(chosen)
+    hits = np.add.reduceat(flags.scores, flags.segments.starts)
+    hits -= np.add.reduceat(np.where(flags.labels, 0.0, flags.scores), flags.segments.starts)
+    lengths = flags.segments.stops - flags.segments.starts
+    counted = float(np.sum(np.where(hits >= _needed(lengths, k, share), lengths, hits)))
+    alarms = float(np.count_nonzero(flags.scores) - hits.sum())
+    return _as_result(counted, alarms, flags.anomalies, chosen)
+
+
+def adjusted_f1_curve(labels: object, scores: object, share: str = "at_least") -> Floats:
+    """The best F1 for each K of 0, 1, ..., 100, each at its own best threshold.
+
+    >>> from cometad.metrics import adjusted_f1_curve
+    >>> adjusted_f1_curve([0, 1, 1, 0], [0.2, 0.9, 0.1, 0.3])[[0, 50, 51, 100]].round(4)
+    array([1.    , 1.    , 0.6667, 0.6667])
+    """
+    ranked = Ranked.of(labels, scores)
+    walk = _walk(ranked)
+    return np.array([_best_of_walk(ranked, walk, k, share).f1 for k in KS])
+
+
+def adjusted_f1_area(labels: object, scores: object, share: str = "at_least") -> float:
+    """The area under that curve, by the trapezoid rule, with K running from 0 to 1.
+
+    >>> from cometad.metrics import adjusted_f1_area
+    >>> round(adjusted_f1_area([0, 1, 1, 0], [0.2, 0.9, 0.1, 0.3]), 4)
+    0.835
+    """
+    return float(np.trapezoid(adjusted_f1_curve(labels, scores, share), dx=0.01))
+
+
+def best_adjusted(ranked: Ranked, k: float, share: str = "at_least") -> AtThreshold:
+    """`best_adjusted_f1` of what is already ranked.
+
+    >>> from cometad.metrics.adjusted import best_adjusted
+    >>> from cometad.metrics.ranking import Ranked
+    >>> best_adjusted(Ranked.of([0, 1, 1], [1.0, 2.0, 0.0]), k=0).f1
+    1.0
+    """
+    return _best_of_walk(ranked, _walk(ranked), k, share)
+
+
+class _Walk(NamedTuple):
+    """The anomalous points from the highest score down."""
+
+    threshold: Integers  # (anomalous point,) the number of its threshold
+    segment: Integers  # (anomalous point,) the number of its segment
+    alarms: Integers  # (anomalous point,) the normal points detected at its threshold
+
+
+def _walk(ranked: Ranked) -> _Walk:
+    places = np.flatnonzero(ranked.labels[ranked.order])
+    threshold = np.searchsorted(ranked.detected, places, side="right")
+    segment = np.searchsorted(ranked.segments.starts, ranked.order[places], side="right") - 1
+    return _Walk(threshold, segment, ranked.detected[threshold] - ranked.hits[threshold])
+
+
+def _best_of_walk(ranked: Ranked, walk: _Walk, k: float, share: str) -> AtThreshold:
+    lengths = ranked.segments.stops - ranked.segments.starts
+    top, counted = _best(*walk, lengths, _needed(lengths, k, share).astype(np.int64))
+    threshold = float(ranked.thresholds[walk.threshold[top]])
+    return _as_result(counted, float(walk.alarms[top]), ranked.anomalies, threshold)
+
+
+def _needed(lengths: Integers, k: float, share: str) -> Floats:
+    if not 0 <= k <= 100:
+        raise ParameterError(f"K is {k!r}. Pass a percentage from 0 to 100.")
+    if share not in SHARES:
+        raise unknown("share", share, SHARES)
+    return SHARES[share](lengths, k)
+
+
+def _as_result(counted: float, alarms: float, anomalies: int, threshold: float) -> AtThreshold:
+    detected = counted + alarms
+    return AtThreshold(2 * counted / (detected + anomalies), counted / detected, counted / anomalies, threshold)
+
+
+@njit(cache=True)
+def _best(
+    threshold: Integers, segment: Integers, alarms: Integers, lengths: Integers, needed: Integers
+) -> tuple[int, float]:
+    """The place of the best F1 in a walk down the anomalous points, and how many points count as detected there.
+
+    Only a threshold at which an anomalous point is added can be the best: any other adds alarms alone.
+    """
+    seen = np.zeros(len(lengths), np.int64)
+    anomalies = len(threshold)
+    counted, top, top_counted, top_f1 = 0, 0, 0, -1.0
+    for i in range(anomalies):
+        here = segment[i]
+        seen[here] += 1
+        if seen[here] < needed[here]:
+            counted += 1
+        elif seen[here] == needed[here]:
+            counted += lengths[here] - needed[here] + 1
+        if i + 1 < anomalies and threshold[i + 1] == threshold[i]:
+            continue  # equal scores are detected together
+        f1 = 2 * counted / (counted + alarms[i] + anomalies)
+        if f1 > top_f1:
+            top, top_counted, top_f1 = i, counted, f1
+    return top, float(top_counted)

@@ -1,0 +1,58 @@
+"""What people who watch a plant ask: how many alarms were real, how many anomalies were seen, and how late.
+
+An alarm is a run of detected points. It is real when it overlaps an anomaly; an anomaly is seen when at least one of
+its points is detected. Long anomalies count as much as short ones.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cometad.metrics.inputs import Floats, checked_threshold
+from cometad.metrics.ranking import binary, segments_of
+
+
+@dataclass(frozen=True)
+class Events:
+    """Alarms against anomalies at one threshold.
+
+    >>> from cometad.metrics import events_at
+    >>> events_at([0, 1, 1, 0], [0, 0, 1, 1], threshold=1).alarms
+    1
+    """
+
+    alarms: int
+    anomalies: int
+    precision: float  # the share of alarms that are real; nan without alarms
+    recall: float  # the share of anomalies that are seen
+    f1: float
+    delays: Floats  # (anomaly,) time steps from its start to its first detected point; nan where it is not seen
+
+    @property
+    def mean_delay(self) -> float:
+        """The mean delay of the anomalies that are seen; nan where none is."""
+        seen = self.delays[~np.isnan(self.delays)]
+        return float(seen.mean()) if len(seen) else float("nan")
+
+
+def events_at(labels: object, scores: object, threshold: float) -> Events:
+    """Event-level precision and recall, and the delay of each detection, at a threshold.
+
+    >>> from cometad.metrics import events_at
+    >>> found = events_at([0, 1, 1, 1, 0, 0, 1], [0, 0, 0, 9, 9, 0, 0], threshold=5)
+    >>> found.precision, found.recall, found.mean_delay
+    (1.0, 0.5, 2.0)
+    """
+    flags = binary(labels, scores, checked_threshold(threshold))
+    detected = flags.scores > 0
+    starts, stops = flags.segments
+    alarms = segments_of(detected)
+    places = np.append(np.flatnonzero(detected), len(flags))
+    first = places[np.searchsorted(places, starts)]  # the first detected point from each anomaly's start on
+    delays = np.where(first < stops, first - starts, np.nan)
+    anomalous_before = np.append(0, np.cumsum(flags.labels))
+    real = int(np.count_nonzero(anomalous_before[alarms.stops] > anomalous_before[alarms.starts]))
+    precision = real / len(alarms.starts) if len(alarms.starts) else float("nan")
+    recall = float(np.mean(first < stops))
+    f1 = 2 * precision * recall / (precision + recall) if real else 0.0
+    return Events(len(alarms.starts), len(starts), precision, recall, f1, delays)

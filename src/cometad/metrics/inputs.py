@@ -1,0 +1,112 @@
+"""The border of the metrics: labels and scores as anyone holds them, checked once.
+
+Labels are 0 or 1, scores finite, both one-dimensional and of the same length, with at least one anomaly and at least
+one normal point. What is refused is refused here, so that no metric returns a number that means nothing.
+"""
+
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.errors import InputError, ParameterError
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def checked(labels: object, scores: object) -> tuple[Bools, Floats]:
+    """The labels as booleans and the scores as doubles, or an error that says what to mend.
+
+    Whole numbers beyond 2**53 are rounded to the nearest double, as numpy does.
+
+    >>> from cometad.metrics.inputs import checked
+    >>> checked([0, 1, 0], [0.1, 0.9, 0.2])
+    (array([False,  True, False]), array([0.1, 0.9, 0.2]))
+    """
+    truth, values = checked_labels(labels), _column(scores, "scores")
+    if len(truth) != len(values):
+        raise InputError(f"There are {len(truth)} labels and {len(values)} scores. Pass one score for each label.")
+    finite = np.isfinite(values)
+    if not finite.all():
+        step = int(np.argmin(finite))
+        raise InputError(f"The score at time step {step} is {values[step]}. Replace it by a finite number first.")
+    return truth, values
+
+
+def checked_labels(labels: object) -> Bools:
+    """The labels as booleans, with at least one anomaly and one normal point.
+
+    >>> from cometad.metrics.inputs import checked_labels
+    >>> checked_labels([0.0, 1.0])
+    array([False,  True])
+    """
+    values = _column(labels, "labels")
+    truth: Bools = values == 1
+    wrong = ~(truth | (values == 0))
+    if wrong.any():
+        step = int(np.argmax(wrong))
+        raise InputError(f"The label at time step {step} is {values[step]:g}. Use 1 for anomalous and 0 for normal.")
+    if not truth.any():
+        raise InputError("The labels hold no anomaly, so there is nothing to find. Pass labels with at least one 1.")
+    if truth.all():
+        raise InputError("The labels hold only anomalies, so no alarm is false. Pass labels with at least one 0.")
+    return truth
+
+
+def checked_threshold(threshold: float) -> float:
+    """The threshold as a float; infinite is allowed, nan is not.
+
+    >>> from cometad.metrics.inputs import checked_threshold
+    >>> checked_threshold(3)
+    3.0
+    """
+    if np.isnan(threshold):
+        raise ParameterError("The threshold is nan. Pass the score from which on a point counts as detected.")
+    return float(threshold)
+
+
+def checked_count(value: object, what: str, least: int) -> int:
+    """A whole number of at least `least`.
+
+    >>> from cometad.metrics.inputs import checked_count
+    >>> checked_count(5, "window", 0)
+    5
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ParameterError(f"The {what} is {value!r}. Pass a whole number of at least {least}.")
+    return int(value)
+
+
+def _column(values: object, what: str) -> Floats:
+    column = nw.from_native(values, pass_through=True, allow_series=True)
+    array = _from_series(column, what) if isinstance(column, nw.Series) else _from_array(values, what)
+    if array.ndim != 1:
+        raise InputError(f"The {what} need one dimension; these have the shape {array.shape}. Pass one column.")
+    if len(array) == 0:
+        raise InputError(f"The {what} are empty. Pass at least one anomalous and one normal time step.")
+    return array
+
+
+def _from_series(column: nw.Series[Any], what: str) -> Floats:
+    if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
+        raise _not_numbers(column.dtype, what)
+    if column.null_count():
+        raise InputError(f"The {what} have {column.null_count()} empty cells. Fill or drop those time steps first.")
+    return np.ascontiguousarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+
+
+def _from_array(values: object, what: str) -> Floats:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise _not_numbers(type(values).__name__, what) from error
+    if array.dtype.kind not in "biuf" and array.size:
+        raise _not_numbers(array.dtype, what)
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _not_numbers(got: object, what: str) -> InputError:
+    return InputError(f"The {what} are not numbers (they are {got}). Pass a list, an array or a column of numbers.")

@@ -1,0 +1,199 @@
+"""The nine metrics of the paper's table under one protocol, the facts about each, and what a guess would get."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from cometad.errors import unknown
+from cometad.metrics.adjusted import best_adjusted, best_adjusted_f1
+from cometad.metrics.affiliation import best, best_affiliation
+from cometad.metrics.inputs import checked_count, checked_labels
+from cometad.metrics.pointwise import auc_pr, auc_roc, average_precision, roc_area
+from cometad.metrics.ranking import Ranked
+from cometad.metrics.volume import range_auc, resolved_window, vus, window_areas
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What a table must say beside its range AUC and VUS figures.
+
+    >>> from cometad.metrics import PROTOCOLS
+    >>> PROTOCOLS["paper"].flavor
+    'classic'
+    """
+
+    flavor: str
+    window: int | str  # of the range AUC
+    max_window: int | str  # of VUS
+    ranks: int | None  # thresholds at that many equally spaced ranks; None for every distinct score
+
+
+PROTOCOLS = {
+    "paper": Protocol("classic", "median", "twice_median", ranks=None),
+    "paper-250": Protocol("classic", "median", "twice_median", ranks=250),  # as published tables were computed
+}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of `(labels, scores)` with what one must know to read it.
+
+    >>> from cometad.metrics import METRICS
+    >>> METRICS["auc_roc"].function([0, 1], [0.2, 0.9]), METRICS["auc_roc"].floor
+    (1.0, 0.5)
+    """
+
+    function: Callable[[object, object], float]
+    title: str
+    needs_oracle_threshold: bool  # the best threshold is chosen with the labels at hand
+    floor: float | None  # about what random scores reach on any labels; None where it hangs on the labels (`reference`)
+    higher_is_better: bool = True
+
+
+METRICS = {
+    "f1_k0": Metric(lambda labels, scores: best_adjusted_f1(labels, scores, k=0).f1, "F1 (K=0)", True, None),
+    "f1_k100": Metric(lambda labels, scores: best_adjusted_f1(labels, scores, k=100).f1, "F1 (K=100)", True, None),
+    "aff_f1": Metric(lambda labels, scores: best_affiliation(labels, scores).f1, "Aff-F1", True, 2 / 3),
+    "auc_roc": Metric(auc_roc, "AUC-ROC", False, 0.5),
+    "auc_pr": Metric(auc_pr, "AUC-PR", False, None),
+    "r_auc_roc": Metric(lambda labels, scores: range_auc(labels, scores).roc, "R-AUC-ROC", False, None),
+    "r_auc_pr": Metric(lambda labels, scores: range_auc(labels, scores).pr, "R-AUC-PR", False, None),
+    "vus_roc": Metric(lambda labels, scores: vus(labels, scores).roc, "VUS-ROC", False, None),
+    "vus_pr": Metric(lambda labels, scores: vus(labels, scores).pr, "VUS-PR", False, None),
+}
+
+
+def evaluate(labels: object, scores: object, protocol: str = "paper") -> dict[str, float]:
+    """The nine metrics of the paper's table, as fractions.
+
+    >>> from cometad.metrics import evaluate
+    >>> values = evaluate([0, 0, 1, 1, 0, 0], [0.1, 0.6, 0.9, 0.8, 0.2, 0.1])
+    >>> values["f1_k100"], round(values["vus_pr"], 4)
+    (1.0, 0.9951)
+    """
+    rules = _protocol(protocol)
+    ranked = Ranked.of(labels, scores)
+    values = {
+        "f1_k0": best_adjusted(ranked, 0).f1,
+        "f1_k100": best_adjusted(ranked, 100).f1,
+        "aff_f1": best(ranked).f1,
+        "auc_roc": roc_area(ranked),
+        "auc_pr": average_precision(ranked),
+    }
+    window, max_window = resolved_window(ranked, rules.window), resolved_window(ranked, rules.max_window)
+    surface = window_areas(ranked, 0, max(window, max_window), rules.flavor, rules.ranks)
+    return values | {
+        "r_auc_roc": float(surface.roc[window]),
+        "r_auc_pr": float(surface.pr[window]),
+        "vus_roc": float(surface.roc[: max_window + 1].mean()),
+        "vus_pr": float(surface.pr[: max_window + 1].mean()),
+    }
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the nine metrics give without any skill.
+
+    >>> from cometad.metrics import reference
+    >>> reference([0, 1, 0, 0]).all_positive["auc_roc"]
+    0.5
+    """
+
+    random: dict[str, float]  # the mean over some draws of uniform random scores
+    all_positive: dict[str, float]  # every point gets the same score, so every point is detected
+
+
+def reference(labels: object, protocol: str = "paper", draws: int = 10, seed: int = 0) -> Reference:
+    """What random scores and one constant score reach on these labels: read every figure beside them.
+
+    >>> from cometad.metrics import reference
+    >>> round(reference([0, 1, 0, 0] * 50).random["auc_roc"], 1)
+    0.5
+    """
+    truth = checked_labels(labels)
+    generator = np.random.default_rng(seed)
+    tries = [
+        evaluate(truth, generator.random(len(truth)), protocol)
+        for _ in range(checked_count(draws, "number of draws", least=1))
+    ]
+    random = {name: float(np.mean([values[name] for values in tries])) for name in METRICS}
+    return Reference(random, evaluate(truth, np.zeros(len(truth)), protocol))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric of a report, with the references beside it."""
+
+    name: str
+    title: str
+    value: float
+    random: float
+    all_positive: float
+    higher_is_better: bool
+    needs_oracle_threshold: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a table of the nine metrics shows.
+
+    >>> from cometad.metrics import report
+    >>> report([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1]).anomalous_points
+    1
+    """
+
+    protocol: str
+    flavor: str
+    window: int
+    max_window: int
+    points: int
+    anomalous_points: int
+    segments: int
+    rows: tuple[Row, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain dictionaries and lists, ready for JSON."""
+        return asdict(self) | {"rows": [asdict(row) for row in self.rows]}
+
+
+def report(labels: object, scores: object, protocol: str = "paper", draws: int = 10, seed: int = 0) -> Report:
+    """The nine metrics with their facts and references, for a table or for JSON.
+
+    >>> from cometad.metrics import report
+    >>> rows = report([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1]).rows
+    >>> rows[0].title, rows[0].value, rows[0].needs_oracle_threshold
+    ('F1 (K=0)', 1.0, True)
+    """
+    rules = _protocol(protocol)
+    ranked = Ranked.of(labels, scores)
+    values = evaluate(ranked.labels, ranked.scores, protocol)
+    guesses = reference(ranked.labels, protocol, draws, seed)
+    return Report(
+        protocol=protocol,
+        flavor=rules.flavor,
+        window=resolved_window(ranked, rules.window),
+        max_window=resolved_window(ranked, rules.max_window),
+        points=len(ranked),
+        anomalous_points=ranked.anomalies,
+        segments=len(ranked.segments.starts),
+        rows=tuple(
+            Row(
+                name,
+                metric.title,
+                values[name],
+                guesses.random[name],
+                guesses.all_positive[name],
+                metric.higher_is_better,
+                metric.needs_oracle_threshold,
+            )
+            for name, metric in METRICS.items()
+        ),
+    )
+
+
+def _protocol(name: str) -> Protocol:
+    if name not in PROTOCOLS:
+        raise unknown("protocol", name, PROTOCOLS)
+    return PROTOCOLS[name]

@@ -1,0 +1,131 @@
+"""Points in the order of their scores: every metric over all thresholds starts from here.
+
+A threshold is one of the distinct scores, and a point is detected when its score is at or above it. Sorting is the one
+step that costs more than a pass over the data, so a `Ranked` does it at most once for all metrics.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from cometad.metrics.inputs import Bools, Floats, Integers, checked
+
+
+class AtThreshold(NamedTuple):
+    """F1 with what stands behind it; `precision` is nan where nothing is detected, and F1 is then 0.
+
+    >>> from cometad.metrics import AtThreshold
+    >>> AtThreshold(f1=0.5, precision=0.5, recall=0.5, threshold=2.0).f1
+    0.5
+    """
+
+    f1: float
+    precision: float
+    recall: float
+    threshold: float
+
+
+class Segments(NamedTuple):
+    """The runs of anomalous points: [start, stop) for each, in time order."""
+
+    starts: Integers  # (segment,)
+    stops: Integers  # (segment,)
+
+    @property
+    def median_length(self) -> int:
+        """The middle length, rounded down: the window that most papers use."""
+        return int(np.median(self.stops - self.starts))
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Checked labels and scores, with the orders that metrics need, each made when first asked for.
+
+    >>> from cometad.metrics.ranking import Ranked
+    >>> ranked = Ranked.of([0, 1, 1], [1.0, 3.0, 1.0])
+    >>> ranked.thresholds, ranked.detected
+    (array([3., 1.]), array([1, 3]))
+    """
+
+    labels: Bools  # (time,)
+    scores: Floats  # (time,)
+
+    @classmethod
+    def of(cls, labels: object, scores: object) -> "Ranked":
+        """Check what was given."""
+        return cls(*checked(labels, scores))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def segments(self) -> Segments:
+        """The runs of anomalous points."""
+        return segments_of(self.labels)
+
+    @cached_property
+    def anomalies(self) -> int:
+        """How many points are anomalous."""
+        return int(np.count_nonzero(self.labels))
+
+    @cached_property
+    def order(self) -> Integers:
+        """The points from the highest score to the lowest; among equal scores the earlier need not come first."""
+        return np.argsort(self.scores)[::-1]
+
+    @cached_property
+    def ascending(self) -> Floats:
+        """The scores alone, from low to high: several times cheaper than `order` where places do not matter."""
+        return self.scores[self.order[::-1]] if "order" in self.__dict__ else np.sort(self.scores)
+
+    @cached_property
+    def thresholds(self) -> Floats:
+        """The distinct scores from high to low."""
+        return self.ascending[::-1][self.detected - 1]
+
+    @cached_property
+    def detected(self) -> Integers:
+        """How many points are detected at each threshold."""
+        descending = self.ascending[::-1]
+        return np.append(np.flatnonzero(descending[1:] != descending[:-1]) + 1, len(self))
+
+    @cached_property
+    def hits(self) -> Integers:
+        """How many anomalous points are detected at each threshold."""
+        return np.cumsum(self.labels[self.order], dtype=np.int64)[self.detected - 1]
+
+
+def segments_of(flags: Bools) -> Segments:
+    """The runs of true values.
+
+    >>> import numpy as np
+    >>> from cometad.metrics.ranking import segments_of
+    >>> segments_of(np.array([True, False, True, True]))
+    Segments(starts=array([0, 2]), stops=array([1, 4]))
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]])))
+    # Copies: compiled code is compiled once more for each memory layout that it meets.
+    return Segments(edges[::2].copy(), edges[1::2].copy())
+
+
+def binary(labels: object, scores: object, threshold: float) -> Ranked:
+    """The same labels with scores of 1 from the threshold on and 0 below it.
+
+    >>> from cometad.metrics.ranking import binary
+    >>> binary([0, 1], [3.0, 5.0], 4.0).scores
+    array([0., 1.])
+    """
+    truth, values = checked(labels, scores)
+    return Ranked(truth, (values >= threshold).astype(np.float64))
+
+
+def nothing_detected(threshold: float) -> AtThreshold:
+    """What every metric says of a threshold above all scores.
+
+    >>> from cometad.metrics.ranking import nothing_detected
+    >>> nothing_detected(9.0)
+    AtThreshold(f1=0.0, precision=nan, recall=0.0, threshold=9.0)
+    """
+    return AtThreshold(0.0, float("nan"), 0.0, threshold)
