@@ -225,8 +225,8 @@ def _drift(rows: int, train: Floats, names: tuple[str, ...], amount: float, rng:
     chosen = np.zeros(len(names))
     chosen[rng.choice(count, size=max(1, count // 3), replace=False)] = amount
     mean, spread = train.mean(axis=0), train.std(axis=0)
-    gain = 1 + 0.12 * chosen * _slow_paths(rows, len(names), rng)
-    offset = 0.8 * chosen * spread * _slow_paths(rows, len(names), rng)
+    gain = 1 + 0.05 * chosen * _slow_paths(rows, len(names), rng)
+    offset = 0.4 * chosen * spread * _slow_paths(rows, len(names), rng)
     return lambda values, at: mean + (values - mean) * gain[at] + offset[at]
 
 
