@@ -91,7 +91,7 @@ def test_drift_changes_only_the_test_part_and_grows_from_nothing():
     drifted = change[-500:].mean(axis=0) > 0.01
     assert 5 <= drifted.sum() <= 8
     np.testing.assert_allclose(change[:, ~drifted], 0, atol=1e-9)
-    assert change[-500:, drifted].mean() > 0.3
+    assert change[-500:, drifted].mean() > 0.15  # offsets wander to about 0.4 standard deviations
 
 
 def test_twice_the_drift_moves_readings_twice_as_far():
@@ -123,7 +123,8 @@ def test_one_variable_is_near_constant_and_one_is_binary():
 def test_a_stuck_sensor_repeats_its_last_reading():
     plant = small_plant()
     for fault in (fault for fault in plant.faults if fault.kind == "stuck"):
-        assert len(np.unique(plant.test[fault.start - 1 : fault.stop, list(fault.variables)])) == 1
+        readings = plant.test[fault.start - 1 : fault.stop, list(fault.variables)]
+        assert (readings == readings[0]).all()
 
 
 def test_only_spikes_leave_the_usual_range():

@@ -55,6 +55,7 @@ def paper_parameters(dataset: str | None = None) -> dict[str, Any]:
         "patch_sizes": (2, 4, 6),
         "patch_strides": (1, 2, 3),
         "dim": dim,
+        "core_dim": 64,
         "codebook_size": codebook_size,
         "initialization": "normal",
         "refit": 0,

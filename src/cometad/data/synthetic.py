@@ -279,13 +279,13 @@ def _shape(bench: _Bench, at: slice, variables: list[int]) -> Floats:
     """A fast oscillation inside the usual range."""
     train = bench.course.values[: bench.train_rows, variables]
     steps = np.arange(at.stop - at.start)[:, None]
-    swing = 0.7 * _spread(bench, variables) * np.cos(2 * np.pi * steps / bench.rng.uniform(5, 8) + 0.1)
+    swing = 1.3 * _spread(bench, variables) * np.cos(2 * np.pi * steps / bench.rng.uniform(4, 6) + 0.1)
     return np.asarray(np.clip(bench.test[at, variables] + swing, train.min(axis=0), train.max(axis=0)))
 
 
 def _correlation(bench: _Bench, at: slice, variables: list[int]) -> Floats:
     """The course of some other time: usual alone, no longer in step with the unit."""
-    return bench.course_elsewhere(at, variables, unlike=0.5)
+    return bench.course_elsewhere(at, variables, unlike=0.8)
 
 
 def _stuck(bench: _Bench, at: slice, variables: list[int]) -> Floats:
@@ -308,8 +308,8 @@ FAULTS: dict[str, _Kind] = {
     "spike": _Kind(_spike, (1, 3), ("flow", "pressure", "temperature", "level", "valve"), 2),
     "context": _Kind(_context, (40, 80), ("flow", "pressure", "level", "valve"), 1),
     "shape": _Kind(_shape, (60, 120), ("flow", "pressure", "temperature", "level"), 2),
-    "correlation": _Kind(_correlation, (100, 200), ("flow", "pressure", "level"), 1),
-    "stuck": _Kind(_stuck, (60, 150), ("flow", "pressure", "temperature", "level"), 1),
+    "correlation": _Kind(_correlation, (100, 200), ("flow", "pressure", "level"), 2),
+    "stuck": _Kind(_stuck, (100, 200), ("flow", "level"), 2),
 }
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cometad.model.kernel import LANES
 from cometad.model.network import Network, Scale
 
 Floats = NDArray[np.float32]
@@ -58,7 +59,7 @@ def _fold_scale(scale: Scale) -> FoldedScale:
     half = encoder.series_weight.shape[1]
     fusion = _numpy(encoder.fusion_weight)
     left, right = fusion[:, :half], fusion[:, half:]
-    series = np.einsum("dh,vhp->vdp", left, _numpy(encoder.series_weight))  # A_i: (variable, dim, size)
+    series = left @ _numpy(encoder.series_weight)  # A_i: (variable, dim, size)
     offset = (  # a_i: (variable, dim)
         _numpy(encoder.series_bias) @ left.T + right @ _numpy(encoder.core_bias) + _numpy(encoder.fusion_bias)
     )
@@ -82,7 +83,7 @@ def _fold_scale(scale: Scale) -> FoldedScale:
         *_tables(
             core.T,
             -2 * (codes @ basis).T,
-            -2 * np.einsum("vdp,md->vpm", series, codes),
+            -2 * series.transpose(0, 2, 1) @ codes.T,
             (codes**2).sum(axis=1) - 2 * offset @ codes.T,
             (basis.T @ series).transpose(0, 2, 1),
             offset @ basis,
@@ -98,7 +99,10 @@ def _shared(core: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
     """An orthonormal basis U (dim, rank) and H (rank, variable * size) with U H = F."""
     left, values, right = np.linalg.svd(core, full_matrices=False)
     rank = max(1, int((values > values[0] * 1e-12).sum()))
-    return left[:, :rank], values[:rank, None] * right[:rank]
+    basis, shared = left[:, :rank], values[:rank, None] * right[:rank]
+    # Columns of zeros up to a multiple of LANES change nothing and let the kernel work in whole vectors.
+    more = -rank % LANES
+    return np.pad(basis, ((0, 0), (0, more))), np.pad(shared, ((0, more), (0, 0)))
 
 
 def _own(remainder: NDArray[np.float64], series: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -37,7 +37,7 @@ def memory_table(vectors: NDArray[Any], active: NDArray[np.bool_], neighbors: in
     bank = codes[active]
     squared = cdist(codes, bank, "sqeuclidean")  # (code, bank)
     n = min(neighbors, len(bank))
-    nearest = np.argsort(squared, axis=1, kind="stable")[:, :n]  # (code, neighbor)
+    nearest = np.argpartition(squared, n - 1, axis=1)[:, :n]  # (code, neighbor)
     table: Floats = DISTANCES[distance](squared, nearest, active).mean(axis=1)
     return table
 

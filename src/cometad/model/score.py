@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from cometad.model.fold import FoldedScale, fold
+from cometad.model.kernel import nearest_codes
 from cometad.model.memory import memory_table
 from cometad.model.network import Network
 from cometad.model.patches import back_to_time, coverage, patch_count
@@ -83,8 +84,6 @@ class Scorer:
 
 
 def _numba_backend(windows: NDArray[np.float32], scale: FoldedScale, first: int, scores: PatchScores) -> None:
-    from cometad.model.kernel import nearest_codes  # compiled on first use: `import cometad` stays quick
-
     def part(rows: slice) -> None:
         nearest_codes(windows[rows], first, scale.stride, *scale[2:], scores.codes[rows], scores.errors[rows])
 

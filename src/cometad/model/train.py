@@ -17,7 +17,7 @@ from cometad.model.moments import batch_losses
 from cometad.model.network import Losses, Network
 
 KMEANS_WINDOWS = 256  # at most this many windows, and
-KMEANS_EMBEDDINGS = 16384  # this many of their embeddings, choose the first codes
+KMEANS_EMBEDDINGS = 8192  # this many of their embeddings, choose the first codes
 
 
 class Schedule(Protocol):
@@ -138,7 +138,7 @@ def place_codes(network: Network, windows: NDArray[np.float32], rounds: int, see
         most = max(KMEANS_EMBEDDINGS, 8 * len(vectors))
         chosen = chance.integers(len(embeddings), size=max(len(vectors), min(len(embeddings), most)))
         sample = embeddings[torch.as_tensor(chosen, device=vectors.device)].double().cpu()
-        seeds, _ = kmeans_plusplus(sample.numpy(), len(vectors), random_state=seed)
+        seeds, _ = kmeans_plusplus(sample.numpy(), len(vectors), random_state=int(seed), n_local_trials=2)
         vectors.copy_(_lloyd(sample, torch.as_tensor(seeds), rounds))
 
 
@@ -149,9 +149,9 @@ def _lloyd(sample: Tensor, centers: Tensor, rounds: int) -> Tensor:
     """
     for _ in range(rounds):
         nearest = ((centers**2).sum(dim=1) - 2 * sample @ centers.T).argmin(dim=1)
-        members = torch.nn.functional.one_hot(nearest, len(centers)).to(sample.dtype)
-        counts = members.sum(dim=0)[:, None]
-        centers = torch.where(counts > 0, members.T @ sample / counts.clamp(min=1), centers)
+        counts = torch.bincount(nearest, minlength=len(centers))[:, None]
+        sums = torch.zeros_like(centers).index_add_(0, nearest, sample)
+        centers = torch.where(counts > 0, sums / counts.clamp(min=1), centers)
     return centers
 
 

@@ -1,0 +1,38 @@
+"""The demo: what it says of each planted fault, and its files."""
+
+import numpy as np
+
+from cometad import demo
+from cometad.comet import Comet
+from cometad.data.synthetic import Fault
+from cometad.model.train import OneCycle
+
+
+def live(flagged: list[int], blamed: int) -> demo.Live:
+    flags = np.zeros(50, np.int64)
+    flags[flagged] = 1
+    variables = np.zeros((50, 4))
+    variables[:, blamed] = 1.0
+    return demo.Live(flags.astype(float), flags, variables)
+
+
+def test_a_fault_with_an_alarm_inside_is_found_with_its_delay_and_variable():
+    finding = demo.judge(Fault("spike", 10, 20, (2,)), live([3, 14, 15], blamed=2))
+    assert (finding.found, finding.delay, finding.blamed) == (True, 4, (2,))
+
+
+def test_an_alarm_before_or_after_a_fault_does_not_find_it():
+    finding = demo.judge(Fault("spike", 10, 20, (2,)), live([9, 20], blamed=1))
+    assert (finding.found, finding.delay, finding.blamed) == (False, None, (1,))
+
+
+def test_the_demo_tells_of_every_fault_and_writes_one_picture(tmp_path, capsys, monkeypatch):
+    # The same demo with a hundredth of the training: what it finds is not the point here.
+    monkeypatch.setattr(demo, "Comet", lambda **changes: Comet(schedule=OneCycle(4), codebook_size=32, **changes))
+    demo.run(tmp_path / "out", seed=0)
+    told = capsys.readouterr().out
+    for kind in ("spike", "context", "shape", "correlation", "stuck"):
+        assert told.count(kind) >= 2
+    assert "without adaptation it would have been" in " ".join(told.split())
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["demo.png"]
+    assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
