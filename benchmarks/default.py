@@ -16,7 +16,7 @@ from cometad.data.readers import load
 from cometad.data.synthetic import synthetic_plant
 from cometad.metrics import auc_pr
 
-DEVELOPMENT = {"ASD": ("omi-1", "omi-4", "omi-7", "omi-12"), "MSL": ("C-1", "F-8")}
+DEVELOPMENT = {"ASD": ("omi-1", "omi-7")}
 PLANTS = (101,)
 
 ARMS = {

@@ -4,6 +4,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cometad.comet import Comet as Comet
+    from cometad.decision.normalize import (
+        EmaMinMax as EmaMinMax,
+    )
+    from cometad.decision.normalize import (
+        NoCalibration as NoCalibration,
+    )
+    from cometad.decision.normalize import (
+        NoNormalization as NoNormalization,
+    )
+    from cometad.decision.normalize import (
+        TrainingCalibration as TrainingCalibration,
+    )
+    from cometad.decision.normalize import (
+        TrainingNormalization as TrainingNormalization,
+    )
+    from cometad.decision.select import AllVariables as AllVariables
+    from cometad.decision.select import BudgetSelection as BudgetSelection
+    from cometad.decision.select import HighestVariables as HighestVariables
+    from cometad.decision.select import PercentileSelection as PercentileSelection
+    from cometad.errors import CometadError as CometadError
+    from cometad.model.adapt import NoAdaptation as NoAdaptation
+    from cometad.model.adapt import OnlineAdaptation as OnlineAdaptation
+    from cometad.model.train import Epochs as Epochs
+    from cometad.model.train import OneCycle as OneCycle
+    from cometad.parameters import ABLATIONS as ABLATIONS
+    from cometad.stream import Scored as Scored
+    from cometad.stream import Stream as Stream
 
 # name: where it lives. Loaded on first use: torch takes seconds to import, and `cometad --help` must not wait for it.
 _SHOP = {
@@ -15,7 +42,6 @@ _SHOP = {
     "OneCycle": "model.train",
     "NoAdaptation": "model.adapt",
     "OnlineAdaptation": "model.adapt",
-    "CodebookTracking": "model.adapt",
     "NoCalibration": "decision.normalize",
     "TrainingCalibration": "decision.normalize",
     "NoNormalization": "decision.normalize",

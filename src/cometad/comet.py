@@ -27,7 +27,7 @@ from cometad.decision.select import (
 )
 from cometad.detector import Series, as_series, check_length, check_like
 from cometad.errors import InputError, NotFittedError, ParameterError
-from cometad.model.adapt import Adaptation, CodebookTracking
+from cometad.model.adapt import Adaptation, OnlineAdaptation
 from cometad.model.network import Network
 from cometad.model.score import WINDOWS_AT_ONCE, ScoreMap, Scorer
 from cometad.model.train import Objective, OneCycle, Schedule, initialize, place_codes, train
@@ -112,7 +112,7 @@ class Comet(BaseEstimator):
         calibration: NoCalibration | TrainingCalibration = TrainingCalibration(),
         selection: Selection = HighestVariables(3),
         normalization: Normalization = TrainingNormalization(),
-        adaptation: Adaptation = CodebookTracking(),
+        adaptation: Adaptation = OnlineAdaptation(error_limit=0.99, max_drift=0.5),
         test_batch: int = 8,
         threshold_quantile: float = 0.99,
         seed: int = 42,
@@ -311,7 +311,8 @@ class Comet(BaseEstimator):
             raise ParameterError(
                 f"This Comet was fitted with error_limit={own!r}, not {limit!r}. Fit one with that adaptation."
             )
-        fitted = dataclasses.replace(self._fitted, adaptation=adaptation)
+        limits = self.error_limits_ if limit else [np.full_like(bound, np.inf) for bound in self.error_limits_]
+        fitted = dataclasses.replace(self._fitted, adaptation=adaptation, limits=limits)
         return Run(RawRun(fitted, self._scorer, self._decision.release), self._decision, self.normalization_)
 
     def _prepare(self) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -106,9 +107,9 @@ def _announce(scored: Scored, alarm: bool, plant: Plant, console: Console) -> bo
 
 
 def _table(findings: Sequence[Finding], names: Sequence[str]) -> Table:
-    table = Table(title="What was planted, and what was found", title_justify="left")
+    table = Table(title="What was planted, and what was found", title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("planted fault", "steps", "found", "delay", "top variables", "true variables"):
-        table.add_column(column, justify="right" if column == "delay" else "left")
+        table.add_column(column, justify="right" if column == "delay" else "left", overflow="fold")
     for finding in findings:
         fault = finding.fault
         table.add_row(
@@ -116,8 +117,8 @@ def _table(findings: Sequence[Finding], names: Sequence[str]) -> Table:
             f"{fault.start}-{fault.stop}",
             "yes" if finding.found else "no",
             "" if finding.delay is None else str(finding.delay),
-            ", ".join(names[i] for i in finding.blamed),
-            ", ".join(names[i] for i in fault.variables),
+            "\n".join(names[i] for i in finding.blamed),
+            "\n".join(names[i] for i in fault.variables),
         )
     return table
 

@@ -19,7 +19,7 @@ from cometad.decision.normalize import (
 )
 from cometad.decision.select import AllVariables, BudgetSelection, HighestVariables, PercentileSelection
 from cometad.errors import ParameterError, unknown
-from cometad.model.adapt import CodebookTracking, NoAdaptation, OnlineAdaptation
+from cometad.model.adapt import NoAdaptation, OnlineAdaptation
 from cometad.model.memory import DISTANCES
 from cometad.model.train import INITIALIZATIONS, Epochs, OneCycle
 
@@ -80,8 +80,7 @@ _WHOLE = {
 _REAL = {
     **dict.fromkeys(("score_weight", "validation_share", "threshold_quantile", "quantile", "momentum"), (0, 1)),
     **dict.fromkeys(("weight_decay", "codebook_weight", "commitment_weight", "contrastive_weight"), (0, math.inf)),
-    **dict.fromkeys(("learning_rate", "temperature", "max_drift", "least", "inertia"), (0, math.inf)),
-    "rate": (0, 1),
+    **dict.fromkeys(("learning_rate", "temperature", "max_drift", "least"), (0, math.inf)),
     "percentile": (0, 100),
     "error_limit": (0, 1),
 }
@@ -95,7 +94,7 @@ _KINDS: dict[str, tuple[type[Any], ...]] = {
     "calibration": (NoCalibration, TrainingCalibration),
     "selection": (AllVariables, HighestVariables, PercentileSelection, BudgetSelection),
     "normalization": (NoNormalization, TrainingNormalization, EmaMinMax),
-    "adaptation": (NoAdaptation, OnlineAdaptation, CodebookTracking),
+    "adaptation": (NoAdaptation, OnlineAdaptation),
 }
 VARIANTS = {kind.__name__: kind for kinds in _KINDS.values() for kind in kinds}
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cometad.model.moments import Batch, batch_loss, embeddings_of, look, sum_losses, sums_by_code
+from cometad.model.moments import Batch, batch_loss, embeddings_of, look, sum_losses
 from cometad.model.network import Network
 from cometad.model.score import Scorer
 from cometad.model.train import Objective
@@ -40,7 +40,7 @@ class Seen:
     def normal(self, k: int, codes: Tensor, errors: Tensor) -> Tensor:
         """The patches (variable, position) of one scale taken for normal: pseudo-label 0. Paper: Eq. 21, 22."""
         active = torch.as_tensor(self.active[k], device=codes.device)
-        limits = torch.as_tensor(self.limits[k], device=codes.device)
+        limits = torch.as_tensor(self.limits[k], device=codes.device)  # infinite where there is none
         return active[codes.long()] & (errors.double() <= limits[:, None])
 
 
@@ -59,7 +59,7 @@ class NoAdaptation:
 
 @dataclass(frozen=True)
 class OnlineAdaptation:
-    """The paper's: one AdamW step on all parameters per scored batch, on what was taken for normal in it.
+    """One AdamW step on all parameters per scored batch, on what was taken for normal in it.
 
     A patch is taken for normal when training activated its code and, with `error_limit`, when its quantization error is
     below that quantile of the training errors of its variable. `max_drift` bounds how far each parameter may go from
@@ -80,37 +80,22 @@ class OnlineAdaptation:
 
     def start(self, network: Network, memory: Seen, objective: Objective, seed: int) -> "Adapter":
         """An adapter with an optimizer of its own."""
-        return _ByGradient(self, network, memory, objective, seed)
-
-
-@dataclass(frozen=True)
-class CodebookTracking:
-    """Each code moves a share `rate` of the way to the mean of the normal embeddings that took it in the batch.
-
-    The encoder stays, so scores keep their meaning; a code that only a few embeddings took moves less (`inertia`
-    embeddings count as if they lay on the code itself). `error_limit` and `max_drift` as in `OnlineAdaptation`.
-
-    >>> from cometad import Comet, CodebookTracking
-    >>> Comet(adaptation=CodebookTracking(rate=0.1)).adaptation.rate
-    0.1
-    """
-
-    rate: float = 0.5
-    inertia: float = 16.0
-    error_limit: float | None = 0.99
-    max_drift: float | None = 1.0
-
-    def start(self, network: Network, memory: Seen, objective: Objective, seed: int) -> "Adapter":
-        """An adapter that needs no optimizer."""
-        return _ByMeans(self, network, memory)
+        return Adapter(self, network, memory, objective, seed)
 
 
 class Adapter:
-    """What adapting one run needs to remember: the fitted parameters, and how often it learned."""
+    """What adapting one run needs to remember: the optimizer, the fitted parameters, how often it learned."""
 
-    def __init__(self, network: Network, memory: Seen, max_drift: float | None) -> None:
-        self._network, self._memory, self._max_drift = network, memory, max_drift
+    def __init__(
+        self, settings: OnlineAdaptation, network: Network, memory: Seen, objective: Objective, seed: int
+    ) -> None:
+        self._settings, self._objective = settings, objective
+        self._network, self._memory = network, memory
         self._fitted = [parameter.detach().clone() for parameter in network.parameters()]
+        self._optimizer = torch.optim.AdamW(
+            network.parameters(), lr=settings.learning_rate, weight_decay=objective.weight_decay
+        )
+        self._chance = torch.Generator().manual_seed(int(seed))
         self.steps = 0
         self.rolled_back = 0
 
@@ -118,16 +103,12 @@ class Adapter:
         """Take one step on windows (window, time, variable) that the scorer has scored already."""
         before = self.state()
         self.steps += 1
-        if self._step(*self._look(windows, scorer)) and _finite(self._network.parameters()):
+        if self._step(*self._look(windows, scorer)):
             self._stay_near()
             return
         steps, rolled_back = self.steps, self.rolled_back
         self.restore(before)
         self.steps, self.rolled_back = steps, rolled_back + 1
-
-    def _step(self, batches: list[Batch], normal: list[Tensor]) -> bool:
-        """Change the network; False if something was not finite."""
-        raise NotImplementedError
 
     def _look(self, windows: NDArray[np.float32], scorer: Scorer) -> tuple[list[Batch], list[Tensor]]:
         device = self._fitted[0].device
@@ -140,57 +121,8 @@ class Adapter:
             normal.append(self._memory.normal(k, codes, errors))
         return batches, normal
 
-    @torch.no_grad()
-    def _stay_near(self) -> None:
-        if self._max_drift is None:
-            return
-        for parameter, fitted in zip(self._network.parameters(), self._fitted, strict=True):
-            gone = parameter - fitted
-            allowed = self._max_drift * fitted.norm()
-            parameter.copy_(fitted + gone * (allowed / gone.norm().clamp(min=1e-30)).clamp(max=1.0))
-
-    def state(self) -> State:
-        """Everything that a later `restore` needs, by name."""
-        state = {f"network.{name}": value for name, value in self._network.state_dict().items()}
-        state["counts"] = torch.tensor([self.steps, self.rolled_back])
-        return {name: value.detach().cpu().clone() for name, value in state.items()}
-
-    def restore(self, state: State) -> None:
-        """Become the adapter whose state it is."""
-        prefix = "network."
-        self._network.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
-        self.steps, self.rolled_back = (int(count) for count in state["counts"])
-
-
-class _ByMeans(Adapter):
-    def __init__(self, settings: CodebookTracking, network: Network, memory: Seen) -> None:
-        super().__init__(network, memory, settings.max_drift)
-        self._settings = settings
-
-    @torch.no_grad()
     def _step(self, batches: list[Batch], normal: list[Tensor]) -> bool:
-        for scale, batch, taken in zip(self._network, batches, normal, strict=True):
-            sums, counts = sums_by_code(batch, taken)
-            means = sums / counts.clamp(min=1)[:, None]
-            share = self._settings.rate * counts / (counts + self._settings.inertia)
-            vectors = scale.codebook.vectors
-            vectors.add_((share[:, None] * (means - vectors)).to(vectors.dtype))
-        return True
-
-
-class _ByGradient(Adapter):
-    def __init__(
-        self, settings: OnlineAdaptation, network: Network, memory: Seen, objective: Objective, seed: int
-    ) -> None:
-        super().__init__(network, memory, settings.max_drift)
-        self._settings, self._objective = settings, objective
-        self._optimizer = torch.optim.AdamW(
-            network.parameters(), lr=settings.learning_rate, weight_decay=objective.weight_decay
-        )
-        self._chance = torch.Generator().manual_seed(int(seed))
-
-    def _step(self, batches: list[Batch], normal: list[Tensor]) -> bool:
-        """Paper: Eq. 24."""
+        """Change the network; False if something was not finite. Paper: Eq. 24."""
         parts = sum_losses([batch_loss(batch, taken) for batch, taken in zip(batches, normal, strict=True)])
         loss = self._objective.total(parts)
         if self._settings.contrastive_weight:
@@ -200,7 +132,7 @@ class _ByGradient(Adapter):
         if not (_finite([loss]) and _finite(p.grad for p in self._network.parameters() if p.grad is not None)):
             return False
         self._optimizer.step()
-        return True
+        return _finite(self._network.parameters())
 
     def _contrast(self, batches: Sequence[Batch], normal: Sequence[Tensor]) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=self._fitted[0].device)
@@ -221,16 +153,28 @@ class _ByGradient(Adapter):
         drawn = [members[torch.randperm(len(members), generator=self._chance)[:half]] for members in classes]
         return torch.cat(drawn)
 
+    @torch.no_grad()
+    def _stay_near(self) -> None:
+        if self._settings.max_drift is None:
+            return
+        for parameter, fitted in zip(self._network.parameters(), self._fitted, strict=True):
+            gone = parameter - fitted
+            allowed = self._settings.max_drift * fitted.norm()
+            parameter.copy_(fitted + gone * (allowed / gone.norm().clamp(min=1e-30)).clamp(max=1.0))
+
     def state(self) -> State:
         """Everything that a later `restore` needs, by name."""
-        state = super().state()
+        state = {f"network.{name}": value for name, value in self._network.state_dict().items()}
         for k, slots in self._optimizer.state_dict()["state"].items():
-            state |= {f"optimizer.{k}.{name}": value.detach().cpu().clone() for name, value in slots.items()}
-        return state | {"chance": self._chance.get_state()}
+            state |= {f"optimizer.{k}.{name}": value for name, value in slots.items()}
+        state["chance"] = self._chance.get_state()
+        state["counts"] = torch.tensor([self.steps, self.rolled_back])
+        return {name: value.detach().cpu().clone() for name, value in state.items()}
 
     def restore(self, state: State) -> None:
         """Become the adapter whose state it is."""
-        super().restore(state)
+        prefix = "network."
+        self._network.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
         slots: dict[int, dict[str, Any]] = {}
         for name, value in state.items():
             if name.startswith("optimizer."):
@@ -238,6 +182,7 @@ class _ByGradient(Adapter):
                 slots.setdefault(int(k), {})[slot] = value.clone()
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": slots})
         self._chance.set_state(state["chance"])
+        self.steps, self.rolled_back = (int(count) for count in state["counts"])
 
 
 def contrastive_loss(embeddings: Tensor, labels: Tensor, temperature: float) -> Tensor:

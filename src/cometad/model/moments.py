@@ -138,12 +138,6 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> Losses:
     return Losses(reconstruction / (total * size), codebook / (total * dim), commitment / (total * dim))
 
 
-def sums_by_code(batch: Batch, normal: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum (code, dim) of the normal embeddings that took each code, and their number (code,)."""
-    counts, sums = _sums(batch, normal)
-    return _embedding_sums(batch.folded, counts, sums, _core_sums(batch, normal)), counts.sum(dim=0)
-
-
 def embeddings_of(batch: Batch, variables: Tensor, positions: Tensor) -> Tensor:
     """The embeddings (sample, dim) of a few patches, given by variable and position."""
     folded = batch.folded
