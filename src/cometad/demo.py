@@ -107,9 +107,11 @@ def _announce(scored: Scored, alarm: bool, plant: Plant, console: Console) -> bo
 
 
 def _table(findings: Sequence[Finding], names: Sequence[str]) -> Table:
-    table = Table(title="What was planted, and what was found", title_justify="left", box=box.SIMPLE_HEAD)
-    for column in ("planted fault", "steps", "found", "delay", "top variables", "true variables"):
-        table.add_column(column, justify="right" if column == "delay" else "left", overflow="fold")
+    table = Table(
+        title="What was planted, and what was found", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for column in ("planted\nfault", "steps", "found", "delay", "top variables", "true variables"):
+        table.add_column(column, justify="right" if column == "delay" else "left", no_wrap="variables" in column)
     for finding in findings:
         fault = finding.fault
         table.add_row(
