@@ -393,3 +393,25 @@ def test_what_is_scored_is_an_array_with_steps():
     assert np.array_equal(np.concatenate([first, second]), joined([first, second]))
     assert second.start == len(first)
     assert second.variables.shape == (len(second), 3)
+
+
+def test_reset_goes_back_to_the_fitted_state():
+    series = np.sin(np.arange(600)[:, None] / np.array([3.0, 5.0, 7.0])) + 0.1 * np.random.default_rng(3).normal(
+        size=(600, 3)
+    )
+    detector = Comet(
+        schedule=OneCycle(5),
+        window=32,
+        patch_sizes=(2, 4),
+        patch_strides=(1, 2),
+        dim=8,
+        codebook_size=8,
+        test_batch=2,
+        adaptation=OnlineAdaptation(learning_rate=0.01),
+    ).fit(series)
+    stream = detector.stream()
+    first = np.concatenate([stream.update_many(series[:500]), stream.finish()])
+    assert stream.adaptation_steps[0] > 0
+    stream.reset()
+    assert (stream.seen, stream.given, stream.adaptation_steps) == (0, 0, (0, 0))
+    np.testing.assert_array_equal(np.concatenate([stream.update_many(series[:500]), stream.finish()]), first)

@@ -216,8 +216,14 @@ class Comet(BaseEstimator):
         self._check_fitted()
         adaptation = adaptation or self.adaptation
         fingerprint = self._fingerprint(adaptation)
-        run = self._open(adaptation)
-        stream = Stream(run, self.scaling_.__call__, self.names_, self.named_, self.threshold_, fingerprint)
+        stream = Stream(
+            lambda: self._open(adaptation),
+            self.scaling_.__call__,
+            self.names_,
+            self.named_,
+            self.threshold_,
+            fingerprint,
+        )
         if snapshot is not None:
             stream.restore(snapshot)
         return stream
@@ -248,7 +254,7 @@ class Comet(BaseEstimator):
 
         few = np.linspace(0, len(starts) - 1, min(len(starts), CALIBRATION_WINDOWS)).astype(int)
         initialize(network, self.initialization, windows(few), self.seed)
-        with shown("training", self.verbose) as report:
+        with shown("epoch", self.verbose) as report:
             train(
                 network,
                 windows,

@@ -20,7 +20,7 @@ def shown(title: str, on: bool) -> Iterator[Report]:
     if not on:
         yield lambda done, total, note: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(10), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=None, note="")
         yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)

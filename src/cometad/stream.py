@@ -61,15 +61,20 @@ class Stream:
 
     def __init__(
         self,
-        run: Run,
+        start: Callable[[], Run],
         scaling: Callable[..., NDArray[np.float32]],
         names: Sequence[str],
         named: bool,
         threshold: float,
         fingerprint: str,
     ) -> None:
-        self._run, self._scaling, self._fingerprint = run, scaling, fingerprint
+        self._start, self._scaling, self._fingerprint = start, scaling, fingerprint
         self._names, self._named, self._threshold = tuple(names), named, threshold
+        self.reset()
+
+    def reset(self) -> None:
+        """Go back to the fitted state: forget every reading seen and all that was learned from them."""
+        self._run = self._start()
         self._seen = 0
         self._given = 0
         self._finished = False

@@ -90,8 +90,8 @@ class Epoch(NamedTuple):
     def __str__(self) -> str:
         """One line for the eye."""
         return (
-            f"loss {self.reconstruction:.4f} + {self.codebook:.4f} + {self.commitment:.4f}, "
-            f"codes in use {'/'.join(map(str, self.codes_in_use))}, {self.seconds_left:.0f} s left"
+            f"loss {self.reconstruction:.3f} + {self.codebook:.3f} + {self.commitment:.3f}, "
+            f"codes {'/'.join(map(str, self.codes_in_use))}, {self.seconds_left:.0f} s left"
         )
 
 
