@@ -7,6 +7,8 @@ positions are asked for at once or by how many threads. For that reason the sear
 multiply-adds but never reordered; the distances may be, since all of them pass through one and the same loop.
 """
 
+from typing import Any
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -330,3 +332,25 @@ def patch_sums_by_code(
                 counts[i, m] += 1.0
                 for p in range(size):
                     sums[i, m, p] += patches[i, p, t]
+
+
+@_jit  # pragma: no cover
+def means_over_patches(
+    values: NDArray[Any],  # (window, patch, variable)
+    first: NDArray[np.int64],  # (time,)
+    last: NDArray[np.int64],  # (time,)
+    means: NDArray[np.float64],  # (window, time, variable), written
+) -> None:
+    """The mean of each time step over the patches first..last on it, summed in their order."""
+    for w in range(len(values)):
+        for t in range(len(first)):
+            mean, count = means[w, t], last[t] - first[t] + 1
+            line = values[w, first[t]]
+            for i in range(len(line)):
+                mean[i] = line[i]
+            for j in range(first[t] + 1, last[t] + 1):
+                line = values[w, j]
+                for i in range(len(line)):
+                    mean[i] += line[i]
+            for i in range(len(line)):
+                mean[i] /= count

@@ -7,6 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cometad.model.kernel import means_over_patches
+from cometad.model.threads import in_parts
+
 
 def patch_count(length: int, size: int, stride: int) -> int:
     """How many patches of a size and stride fit into a window.
@@ -73,9 +76,6 @@ def back_to_time(values: NDArray[Any], cover: Coverage, start: int, stop: int) -
     array([1., 2., 4., 5.])
     """
     first, last = cover.first[start:stop], cover.last[start:stop]
-    total = values[:, first].astype(np.float64)  # (window, time, variable)
-    for offset in range(1, int((last - first).max(initial=0)) + 1):
-        more = first + offset <= last
-        total[:, more] += values[:, (first + offset)[more]]
-    total /= (last - first + 1)[:, None]
-    return total
+    means = np.empty((len(values), len(first), values.shape[2]))
+    in_parts(lambda some: means_over_patches(values[some], first, last, means[some]), len(values))
+    return means
