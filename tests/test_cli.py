@@ -120,7 +120,7 @@ def test_fit_ends_with_a_summary(run, folder):
     threshold = Comet.load("other.comet").threshold_
     assert code == 0
     assert shown == f"Fitted on 300 readings of 3 variables; threshold {threshold:.4g}; wrote 'other.comet'.\n"
-    assert "training" in said
+    assert "codes" in said
 
 
 def test_score_gives_one_row_per_reading(folder):
