@@ -24,7 +24,7 @@ from cometad import (
     PercentileSelection,
     TrainingNormalization,
 )
-from cometad.errors import InputError, ModelFileError
+from cometad.errors import InputError, ModelFileError, NotFittedError
 from contract import is_a_sentence, waves
 
 WINDOW = 24
@@ -415,3 +415,28 @@ def test_reset_goes_back_to_the_fitted_state():
     stream.reset()
     assert (stream.seen, stream.given, stream.adaptation_steps) == (0, 0, (0, 0))
     np.testing.assert_array_equal(np.concatenate([stream.update_many(series[:500]), stream.finish()]), first)
+
+
+def test_a_missing_value_is_named_by_its_variable_and_its_time_step_in_the_stream():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["flow", "level"])
+    sizes = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 8, "codebook_size": 8}
+    stream = Comet(schedule=OneCycle(2), **sizes).fit(frame).stream()
+    stream.update_many(frame[:7])
+    with pytest.raises(InputError, match="Variable 'level' is nan at time step 7"):
+        stream.update({"flow": 1.0, "level": float("nan")})
+
+
+def test_a_pandas_row_is_taken_by_its_names():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["flow", "level"])
+    sizes = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 8, "codebook_size": 8}
+    detector = Comet(schedule=OneCycle(2), **sizes).fit(frame)
+    one, other = detector.stream(), detector.stream()
+    for _, row in frame[:40].iterrows():
+        np.testing.assert_array_equal(one.update(row), other.update(row[["level", "flow"]]))
+
+
+def test_a_parameter_changed_after_fit_asks_for_another_fit():
+    detector = Comet(schedule=OneCycle(2), codebook_size=8, dim=8).fit(np.random.default_rng(0).normal(size=(300, 2)))
+    detector.set_params(codebook_size=16)
+    with pytest.raises(NotFittedError, match="'codebook_size' was changed after fit"):
+        detector.stream()

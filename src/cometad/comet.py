@@ -26,7 +26,7 @@ from cometad.decision.select import (
     Selection,
 )
 from cometad.detector import Series, as_series, check_length, check_like
-from cometad.errors import InputError, NotFittedError, ParameterError
+from cometad.errors import InputError, ModelFileError, NotFittedError, ParameterError
 from cometad.model.adapt import Adaptation, OnlineAdaptation
 from cometad.model.network import Network
 from cometad.model.score import WINDOWS_AT_ONCE, ScoreMap, Scorer
@@ -86,6 +86,13 @@ class Comet(BaseEstimator):
     seed, device, verbose
         Same seed, same bytes, on one device and thread count; "cpu" or "cuda"; whether `fit` shows its progress.
     """
+
+    # Built by `_prepare` from the fitted state, and the parameters that were fitted with.
+    _fitted: Fitted
+    _scorer: Scorer
+    _decision: Decision
+    _parameters: dict[str, Any]
+    threshold_: float
 
     def __init__(
         self,
@@ -163,6 +170,8 @@ class Comet(BaseEstimator):
     def fit(self, X: object, y: object = None) -> Self:
         """Learn what is normal from a series (time, variable); `y` is ignored."""
         check_parameters(self.get_params(deep=False))
+        if hasattr(self, "threshold_"):
+            del self.threshold_  # not fitted until the end: an interrupted fit leaves no half of one
         series = as_series(X)
         rows = training_rows(len(series), self.validation_share)
         check_length(series, self.window, "a window")
@@ -178,6 +187,7 @@ class Comet(BaseEstimator):
         self.network_ = self._train(scaled, starts)
         self.active_ = self._activated(scaled, starts)
         self._calibrate(scaled)
+        self._parameters = self.get_params(deep=False)
         self.decision_scores_ = self._scores(scaled)
         self.threshold_ = float(np.quantile(self.decision_scores_, self.threshold_quantile))
         return self
@@ -215,6 +225,7 @@ class Comet(BaseEstimator):
         """
         self._check_fitted()
         adaptation = adaptation or self.adaptation
+        check_parameters({**self.get_params(deep=False), "adaptation": adaptation})
         fingerprint = self._fingerprint(adaptation)
         stream = Stream(
             lambda: self._open(adaptation),
@@ -239,7 +250,12 @@ class Comet(BaseEstimator):
         _, facts, tensors = read(path, cls.__name__, needs=("parameters", "names", "named"))
         parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
         detector = cls(**{**parameters, "device": device or parameters["device"]})
-        detector._restore(facts, tensors)
+        try:
+            detector._restore(facts, tensors)
+        except (KeyError, RuntimeError, IndexError) as error:
+            raise ModelFileError(
+                f"'{path}' does not hold what a saved Comet needs. Pass a file written by save."
+            ) from error
         return detector
 
     # -- fitting ----------------------------------------------------------------------------------------------------
@@ -390,6 +406,7 @@ class Comet(BaseEstimator):
         self.decision_scores_ = arrays["decision_scores"]
         self.threshold_ = float(arrays["threshold"][0])
         self.active_, self.error_limits_ = list(arrays["active"]), list(arrays["error_limits"])
+        self._parameters = self.get_params(deep=False)
         self._prepare()
 
     def _fingerprint(self, adaptation: Adaptation) -> str:
@@ -403,6 +420,10 @@ class Comet(BaseEstimator):
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("This Comet is not fitted yet. Call fit with a series of normal readings first.")
+        now = self.get_params(deep=False)
+        changed = [name for name, value in self._parameters.items() if name != "verbose" and now[name] != value]
+        if changed:
+            raise NotFittedError(f"The parameter {changed[0]!r} was changed after fit. Call fit again.")
 
 
 def _flat(scores: Floats, skip: int) -> Floats:

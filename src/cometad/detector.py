@@ -5,6 +5,7 @@ Conventions, said once: a series has the shape (time, variable); a higher score 
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -56,20 +57,23 @@ class Series:
     names: tuple[str, ...]
     times: Array | None  # (time,) strictly increasing
     named: bool  # the names came with the data: they can be compared with others
+    first: int = 0  # the number of the first time step
 
     def __len__(self) -> int:
         return len(self.values)
 
     def when(self, step: int) -> str:
         """The time step, with its time where there is one."""
-        return f"time step {step}" if self.times is None else f"time step {step} ({self.times[step]})"
+        number = self.first + step
+        return f"time step {number}" if self.times is None else f"time step {number} ({self.times[step]})"
 
 
-def as_series(X: object) -> Series:
+def as_series(X: object, names: Sequence[str] = (), first: int = 0) -> Series:
     """The checked series behind an array or a pandas or polars frame.
 
     In a frame, one column of dates (or, in pandas, a datetime index) is taken as the time; all other columns must be
-    numbers or booleans. Constant variables are accepted.
+    numbers or booleans. Constant variables are accepted. `names` are for an array, which has none of its own, and
+    `first` is the number of the first time step, for what is said of a series that is a part of a longer one.
 
     >>> import polars as pl
     >>> from datetime import datetime
@@ -82,12 +86,16 @@ def as_series(X: object) -> Series:
         return X
     frame = _frame(X)
     if isinstance(frame, nw.DataFrame):
-        values, names, times = _from_frame(X, frame)
+        values, own_names, times = _from_frame(X, frame)
     else:
-        values, names, times = _from_array(X), None, None
+        values, own_names, times = _from_array(X), None, None
     if len(values) == 0 or values.shape[1] == 0:
         raise InputError(f"The series is empty: it has the shape {values.shape}. Pass at least one reading.")
-    series = Series(values, names or tuple(f"v{i}" for i in range(values.shape[1])), times, named=names is not None)
+    named = own_names is not None
+    if own_names is None:
+        numbered = tuple(f"v{i}" for i in range(values.shape[1]))
+        own_names = tuple(names) if len(names) == values.shape[1] else numbered
+    series = Series(values, own_names, times, named, first)
     _check_times(series)
     _check_finite(series)
     return series

@@ -26,7 +26,7 @@ from cometad.model.train import INITIALIZATIONS, Epochs, OneCycle
 # The paper's table of dataset-specific sizes: codebook size, model dimension.
 PAPER_SIZES = {"PSM": (128, 256), "SWaT": (256, 256), "SMAP": (128, 128), "MSL": (256, 128), "WADI": (32, 64)}
 
-# The arms of the paper's ablation: the same detector with some fields changed.
+# The arms of the paper's ablation: `Comet.paper()` with some fields changed.
 ABLATIONS: dict[str, dict[str, Any]] = {
     "w/o multi-scale": {"patch_sizes": (6,), "patch_strides": (3,)},
     "w/o quant score": {"score_weight": 0.0},
@@ -84,6 +84,8 @@ _REAL = {
     "percentile": (0, 100),
     "error_limit": (0, 1),
 }
+_OPTIONAL = ("error_limit", "max_drift")
+_POSITIVE = ("learning_rate", "temperature")
 _NAMES: dict[str, Collection[str]] = {
     "scaler": SCALERS,
     "initialization": INITIALIZATIONS,
@@ -117,15 +119,18 @@ def check_parameters(values: Mapping[str, Any]) -> None:
 
 
 def _check_one(name: str, value: Any) -> None:
-    if name in _NAMES and value not in _NAMES[name]:
+    if name in _NAMES and (not isinstance(value, str) or value not in _NAMES[name]):
         raise unknown(name.replace("_", " "), value, _NAMES[name])
     if name in _WHOLE:
-        holds = isinstance(value, Integral) and int(value) >= _WHOLE[name]
+        holds = type(value) is not bool and isinstance(value, Integral) and int(value) >= _WHOLE[name]
         _require(holds, name, f"an integer from {_WHOLE[name]} up", value)
-    if name in _REAL and value is not None:
+    if name == "seed":
+        _require(value < 2**32, name, "below 2**32", value)
+    if name in _REAL and not (value is None and name in _OPTIONAL):
         low, high = _REAL[name]
-        holds = isinstance(value, Real) and low <= float(value) <= high
+        holds = isinstance(value, Real) and low <= float(value) <= high and math.isfinite(value)
         _require(holds, name, f"a number between {low} and {high}", value)
+        _require(value > 0 or name not in _POSITIVE, name, "above 0", value)
     if name in _KINDS:
         known = " or ".join(kind.__name__ for kind in _KINDS[name])
         _require(isinstance(value, _KINDS[name]), name, f"an object of the kind {known}", value)
@@ -149,8 +154,8 @@ def _require(holds: bool, name: str, wanted: str, got: object) -> None:
 
 
 def _check_device(device: str) -> None:
-    kind = device.partition(":")[0]
-    if kind not in ("cpu", "cuda"):
+    kind, _, number = str(device).partition(":")
+    if not isinstance(device, str) or kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
         raise unknown("device", device, ["cpu", "cuda"])
     if kind == "cuda" and not torch.cuda.is_available():
         raise ParameterError("The device 'cuda' is not available on this machine. Pass device='cpu'.")

@@ -113,11 +113,6 @@ class RawRun:
                 "Feed more readings before finishing."
             )
 
-    @property
-    def waiting(self) -> int:
-        """How many rows have come whose scores are not given out yet."""
-        return self._filled - self._given
-
     def _advance(self, filled: int) -> Iterator[Release]:
         """Score what is complete now that the batch holds `filled` rows."""
         length = self._fitted.window

@@ -101,15 +101,15 @@ class Stream:
 
         A reading that is refused with an error leaves the stream as it was.
         """
-        if isinstance(reading, Mapping):
-            reading = self._by_name(reading)
-        row = np.asarray(reading)
-        if row.ndim != 1:
+        if isinstance(reading, Mapping) or (hasattr(reading, "index") and hasattr(reading, "items")):  # a pandas row
+            reading = self._by_name(reading) if self._named or isinstance(reading, Mapping) else list(reading)
+        one = reading.ndim == 1 if isinstance(reading, np.ndarray) else isinstance(reading, Sequence)
+        if not one:
             raise InputError(
-                f"A reading needs the shape (variable,); this one has the shape {row.shape}. "
+                f"A reading needs the shape (variable,); this one has the shape {np.shape(reading)}. "
                 "Pass several at once to update_many."
             )
-        return self.update_many(row[None])
+        return self.update_many([reading])
 
     def update_many(self, readings: object) -> Scored:
         """The scores that become final with some readings: an array (time, variable) or a pandas or polars frame."""
@@ -117,7 +117,7 @@ class Stream:
             raise InputError("The stream is finished. Open a new one with detector.stream().")
         if isinstance(readings, np.ndarray) and readings.ndim == 2 and len(readings) == 0:
             return self._scored([])
-        series = as_series(readings)
+        series = as_series(readings, self._names, self._seen)
         check_like(series, self._names, self._named)
         self._check_times(series)
         self._seen += len(series)
@@ -144,21 +144,21 @@ class Stream:
         self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]
         self._finished = checkpoint.facts["finished"]
         last_time = checkpoint.facts["last_time"]
-        self._last_time = None if last_time is None else np.datetime64(last_time, "us")
+        self._last_time = None if last_time is None else np.datetime64(last_time, "ns")
 
     def _check_times(self, series: Series) -> None:
         """Times must increase from chunk to chunk too."""
         if series.times is None:
             return
-        first = series.times[0].astype("datetime64[us]")
+        first = series.times[0].astype("datetime64[ns]")
         if self._last_time is not None and first <= self._last_time:
             raise InputError(
                 f"The times must increase from reading to reading; {first} comes after {self._last_time}. "
                 "Sort the readings by time and drop duplicates first."
             )
-        self._last_time = series.times[-1].astype("datetime64[us]")
+        self._last_time = series.times[-1].astype("datetime64[ns]")
 
-    def _by_name(self, reading: Mapping[str, float]) -> list[float]:
+    def _by_name(self, reading: Any) -> list[float]:
         missing = [name for name in self._names if name not in reading]
         if missing:
             raise InputError(

@@ -1,5 +1,6 @@
 """How a verb ends: 0; 2 with one sentence for a user's mistake; 1 with a traceback for a bug; 130 when interrupted."""
 
+import errno
 import functools
 import os
 import sys
@@ -34,6 +35,12 @@ def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Calla
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             silence_output()  # as in `cometad score ... | head`: whoever reads has seen enough
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise typer.Exit(_explain(error)) from None
+            silence_output()
+            say("Cannot write the result: No space left on device. Choose an output with room.")
+            raise typer.Exit(MISTAKE) from None
         except Exception as error:
             raise typer.Exit(_explain(error)) from None
 

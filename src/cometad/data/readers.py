@@ -81,6 +81,9 @@ class Check:
         return self.found == self.published
 
 
+SHARED = Path("..", "shared", "data")  # beside a checkout
+
+
 def find_data_dir(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """The folder of the datasets: the argument, else $COMETAD_DATA, else ../shared/data.
 
@@ -92,8 +95,8 @@ def find_data_dir(data_dir: str | os.PathLike[str] | None = None) -> Path:
     True
     """
     given = data_dir or os.environ.get("COMETAD_DATA")
-    if given is None and (shared := Path("..", "shared", "data")).is_dir():
-        return shared
+    if given is None and SHARED.is_dir():
+        return SHARED
     if given is None:
         raise InputError(
             "There is no data folder. Pass one, or set COMETAD_DATA to the folder that holds the datasets."
@@ -112,7 +115,9 @@ def status(name: str, data_dir: str | os.PathLike[str] | None = None) -> Status:
     ...     status("PSM", folder).found
     False
     """
-    return Status(name, _locate(_reader(name), find_data_dir(data_dir)), HOW_TO_GET[name])
+    reader = _reader(name)
+    nowhere = data_dir is None and "COMETAD_DATA" not in os.environ and not SHARED.is_dir()
+    return Status(name, None if nowhere else _locate(reader, find_data_dir(data_dir)), HOW_TO_GET[name])
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Dataset]:

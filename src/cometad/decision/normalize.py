@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 EPSILON = 1e-8
+LEAST_UNIT = 1e-6  # about the rounding of a float32 score
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +50,9 @@ class TrainingCalibration:
         """The center and unit (2, variable) of training scores (time, variable)."""
         center = np.median(scores, axis=0)
         unit = np.quantile(scores, self.quantile, axis=0) - center
-        return np.stack([center, np.maximum(unit, self.least * unit.mean() + EPSILON)])
+        usual = unit.mean()
+        # Where nothing at all varied in training there is no unit to be had: scores stay as they are.
+        return np.stack([center, np.maximum(unit, self.least * usual if usual > LEAST_UNIT else 1.0)])
 
 
 class Normalization(Protocol):
@@ -100,7 +103,8 @@ class TrainingNormalization:
 
     def fit(self, scores: Floats) -> Floats:
         """The median and the high quantile of training scores (time,)."""
-        return np.quantile(scores, [0.5, self.quantile])
+        low, high = np.quantile(scores, [0.5, self.quantile])
+        return np.array([low, high if high - low > LEAST_UNIT else low + 1.0])
 
     def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
         """Scores (time,) in those units; the state stays."""
