@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -178,22 +179,24 @@ def test_a_folder_without_permission_is_refused(detector, tmp_path):
         tmp_path.chmod(0o700)
 
 
-@pytest.fixture
+@contextmanager
 def no_room():
-    """As on a full disk, no file can grow beyond a kilobyte."""
+    """As on a full disk, no file can grow beyond a kilobyte; not a fixture, since pytest's own log is a file too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_on_a_full_disk_the_old_file_survives_and_no_part_is_left(tmp_path, request):
+def test_on_a_full_disk_the_old_file_survives_and_no_part_is_left(tmp_path):
     path = tmp_path / "detector"
     write(path, Checkpoint("Comet", {}, {"old": torch.zeros(3)}))
     before = path.read_bytes()
-    request.getfixturevalue("no_room")
-    not_written(path, lambda path: write(path, Checkpoint("Comet", {}, {"new": torch.zeros(9999)})))
-    not_written(tmp_path / "other", lambda path: write(path, Checkpoint("Comet", {}, {"new": torch.zeros(9999)})))
+    with no_room():
+        not_written(path, lambda path: write(path, Checkpoint("Comet", {}, {"new": torch.zeros(9999)})))
+        not_written(tmp_path / "other", lambda path: write(path, Checkpoint("Comet", {}, {"new": torch.zeros(9999)})))
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["detector"]
 
