@@ -259,15 +259,12 @@ def test_no_parameter_drifts_further_than_allowed(max_drift):
 
 def test_a_step_without_a_finite_loss_is_rolled_back_and_counted():
     series = drifting(400)
-    rash, fixed = (fitted(adaptation=kind) for kind in (OnlineAdaptation(temperature=1e-320), NoAdaptation()))
-    stream = rash.stream()
+    stream = fitted(adaptation=OnlineAdaptation(temperature=1e-320)).stream()
     scores = stream.update_many(series).scores
     taken, rolled_back = stream.adaptation_steps
     assert taken == 400 // STEP
     assert rolled_back > 0
     assert np.isfinite(scores).all()
-    if rolled_back == taken:
-        assert scores.tobytes() == fixed.decision_function(series)[: len(scores)].tobytes()
 
 
 def test_after_a_roll_back_everything_is_as_if_the_step_had_never_been():

@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[1]
 def test_every_public_name_is_there_and_has_a_docstring():
     for name in cometad.__all__:
         thing = getattr(cometad, name)
-        assert thing.__doc__, name
+        if name != "ABLATIONS":  # a table: its comment stands beside it
+            assert ">>>" in thing.__doc__ or issubclass(thing, Exception), name
 
 
 def test_importing_the_package_does_not_import_torch():
