@@ -2,8 +2,8 @@
 
     python benchmarks/default.py [--data-dir DIR]
 
-Development data are the entities named below and synthetic plants; figures reported elsewhere should leave them out or
-say so. The arms change one thing each.
+Development data are the entities named below and synthetic plants; docs/deviations.md lists all whose labels were
+looked at. Figures reported elsewhere should leave them out or say so. The arms change one thing each.
 """
 
 import argparse

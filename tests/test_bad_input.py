@@ -292,3 +292,8 @@ def test_an_unknown_dataset_of_the_paper_is_refused_with_the_known_ones():
 def test_training_that_diverges_says_to_lower_the_learning_rate():
     diverging = small(schedule=OneCycle(40, learning_rate=1e15))
     refused(ParameterError, "Lower the learning rate", diverging.fit, SERIES)
+
+
+def test_readings_too_large_to_be_scaled_are_refused():
+    with pytest.raises(InputError, match="too large to be scaled"):
+        small().fit(1e300 * np.random.default_rng(0).normal(size=(400, 2)))

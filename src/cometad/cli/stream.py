@@ -198,9 +198,12 @@ class Session:
 def _opened(model: Path, snapshot: Path | None) -> Session:
     from cometad.checkpoint import read
     from cometad.comet import Comet
+    from cometad.errors import ModelFileError
 
     detector = Comet.load(model)
     if snapshot is None or not snapshot.exists():
         return Session(detector)
     saved = read(snapshot, KIND)
+    if "stream" not in saved.tensors:
+        raise ModelFileError(f"'{snapshot}' is not a whole snapshot of a stream. Pass one that cometad stream wrote.")
     return Session(detector, saved.tensors["stream"].numpy().tobytes(), **saved.facts)

@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from cometad.errors import unknown
+from cometad.errors import InputError, unknown
 
 # A broken sensor may send 1e30. Beyond this many units a reading is as strange as it gets, and float32 stays finite.
 LIMIT = 1e6
+LARGEST = 1e150  # its square is still a float64
 
 Floats = NDArray[np.float64]
 
@@ -37,6 +38,8 @@ def fit_scaling(kind: str, values: Floats) -> Scaling:
     """
     if kind not in SCALERS:
         raise unknown("scaler", kind, SCALERS)
+    if np.abs(values).max() > LARGEST:
+        raise InputError(f"The series has readings beyond {LARGEST:g}, too large to be scaled. Choose other units.")
     return SCALERS[kind](values)
 
 
