@@ -22,7 +22,7 @@ from cometad.model.score import Scorer
 VARIABLES, DIM, CODES, WINDOW = 25, 256, 128, 100
 
 
-def best(work: Callable[[], object], repeats: int = 5) -> float:
+def best(work: Callable[[], object], repeats: int = 10) -> float:
     """The least of some wall times in seconds, after one call to warm up."""
     work()
     times = []

@@ -293,7 +293,7 @@ def test_a_closed_pipe_is_no_error(folder):
     (folder / "many.csv").write_text("".join([header, *rows]))
     shown = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=True)
     assert json.loads(shown.stdout)["step"] == 0
-    assert shown.stderr == ""
+    assert [line for line in shown.stderr.splitlines() if "Compiling for this machine" not in line] == []
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

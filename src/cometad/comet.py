@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from cometad.detector import Series, as_series, check_length, check_like
 from cometad.errors import InputError, ModelFileError, NotFittedError, ParameterError
 from cometad.model.adapt import Adaptation, OnlineAdaptation
 from cometad.model.network import Network
-from cometad.model.score import WINDOWS_AT_ONCE, ScoreMap, Scorer
+from cometad.model.score import WINDOWS_AT_ONCE, Scorer
 from cometad.model.train import Objective, OneCycle, Schedule, initialize, place_codes, train
 from cometad.parameters import as_json, check_parameters, from_json, paper_parameters
 from cometad.progress import shown
@@ -39,6 +39,13 @@ from cometad.stream import Stream
 Floats = NDArray[np.float64]
 
 CALIBRATION_WINDOWS = 512  # evenly spread over the training series: the statistics of the training scores
+
+
+class ScoreMap(NamedTuple):
+    """Both raw scores of every time step, each (scale, time, variable)."""
+
+    memory: Floats
+    quantization: Floats
 
 
 class Comet(BaseEstimator):
@@ -211,12 +218,9 @@ class Comet(BaseEstimator):
         (3, 600, 2)
         """
         series = self._checked(X)
-        raw = RawRun(self._fitted, self._scorer, self._decision.release)
+        raw = RawRun(self._fitted, self._scorer, self._decision.release, apart=True)
         blocks = [block for release in (*raw.push(self.scaling_(series.values)), *raw.finish()) for block in release]
-        return ScoreMap(
-            np.concatenate([_flat(block.memory, block.skip) for block in blocks], axis=1),
-            np.concatenate([_flat(block.quantization, block.skip) for block in blocks], axis=1),
-        )
+        return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
 
     def stream(self, snapshot: bytes | None = None, *, adaptation: Adaptation | None = None) -> Stream:
         """A stream that starts from the fitted state, or goes on from a snapshot.
@@ -307,11 +311,11 @@ class Comet(BaseEstimator):
         self.calibration_ = np.stack([NoCalibration().fit(np.empty((0, width)))] * 2)
         self.normalization_ = np.zeros((2, 2))
         self._prepare()
-        block = Block(*scorer.windows(windows), skip=0)
-        raw = self._decision.calibrated(block)
+        raw = scorer.windows(windows)
         self.calibration_ = np.stack([self.calibration.fit(scores.reshape(-1, width)) for scores in raw])
         self._prepare()
-        self.normalization_ = np.stack([self.normalization.fit(scores) for scores in self._decision.select(block)])
+        selected = self._decision.select(self._decision.calibrated(raw), skip=0)
+        self.normalization_ = np.stack([self.normalization.fit(scores) for scores in selected])
 
     def _limit(self, scorer: Scorer, windows: NDArray[np.float32], k: int) -> Floats:
         """The largest error (variable,) that adaptation takes for normal at one scale."""
@@ -426,6 +430,7 @@ class Comet(BaseEstimator):
             raise NotFittedError(f"The parameter {changed[0]!r} was changed after fit. Call fit again.")
 
 
-def _flat(scores: Floats, skip: int) -> Floats:
-    """(scale, window, time, variable) as (scale, time, variable), without the first steps of each window."""
-    return scores[:, :, skip:].reshape(len(scores), -1, scores.shape[3])
+def _flat(block: Block) -> Floats:
+    """(score, scale, window, time, variable) as (score, scale, time, variable), without the steps to be skipped."""
+    scores, scales, *_, variables = block.raw.shape
+    return block.raw[:, :, :, block.skip :].reshape(scores, scales, -1, variables)

@@ -17,8 +17,8 @@ from cometad.decision.decide import Block, Decided, Decision
 from cometad.errors import InputError
 from cometad.model.adapt import Adaptation, Adapter, Seen
 from cometad.model.network import Network
-from cometad.model.patches import coverage, patch_count
-from cometad.model.score import PatchScores, ScoreMap, Scorer
+from cometad.model.patches import coverage
+from cometad.model.score import PatchScores, Scorer
 from cometad.model.train import Objective
 
 Floats = NDArray[np.float64]
@@ -52,27 +52,27 @@ class RawRun:
 
     `release` says what is given out together: each row as soon as all patches on it are complete, whole windows, or
     whole batches of windows. The last readings, those no complete window covers, are scored by one window that ends
-    with the series; only the steps not given out before are taken from it.
+    with the series; only the steps not given out before are taken from it. The scores are means over scales, or with
+    the scales `apart` have an axis of them.
     """
 
-    def __init__(self, fitted: Fitted, scorer: Scorer, release: str) -> None:
-        self._fitted, self._release, self._scorer = fitted, release, scorer
+    def __init__(self, fitted: Fitted, scorer: Scorer, release: str, apart: bool = False) -> None:
+        self._fitted, self._release, self._scorer, self._apart = fitted, release, scorer, apart
         self._network = copy.deepcopy(fitted.network)
         seen = Seen(fitted.active, fitted.limits)
         self._adapter = fitted.adaptation.start(self._network, seen, fitted.objective, fitted.seed)
         sizes = [(scale.size, scale.stride) for scale in scorer.scales]
         length = fitted.window
         self._variables = scorer.scales[0].series_codes.shape[0]
-        self._final = np.max([coverage(length, *size).final for size in sizes], axis=0)  # (time,)
+        final = np.max([coverage(length, *size).final for size in sizes], axis=0)  # (time,)
+        # How many steps of a window are final once so many of its rows have come.
+        self._final = [int(np.searchsorted(final, rows - 1, side="right")) for rows in range(length + 1)]
         # The batch being filled, window by window, and the last window of the batch before it.
         self._batch = np.zeros((fitted.test_batch * length, self._variables), np.float32)
         self._before = np.zeros((0, self._variables), np.float32)
         self._filled = 0  # rows in the batch
         self._given = 0  # of these, rows whose scores were given out
-        self._patches = [  # patch scores of the window being filled
-            PatchScores(np.zeros((1, n, self._variables), np.int32), np.zeros((1, n, self._variables), np.float32))
-            for n in (patch_count(length, *size) for size in sizes)
-        ]
+        self._patches = scorer.room(1, length)  # of the window being filled
 
     @property
     def adapter(self) -> Adapter | None:
@@ -82,7 +82,8 @@ class RawRun:
     def push(self, rows: Rows) -> Iterator[Release]:
         """The releases that become final with these rows (time, variable)."""
         while len(rows):
-            taken, rows = np.split(rows, [len(self._batch) - self._filled])
+            room = len(self._batch) - self._filled
+            taken, rows = rows[:room], rows[room:]
             self._batch[self._filled : self._filled + len(taken)] = taken
             yield from self._advance(self._filled + len(taken))
             if self._filled == len(self._batch):
@@ -100,7 +101,7 @@ class RawRun:
         if left:
             tail = np.concatenate([self._before, self._batch[: self._filled]])[-length:]
             self._check_tail(len(tail))
-            release.append(_block(self._scorer.windows(tail[None]), len(tail) - left))
+            release.append(Block(self._scorer.windows(tail[None], self._apart), len(tail) - left))
             self._given = self._filled
         if release:
             yield release
@@ -143,23 +144,19 @@ class RawRun:
         """Rows start..stop of the window that begins at `begin` have come: score the patches they complete."""
         window = self._batch[None, begin : begin + self._fitted.window]
         for k, scale in enumerate(self._scorer.scales):
-            first, last = (max(0, (rows - scale.size) // scale.stride + 1) for rows in (start, stop))
-            new = self._scorer.patches(window, k, first, last)
-            self._patches[k].codes[:, first:last] = new.codes
-            self._patches[k].errors[:, first:last] = new.errors
-        given = self._given - begin
-        final = int(np.searchsorted(self._final, stop - 1, side="right"))
+            first = max(0, (start - scale.size) // scale.stride + 1)
+            last = max(0, (stop - scale.size) // scale.stride + 1)
+            if last > first:
+                codes, errors = self._patches[k]
+                self._scorer.patches(window, k, first, PatchScores(codes[:, first:last], errors[:, first:last]))
+        given, final = self._given - begin, self._final[stop]
         if final > given:
-            maps = [
-                self._scorer.steps(scores, k, self._fitted.window, given, final)
-                for k, scores in enumerate(self._patches)
-            ]
-            yield [_block(ScoreMap(*(np.stack(parts) for parts in zip(*maps, strict=True))), 0)]
+            yield [Block(self._scorer.steps(self._patches, self._fitted.window, given, final, self._apart), 0)]
             self._given = begin + final
 
     def _windows(self, start: int, stop: int) -> Block:
         windows = self._batch[start:stop].reshape(-1, self._fitted.window, self._variables)
-        return _block(self._scorer.windows(windows), 0)
+        return Block(self._scorer.windows(windows, self._apart), 0)
 
     def _next_batch(self) -> None:
         """Learn from the batch; the memory follows the codes index by index. Paper: Eq. 25."""
@@ -227,8 +224,3 @@ class Run:
         """Become the run whose state it is."""
         self._raw.restore(state)
         self._state = state["normalization"].numpy().copy()
-
-
-def _block(scores: ScoreMap, skip: int) -> Block:
-    """A block of (scale, window, time, variable)."""
-    return Block(scores.memory, scores.quantization, skip)

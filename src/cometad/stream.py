@@ -70,6 +70,7 @@ class Stream:
     ) -> None:
         self._start, self._scaling, self._fingerprint = start, scaling, fingerprint
         self._names, self._named, self._threshold = tuple(names), named, threshold
+        self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty((0, len(names))))  # what most readings give
         self.reset()
 
     def reset(self) -> None:
@@ -101,6 +102,10 @@ class Stream:
 
         A reading that is refused with an error leaves the stream as it was.
         """
+        values = self._plain(reading)
+        if values is not None:
+            self._seen += 1
+            return self._scored(self._run.push(self._scaling(values[None])))
         if isinstance(reading, Mapping) or (hasattr(reading, "index") and hasattr(reading, "items")):  # a pandas row
             reading = self._by_name(reading) if self._named or isinstance(reading, Mapping) else list(reading)
         one = reading.ndim == 1 if isinstance(reading, np.ndarray) else isinstance(reading, Sequence)
@@ -110,6 +115,19 @@ class Stream:
                 "Pass several at once to update_many."
             )
         return self.update_many([reading])
+
+    def _plain(self, reading: object) -> Floats | None:
+        """The numbers of a reading with which nothing is wrong, without more ado; None for all others."""
+        if self._finished or type(reading) not in (np.ndarray, list, tuple):
+            return None
+        try:
+            values = np.array(reading)
+        except ValueError:  # a list with lists in it
+            return None
+        if values.dtype.kind not in "iuf" or values.shape != (len(self._names),):
+            return None
+        values = values.astype(np.float64, copy=False)
+        return values if np.isfinite(values).all() else None
 
     def update_many(self, readings: object) -> Scored:
         """The scores that become final with some readings: an array (time, variable) or a pandas or polars frame."""
@@ -168,8 +186,13 @@ class Stream:
 
     def _scored(self, decided: Iterable[Decided]) -> Scored:
         parts = list(decided)
-        scores = np.concatenate([part.scores for part in parts]) if parts else np.empty(0)
-        variables = np.concatenate([part.variables for part in parts]) if parts else np.empty((0, len(self._names)))
+        if not parts:
+            return Scored(self._given, *self._nothing)
+        if len(parts) == 1:
+            scores, variables = parts[0]
+        else:
+            scores = np.concatenate([part.scores for part in parts])
+            variables = np.concatenate([part.variables for part in parts])
         start = self._given
         self._given += len(scores)
         return Scored(start, scores, (scores > self._threshold).astype(np.int64), variables)

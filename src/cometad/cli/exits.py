@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import logging
 import os
 import sys
 import traceback
@@ -20,11 +21,27 @@ def say(sentence: object) -> None:
     print(f"cometad: {sentence}", file=sys.stderr, flush=True)
 
 
+class _Told(logging.Handler):
+    """What the library has to tell, said to the user."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+def listen() -> None:
+    """Say what the library tells."""
+    log = logging.getLogger("cometad")
+    log.setLevel(logging.INFO)
+    if not any(isinstance(handler, _Told) for handler in log.handlers):
+        log.addHandler(_Told())
+
+
 def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Callable[P, None]:
     """The verb, with every way it can fail turned into an exit code and a sentence."""
 
     @functools.wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        listen()
         try:
             verb(*args, **kwargs)
             sys.stdout.flush()

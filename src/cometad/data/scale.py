@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
+from cometad.compiled import jit
 from cometad.errors import InputError, unknown
 
 # A broken sensor may send 1e30. Beyond this many units a reading is as strange as it gets, and float32 stays finite.
@@ -23,9 +24,16 @@ class Scaling(NamedTuple):
 
     def __call__(self, values: Floats) -> NDArray[np.float32]:
         """Readings (time, variable) in those units, as float32."""
-        with np.errstate(over="ignore"):  # the cut takes care of it
-            scaled = (values - self.center) / self.unit
-        return np.clip(scaled, -LIMIT, LIMIT).astype(np.float32)
+        scaled = np.empty(values.shape, np.float32)
+        _scale(values, self.center, self.unit, scaled)
+        return scaled
+
+
+@jit
+def _scale(values: Floats, center: Floats, unit: Floats, scaled: NDArray[np.float32]) -> None:
+    for t in range(len(values)):
+        for i in range(len(center)):
+            scaled[t, i] = min(max((values[t, i] - center[i]) / unit[i], -LIMIT), LIMIT)
 
 
 def fit_scaling(kind: str, values: Floats) -> Scaling:

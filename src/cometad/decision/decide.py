@@ -1,4 +1,4 @@
-"""From both raw score maps to one score per time step: average scales, calibrate, select, normalize, mix."""
+"""From both raw score maps to one score per time step: calibrate, select, normalize, mix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +16,9 @@ RELEASES = ("row", "window", "batch")  # from the finest to the coarsest
 
 
 class Block(NamedTuple):
-    """Raw scores of windows, each (scale, window, time, variable); of the first `skip` steps nothing is wanted."""
+    """Raw scores of windows; of the first `skip` steps of each nothing is wanted."""
 
-    memory: Floats
-    quantization: Floats
+    raw: Floats  # (score, window, time, variable)  first the memory, then the quantization score
     skip: int
 
 
@@ -44,27 +43,34 @@ class Decision:
         """What must be complete before its scores can be given: a row, a window or a batch."""
         return max(self.selection.release, self.normalization.release, key=RELEASES.index)
 
-    def calibrated(self, block: Block) -> tuple[Floats, Floats]:
-        """Both scores (window, time, variable), averaged over scales and calibrated. Paper: Eq. 16, 17."""
-        means = (sum(block.memory) / len(block.memory), sum(block.quantization) / len(block.quantization))
-        memory, quantization = ((m - c[0]) / c[1] for m, c in zip(means, self.calibration, strict=True))
-        return memory, quantization
+    def calibrated(self, raw: Floats) -> Floats:
+        """Raw scores (score, window, time, variable) in the units of each variable."""
+        center, unit = self.calibration[:, 0], self.calibration[:, 1]
+        calibrated: Floats = (raw - center[:, None, None]) / unit[:, None, None]
+        return calibrated
 
-    def select(self, block: Block) -> tuple[Floats, Floats]:
-        """Both scores (time,), aggregated over the selected variables. Paper: Eq. 31."""
-        memory, quantization = (self.selection(scores)[:, block.skip :].ravel() for scores in self.calibrated(block))
-        return memory, quantization
+    def select(self, calibrated: Floats, skip: int) -> Floats:
+        """Both scores (score, time), aggregated over the selected variables. Paper: Eq. 31."""
+        scores, windows, *rest = calibrated.shape
+        selected = self.selection(calibrated.reshape(scores * windows, *rest)).reshape(scores, windows, -1)
+        return selected[:, :, skip:].reshape(scores, -1)
 
     def __call__(self, blocks: Sequence[Block], state: Floats) -> tuple[Decided, Floats]:
         """The outcome for the blocks of one release, and the normalizers' state (score, 2) after it. Paper: Eq. 20."""
-        selected = [self.select(block) for block in blocks]
-        memory, quantization = (np.concatenate(parts) for parts in zip(*selected, strict=True))
-        memory, memory_state = self.normalization(memory, state[0])
-        quantization, quantization_state = self.normalization(quantization, state[1])
-        variables = np.concatenate([self._mix(*self.calibrated(block))[:, block.skip :] for block in blocks], axis=None)
+        calibrated = [self.calibrated(block.raw) for block in blocks]
+        skips = [block.skip for block in blocks]
+        selected = [self.select(scores, skip) for scores, skip in zip(calibrated, skips, strict=True)]
+        normalized, state = self.normalization(_joined(selected, axis=1), state)
         width = self.calibration.shape[2]
-        decided = Decided(self._mix(memory, quantization), variables.reshape(-1, width))
-        return decided, np.stack([memory_state, quantization_state])
+        variables = [
+            self._mix(scores)[:, skip:].reshape(-1, width) for scores, skip in zip(calibrated, skips, strict=True)
+        ]
+        return Decided(self._mix(normalized), _joined(variables, axis=0)), state
 
-    def _mix(self, memory: Floats, quantization: Floats) -> Floats:
-        return (1 - self.score_weight) * memory + self.score_weight * quantization
+    def _mix(self, scores: Floats) -> Floats:
+        mixed: Floats = (1 - self.score_weight) * scores[0] + self.score_weight * scores[1]
+        return mixed
+
+
+def _joined(parts: list[Floats], axis: int) -> Floats:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=axis)

@@ -56,7 +56,7 @@ class TrainingCalibration:
 
 
 class Normalization(Protocol):
-    """What every normalization can do; its state (2,) is the score that becomes 0 and the one that becomes 1."""
+    """What every normalization can do; its state (..., 2) is the score that becomes 0 and the one that becomes 1."""
 
     release: ClassVar[str]
 
@@ -64,7 +64,7 @@ class Normalization(Protocol):
         """The state to start from, given training scores (time,)."""
 
     def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
-        """Normalized scores (time,) and the state after them."""
+        """Normalized scores (..., time) and the state after them."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class TrainingNormalization:
         return np.array([low, high if high - low > LEAST_UNIT else low + 1.0])
 
     def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
-        """Scores (time,) in those units; the state stays."""
+        """Scores (..., time) in those units; the state stays."""
         return _between(scores, state), state
 
 
@@ -135,12 +135,13 @@ class EmaMinMax:
         return np.array([np.nan, np.nan])
 
     def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
-        """The scores (time,) of one batch, normalized, and the moving minimum and maximum after it."""
-        now = np.array([scores.min(), scores.max()])
+        """The scores (..., time) of one batch, normalized, and the moving minimum and maximum after it."""
+        now = np.stack([scores.min(axis=-1), scores.max(axis=-1)], axis=-1)
         state = now if np.isnan(state).any() else self.momentum * state + (1 - self.momentum) * now
         return _between(scores, state), state
 
 
 def _between(scores: Floats, state: Floats) -> Floats:
-    normalized: Floats = (scores - state[0]) / (state[1] - state[0] + EPSILON)
+    low, high = state[..., :1], state[..., 1:]
+    normalized: Floats = (scores - low) / (high - low + EPSILON)
     return normalized

@@ -10,6 +10,8 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cometad.compiled import jit
+
 EPSILON = 1e-8
 
 Floats = NDArray[np.float64]
@@ -57,10 +59,7 @@ class HighestVariables:
 
     def __call__(self, scores: Floats) -> Floats:
         """Scores (window, time, variable) as (window, time)."""
-        count = min(self.count, scores.shape[2])
-        highest = np.ascontiguousarray(np.sort(scores, axis=2)[..., -count:])
-        means: Floats = highest.mean(axis=2)
-        return means
+        return _mean_of_highest(np.ascontiguousarray(scores), min(self.count, scores.shape[2]))
 
 
 @dataclass(frozen=True)
@@ -106,6 +105,26 @@ class BudgetSelection:
         deviation[..., 0] = -1.0  # the first variable comes before all others
         rank = np.argsort(np.argsort(deviation, axis=2, kind="stable"), axis=2)
         return _mean_over(scores, rank < self.budget)
+
+
+@jit
+def _mean_of_highest(scores: Floats, count: int) -> Floats:
+    windows, steps, variables = scores.shape
+    means, highest = np.empty((windows, steps)), np.empty(count)
+    for w in range(windows):
+        for t in range(steps):
+            for i in range(variables):
+                score, k = scores[w, t, i], min(i, count)
+                if i >= count:
+                    if score <= highest[count - 1]:
+                        continue
+                    k = count - 1
+                while k > 0 and highest[k - 1] < score:  # in falling order
+                    highest[k] = highest[k - 1]
+                    k -= 1
+                highest[k] = score
+            means[w, t] = highest.sum() / count
+    return means
 
 
 def deviations(scores: Floats) -> Floats:

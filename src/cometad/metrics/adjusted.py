@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cometad.compiled import jit
 from cometad.errors import ParameterError, unknown
 from cometad.metrics.inputs import Floats, Integers, checked_threshold
 from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detected
@@ -125,7 +125,7 @@ def _as_result(counted: float, alarms: float, anomalies: int, threshold: float) 
     return AtThreshold(2 * counted / (detected + anomalies), counted / detected, counted / anomalies, threshold)
 
 
-@njit(cache=True)
+@jit
 def _best(
     threshold: Integers, segment: Integers, alarms: Integers, lengths: Integers, needed: Integers
 ) -> tuple[int, float]:

@@ -14,8 +14,8 @@ Huet, Navarro and Rossi, "Local Evaluation of Time Series Anomaly Detection Algo
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cometad.compiled import jit
 from cometad.metrics.inputs import Bools, Floats, Integers, checked_threshold
 from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detected
 
@@ -115,7 +115,7 @@ def zone_bounds(labels: Bools) -> Floats:
     return np.concatenate([[0.0], (stops[:-1] + starts[1:]) / 2, [float(len(labels))]])
 
 
-@njit(cache=True)
+@jit
 def _recall_gains(scores: Floats, starts: Integers, stops: Integers, bounds: Floats) -> Floats:
     """What each cell adds to the sum of the zones' recalls when cells are detected from the highest score down.
 
@@ -145,7 +145,7 @@ def _recall_gains(scores: Floats, starts: Integers, stops: Integers, bounds: Flo
     return gains
 
 
-@njit(cache=True)
+@jit
 def _recall_gain(
     begin: float, end: float, before: float, after: float, start: int, stop: int, left: float, right: float
 ) -> float:
@@ -159,7 +159,7 @@ def _recall_gain(
     return gain - _gap(before, after, start, stop, left, right)
 
 
-@njit(cache=True)
+@jit
 def _gap(before: float, after: float, start: int, stop: int, left: float, right: float) -> float:
     """The integral over the anomaly between two detections of the chance that a random place is at least as far."""
     if np.isnan(before) and np.isnan(after):
@@ -178,7 +178,7 @@ def _gap(before: float, after: float, start: int, stop: int, left: float, right:
     return total
 
 
-@njit(cache=True)
+@jit
 def _toward(detection: float, begin: float, end: float, left: float, right: float) -> float:
     """The integral over y in [begin, end) of the part of [left, right) at least as far from y as a later detection."""
     if end <= begin:
@@ -189,7 +189,7 @@ def _toward(detection: float, begin: float, end: float, left: float, right: floa
     return beyond + max(end - nearer, 0.0) * (end + nearer - detection - left)
 
 
-@njit(cache=True)
+@jit
 def _precisions(order: Integers, detected: Integers, starts: Integers, stops: Integers, bounds: Floats) -> Floats:
     """The mean precision of the zones with detections, at each threshold."""
     zones = len(starts)
@@ -214,7 +214,7 @@ def _precisions(order: Integers, detected: Integers, starts: Integers, stops: In
     return means
 
 
-@njit(cache=True)
+@jit
 def _cell_value(begin: float, end: float, start: int, stop: int, left: float, right: float) -> float:
     """The integral over [begin, end) of the part of the zone that lies at least as far from the anomaly."""
     if start <= begin and end <= stop:
@@ -223,7 +223,7 @@ def _cell_value(begin: float, end: float, start: int, stop: int, left: float, ri
     return _farther(near, far, start - left) + _farther(near, far, right - stop)
 
 
-@njit(cache=True)
+@jit
 def _farther(near: float, far: float, margin: float) -> float:
     """The integral over distances from near to far of the part of a margin that lies beyond."""
     reach = min(far, margin)

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from cometad.compiled import jit
 from cometad.errors import unknown
 from cometad.metrics.inputs import Floats, Integers, checked_count
 from cometad.metrics.ranking import Ranked
@@ -183,7 +183,7 @@ def window_areas(ranked: Ranked, first: int, last: int, flavor: str, ranks: int 
     return WindowAreas(*areas)
 
 
-@njit(cache=True)
+@jit
 def _ramp_points(
     starts: Integers, stops: Integers, length: int, half: int, right_shorter: int
 ) -> tuple[Integers, Integers]:
@@ -205,7 +205,7 @@ def _ramp_points(
     return places[:found], ramp[:found]
 
 
-@njit(cache=True)
+@jit
 def _first_two(starts: Integers, stops: Integers, gap: int, place: int, right_shorter: int) -> tuple[int, int, int]:
     """The half-windows from which one ramp and two ramps cover a place in a gap, and the first's distance."""
     first, second, from_first = NEVER, NEVER, 0
@@ -249,7 +249,7 @@ def _count_above(ascending: Floats, thresholds: Floats, side: Literal["left", "r
     return len(ascending) - np.searchsorted(ascending, thresholds, side=side)[::-1]
 
 
-@njit(cache=True)
+@jit
 def _cumulate(curve: Floats, steps: bool) -> None:
     """Fill in sums along the curve from which the areas of a stretch with a constant ramp mass follow.
 
@@ -270,7 +270,7 @@ def _cumulate(curve: Floats, steps: bool) -> None:
         curve[i, PR_SLOPE] = curve[i - 1, PR_SLOPE] + gained * tilt
 
 
-@njit(cache=True)
+@jit
 def _earliest_hits(step: Integers, starts: Integers, stops: Integers) -> Integers:
     """The first step at which each segment is hit."""
     earliest = np.empty(len(starts), np.int64)
@@ -279,7 +279,7 @@ def _earliest_hits(step: Integers, starts: Integers, stops: Integers) -> Integer
     return earliest
 
 
-@njit(cache=True)
+@jit
 def _widen(
     earliest: Integers, step: Integers, starts: Integers, stops: Integers, half: int, right_shorter: int
 ) -> None:
@@ -293,7 +293,7 @@ def _widen(
             earliest[segment] = min(earliest[segment], step[place])
 
 
-@njit(cache=True)
+@jit
 def _merged_hits(
     earliest: Integers,
     step: Integers,
@@ -322,7 +322,7 @@ def _merged_hits(
     return hits, half
 
 
-@njit(cache=True)
+@jit
 def _weights(begin: int, widest: int) -> Floats:
     """The weight at each distance in each window of a block."""
     weights = np.zeros((widest + 1, BLOCK))
@@ -332,7 +332,7 @@ def _weights(begin: int, widest: int) -> Floats:
     return weights
 
 
-@njit(cache=True, error_model="numpy")
+@jit
 def _block_areas(
     begin: int,
     curve: Floats,
@@ -385,7 +385,7 @@ def _block_areas(
     return areas
 
 
-@njit(cache=True)
+@jit
 def _count_hits(state: Floats, hits: Integers, groups: Integers, upcoming: Integers, event: int) -> int:
     """Count the first hits at an event; return the next event that has any."""
     following = NEVER
@@ -398,14 +398,14 @@ def _count_hits(state: Floats, hits: Integers, groups: Integers, upcoming: Integ
     return following
 
 
-@njit(cache=True, error_model="numpy")
+@jit
 def _add_mass(state: Floats, into: int, weights: Floats, halves: Integers, reached: int, doubled: int) -> None:
     for i in range(BLOCK):
         weight = 1.0 if halves[i] >= doubled else weights[i]
         state[into + i] += weight if halves[i] >= reached else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@jit
 def _set_positives(state: Floats, mass: int, anomalies: int, length: int) -> None:
     for i in range(BLOCK):
         positives = anomalies + state[mass + i] / 2
@@ -414,14 +414,14 @@ def _set_positives(state: Floats, mass: int, anomalies: int, length: int) -> Non
         state[PER_NEGATIVE + i] = 1 / (length - positives)
 
 
-@njit(cache=True)
+@jit
 def _remember(state: Floats) -> None:
     for i in range(BLOCK):
         state[HAD + i] = state[MASS + i]
         state[HAD_PER_NEGATIVE + i] = state[PER_NEGATIVE + i]
 
 
-@njit(cache=True, error_model="numpy")
+@jit
 def _one_step(state: Floats, curve: Floats, to: int, steps: bool) -> None:
     """Add the step from row `to - 1` to row `to` to the areas, with whatever mass and hits came with it."""
     detected, before = curve[to, DETECTED], curve[to, BEFORE]
@@ -444,7 +444,7 @@ def _one_step(state: Floats, curve: Floats, to: int, steps: bool) -> None:
         state[RECALL + i] = recall
 
 
-@njit(cache=True)
+@jit
 def _stretch(state: Floats, curve: Floats, at: int, to: int, steps: bool) -> None:
     """Add the steps from row `at` to row `to`, which bring neither ramp points nor first hits, to the areas."""
     found, new_found = curve[at, ANOMALOUS], curve[to, ANOMALOUS]

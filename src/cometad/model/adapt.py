@@ -38,10 +38,10 @@ class Seen:
     limits: Sequence[NDArray[np.float64]]  # (variable,)  the largest error taken for normal
 
     def normal(self, k: int, codes: Tensor, errors: Tensor) -> Tensor:
-        """The patches (variable, position) of one scale taken for normal: pseudo-label 0. Paper: Eq. 21, 22."""
+        """The patches (window, patch, variable) of one scale taken for normal: pseudo-label 0. Paper: Eq. 21, 22."""
         active = torch.as_tensor(self.active[k], device=codes.device)
         limits = torch.as_tensor(self.limits[k], device=codes.device)  # infinite where there is none
-        return active[codes.long()] & (errors.double() <= limits[:, None])
+        return active[codes.long()] & (errors.double() <= limits)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Adapter:
         batches, normal = [], []
         for k, scale in enumerate(self._network):
             scores = scorer.whole(windows, k)
-            codes, errors = (torch.as_tensor(part, device=device).flatten(0, 1).T.contiguous() for part in scores)
+            codes, errors = (torch.as_tensor(part, device=device) for part in scores)
             batches.append(look(scale, inputs, codes))
             normal.append(self._memory.normal(k, codes, errors))
         return batches, normal
@@ -140,7 +140,7 @@ class Adapter:
             labels = ~taken.flatten()
             chosen = self._draw(labels)
             if chosen is not None:
-                sample = embeddings_of(batch, chosen // taken.shape[1], chosen % taken.shape[1])
+                sample = embeddings_of(batch, chosen)
                 total = total + contrastive_loss(sample, labels[chosen], self._settings.temperature)
         return total
 

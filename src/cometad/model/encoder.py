@@ -32,9 +32,8 @@ class Encoder(nn.Module):
         """Embeddings (..., patch, variable, dim) of patches (..., patch, variable, size)."""
         series = torch.einsum("...vp,vhp->...vh", patches, self.series_weight) + self.series_bias
         core = patches.flatten(-2) @ self.core_weight.T + self.core_bias  # (..., patch, core_dim)
-        # W [series; core] = W_left series + W_right core: the right half once per patch, not once per variable.
-        left, right = torch.tensor_split(self.fusion_weight, [series.shape[-1]], dim=1)
-        embeddings: Tensor = series @ left.T + (core @ right.T).unsqueeze(-2) + self.fusion_bias
+        core = core.unsqueeze(-2).expand(*series.shape[:-1], -1)  # the same for every variable
+        embeddings: Tensor = torch.cat([series, core], dim=-1) @ self.fusion_weight.T + self.fusion_bias
         return embeddings
 
 

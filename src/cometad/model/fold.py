@@ -13,20 +13,24 @@ where Q_i is an orthonormal basis of what A_i reaches outside U. The second form
 when a patch lies almost on its code. Folding runs in float64, the tables are float32.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cometad.model.kernel import LANES
+from cometad.model.lanes import WIDTH
 from cometad.model.network import Network, Scale
 
 Floats = NDArray[np.float32]
 
 
 class FoldedScale(NamedTuple):
-    """The tables that score the patches of one scale."""
+    """The tables that score the patches of one scale.
+
+    The last axis of each is filled up to whole `Lanes`: with codes that are infinitely far, and with zeros.
+    """
 
     size: int
     stride: int
@@ -37,9 +41,8 @@ class FoldedScale(NamedTuple):
     inside: Floats  # (variable, size, rank)      U'A_i
     inside_offset: Floats  # (variable, rank)     U'a_i
     inside_codes: Floats  # (code, rank)          U'c
-    outside: Floats  # (variable, size, outside)   Q_i'A_i
-    outside_offset: Floats  # (variable, code, outside)  Q_i'(a_i - c)
-    outside_rest: Floats  # (variable, code)      what of |a_i - c|^2 neither U nor Q_i sees
+    outside: Floats  # (variable, size, own)      Q_i'A_i
+    outside_offset: Floats  # (variable, code, own)  Q_i'(a_i - c), and the length of what neither U nor Q_i sees of it
 
 
 def fold(network: Network) -> list[FoldedScale]:
@@ -77,21 +80,19 @@ def _fold_scale(scale: Scale) -> FoldedScale:
     # Not |gap|^2 minus the two parts: it would cancel. What is left over is measured itself.
     left_over = gap - gap_inside @ basis.T
     left_over -= (left_over @ own_basis) @ own_basis.transpose(0, 2, 1)
+    rest = np.linalg.norm(left_over, axis=2)
     return FoldedScale(
         scale.size,
         scale.stride,
-        *_tables(
-            core.T,
-            -2 * (codes @ basis).T,
-            -2 * series.transpose(0, 2, 1) @ codes.T,
-            (codes**2).sum(axis=1) - 2 * offset @ codes.T,
-            (basis.T @ series).transpose(0, 2, 1),
-            offset @ basis,
-            codes @ basis,
-            (own_basis.transpose(0, 2, 1) @ remainder).transpose(0, 2, 1),
-            gap_outside,
-            (left_over**2).sum(axis=2),
-        ),
+        table(core.T),
+        table(-2 * (codes @ basis).T),
+        table(-2 * series.transpose(0, 2, 1) @ codes.T),
+        table((codes**2).sum(axis=1) - 2 * offset @ codes.T, fill=np.inf),
+        table((basis.T @ series).transpose(0, 2, 1)),
+        table(offset @ basis),
+        table(codes @ basis),
+        table(np.pad((own_basis.transpose(0, 2, 1) @ remainder).transpose(0, 2, 1), ((0, 0), (0, 0), (0, 1)))),
+        table(np.concatenate([gap_outside, rest[..., None]], axis=2)),
     )
 
 
@@ -99,10 +100,9 @@ def _shared(core: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
     """An orthonormal basis U (dim, rank) and H (rank, variable * size) with U H = F."""
     left, values, right = np.linalg.svd(core, full_matrices=False)
     rank = max(1, int((values > values[0] * 1e-12).sum()))
-    basis, shared = left[:, :rank], values[:rank, None] * right[:rank]
-    # Columns of zeros up to a multiple of LANES change nothing and let the kernel work in whole vectors.
-    more = -rank % LANES
-    return np.pad(basis, ((0, 0), (0, more))), np.pad(shared, ((0, more), (0, 0)))
+    # Columns of zeros up to whole lanes change nothing.
+    more = -rank % WIDTH
+    return np.pad(left[:, :rank], ((0, 0), (0, more))), np.pad(values[:rank, None] * right[:rank], ((0, more), (0, 0)))
 
 
 def _own(remainder: NDArray[np.float64], series: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -113,8 +113,22 @@ def _own(remainder: NDArray[np.float64], series: NDArray[np.float64]) -> NDArray
     return basis
 
 
-def _tables(*tables: NDArray[np.float64]) -> list[Floats]:
-    return [np.ascontiguousarray(table, dtype=np.float32) for table in tables]
+def table(values: NDArray[np.float64], fill: float = 0.0) -> Floats:
+    """A table for the kernel: it begins with a cache line, and its rows are filled up to whole lanes.
+
+    >>> import numpy as np
+    >>> from cometad.model.fold import table
+    >>> table(np.ones((3, 20))).shape
+    (3, 32)
+    """
+    shape = (*values.shape[:-1], values.shape[-1] + -values.shape[-1] % WIDTH)
+    memory = np.empty(math.prod(shape) + WIDTH, np.float32)
+    begin = -memory.ctypes.data % (4 * WIDTH) // 4
+    filled = memory[begin : begin + math.prod(shape)].reshape(shape)
+    with np.errstate(over="ignore"):  # of a training that diverges, which is refused where it is seen
+        filled[..., : values.shape[-1]] = values
+    filled[..., values.shape[-1] :] = fill
+    return filled
 
 
 def _numpy(tensor: Tensor) -> NDArray[np.float64]:

@@ -3,228 +3,196 @@
 The search works on tiles: many positions side by side, so that one instruction serves many of them. A few positions, as
 a stream completes them, are searched one by one with codes side by side. Both add the same numbers in the same order,
 one fused multiply-add after another, so a result has the same bits in either, and does not depend on how many
-positions are asked for at once or by how many threads. For that reason the search's sums may be contracted to fused
-multiply-adds but never reordered; the distances may be, since all of them pass through one and the same loop.
+positions are asked for at once or by how many threads.
 """
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-TILE = 256  # positions side by side; the tables of a tile stay in the second-level cache
+from cometad.compiled import jit
+from cometad.model.lanes import (
+    DOUBLES,
+    ROWS,
+    SPAN,
+    WIDTH,
+    add,
+    add_block,
+    add_row,
+    add_squares,
+    code_block,
+    gap_block,
+    load,
+    load_block,
+    lower,
+    lower_block,
+    lower_code,
+    lowest_code,
+    multiply_add,
+    multiply_add_block,
+    no_codes,
+    nothing_yet,
+    splat,
+    splat_at,
+    store,
+    store_best,
+    store_block,
+    store_lengths,
+    transpose,
+    zero_block,
+    zero_double_block,
+    zero_narrow,
+)
 
-LANES = 8  # the rank of the tables is a multiple of it
-FEW = 16  # positions; below, a tile does not pay
-
-_jit = numba.njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
-_inline = numba.njit(nogil=True, fastmath={"contract"}, error_model="numpy", inline="always")
+TILE = 2 * SPAN  # positions side by side; what a tile needs stays in the second-level cache
+FEW = 12  # positions; below, a tile does not pay
+EIGHT = 8  # doubles in a vector
 
 Floats = NDArray[np.float32]
 Codes = NDArray[np.int32]
 
 
-@_inline  # pragma: no cover
-def _products(weights: Floats, x: Floats, out: Floats) -> None:
-    """Set out (row, position) = weights' (n, row) times x (n, position); four of n and two rows at a time."""
-    count, rows = weights.shape
-    for r in range(rows):
-        line = out[r]
-        for t in range(TILE):
-            line[t] = 0.0
-    q = 0
-    while q + 4 <= count:
-        x0, x1, x2, x3 = x[q], x[q + 1], x[q + 2], x[q + 3]
-        w0, w1, w2, w3 = weights[q], weights[q + 1], weights[q + 2], weights[q + 3]
-        r = 0
-        while r + 2 <= rows:
-            a0, a1, a2, a3 = w0[r], w1[r], w2[r], w3[r]
-            b0, b1, b2, b3 = w0[r + 1], w1[r + 1], w2[r + 1], w3[r + 1]
-            first, second = out[r], out[r + 1]
-            for t in range(TILE):
-                first[t] = first[t] + a0 * x0[t] + a1 * x1[t] + a2 * x2[t] + a3 * x3[t]
-                second[t] = second[t] + b0 * x0[t] + b1 * x1[t] + b2 * x2[t] + b3 * x3[t]
-            r += 2
-        if r < rows:
-            a0, a1, a2, a3 = w0[r], w1[r], w2[r], w3[r]
-            first = out[r]
-            for t in range(TILE):
-                first[t] = first[t] + a0 * x0[t] + a1 * x1[t] + a2 * x2[t] + a3 * x3[t]
-        q += 4
-    while q < count:
-        x0, w0 = x[q], weights[q]
-        for r in range(rows):
-            a0, first = w0[r], out[r]
-            for t in range(TILE):
-                first[t] = first[t] + a0 * x0[t]
-        q += 1
+@jit
+def _scratch(count: int) -> Floats:
+    """Some floats that begin with a cache line: a vector that straddles two takes twice as long."""
+    line = 64
+    memory = np.zeros(count + line // 4, np.float32)
+    begin = (-memory.ctypes.data % line) // 4
+    return memory[begin : begin + count]
 
 
-@_inline  # pragma: no cover
-def _search(
-    x: Floats, shared: Floats, table: Floats, constants: Floats, least: Floats, best: Codes, part: Floats
+@jit
+def _double_scratch(count: int) -> Any:
+    """The same of doubles."""
+    return _scratch(2 * count).view(np.float64)
+
+
+@jit
+def _turn(
+    source: Any, places: NDArray[np.int64], rows: int, shift: int, columns: int, target: Any, offset: int, stride: int
 ) -> None:
-    """The code with the least shared + constant + table'x, of patches x (size, position); four codes at a time.
-
-    The patch is taken two readings at a time; a missing second one is the last reading with weight 0.
-    """
-    size, count = table.shape
-    for t in range(TILE):
-        least[t] = np.inf
-        best[t] = 0
-    s0, s1, s2, s3 = part[0], part[1], part[2], part[3]
-    only = np.float32(0.0) if size % 2 else np.float32(1.0)  # the weight of the last pair's second reading
-    last = (size - 1) // 2 * 2
-    y0, y1 = x[last], x[size - 1]
-    for m in range(0, count, 4):
-        # The last group of codes may be short: its first code fills it up, and never wins against itself.
-        m1 = m + 1 if m + 1 < count else m
-        m2 = m + 2 if m + 2 < count else m
-        m3 = m + 3 if m + 3 < count else m
-        i0, i1, i2, i3 = np.int32(m), np.int32(m1), np.int32(m2), np.int32(m3)
-        h0, h1, h2, h3 = shared[m], shared[m1], shared[m2], shared[m3]
-        k0, k1, k2, k3 = constants[m], constants[m1], constants[m2], constants[m3]
-        e, f = table[last], table[size - 1]
-        e0, e1, e2, e3 = e[m], e[m1], e[m2], e[m3]
-        f0, f1, f2, f3 = f[m] * only, f[m1] * only, f[m2] * only, f[m3] * only
-        if size <= 2:
-            for t in range(TILE):
-                v0 = h0[t] + k0 + e0 * y0[t] + f0 * y1[t]
-                v1 = h1[t] + k1 + e1 * y0[t] + f1 * y1[t]
-                v2 = h2[t] + k2 + e2 * y0[t] + f2 * y1[t]
-                v3 = h3[t] + k3 + e3 * y0[t] + f3 * y1[t]
-                low, code = least[t], best[t]
-                closer = v0 < low
-                low, code = (v0 if closer else low), (i0 if closer else code)
-                closer = v1 < low
-                low, code = (v1 if closer else low), (i1 if closer else code)
-                closer = v2 < low
-                low, code = (v2 if closer else low), (i2 if closer else code)
-                closer = v3 < low
-                low, code = (v3 if closer else low), (i3 if closer else code)
-                least[t], best[t] = low, code
-            continue
-        x0, x1, c, d = x[0], x[1], table[0], table[1]
-        c0, c1, c2, c3 = c[m], c[m1], c[m2], c[m3]
-        d0, d1, d2, d3 = d[m], d[m1], d[m2], d[m3]
-        for t in range(TILE):
-            s0[t] = h0[t] + k0 + c0 * x0[t] + d0 * x1[t]
-            s1[t] = h1[t] + k1 + c1 * x0[t] + d1 * x1[t]
-            s2[t] = h2[t] + k2 + c2 * x0[t] + d2 * x1[t]
-            s3[t] = h3[t] + k3 + c3 * x0[t] + d3 * x1[t]
-        for p in range(2, last, 2):
-            x0, x1, c, d = x[p], x[p + 1], table[p], table[p + 1]
-            c0, c1, c2, c3 = c[m], c[m1], c[m2], c[m3]
-            d0, d1, d2, d3 = d[m], d[m1], d[m2], d[m3]
-            for t in range(TILE):
-                s0[t] = s0[t] + c0 * x0[t] + d0 * x1[t]
-                s1[t] = s1[t] + c1 * x0[t] + d1 * x1[t]
-                s2[t] = s2[t] + c2 * x0[t] + d2 * x1[t]
-                s3[t] = s3[t] + c3 * x0[t] + d3 * x1[t]
-        for t in range(TILE):
-            v0 = s0[t] + e0 * y0[t] + f0 * y1[t]
-            v1 = s1[t] + e1 * y0[t] + f1 * y1[t]
-            v2 = s2[t] + e2 * y0[t] + f2 * y1[t]
-            v3 = s3[t] + e3 * y0[t] + f3 * y1[t]
-            low, code = least[t], best[t]
-            closer = v0 < low
-            low, code = (v0 if closer else low), (i0 if closer else code)
-            closer = v1 < low
-            low, code = (v1 if closer else low), (i1 if closer else code)
-            closer = v2 < low
-            low, code = (v2 if closer else low), (i2 if closer else code)
-            closer = v3 < low
-            low, code = (v3 if closer else low), (i3 if closer else code)
-            least[t], best[t] = low, code
+    """Set target[offset + c * stride + r] = source[places[r] + shift + c]."""
+    if rows < WIDTH or columns < WIDTH:
+        for r in range(rows):
+            for c in range(columns):
+                target[offset + c * stride + r] = source[places[r] + shift + c]
+        return
+    for r in range(0, rows, WIDTH):
+        r = min(r, rows - WIDTH)  # the last block goes over some of the one before it
+        for c in range(0, columns, WIDTH):
+            c = min(c, columns - WIDTH)
+            transpose(source, places, r, shift + c, target, offset + c * stride + r, stride)
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"}, error_model="numpy")  # pragma: no cover
+@jit
+def _places(
+    begin: int, width: int, first: int, stride: int, patches: int, shape: tuple[int, int, int], places: Any
+) -> None:
+    """Where in memory the patches at the positions begin, begin + 1, ... of windows of a shape start."""
+    _, time, variables = shape
+    for t in range(width):
+        w, j = divmod(begin + t, patches)
+        places[t] = (w * time + (first + j) * stride) * variables
+
+
+@jit
+def _products(weights: Floats, x: Floats, out: Floats) -> None:
+    """Set out (row, position) = weights' (n, row) times x (n, position)."""
+    count, rows = weights.shape
+    for row in range(0, rows, ROWS):
+        for t in range(0, TILE, SPAN):
+            block = zero_block()
+            for n in range(count):
+                block = multiply_add_block(block, weights, n * rows + row, x, n * TILE + t)
+            store_block(block, out, row * TILE + t, TILE)
+
+
+@jit
+def _search(
+    i: int, x: Floats, begin: int, shared: Floats, series_codes: Floats, constants: Floats, best: Codes
+) -> None:
+    """The code with the least shared + constant + table'x, of variable i's patches (size, position) in x."""
+    _, size, count = series_codes.shape
+    for t in range(0, TILE, SPAN):
+        found = nothing_yet()
+        for m in range(0, count, ROWS):
+            block = load_block(shared, m * TILE + t, TILE, constants, i * count + m)
+            for p in range(size):
+                block = multiply_add_block(block, series_codes, (i * size + p) * count + m, x, begin + p * TILE + t)
+            found = lower_block(block, found, m)
+        store_best(found, best, i * TILE + t)
+
+
+@jit
+def _products_of_one(weights: Floats, x: Floats, out: Floats) -> None:
+    """What `_products` does, to the bit, for one position: rows side by side, not positions."""
+    count, rows = weights.shape
+    for row in range(0, rows, WIDTH):
+        sums = splat(np.float32(0.0))
+        for n in range(count):
+            sums = multiply_add(load(weights, n * rows + row), splat_at(x, n), sums)
+        store(sums, out, row)
+
+
+@jit
+def _search_of_one(i: int, x: Floats, shared: Floats, series_codes: Floats, constants: Floats) -> Any:
+    """What `_search` does, to the bit, for one position: codes side by side, not positions."""
+    _, size, count = series_codes.shape
+    least, codes = splat(np.float32(np.inf)), no_codes()
+    for m in range(0, count, WIDTH):
+        value = add(load(shared, m), load(constants, i * count + m))
+        for p in range(size):
+            value = multiply_add(load(series_codes, (i * size + p) * count + m), splat_at(x, i * size + p), value)
+        codes = lower_code(value, least, m, codes)
+        least = lower(value, least)
+    return lowest_code(least, codes)
+
+
+@jit
 def _distances(
+    i: int,
     width: int,
+    step: int,
     h: Floats,  # (position, rank)
-    x: Floats,  # (variable, size, position)
+    x: Floats,  # (variable, size, position), `step` positions in memory
+    codes: Codes,  # (variable, position)
     inside: Floats,
     inside_offset: Floats,
     inside_codes: Floats,
     outside: Floats,
     outside_offset: Floats,
-    outside_rest: Floats,
-    codes: Codes,  # (variable, position)
     errors: Floats,  # (variable, position), written
 ) -> None:
-    """The distance of each patch to its code: |h + inside'x + offset - code|, with what lies outside of it."""
-    variables, size, rank = inside.shape
-    gap = np.empty(rank, np.float32)
-    last = (size - 1) // 2 * 2
-    for i in range(variables):
-        offset, table = inside_offset[i], inside[i]
-        a, b = table[last], table[size - 1]
-        for t in range(width):
-            m = codes[i, t]
-            line, code = h[t], inside_codes[m]
-            y0, y1 = x[i, last, t], x[i, size - 1, t]
-            y1 = np.float32(0.0) if size % 2 else y1
-            squared = outside_rest[i, m]
-            if size <= 2:
-                for r in range(rank):
-                    part = line[r] + offset[r] - code[r] + a[r] * y0 + b[r] * y1
-                    squared += part * part
-            else:
-                x0, x1, c, d = x[i, 0, t], x[i, 1, t], table[0], table[1]
-                for r in range(rank):
-                    gap[r] = line[r] + offset[r] - code[r] + c[r] * x0 + d[r] * x1
-                for p in range(2, last, 2):
-                    x0, x1, c, d = x[i, p, t], x[i, p + 1, t], table[p], table[p + 1]
-                    for r in range(rank):
-                        gap[r] = gap[r] + c[r] * x0 + d[r] * x1
-                for r in range(rank):
-                    part = gap[r] + a[r] * y0 + b[r] * y1
-                    squared += part * part
-            for q in range(outside.shape[2]):
-                part = outside_offset[i, m, q]
-                for p in range(size):
-                    part += outside[i, p, q] * x[i, p, t]
-                squared += part * part
-            errors[i, t] = np.sqrt(squared)
+    """The distance of each patch of variable i to its code: |h + inside'x + offset - code|, and what lies outside."""
+    _, size, rank = inside.shape
+    _, count, own = outside_offset.shape
+    begin, here, wide = i * size * step, i * codes.shape[1], rank // SPAN * SPAN
+    for t in range(0, width, ROWS):
+        squares = zero_narrow()
+        for r in range(0, wide, SPAN):
+            gaps = gap_block(
+                zero_block(), h, t * rank + r, inside_offset, i * rank + r, inside_codes, r, codes, here + t
+            )
+            for p in range(size):
+                gaps = multiply_add_block(gaps, x, begin + p * step + t, inside, (i * size + p) * rank + r)
+            squares = add_squares(squares, gaps)
+        for r in range(wide, rank, WIDTH):
+            few = gap_block(
+                zero_narrow(), h, t * rank + r, inside_offset, i * rank + r, inside_codes, r, codes, here + t
+            )
+            for p in range(size):
+                few = multiply_add_block(few, x, begin + p * step + t, inside, (i * size + p) * rank + r)
+            squares = add_squares(squares, few)
+        for r in range(0, own, WIDTH):
+            few = code_block(outside_offset, i * count * own + r, codes, here + t)
+            for p in range(size):
+                few = multiply_add_block(few, x, begin + p * step + t, outside, (i * size + p) * own + r)
+            squares = add_squares(squares, few)
+        store_lengths(squares, errors, here + t)
 
 
-@_inline  # pragma: no cover
-def _search_one(
-    x: Floats, t: int, core: Floats, core_codes: Floats, tables: Floats, constants: Floats, h: Floats
-) -> Codes:
-    """What `_products` and `_search` do, to the bit, for position t of a tile: codes side by side, not positions."""
-    variables, size, count = tables.shape
-    rank = core.shape[1]
-    shared, search, codes = np.zeros(count, np.float32), np.empty(count, np.float32), np.empty(variables, np.int32)
-    for r in range(rank):
-        h[r] = 0.0
-    for i in range(variables):
-        for p in range(size):
-            value, line = x[i, p, t], core[i * size + p]
-            for r in range(rank):
-                h[r] = h[r] + line[r] * value
-    for r in range(rank):
-        value, line = h[r], core_codes[r]
-        for m in range(count):
-            shared[m] = shared[m] + line[m] * value
-    for i in range(variables):
-        constant = constants[i]
-        for m in range(count):
-            search[m] = shared[m] + constant[m]
-        for p in range(size):
-            value, line = x[i, p, t], tables[i, p]
-            for m in range(count):
-                search[m] = search[m] + line[m] * value
-        best, low = 0, search[0]
-        for m in range(1, count):
-            if search[m] < low:
-                best, low = m, search[m]
-        codes[i] = best
-    return codes
-
-
-@_jit  # pragma: no cover
+@jit
 def nearest_codes(
     windows: Floats,  # (window, time, variable)
     first: int,
@@ -238,7 +206,6 @@ def nearest_codes(
     inside_codes: Floats,
     outside: Floats,
     outside_offset: Floats,
-    outside_rest: Floats,
     codes: Codes,  # (window, patch, variable), written
     errors: Floats,  # (window, patch, variable), written
 ) -> None:
@@ -246,111 +213,209 @@ def nearest_codes(
     variables, size, count = series_codes.shape
     rank, patches = core.shape[1], codes.shape[1]
     positions = codes.shape[0] * patches
-    x = np.zeros((variables, size, TILE), np.float32)
-    found, distance = np.zeros((variables, TILE), np.int32), np.empty((variables, TILE), np.float32)
-    h_by_position = np.empty((TILE, rank), np.float32)
     tiles = positions >= FEW
-    scratch = TILE if tiles else 1
-    h, shared = np.empty((rank, scratch), np.float32), np.empty((count, scratch), np.float32)
-    part, least = np.empty((4, scratch), np.float32), np.empty(scratch, np.float32)
-    for begin in range(0, positions, TILE):
-        width = min(TILE, positions - begin)
-        for t in range(width):
-            w, j = divmod(begin + t, patches)
-            for p in range(size):
-                row = windows[w, (first + j) * stride + p]
-                for i in range(variables):
-                    x[i, p, t] = row[i]
-        if width < FEW:
-            for t in range(width):
-                found[:, t] = _search_one(x, t, core, core_codes, series_codes, constants, h_by_position[t])
-        else:
-            _products(core, x.reshape(variables * size, TILE), h)
+    step = TILE if tiles else 1
+    # Distances are taken of ROWS positions at a time, so there is room for that many even where there is one.
+    x, shared, h = _scratch(variables * size * step + ROWS), _scratch(count * step), _scratch(rank * step)
+    h_by_position = _scratch(rank * max(step, ROWS))
+    found = np.zeros((variables, max(step, ROWS)), np.int32)
+    distances = np.empty(found.shape, np.float32)
+    readings, flat_codes, flat_errors = windows.reshape(-1), codes.reshape(-1), errors.reshape(-1)
+    places, lines = np.zeros(step, np.int64), np.arange(max(rank, variables)) * found.shape[1]
+    for begin in range(0, positions, step):
+        width = min(step, positions - begin)
+        _places(begin, width, first, stride, patches, windows.shape, places)
+        for p in range(size):
+            _turn(readings, places, width, p * variables, variables, x, p * step, size * step)
+        if tiles:
+            _products(core, x, h)
             _products(core_codes, h, shared)
-            for i in range(variables):
-                _search(x[i], shared, series_codes[i], constants[i], least, found[i], part)
-            for r in range(rank):
-                for t in range(width):
-                    h_by_position[t, r] = h[r, t]
-        _distances(
-            width,
-            h_by_position,
-            x,
-            inside,
-            inside_offset,
-            inside_codes,
-            outside,
-            outside_offset,
-            outside_rest,
-            found,
-            distance,
-        )
-        for t in range(width):
-            w, j = divmod(begin + t, patches)
-            for i in range(variables):
-                codes[w, j, i] = found[i, t]
-                errors[w, j, i] = distance[i, t]
+            _turn(h, lines, rank, 0, width, h_by_position, 0, rank)
+        else:
+            _products_of_one(core, x, h_by_position)
+            _products_of_one(core_codes, h_by_position, shared)
+        for i in range(variables):
+            if tiles:
+                _search(i, x, i * size * TILE, shared, series_codes, constants, found)
+            else:
+                found[i, 0] = _search_of_one(i, x, shared, series_codes, constants)
+            _distances(
+                i,
+                width,
+                step,
+                h_by_position,
+                x,
+                found,
+                inside,
+                inside_offset,
+                inside_codes,
+                outside,
+                outside_offset,
+                distances,
+            )
+        _turn(found.reshape(-1), lines, variables, 0, width, flat_codes, begin * variables, variables)
+        _turn(distances.reshape(-1), lines, variables, 0, width, flat_errors, begin * variables, variables)
 
 
-@_jit  # pragma: no cover
-def search_codes(
-    patches: Floats,  # (variable, size, position)
-    shared: Floats,  # (code, position)  the core's part of the search
-    series_codes: Floats,  # (variable, size, code)
-    constants: Floats,  # (variable, code)
-    codes: Codes,  # (variable, position), written
+@jit
+def back_to_time(
+    codes: Codes,  # (window, patch, variable)
+    errors: Floats,  # (window, patch, variable)
+    table: NDArray[np.float64],  # (code,)
+    first: NDArray[np.int64],  # (time,)
+    last: NDArray[np.int64],  # (time,)
+    weight: float,
+    memory: NDArray[np.float64],  # (window, time, variable), added to
+    quantization: NDArray[np.float64],  # (window, time, variable), added to
 ) -> None:
-    """The nearest code of every patch."""
-    variables, size, positions = patches.shape
-    x, here = np.zeros((size, TILE), np.float32), np.zeros((len(shared), TILE), np.float32)
-    part, least, best = np.empty((4, TILE), np.float32), np.empty(TILE, np.float32), np.empty(TILE, np.int32)
+    """Add both raw scores of each time step, `weight` times: means over the patches first..last on it."""
+    windows, patches, variables = codes.shape
+    all_codes, all_errors = codes.reshape(-1), errors.reshape(-1)
+    all_memory, all_quantization = memory.reshape(-1), quantization.reshape(-1)
+    eights = variables // EIGHT * EIGHT
+    m, q = np.empty(EIGHT), np.empty(EIGHT)
+    for w in range(windows):
+        for t in range(len(first)):
+            begin, count = (w * patches + first[t]) * variables, last[t] - first[t] + 1
+            out, share = (w * len(first) + t) * variables, weight / count
+            for i in range(0, eights, EIGHT):  # a number of rounds that the compiler knows: it makes vectors of them
+                for n in range(EIGHT):
+                    m[n] = q[n] = 0.0
+                for j in range(count):
+                    place = begin + j * variables + i
+                    for n in range(EIGHT):
+                        q[n] += all_errors[np.uint64(place + n)]
+                    for n in range(EIGHT):
+                        m[n] += table[np.uint64(all_codes[np.uint64(place + n)])]
+                for n in range(EIGHT):
+                    all_memory[np.uint64(out + i + n)] += m[n] * share
+                for n in range(EIGHT):
+                    all_quantization[np.uint64(out + i + n)] += q[n] * share
+            for i in range(eights, variables):
+                m_sum, q_sum = 0.0, 0.0
+                for j in range(count):
+                    place = np.uint64(begin + j * variables + i)
+                    q_sum += all_errors[place]
+                    m_sum += table[np.uint64(all_codes[place])]
+                all_memory[np.uint64(out + i)] += m_sum * share
+                all_quantization[np.uint64(out + i)] += q_sum * share
+
+
+@jit
+def find_codes(
+    windows: Floats,  # (window, time, variable)
+    stride: int,
+    core: Floats,
+    core_codes: Floats,
+    series_codes: Floats,
+    constants: Floats,
+    codes: Codes,  # (window, patch, variable), written
+) -> None:
+    """The nearest code of every patch, as `nearest_codes` finds it, without the distance."""
+    variables, size, count = series_codes.shape
+    rank, patches = core.shape[1], codes.shape[1]
+    positions = codes.shape[0] * patches
+    x, shared, h = _scratch(variables * size * TILE), _scratch(count * TILE), _scratch(rank * TILE)
+    found = np.zeros((variables, TILE), np.int32)
+    readings, flat_codes = windows.reshape(-1), codes.reshape(-1)
+    places, lines = np.zeros(TILE, np.int64), np.arange(variables) * TILE
     for begin in range(0, positions, TILE):
         width = min(TILE, positions - begin)
-        for m in range(len(shared)):
-            here[m, :width] = shared[m, begin : begin + width]
+        _places(begin, width, 0, stride, patches, windows.shape, places)
+        for p in range(size):
+            _turn(readings, places, width, p * variables, variables, x, p * TILE, size * TILE)
+        _products(core, x, h)
+        _products(core_codes, h, shared)
         for i in range(variables):
-            for p in range(size):
-                x[p, :width] = patches[i, p, begin : begin + width]
-            _search(x, here, series_codes[i], constants[i], least, best, part)
-            codes[i, begin : begin + width] = best[:width]
+            _search(i, x, i * size * TILE, shared, series_codes, constants, found)
+        _turn(found.reshape(-1), lines, variables, 0, width, flat_codes, begin * variables, variables)
 
 
-@_jit  # pragma: no cover
-def patch_sums_by_code(
-    patches: Floats,  # (variable, size, position)
-    codes: Codes,  # (variable, position)
-    normal: NDArray[np.bool_],  # (variable, position)
+@jit
+def add_patches_by_code(
+    windows: Floats,  # (window, time, variable)
+    stride: int,
+    codes: Codes,  # (window, patch, variable)
+    normal: NDArray[np.bool_],  # (window, patch, variable), or nothing where all are
     counts: NDArray[np.float64],  # (variable, code), added to
     sums: NDArray[np.float64],  # (variable, code, size), added to
 ) -> None:
     """How many normal patches of each variable took each code, and the sums of these patches."""
-    variables, size, positions = patches.shape
-    for i in range(variables):
-        for t in range(positions):
-            if normal[i, t]:
-                m = codes[i, t]
-                counts[i, m] += 1.0
-                for p in range(size):
-                    sums[i, m, p] += patches[i, p, t]
+    size = sums.shape[2]
+    for w in range(codes.shape[0]):
+        for j in range(codes.shape[1]):
+            for i in range(codes.shape[2]):
+                if len(normal) == 0 or normal[w, j, i]:
+                    m = codes[w, j, i]
+                    counts[i, m] += 1.0
+                    for p in range(size):
+                        sums[i, m, p] += windows[w, j * stride + p, i]
 
 
-@_jit  # pragma: no cover
-def means_over_patches(
-    values: NDArray[Any],  # (window, patch, variable)
-    first: NDArray[np.int64],  # (time,)
-    last: NDArray[np.int64],  # (time,)
-    means: NDArray[np.float64],  # (window, time, variable), written
+@jit
+def add_products(
+    windows: Floats,  # (window, time, variable)
+    size: int,
+    stride: int,
+    codes: Codes,  # (window, patch, variable)
+    normal: NDArray[np.bool_],  # (window, patch, variable), or nothing where all are
+    pairs: NDArray[np.float64],  # (stacked, stacked), added to
+    weighted: NDArray[np.float64],  # (stacked, stacked), added to where not all are normal
+    by_variable: NDArray[np.float64],  # (variable, stacked), added to where not all are normal
+    by_code: NDArray[np.float64],  # (code, stacked), added to
 ) -> None:
-    """The mean of each time step over the patches first..last on it, summed in their order."""
-    for w in range(len(values)):
-        for t in range(len(first)):
-            mean, count = means[w, t], last[t] - first[t] + 1
-            line = values[w, first[t]]
-            for i in range(len(line)):
-                mean[i] = line[i]
-            for j in range(first[t] + 1, last[t] + 1):
-                line = values[w, j]
-                for i in range(len(line)):
-                    mean[i] += line[i]
-            for i in range(len(line)):
-                mean[i] /= count
+    """Add up products of the stacked patches P; the fields of `moments.Products`.
+
+    P is in the order of memory here, (size, variable), and filled up with zeros.
+    """
+    _, patches, variables = codes.shape
+    positions, length, stacked = codes.shape[0] * patches, size * variables, pairs.shape[1]
+    all_normal = len(normal) == 0
+    readings, flat_codes, flat_normal = windows.reshape(-1), codes.reshape(-1), normal.reshape(-1)
+    places = np.zeros(TILE, np.int64)
+    plain = _double_scratch(TILE * stacked).reshape(TILE, stacked)
+    only, weighed = plain, plain  # the normal ones only; times how many are normal
+    if not all_normal:
+        only = _double_scratch(TILE * stacked).reshape(TILE, stacked)
+        weighed = _double_scratch(TILE * stacked).reshape(TILE, stacked)
+    for begin in range(0, positions, TILE):
+        tile = min(TILE, positions - begin)
+        _places(begin, tile, 0, stride, patches, windows.shape, places)
+        for t in range(tile):
+            row, here, weight = plain[t], (begin + t) * variables, variables
+            for n in range(length):
+                row[n] = readings[np.uint64(places[t] + n)]
+            if not all_normal:
+                only[t] = row
+                for i in range(variables):
+                    if flat_normal[here + i]:
+                        for n in range(0, stacked, DOUBLES):
+                            add_row(plain, t * stacked + n, by_variable, i * stacked + n)
+                    else:
+                        weight -= 1
+                        for p in range(size):
+                            only[t, p * variables + i] = 0.0
+                for n in range(length):
+                    weighed[t, n] = weight * row[n]
+            for i in range(variables):
+                if all_normal or flat_normal[here + i]:
+                    to = flat_codes[here + i] * stacked
+                    for n in range(0, stacked, DOUBLES):
+                        add_row(plain, t * stacked + n, by_code, to + n)
+        _add_pairs(tile, only, plain, all_normal, pairs)
+        if not all_normal:
+            _add_pairs(tile, weighed, plain, True, weighted)
+
+
+@jit
+def _add_pairs(
+    tile: int, left: NDArray[np.float64], right: NDArray[np.float64], symmetric: bool, pairs: NDArray[np.float64]
+) -> None:
+    """Add left'right; where that is symmetric, only what lies on or above the diagonal is right afterwards."""
+    rows, stacked = pairs.shape
+    for row in range(0, rows, ROWS):
+        for column in range(row // DOUBLES * DOUBLES if symmetric else 0, stacked, DOUBLES):
+            block = zero_double_block()
+            for t in range(tile):
+                block = multiply_add_block(block, left, t * stacked + row, right, t * stacked + column)
+            add_block(block, pairs, row * stacked + column, stacked)

@@ -11,21 +11,33 @@ so |z - c|^2 and |x - D|^2, summed over a batch, expand into products of paramet
     G_i          the sum of x x' of a variable,
     CoreSums     the sums of h with P, with itself, over variables and over codes.
 
+While P is not much longer than h, these come from the products of P with itself and its sums by code (`Products`), so
+that the batch is gone through once and gradients never look at it again; for wide series they come from h.
+
 Nothing of size (embedding, dim) is ever built. The sums are float64: the losses are differences of large ones. Which
 gradient goes where is the paper's: the codebook loss teaches codes, the commitment loss the encoder, and the
 reconstruction loss the decoder and, straight through the quantization, the encoder.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from cometad.model.kernel import patch_sums_by_code, search_codes
+from cometad.compiled import COMPILES
+from cometad.model.fold import table
+from cometad.model.kernel import add_patches_by_code, add_products, find_codes
+from cometad.model.lanes import DOUBLES, ROWS, WIDTH
 from cometad.model.network import Losses, Network, Scale
-from cometad.model.patches import patches
+from cometad.model.patches import patch_count, patches
 from cometad.model.threads import in_parts
+
+TOGETHER = 16  # windows whose sums are added up in one go: their number decides the rounding, not that of threads
+NARROW = 8  # times core_dim: up to that length of P its products with itself are cheaper than those with h
+BLOCK = 2**28  # bytes of a search on a device at once
 
 
 class Folded(NamedTuple):
@@ -41,17 +53,37 @@ class Folded(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The patches of some windows at one scale, and the codes they take."""
+    """Some windows at one scale, and the codes their patches take."""
 
     folded: Folded
-    stacked: Tensor  # P  (position, variable * size)
-    patches: Tensor  # x  (variable, size, position)
-    codes: Tensor  # (variable, position), int32
+    windows: Tensor  # (window, time, variable)
+    stride: int
+    codes: Tensor  # (window, patch, variable), int32
+
+    @property
+    def size(self) -> int:
+        """How long a patch is."""
+        return len(self.folded.decoder)
+
+    @property
+    def stacked(self) -> Tensor:
+        """P (position, variable * size), in float64."""
+        return patches(self.windows, self.size, self.stride).flatten(0, 1).flatten(1).double()
+
+
+class Products(NamedTuple):
+    """Sums over a batch of products of the stacked patches P, in float64; `normal` 0 or 1 for each variable."""
+
+    pairs: Tensor  # normal P P'  (variable * size, variable * size)
+    weighted: Tensor  # P P' times how many are normal  (variable * size, variable * size)
+    by_variable: Tensor  # normal P  (variable, variable * size)
+    by_code: Tensor  # P of each normal patch  (code, variable * size)
 
 
 class CoreSums(NamedTuple):
-    """Sums of the shared vector h over the normal patches of a batch, in float64, with gradients."""
+    """Sums over the normal patches of a batch, in float64, with gradients where h is in them."""
 
+    squares: Tensor  # G_i  (variable, size, size)
     with_patches: Tensor  # P h'  (variable * size, core_dim)
     with_itself: Tensor  # h h'  (core_dim, core_dim)
     by_variable: Tensor  # h  (variable, core_dim)
@@ -80,34 +112,28 @@ def sum_losses(parts: Sequence[Losses]) -> Losses:
 
 
 def look(scale: Scale, windows: Tensor, codes: Tensor | None = None) -> Batch:
-    """The patches of windows (window, time, variable) with their codes (variable, position), searched if not given."""
+    """Windows (window, time, variable) with the codes of their patches, searched for if not given."""
     folded = _fold(scale)
-    cut = patches(windows, scale.size, scale.stride).flatten(0, 1)  # (position, variable, size)
-    stacked, side_by_side = cut.flatten(1), cut.permute(1, 2, 0).contiguous()
     if codes is None:
-        codes = _search(folded, stacked, side_by_side)
-    return Batch(folded, stacked, side_by_side, codes)
+        codes = _search(folded, windows, scale.stride)
+    return Batch(folded, windows, scale.stride, codes)
 
 
 def batch_loss(batch: Batch, normal: Tensor | None = None) -> Losses:
-    """The losses of one scale; with `normal` (variable, position) only those patches count. Paper: Eq. 8 to 10."""
+    """The losses of one scale; with `normal` (window, patch, variable) only those count. Paper: Eq. 8 to 10."""
     folded = batch.folded
-    dim, size = folded.codes.shape[1], len(folded.decoder)
-    taken = torch.ones_like(batch.codes, dtype=torch.bool) if normal is None else normal
-    patches = batch.patches.double()
-    if normal is not None:
-        patches = patches * normal[:, None]  # zero where nothing counts
-    counts, sums = _sums(batch, taken)  # n_im (variable, code), S_im (variable, code, size)
-    core = _core_sums(batch, normal)
-    squares = patches @ patches.transpose(1, 2)  # G_i (variable, size, size)
-    firsts = patches.sum(dim=2)  # (variable, size)
+    dim, size = folded.codes.shape[1], batch.size
+    counts, sums = _sums(batch, normal)  # n_im (variable, code), S_im (variable, code, size)
+    narrow = folded.core.shape[1] <= NARROW * folded.core.shape[0]
+    core = _from_products(batch, _products(batch, normal)) if narrow else _from_core(batch, normal)
+    firsts = sums.sum(dim=1)  # (variable, size)
     per_variable, per_code = counts.sum(dim=1), counts.sum(dim=0)
     total = per_code.sum().clamp(min=1)
 
     by_code = _embedding_sums(folded, counts, sums, core)
     # The sum of |z|^2: every pair of its three terms.
     cross = (folded.series.transpose(1, 2) @ folded.right).flatten(0, 1)  # A_i'W_right (variable * size, core_dim)
-    own = folded.series @ squares  # A_i G_i
+    own = folded.series @ core.squares  # A_i G_i
     squared = (
         (own * folded.series).sum()
         + (core.with_itself * (folded.right.T @ folded.right)).sum()
@@ -122,7 +148,7 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> Losses:
 
     decoded = fixed @ folded.decoder.T + folded.decoder_offset  # D_m (code, size)
     reconstruction = (
-        squares.diagonal(dim1=1, dim2=2).sum()
+        core.squares.diagonal(dim1=1, dim2=2).sum()
         - 2 * (decoded * sums.sum(dim=0)).sum()
         + ((decoded**2).sum(dim=1) * per_code).sum()
     )
@@ -138,13 +164,16 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> Losses:
     return Losses(reconstruction / (total * size), codebook / (total * dim), commitment / (total * dim))
 
 
-def embeddings_of(batch: Batch, variables: Tensor, positions: Tensor) -> Tensor:
-    """The embeddings (sample, dim) of a few patches, given by variable and position."""
-    folded = batch.folded
-    own = batch.patches[variables, :, positions].double()  # (sample, size)
-    series = (folded.series[variables] @ own[..., None]).squeeze(-1)
-    core = batch.stacked[positions].double() @ folded.core.T
-    return series + core @ folded.right.T + folded.offset[variables]
+def embeddings_of(batch: Batch, chosen: Tensor) -> Tensor:
+    """The embeddings (sample, dim) of a few patches, given by their places among all (window, patch, variable)."""
+    folded, (variables, _, size) = batch.folded, batch.folded.series.shape
+    positions, which = chosen // variables, chosen % variables
+    windows, first = positions // batch.codes.shape[1], positions % batch.codes.shape[1] * batch.stride
+    steps = first[:, None] + torch.arange(size, device=chosen.device)
+    here = batch.windows[windows[:, None], steps].double().transpose(1, 2)  # (sample, variable, size)
+    own = here[torch.arange(len(chosen), device=chosen.device), which]  # (sample, size)
+    series = (folded.series[which] @ own[..., None]).squeeze(-1)
+    return series + here.flatten(1) @ folded.core.T @ folded.right.T + folded.offset[which]
 
 
 def _embedding_sums(folded: Folded, counts: Tensor, sums: Tensor, core: CoreSums) -> Tensor:
@@ -153,29 +182,39 @@ def _embedding_sums(folded: Folded, counts: Tensor, sums: Tensor, core: CoreSums
     return series + counts.T @ folded.offset + core.by_code @ folded.right.T
 
 
-def _core_sums(batch: Batch, normal: Tensor | None) -> CoreSums:
-    core, stacked = batch.folded.core.T, batch.stacked.double()  # (variable * size, core_dim), (position, same)
-    variables, size, _ = batch.patches.shape
-    taken = _codes_by_position(batch, normal)  # (position, code)
-    if normal is None and variables * size <= 4 * core.shape[1]:
-        # P P' once: it is no larger than what the products with h and their gradients would take.
-        with_patches = (stacked.T @ stacked) @ core
-        by_variable = (stacked.sum(dim=0) @ core).expand(variables, -1)
-        return CoreSums(with_patches, variables * core.T @ with_patches, by_variable, (taken.T @ stacked) @ core)
-    h = stacked @ core
-    weights = torch.ones_like(batch.codes.T, dtype=h.dtype) if normal is None else normal.T.to(h.dtype)
+def _from_products(batch: Batch, products: Products) -> CoreSums:
+    core, size = batch.folded.core, batch.size
+    variables = len(batch.folded.series)
+    blocks = products.pairs.reshape(variables, size, variables, size)
+    return CoreSums(
+        blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1),
+        products.pairs @ core.T,
+        core @ products.weighted @ core.T,
+        products.by_variable @ core.T,
+        products.by_code @ core.T,
+    )
+
+
+def _from_core(batch: Batch, normal: Tensor | None) -> CoreSums:
+    stacked = batch.stacked
+    variables, size = len(batch.folded.series), batch.size
+    h = stacked @ batch.folded.core.T
+    weights = torch.ones_like(stacked[:, :variables]) if normal is None else normal.flatten(0, 1).double()
     normal_patches = stacked if normal is None else stacked * weights.repeat_interleave(size, dim=1)
-    with_itself = (h * weights.sum(dim=1, keepdim=True)).T @ h
-    return CoreSums(normal_patches.T @ h, with_itself, weights.T @ h, taken.T @ h)
+    own = normal_patches.reshape(-1, variables, size).permute(1, 2, 0)  # (variable, size, position)
+    return CoreSums(
+        own @ own.transpose(1, 2),
+        normal_patches.T @ h,
+        (h * weights.sum(dim=1, keepdim=True)).T @ h,
+        weights.T @ h,
+        _codes_by_position(batch, weights).T @ h,
+    )
 
 
-def _codes_by_position(batch: Batch, normal: Tensor | None) -> Tensor:
+def _codes_by_position(batch: Batch, weights: Tensor) -> Tensor:
     """How many normal patches of each position took each code, (position, code)."""
-    taken = torch.zeros(batch.codes.shape[1], len(batch.folded.codes), dtype=torch.float64, device=batch.codes.device)
-    for i, codes in enumerate(batch.codes.long()):  # each position gets one of each variable: the order is fixed
-        weight = torch.ones_like(taken[:, :1]) if normal is None else normal[i, :, None].to(taken.dtype)
-        taken.scatter_add_(1, codes[:, None], weight)
-    return taken
+    taken = weights.new_zeros(len(weights), len(batch.folded.codes))
+    return taken.scatter_add_(1, batch.codes.flatten(0, 1).long(), weights)  # whole numbers: in any order the same
 
 
 def _fold(scale: Scale) -> Folded:
@@ -194,42 +233,117 @@ def _fold(scale: Scale) -> Folded:
 
 
 @torch.no_grad()
-def _search(folded: Folded, stacked: Tensor, patches: Tensor) -> Tensor:
-    """The nearest code of every patch, (variable, position)."""
+def _search(folded: Folded, windows: Tensor, stride: int) -> Tensor:
+    """The nearest code of every patch, (window, patch, variable)."""
     middle = folded.codes.mean(dim=0)  # distances do not change when codes and embeddings move together
     codes, offset = folded.codes - middle, folded.offset - middle
-    shared = (-2 * codes @ folded.right @ folded.core).float() @ stacked.T.float()  # (code, position)
-    series = (-2 * folded.series.transpose(1, 2) @ codes.T).float()  # (variable, size, code)
-    constants = ((codes**2).sum(dim=1) - 2 * offset @ codes.T).float()
-    if patches.device.type == "cuda":
-        return _search_by_products(patches.float(), shared, series, constants)
-    found = torch.empty((patches.shape[0], patches.shape[2]), dtype=torch.int32)
-    arrays = [tensor.contiguous().numpy() for tensor in (patches.float(), series, constants, found)]
-    table = shared.numpy()
+    core_codes = -2 * (codes @ folded.right).T  # (core_dim, code)
+    series_codes = -2 * folded.series.transpose(1, 2) @ codes.T  # (variable, size, code)
+    constants = (codes**2).sum(dim=1) - 2 * offset @ codes.T
+    if not _by_kernel(windows):
+        return _search_by_products(windows, stride, folded.core, core_codes, series_codes, constants)
+    variables, size, _ = series_codes.shape
+    shape = (len(windows), patch_count(windows.shape[1], size, stride), variables)
+    found, readings = np.empty(shape, np.int32), np.ascontiguousarray(windows.numpy(), np.float32)
+    fill = -folded.core.shape[0] % WIDTH
+    tables = (
+        table(folded.core.T.numpy()),
+        table(np.pad(core_codes.numpy(), ((0, fill), (0, 0)))),
+        table(series_codes.numpy()),
+        table(constants.numpy(), fill=np.inf),
+    )
+    in_parts(lambda some: find_codes(readings[some], stride, *tables, found[some]), len(windows))
+    return torch.from_numpy(found)
 
-    def some(variables: slice) -> None:
-        x, weights, constant, out = (array[variables] for array in arrays)
-        search_codes(x, table, weights, constant, out)
 
-    in_parts(some, len(patches))
-    return found
-
-
-def _search_by_products(patches: Tensor, shared: Tensor, series: Tensor, constants: Tensor) -> Tensor:
+def _search_by_products(
+    windows: Tensor, stride: int, core: Tensor, core_codes: Tensor, series_codes: Tensor, constants: Tensor
+) -> Tensor:
+    variables, size, count = series_codes.shape
+    cut = patches(windows, size, stride)  # (window, patch, variable, size)
+    x = cut.flatten(0, 1).float().permute(1, 0, 2)  # (variable, position, size)
+    shared = cut.flatten(0, 1).flatten(1).float() @ (core.T @ core_codes).float()  # (position, code)
     found = []
-    for x, table, constant in zip(patches, series, constants, strict=True):  # one variable at a time bounds the memory
-        found.append((shared + constant[:, None] + table.T @ x).argmin(dim=0))
-    return torch.stack(found).int()
+    rows = max(1, BLOCK // (4 * variables * count))
+    for begin in range(0, len(shared), rows):
+        some = slice(begin, begin + rows)
+        search = torch.baddbmm(constants.float()[:, None], x[:, some], series_codes.float())
+        found.append((search + shared[some]).argmin(dim=2))  # (variable, position, code) -> (variable, position)
+    return torch.cat(found, dim=1).T.int().reshape(cut.shape[:3])
 
 
-def _sums(batch: Batch, normal: Tensor) -> tuple[Tensor, Tensor]:
+def _sums(batch: Batch, normal: Tensor | None) -> tuple[Tensor, Tensor]:
     """Counts (variable, code) and sums (variable, code, size) of the normal patches."""
-    variables, size, _ = batch.patches.shape
-    codes = len(batch.folded.codes)
-    if batch.patches.device.type == "cuda":
-        hot = torch.nn.functional.one_hot(batch.codes.long(), codes).double() * normal[..., None]
-        return hot.sum(dim=1), hot.transpose(1, 2) @ batch.patches.double().transpose(1, 2)
-    counts, sums = torch.zeros(variables, codes).double(), torch.zeros(variables, codes, size).double()
-    arrays = [tensor.contiguous().numpy() for tensor in (batch.patches, batch.codes, normal, counts, sums)]
-    in_parts(lambda some: patch_sums_by_code(*(array[some] for array in arrays)), variables)
-    return counts, sums
+    variables, size, codes = len(batch.folded.series), batch.size, len(batch.folded.codes)
+    if not _by_kernel(batch.windows):
+        hot = torch.nn.functional.one_hot(batch.codes.flatten(0, 1).T.long(), codes).double()
+        if normal is not None:
+            hot *= normal.flatten(0, 1).T[..., None]
+        own = batch.stacked.reshape(-1, variables, size).transpose(0, 1)  # (variable, position, size)
+        return hot.sum(dim=1), hot.transpose(1, 2) @ own
+    counts, sums = _added_up(batch, normal, add_patches_by_code, [(variables, codes), (variables, codes, size)])
+    return torch.from_numpy(counts), torch.from_numpy(sums)
+
+
+def _products(batch: Batch, normal: Tensor | None) -> Products:
+    variables, size, codes = len(batch.folded.series), batch.size, len(batch.folded.codes)
+    if not _by_kernel(batch.windows):
+        return _products_of(batch, normal)
+    length = variables * size
+    wide = length + -length % DOUBLES
+    tall = length + -length % ROWS
+    masked = 0 if normal is None else 1
+    shapes = [(tall, wide), (masked * tall, wide), (masked * variables, wide), (codes, wide)]
+    pairs, weighted, by_variable, by_code = (
+        torch.from_numpy(part)
+        for part in _added_up(batch, normal, lambda w, s, *rest: add_products(w, size, s, *rest), shapes)
+    )
+    # From the order of memory (size, variable) to (variable, size), without what was filled up.
+    order = torch.arange(length).reshape(size, variables).T.flatten()
+    if normal is None:
+        pairs = _symmetric(pairs, length)[order][:, order]
+        by_code = by_code[:, order]
+        firsts = by_code.sum(dim=0) / variables
+        return Products(pairs, variables * pairs, firsts.expand(variables, -1), by_code)
+    return Products(
+        pairs[order][:, order], _symmetric(weighted, length)[order][:, order], by_variable[:, order], by_code[:, order]
+    )
+
+
+def _by_kernel(windows: Tensor) -> bool:
+    return COMPILES and windows.device.type == "cpu"
+
+
+def _symmetric(upper: Tensor, length: int) -> Tensor:
+    upper = upper[:length, :length].triu()
+    return upper + upper.triu(1).T
+
+
+def _products_of(batch: Batch, normal: Tensor | None) -> Products:
+    stacked, variables = batch.stacked, len(batch.folded.series)
+    weights = torch.ones_like(stacked[:, :variables]) if normal is None else normal.flatten(0, 1).double()
+    by_code = _codes_by_position(batch, weights).T @ stacked
+    if normal is None:
+        pairs = stacked.T @ stacked
+        return Products(pairs, variables * pairs, stacked.sum(dim=0).expand(variables, -1), by_code)
+    only = stacked * weights.repeat_interleave(batch.size, dim=1)
+    weighted = (stacked * weights.sum(dim=1, keepdim=True)).T @ stacked
+    return Products(only.T @ stacked, weighted, weights.T @ stacked, by_code)
+
+
+def _added_up(
+    batch: Batch, normal: Tensor | None, add: Callable[..., None], shapes: Sequence[tuple[int, ...]]
+) -> list[NDArray[np.float64]]:
+    """What a kernel adds up over all windows, in the same order however many threads there are."""
+    windows, codes = (np.ascontiguousarray(tensor.numpy()) for tensor in (batch.windows, batch.codes))
+    chosen = np.empty((0, 0, 0), bool) if normal is None else np.ascontiguousarray(normal.numpy())
+    groups = -(-len(windows) // TOGETHER)
+    sums = [np.zeros((groups, *shape)) for shape in shapes]
+
+    def some(part: slice) -> None:
+        for group in range(part.start, part.stop):
+            here = slice(group * TOGETHER, (group + 1) * TOGETHER)
+            add(windows[here], batch.stride, codes[here], chosen[here], *(whole[group] for whole in sums))
+
+    in_parts(some, groups)
+    return [whole.sum(axis=0) for whole in sums]

@@ -1,14 +1,11 @@
 """From a window to patches, and from patches back to time steps."""
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-
-from cometad.model.kernel import means_over_patches
-from cometad.model.threads import in_parts
 
 
 def patch_count(length: int, size: int, stride: int) -> int:
@@ -62,20 +59,3 @@ def coverage(length: int, size: int, stride: int) -> Coverage:
     first = np.minimum(np.maximum(-(-(steps - size + 1) // stride), 0), end)
     last = np.minimum(steps // stride, end)
     return Coverage(first, last, np.maximum(steps, last * stride + size - 1))
-
-
-def back_to_time(values: NDArray[Any], cover: Coverage, start: int, stop: int) -> NDArray[np.float64]:
-    """The time steps start..stop of values per patch (window, patch, variable): the mean over the patches on each step.
-
-    The sums run patch by patch, so a step's value has the same bits however many steps are asked for at once.
-
-    >>> import numpy as np
-    >>> from cometad.model.patches import back_to_time, coverage
-    >>> per_patch = np.array([[[1.0], [3.0], [5.0]]])
-    >>> back_to_time(per_patch, coverage(4, size=2, stride=1), 0, 4)[0, :, 0]
-    array([1., 2., 4., 5.])
-    """
-    first, last = cover.first[start:stop], cover.last[start:stop]
-    means = np.empty((len(values), len(first), values.shape[2]))
-    in_parts(lambda some: means_over_patches(values[some], first, last, means[some]), len(values))
-    return means

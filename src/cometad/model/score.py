@@ -1,4 +1,7 @@
-"""The two raw scores of every patch, per scale: which code it takes, and how far it lies from it."""
+"""The two raw scores: which code each patch takes, how far it lies from it, and both taken back to time steps.
+
+In arrays of both, the memory score comes first, then the quantization score.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -7,11 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cometad.compiled import COMPILES
 from cometad.model.fold import FoldedScale, fold
-from cometad.model.kernel import nearest_codes
+from cometad.model.kernel import back_to_time, nearest_codes
 from cometad.model.memory import memory_table
 from cometad.model.network import Network
-from cometad.model.patches import back_to_time, coverage, patch_count
+from cometad.model.patches import coverage, patch_count
 from cometad.model.threads import in_parts
 
 WINDOWS_AT_ONCE = 128  # bounds the memory of scoring a long series
@@ -24,13 +28,6 @@ class PatchScores(NamedTuple):
     errors: NDArray[np.float32]  # the distance to it: the quantization score
 
 
-class ScoreMap(NamedTuple):
-    """Both raw scores of every time step, per scale and variable; each field has the shape (scale, ..., variable)."""
-
-    memory: NDArray[np.float64]
-    quantization: NDArray[np.float64]
-
-
 class Scorer:
     """Scores patches with a network as it is now; build a new one after the network has learned.
 
@@ -39,7 +36,7 @@ class Scorer:
     >>> from cometad.model.score import Scorer
     >>> network = Network(variables=3, patch_sizes=(2, 4), patch_strides=(1, 2), dim=8, core_dim=4, codebook_size=16)
     >>> scorer = Scorer(network, [np.ones(16, bool)] * 2, neighbors=10, distance="local", device="cpu")
-    >>> scorer.windows(np.zeros((5, 20, 3), np.float32)).quantization.shape  # (scale, window, time, variable)
+    >>> scorer.windows(np.zeros((5, 20, 3), np.float32)).shape  # (score, window, time, variable)
     (2, 5, 20, 3)
     """
 
@@ -51,41 +48,61 @@ class Scorer:
             memory_table(scale.codebook.vectors.detach().cpu().numpy(), seen, neighbors, distance)
             for scale, seen in zip(network, active, strict=True)
         ]
-        self._backend = _torch_backend(device) if device.startswith("cuda") else _numba_backend
+        self._backend = _numba_backend if COMPILES and not device.startswith("cuda") else _torch_backend(device)
 
-    def patches(self, windows: NDArray[np.float32], scale: int, first: int, stop: int) -> PatchScores:
-        """The scores of the patches first..stop of each window (window, time, variable) at one scale."""
-        shape = (len(windows), stop - first, windows.shape[2])
-        scores = PatchScores(np.empty(shape, np.int32), np.empty(shape, np.float32))
+    def room(self, windows: int, length: int) -> list[PatchScores]:
+        """Room for the scores of all patches of some windows, for each scale."""
+        variables = len(self.scales[0].series_codes)
+        shapes = [(windows, patch_count(length, scale.size, scale.stride), variables) for scale in self.scales]
+        return [PatchScores(np.zeros(shape, np.int32), np.zeros(shape, np.float32)) for shape in shapes]
+
+    def patches(self, windows: NDArray[np.float32], scale: int, first: int, scores: PatchScores) -> None:
+        """Write the scores of each window's (time, variable) patches `first`, `first + 1`, ... at one scale."""
         if scores.codes.size:
             self._backend(windows, self.scales[scale], first, scores)
-        return scores
 
     def whole(self, windows: NDArray[np.float32], scale: int) -> PatchScores:
         """The scores of all patches of windows (window, time, variable) at one scale."""
-        folded = self.scales[scale]
-        return self.patches(windows, scale, 0, patch_count(windows.shape[1], folded.size, folded.stride))
+        count = patch_count(windows.shape[1], self.scales[scale].size, self.scales[scale].stride)
+        shape = (len(windows), count, windows.shape[2])
+        scores = PatchScores(np.empty(shape, np.int32), np.empty(shape, np.float32))
+        self.patches(windows, scale, 0, scores)
+        return scores
 
-    def windows(self, windows: NDArray[np.float32]) -> ScoreMap:
-        """Both raw scores of whole windows (window, time, variable), as (scale, window, time, variable)."""
+    def windows(self, windows: NDArray[np.float32], apart: bool = False) -> NDArray[np.float64]:
+        """Both raw scores of whole windows (window, time, variable), as (score, window, time, variable).
+
+        They are means over scales; with the scales `apart` they are (score, scale, window, time, variable).
+        """
         length = windows.shape[1]
-        maps = []
-        for k in range(len(self.scales)):
-            maps.append(self.steps(self.whole(windows, k), k, length, 0, length))
-        return ScoreMap(*(np.stack(parts) for parts in zip(*maps, strict=True)))
+        patches = [self.whole(windows, k) for k in range(len(self.scales))]
+        return self.steps(patches, length, 0, length, apart)
 
-    def steps(self, scores: PatchScores, scale: int, length: int, start: int, stop: int) -> ScoreMap:
-        """The time steps start..stop of windows of a length whose patch scores are given, for one scale."""
-        cover = coverage(length, self.scales[scale].size, self.scales[scale].stride)
-        return ScoreMap(
-            back_to_time(self.memory[scale][scores.codes], cover, start, stop),
-            back_to_time(scores.errors, cover, start, stop),
-        )
+    def steps(
+        self, patches: Sequence[PatchScores], length: int, start: int, stop: int, apart: bool = False
+    ) -> NDArray[np.float64]:
+        """The time steps start..stop of windows of a length whose patch scores are given for each scale."""
+        windows, _, variables = patches[0].codes.shape
+        scales = (len(patches),) if apart else ()
+        raw = np.zeros((2, *scales, windows, stop - start, variables))
+        weight = 1.0 if apart else 1.0 / len(patches)
+
+        def part(rows: slice) -> None:
+            for k, (codes, errors) in enumerate(patches):
+                cover = coverage(length, self.scales[k].size, self.scales[k].stride)
+                first, last = cover.first[start:stop], cover.last[start:stop]
+                memory, quantization = raw[:, k] if apart else raw
+                back_to_time(
+                    codes[rows], errors[rows], self.memory[k], first, last, weight, memory[rows], quantization[rows]
+                )
+
+        in_parts(part, windows)
+        return raw
 
 
 def _numba_backend(windows: NDArray[np.float32], scale: FoldedScale, first: int, scores: PatchScores) -> None:
     def part(rows: slice) -> None:
-        nearest_codes(windows[rows], first, scale.stride, *scale[2:], scores.codes[rows], scores.errors[rows])
+        nearest_codes(windows[rows], first, *scale[1:], scores.codes[rows], scores.errors[rows])
 
     in_parts(part, len(windows))
 
@@ -124,7 +141,6 @@ def nearest_codes_torch(
     inside_codes: torch.Tensor,
     outside: torch.Tensor,
     outside_offset: torch.Tensor,
-    outside_rest: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What `kernel.nearest_codes` does, as products of whole blocks: codes and errors (position, variable)."""
     shared = patches.flatten(1) @ core  # (position, rank)
@@ -133,5 +149,4 @@ def nearest_codes_torch(
     gap = torch.einsum("nvp,vpr->nvr", patches, inside) + inside_offset + shared[:, None] - inside_codes[codes]
     variables = torch.arange(patches.shape[1], device=patches.device)
     other = torch.einsum("nvp,vpq->nvq", patches, outside) + outside_offset[variables, codes]
-    squared = (gap**2).sum(dim=2) + (other**2).sum(dim=2) + outside_rest[variables, codes]
-    return codes, squared.sqrt()
+    return codes, ((gap**2).sum(dim=2) + (other**2).sum(dim=2)).sqrt()

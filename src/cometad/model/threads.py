@@ -19,10 +19,10 @@ def in_parts(work: Callable[[slice], object], length: int) -> None:
     >>> sum(part.stop - part.start for part in parts)
     10
     """
-    threads = min(torch.get_num_threads(), length)
-    if threads == 1:
+    if length == 1 or torch.get_num_threads() == 1:
         work(slice(0, length))
         return
+    threads = min(torch.get_num_threads(), length)
     cuts = np.linspace(0, length, threads + 1).astype(int)
     list(_pool(threads).map(work, [slice(int(a), int(b)) for a, b in pairwise(cuts)]))
 

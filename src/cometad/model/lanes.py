@@ -1,0 +1,544 @@
+"""Numbers side by side: the few vector instructions that `kernel` is written in.
+
+A compiler finds such instructions in plain loops only now and then, and half as wide as the machine has them. Here they
+are said outright: `Lanes` are 16 floats or 8 doubles, a block is 4 rows of 4 lanes, kept in registers while it is added
+to. LLVM turns them into what the processor has. Every multiply-add is fused, so the order of additions alone decides
+the bits.
+
+Offsets count elements from the beginning of a contiguous array.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, types
+from numba.core import cgutils
+from numba.extending import models, register_model
+
+intrinsic: Any = extending.intrinsic  # what is called is not what is defined: no types can be told
+
+WIDTH = 16  # floats in Lanes
+ROWS = COLUMNS = 4  # Lanes in a Block
+SPAN = COLUMNS * WIDTH  # floats in a row of a block
+DOUBLES = COLUMNS * WIDTH // 2  # doubles in a row of a block
+
+_FLOAT, _INT, _INDEX = ir.FloatType(), ir.IntType(32), types.int64
+_FLOATS, _INTS = ir.VectorType(_FLOAT, WIDTH), ir.VectorType(_INT, WIDTH)
+_VECTORS = {
+    types.float32: _FLOATS,
+    types.int32: _INTS,
+    types.float64: ir.VectorType(ir.DoubleType(), WIDTH // 2),
+}
+
+
+class Lanes(types.Type):
+    """16 floats."""
+
+
+class DoubleLanes(types.Type):
+    """8 doubles."""
+
+
+class CodeLanes(types.Type):
+    """16 codes."""
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _FLOATS)
+
+
+@register_model(DoubleLanes)
+class _DoubleLanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _VECTORS[types.float64])
+
+
+@register_model(CodeLanes)
+class _CodeLanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _INTS)
+
+
+_lanes, _double_lanes, _code_lanes = Lanes("Lanes"), DoubleLanes("DoubleLanes"), CodeLanes("CodeLanes")
+_block, _narrow = types.UniTuple(_lanes, ROWS * COLUMNS), types.UniTuple(_lanes, ROWS)
+_double_block = types.UniTuple(_double_lanes, ROWS * COLUMNS)
+_row, _code_row = types.UniTuple(_lanes, COLUMNS), types.UniTuple(_code_lanes, COLUMNS)
+_best = types.Tuple((_row, _code_row))
+
+
+# --- one vector -------------------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def load(typing: Any, array: Any, offset: Any) -> Any:
+    """16 elements of an array."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _load(context, builder, signature.args[0], *args)
+
+    return _lanes(array, _INDEX), generate
+
+
+@intrinsic
+def store(typing: Any, lanes: Any, array: Any, offset: Any) -> Any:
+    """Write 16 elements of an array."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _store(context, builder, args[0], signature.args[1], *args[1:])
+        return context.get_dummy_value()
+
+    return types.void(lanes, array, _INDEX), generate
+
+
+@intrinsic
+def splat(typing: Any, value: Any) -> Any:
+    """One number, 16 times."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _splat(builder, args[0], _FLOATS)
+
+    return _lanes(types.float32), generate
+
+
+@intrinsic
+def add(typing: Any, left: Any, right: Any) -> Any:
+    """Left + right."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fadd(*args)
+
+    return _lanes(left, right), generate
+
+
+@intrinsic
+def multiply_add(typing: Any, left: Any, right: Any, total: Any) -> Any:
+    """Total + left * right, rounded once."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _fused(builder, *args)
+
+    return _lanes(left, right, total), generate
+
+
+@intrinsic
+def no_codes(typing: Any) -> Any:
+    """Code 0, 16 times."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return ir.Constant(_INTS, [0] * WIDTH)
+
+    return _code_lanes(), generate
+
+
+@intrinsic
+def lower(typing: Any, value: Any, least: Any) -> Any:
+    """The lower of two, lane by lane."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", *args), *args)
+
+    return _lanes(value, least), generate
+
+
+@intrinsic
+def lower_code(typing: Any, value: Any, least: Any, first: Any, best: Any) -> Any:
+    """The code of the lower of two, lane by lane: first, first + 1, ... where `value` is lower, else `best`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value, least, first, best = args
+        codes = builder.add(_splat(builder, first, _INTS), ir.Constant(_INTS, list(range(WIDTH))))
+        return builder.select(builder.fcmp_ordered("<", value, least), codes, best)
+
+    return _code_lanes(value, least, types.int32, best), generate
+
+
+@intrinsic
+def lowest_code(typing: Any, values: Any, codes: Any) -> Any:
+    """The code of the lowest of 16 values; of equal ones, the lowest code."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, codes = args
+        count = WIDTH
+        while count > 1:
+            count //= 2
+            halves = _halves(count)
+            low, high = (builder.shuffle_vector(values, values, half) for half in halves)
+            low_codes, high_codes = (builder.shuffle_vector(codes, codes, half) for half in halves)
+            tie = builder.and_(builder.fcmp_ordered("==", high, low), builder.icmp_signed("<", high_codes, low_codes))
+            closer = builder.or_(builder.fcmp_ordered("<", high, low), tie)
+            values, codes = builder.select(closer, high, low), builder.select(closer, high_codes, low_codes)
+        return builder.extract_element(codes, _INT(0))
+
+    return types.int32(values, codes), generate
+
+
+@intrinsic
+def splat_at(typing: Any, array: Any, offset: Any) -> Any:
+    """One element of an array, 16 times."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _splat(builder, _scalar(context, builder, signature.args[0], *args), _FLOATS)
+
+    return _lanes(array, _INDEX), generate
+
+
+@intrinsic
+def transpose(
+    typing: Any, source: Any, places: Any, row: Any, shift: Any, target: Any, offset: Any, stride: Any
+) -> Any:
+    """Turn 16 rows of 16: source[places[row + r] + shift + c] becomes target[offset + c * stride + r]."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, places, row, shift, target, offset, stride = args
+        kinds, rows = signature.args, []
+        for r in range(WIDTH):
+            place = _scalar(context, builder, kinds[1], places, _plus(builder, row, r))
+            rows.append(_load(context, builder, kinds[0], source, builder.add(place, shift)))
+        half = WIDTH // 2
+        even = ir.Constant(_INTS, [k // 2 + (k % 2) * WIDTH for k in range(WIDTH)])
+        odd = ir.Constant(_INTS, [half + k // 2 + (k % 2) * WIDTH for k in range(WIDTH)])
+        for _ in range(4):  # riffle row r with row r + 8: after log2(16) times rows are columns
+            rows = [
+                builder.shuffle_vector(rows[r // 2], rows[r // 2 + half], odd if r % 2 else even) for r in range(WIDTH)
+            ]
+        for c, column in enumerate(rows):
+            _store(context, builder, column, kinds[4], target, _row_of(builder, offset, stride, c))
+        return context.get_dummy_value()
+
+    return types.void(source, places, _INDEX, _INDEX, target, _INDEX, _INDEX), generate
+
+
+# --- a block: 4 rows by 64 positions ----------------------------------------------------------------------------------
+
+
+@intrinsic
+def zero_block(typing: Any) -> Any:
+    """A block of zeros."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.make_tuple(builder, _block, [ir.Constant(_FLOATS, [0.0] * WIDTH)] * ROWS * COLUMNS)
+
+    return _block(), generate
+
+
+@intrinsic
+def zero_double_block(typing: Any) -> Any:
+    """A block of zeros."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        zeros = ir.Constant(_VECTORS[types.float64], [0.0] * (WIDTH // 2))
+        return context.make_tuple(builder, _double_block, [zeros] * ROWS * COLUMNS)
+
+    return _double_block(), generate
+
+
+@intrinsic
+def zero_narrow(typing: Any) -> Any:
+    """A block of zeros whose rows are 16 numbers only."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.make_tuple(builder, _narrow, [ir.Constant(_FLOATS, [0.0] * WIDTH)] * ROWS)
+
+    return _narrow(), generate
+
+
+@intrinsic
+def load_block(typing: Any, array: Any, offset: Any, stride: Any, more: Any, more_offset: Any) -> Any:
+    """4 rows of an array, `stride` apart; to each a number of its own is added."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array, offset, stride, more, more_offset = args
+        block = []
+        for row in range(ROWS):
+            constant = _scalar(context, builder, signature.args[3], more, _plus(builder, more_offset, row))
+            for place in _places(builder, _row_of(builder, offset, stride, row), COLUMNS):
+                here = _load(context, builder, signature.args[0], array, place)
+                block.append(builder.fadd(here, _splat(builder, constant, _FLOATS)))
+        return context.make_tuple(builder, _block, block)
+
+    return _block(array, _INDEX, _INDEX, more, _INDEX), generate
+
+
+@intrinsic
+def multiply_add_block(typing: Any, block: Any, weights: Any, weights_offset: Any, x: Any, offset: Any) -> Any:
+    """To each row of a block add x times the row's weight; the 4 weights lie side by side."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        block, weights, weights_offset, x, offset = args
+        kind = signature.return_type
+        columns = len(kind) // ROWS
+        rows = cgutils.unpack_tuple(builder, block)
+        vector = _VECTORS[signature.args[3].dtype]
+        places = _places(builder, offset, columns, vector.count)
+        values = [_load(context, builder, signature.args[3], x, place) for place in places]
+        added = []
+        for row in range(ROWS):
+            place = _plus(builder, weights_offset, row)
+            weight = _splat(builder, _scalar(context, builder, signature.args[1], weights, place), vector)
+            for column, value in enumerate(values):
+                added.append(_fused(builder, weight, value, rows[row * columns + column]))
+        return context.make_tuple(builder, kind, added)
+
+    return block(block, weights, _INDEX, x, _INDEX), generate
+
+
+@intrinsic
+def add_block(typing: Any, block: Any, array: Any, offset: Any, stride: Any) -> Any:
+    """To 4 rows of an array, `stride` apart, add those of a block of doubles."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        block, array, offset, stride = args
+        parts = iter(cgutils.unpack_tuple(builder, block))
+        for row in range(ROWS):
+            for place in _places(builder, _row_of(builder, offset, stride, row), COLUMNS, WIDTH // 2):
+                before = _load(context, builder, signature.args[1], array, place)
+                _store(context, builder, builder.fadd(before, next(parts)), signature.args[1], array, place)
+        return context.get_dummy_value()
+
+    return types.void(block, array, _INDEX, _INDEX), generate
+
+
+@intrinsic
+def add_row(typing: Any, source: Any, source_offset: Any, target: Any, offset: Any) -> Any:
+    """To 32 doubles of an array add 32 of another."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, source_offset, target, offset = args
+        places = (_places(builder, begin, COLUMNS, WIDTH // 2) for begin in (source_offset, offset))
+        for here, there in zip(*places, strict=True):
+            more = _load(context, builder, signature.args[0], source, here)
+            before = _load(context, builder, signature.args[2], target, there)
+            _store(context, builder, builder.fadd(before, more), signature.args[2], target, there)
+        return context.get_dummy_value()
+
+    return types.void(source, _INDEX, target, _INDEX), generate
+
+
+@intrinsic
+def store_block(typing: Any, block: Any, array: Any, offset: Any, stride: Any) -> Any:
+    """Write the 4 rows of a block, `stride` apart."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        block, array, offset, stride = args
+        parts = iter(cgutils.unpack_tuple(builder, block))
+        for row in range(ROWS):
+            for place in _places(builder, _row_of(builder, offset, stride, row), COLUMNS):
+                _store(context, builder, next(parts), signature.args[1], array, place)
+        return context.get_dummy_value()
+
+    return types.void(block, array, _INDEX, _INDEX), generate
+
+
+@intrinsic
+def nothing_yet(typing: Any) -> Any:
+    """The lowest value of 64 positions, and its code, before any was seen."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        infinite, zeros = ir.Constant(_FLOATS, [float("inf")] * WIDTH), ir.Constant(_INTS, [0] * WIDTH)
+        return context.make_tuple(
+            builder,
+            _best,
+            [
+                context.make_tuple(builder, _row, [infinite] * COLUMNS),
+                context.make_tuple(builder, _code_row, [zeros] * COLUMNS),
+            ],
+        )
+
+    return _best(), generate
+
+
+@intrinsic
+def lower_block(typing: Any, block: Any, best: Any, first: Any) -> Any:
+    """The lowest value and its code, after the rows of a block, which are those of the codes first, first + 1, ..."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        block, best, first = args
+        rows = cgutils.unpack_tuple(builder, block)
+        values, codes = (cgutils.unpack_tuple(builder, part) for part in cgutils.unpack_tuple(builder, best))
+        for row in range(ROWS):
+            code = _splat(builder, builder.add(first, _INT(row)), _INTS)
+            for column in range(COLUMNS):
+                value = rows[row * COLUMNS + column]
+                closer = builder.fcmp_ordered("<", value, values[column])
+                values[column] = builder.select(closer, value, values[column])
+                codes[column] = builder.select(closer, code, codes[column])
+        return context.make_tuple(
+            builder,
+            _best,
+            [context.make_tuple(builder, _row, values), context.make_tuple(builder, _code_row, codes)],
+        )
+
+    return _best(block, best, types.int32), generate
+
+
+@intrinsic
+def store_best(typing: Any, best: Any, array: Any, offset: Any) -> Any:
+    """Write the codes of 64 positions."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        best, array, offset = args
+        _, codes = cgutils.unpack_tuple(builder, best)
+        for column, part in enumerate(cgutils.unpack_tuple(builder, codes)):
+            _store(context, builder, part, signature.args[1], array, _plus(builder, offset, WIDTH * column))
+        return context.get_dummy_value()
+
+    return types.void(best, array, _INDEX), generate
+
+
+# --- distances: the rows of a block are 4 positions -------------------------------------------------------------------
+
+
+@intrinsic
+def gap_block(
+    typing: Any,
+    like: Any,
+    h: Any,
+    h_offset: Any,
+    shift: Any,
+    shift_offset: Any,
+    table: Any,
+    offset: Any,
+    codes: Any,
+    t: Any,
+) -> Any:
+    """The rows h + shift - table[code] of 4 positions, whose codes begin at t; as wide as the block `like`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, h, h_offset, shift, shift_offset, table, offset, codes, t = args
+        kinds, kind = signature.args, signature.return_type
+        columns = len(kind) // ROWS
+        rank = _last_axis(context, builder, kinds[5], table)
+        shifts = [_load(context, builder, kinds[3], shift, place) for place in _places(builder, shift_offset, columns)]
+        block = []
+        for row in range(ROWS):
+            begin = _code_row_of(context, builder, kinds[7], codes, _plus(builder, t, row), rank, offset)
+            places = zip(
+                _places(builder, _row_of(builder, h_offset, rank, row), columns),
+                _places(builder, begin, columns),
+                shifts,
+                strict=True,
+            )
+            for place, code_place, more in places:
+                here = builder.fadd(_load(context, builder, kinds[1], h, place), more)
+                block.append(builder.fsub(here, _load(context, builder, kinds[5], table, code_place)))
+        return context.make_tuple(builder, kind, block)
+
+    return like(like, h, _INDEX, shift, _INDEX, table, _INDEX, codes, _INDEX), generate
+
+
+@intrinsic
+def code_block(typing: Any, table: Any, offset: Any, codes: Any, t: Any) -> Any:
+    """16 elements of table[code] from `offset` on, for each of 4 positions, whose codes begin at t."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        table, offset, codes, t = args
+        width = _last_axis(context, builder, signature.args[0], table)
+        block = []
+        for row in range(ROWS):
+            begin = _code_row_of(context, builder, signature.args[2], codes, _plus(builder, t, row), width, offset)
+            block.append(_load(context, builder, signature.args[0], table, begin))
+        return context.make_tuple(builder, _narrow, block)
+
+    return _narrow(table, _INDEX, codes, _INDEX), generate
+
+
+@intrinsic
+def add_squares(typing: Any, sums: Any, block: Any) -> Any:
+    """To each row's 16 sums add the squares of the block's row."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        sums, parts = (cgutils.unpack_tuple(builder, arg) for arg in args)
+        columns = len(parts) // ROWS
+        for k, part in enumerate(parts):
+            sums[k // columns] = _fused(builder, part, part, sums[k // columns])
+        return context.make_tuple(builder, _narrow, sums)
+
+    return _narrow(sums, block), generate
+
+
+@intrinsic
+def store_lengths(typing: Any, sums: Any, array: Any, offset: Any) -> Any:
+    """Write the root of each row's 16 sums added up."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        sums, array, offset = args
+        short = ir.VectorType(_FLOAT, ROWS)
+        lengths = ir.Constant(short, ir.Undefined)
+        for row, part in enumerate(cgutils.unpack_tuple(builder, sums)):
+            lengths = builder.insert_element(lengths, _total(builder, part), _INT(row))
+        root = cgutils.get_or_insert_function(builder.module, ir.FunctionType(short, [short]), f"llvm.sqrt.v{ROWS}f32")
+        _store(context, builder, builder.call(root, [lengths]), signature.args[1], array, offset)
+        return context.get_dummy_value()
+
+    return types.void(sums, array, _INDEX), generate
+
+
+# --- what they are made of --------------------------------------------------------------------------------------------
+
+
+def _address(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [offset])
+
+
+def _scalar(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
+    return builder.load(_address(context, builder, kind, array, offset))
+
+
+def _load(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
+    vector = _VECTORS[kind.dtype]
+    address = builder.bitcast(_address(context, builder, kind, array, offset), vector.as_pointer())
+    return builder.load(address, align=4)
+
+
+def _store(context: Any, builder: Any, lanes: Any, kind: Any, array: Any, offset: Any) -> None:
+    address = builder.bitcast(_address(context, builder, kind, array, offset), lanes.type.as_pointer())
+    builder.store(lanes, address, align=4)
+
+
+def _row_of(builder: Any, offset: Any, stride: Any, row: int) -> Any:
+    return builder.add(offset, builder.mul(stride, ir.Constant(stride.type, row)))
+
+
+def _code_row_of(context: Any, builder: Any, kind: Any, codes: Any, place: Any, width: Any, offset: Any) -> Any:
+    code = builder.sext(_scalar(context, builder, kind, codes, place), width.type)
+    return builder.add(builder.mul(code, width), offset)
+
+
+def _last_axis(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+    return cgutils.unpack_tuple(builder, context.make_array(kind)(context, builder, array).shape)[-1]
+
+
+def _places(builder: Any, offset: Any, columns: int, width: int = WIDTH) -> list[Any]:
+    return [_plus(builder, offset, width * column) for column in range(columns)]
+
+
+def _plus(builder: Any, offset: Any, more: int) -> Any:
+    return builder.add(offset, ir.Constant(offset.type, more))
+
+
+def _splat(builder: Any, value: Any, vector: Any) -> Any:
+    nothing = ir.Constant(vector, ir.Undefined)
+    first = ir.Constant(ir.VectorType(_INT, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(builder.insert_element(nothing, value, _INT(0)), nothing, first)
+
+
+def _total(builder: Any, lanes: Any) -> Any:
+    """The sum of 16 numbers, halves added to halves."""
+    count = WIDTH
+    while count > 1:
+        count //= 2
+        low, high = (builder.shuffle_vector(lanes, lanes, half) for half in _halves(count))
+        lanes = builder.fadd(low, high)
+    return builder.extract_element(lanes, _INT(0))
+
+
+def _halves(count: int) -> list[Any]:
+    return [ir.Constant(ir.VectorType(_INT, count), list(range(begin, begin + count))) for begin in (0, count)]
+
+
+def _fused(builder: Any, left: Any, right: Any, total: Any) -> Any:
+    name = f"llvm.fma.v{left.type.count}f{32 if left.type.element == _FLOAT else 64}"
+    fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(left.type, [left.type] * 3), name)
+    return builder.call(fma, [left, right, total])
