@@ -30,11 +30,12 @@ from cometad.errors import InputError, ModelFileError, NotFittedError, Parameter
 from cometad.model.adapt import Adaptation, OnlineAdaptation
 from cometad.model.network import Network
 from cometad.model.score import WINDOWS_AT_ONCE, ScoreMap, Scorer
-from cometad.model.train import Objective, OneCycle, Schedule, initialize, place_codes, train
+from cometad.model.train import Objective, initialize, place_codes, train
 from cometad.parameters import as_json, check_parameters, from_json, paper_parameters
 from cometad.progress import shown
 from cometad.run import Fitted, RawRun, Run
 from cometad.stream import Stream
+from cometad.training import OneCycle, Schedule
 
 Floats = NDArray[np.float64]
 

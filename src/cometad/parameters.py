@@ -21,7 +21,8 @@ from cometad.decision.select import AllVariables, BudgetSelection, HighestVariab
 from cometad.errors import ParameterError, unknown
 from cometad.model.adapt import NoAdaptation, OnlineAdaptation
 from cometad.model.memory import DISTANCES
-from cometad.model.train import INITIALIZATIONS, Epochs, OneCycle
+from cometad.model.train import INITIALIZATIONS
+from cometad.training import Epochs, Halving, OneCycle
 
 # The paper's table of dataset-specific sizes: codebook size, model dimension.
 PAPER_SIZES = {"PSM": (128, 256), "SWaT": (256, 256), "SMAP": (128, 128), "MSL": (256, 128), "WADI": (32, 64)}
@@ -92,7 +93,7 @@ _NAMES: dict[str, Collection[str]] = {
     "memory_distance": DISTANCES,
 }
 _KINDS: dict[str, tuple[type[Any], ...]] = {
-    "schedule": (Epochs, OneCycle),
+    "schedule": (Epochs, Halving, OneCycle),
     "calibration": (NoCalibration, TrainingCalibration),
     "selection": (AllVariables, HighestVariables, PercentileSelection, BudgetSelection),
     "normalization": (NoNormalization, TrainingNormalization, EmaMinMax),

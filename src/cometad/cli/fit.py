@@ -65,7 +65,7 @@ def fit(
 def _detector(preset: str, dataset: str | None, steps: int | None, changes: list[str], own: dict[str, Any]) -> "Comet":
     from cometad.comet import Comet
     from cometad.errors import ParameterError, unknown
-    from cometad.model.train import OneCycle
+    from cometad.training import OneCycle
 
     if preset not in ("default", "paper"):
         raise unknown("preset", preset, ["default", "paper"])
