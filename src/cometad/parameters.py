@@ -1,4 +1,4 @@
-"""Parameters of Comet as data: the paper's values, its ablations, what makes sense, and their form in JSON."""
+"""Parameters as data: the paper's values for Comet, its ablations, what makes sense, and their form in JSON."""
 
 import dataclasses
 import math
@@ -76,10 +76,12 @@ _WHOLE = {
     **dict.fromkeys(("window", "window_stride", "dim", "core_dim", "codebook_size", "batch_size"), 1),
     **dict.fromkeys(("neighbors", "test_batch", "epochs", "total", "count", "budget"), 1),
     **dict.fromkeys(("pairs",), 4),
-    **dict.fromkeys(("seed", "refit"), 0),
+    **dict.fromkeys(("seed", "refit", "patience"), 0),
 }
 _REAL = {
-    **dict.fromkeys(("score_weight", "validation_share", "threshold_quantile", "quantile", "momentum"), (0, 1)),
+    **dict.fromkeys(
+        ("score_weight", "validation_share", "threshold_quantile", "quantile", "momentum", "dropout"), (0, 1)
+    ),
     **dict.fromkeys(("weight_decay", "codebook_weight", "commitment_weight", "contrastive_weight"), (0, math.inf)),
     **dict.fromkeys(("learning_rate", "temperature", "max_drift", "least"), (0, math.inf)),
     "percentile": (0, 100),
@@ -87,6 +89,7 @@ _REAL = {
 }
 _OPTIONAL = ("error_limit", "max_drift")
 _POSITIVE = ("learning_rate", "temperature")
+_BELOW_ONE = ("validation_share", "dropout")
 _NAMES: dict[str, Collection[str]] = {
     "scaler": SCALERS,
     "initialization": INITIALIZATIONS,
@@ -99,6 +102,7 @@ _KINDS: dict[str, tuple[type[Any], ...]] = {
     "normalization": (NoNormalization, TrainingNormalization, EmaMinMax),
     "adaptation": (NoAdaptation, OnlineAdaptation),
 }
+_RULED = {*_WHOLE, *_REAL, *_NAMES, *_KINDS, "device"}
 VARIANTS = {kind.__name__: kind for kinds in _KINDS.values() for kind in kinds}
 
 
@@ -114,24 +118,56 @@ def check_parameters(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         _check_one(name, value)
     _require(values["dim"] % 2 == 0, "dim", "even: half of it is each variable's own", values["dim"])
-    _require(values["validation_share"] < 1, "validation_share", "below 1", values["validation_share"])
     _check_patches(values["patch_sizes"], values["patch_strides"], values["window"])
     _check_device(values["device"])
+
+
+def check_alike(values: Mapping[str, Any], defaults: Mapping[str, Any], choices: Mapping[str, Collection[str]]) -> None:
+    """Refuse parameters of a baseline that make no sense: one that no rule is known for must be like its default.
+
+    >>> from cometad.baselines import BASELINES
+    >>> BASELINES["knn"](neighbors=0)
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: The 'neighbors' parameter must be an integer from 1 up. Got 0 instead.
+    """
+    for name, value in values.items():
+        if name in choices and value not in choices[name]:
+            raise unknown(name.replace("_", " "), value, choices[name])
+        _check_one(name, value)
+        if name not in _RULED and not isinstance(defaults[name], bool | str):
+            _check_like(name, value, defaults[name])
+    _check_device(values["device"])
+
+
+def _check_like(name: str, value: Any, default: int | float) -> None:
+    if isinstance(default, int):
+        _check_whole(name, value, 1)
+    else:
+        _check_real(name, value, 0, math.inf)
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    holds = type(value) is not bool and isinstance(value, Integral) and int(value) >= least
+    _require(holds, name, f"an integer from {least} up", value)
+
+
+def _check_real(name: str, value: Any, low: float, high: float) -> None:
+    holds = isinstance(value, Real) and low <= float(value) <= high and math.isfinite(value)
+    _require(holds, name, f"a number between {low} and {high}", value)
 
 
 def _check_one(name: str, value: Any) -> None:
     if name in _NAMES and (not isinstance(value, str) or value not in _NAMES[name]):
         raise unknown(name.replace("_", " "), value, _NAMES[name])
     if name in _WHOLE:
-        holds = type(value) is not bool and isinstance(value, Integral) and int(value) >= _WHOLE[name]
-        _require(holds, name, f"an integer from {_WHOLE[name]} up", value)
+        _check_whole(name, value, _WHOLE[name])
     if name == "seed":
         _require(value < 2**32, name, "below 2**32", value)
     if name in _REAL and not (value is None and name in _OPTIONAL):
-        low, high = _REAL[name]
-        holds = isinstance(value, Real) and low <= float(value) <= high and math.isfinite(value)
-        _require(holds, name, f"a number between {low} and {high}", value)
+        _check_real(name, value, *_REAL[name])
         _require(value > 0 or name not in _POSITIVE, name, "above 0", value)
+        _require(value < 1 or name not in _BELOW_ONE, name, "below 1", value)
     if name in _KINDS:
         known = " or ".join(kind.__name__ for kind in _KINDS[name])
         _require(isinstance(value, _KINDS[name]), name, f"an object of the kind {known}", value)
