@@ -2,10 +2,19 @@
 
 import pytest
 
+from cometad import Epochs
 from cometad.baselines import BASELINES
 from contract import CHECKS, Subject
 
+TRAINED = {"window": 20, "window_stride": 10, "batch_size": 16, "schedule": Epochs(2, learning_rate=1e-3)}
 QUICK: dict[str, dict[str, object]] = {
+    "lstm-ae": {**TRAINED, "hidden": 8},
+    "lstm-vae": {**TRAINED, "hidden": 8, "latent": 4},
+    "usad": {**TRAINED, "latent": 8},
+    "anomaly-transformer": {**TRAINED, "dim": 8, "heads": 2, "layers": 1},
+    "vtt": {**TRAINED, "dim": 4, "heads": 2, "layers": 1},
+    "catch": {**TRAINED, "patch_size": 8, "channel_dim": 8, "head_dim": 4, "feed_dim": 8, "dim": 4, "layers": 1},
+    "d3r": {**TRAINED, "dim": 8, "heads": 2, "feed_dim": 16, "period": 50, "draws": 2},
 }
 # Chance sees nothing, and no training reading is outside of the training range.
 EXEMPT = {("random", "a_planted_spike_scores_highest"), ("sensor-range", "training_scores_and_threshold_are_kept")}

@@ -117,7 +117,7 @@ def check_parameters(values: Mapping[str, Any]) -> None:
     """
     for name, value in values.items():
         _check_one(name, value)
-    _require(values["dim"] % 2 == 0, "dim", "even: half of it is each variable's own", values["dim"])
+    require(values["dim"] % 2 == 0, "dim", "even: half of it is each variable's own", values["dim"])
     _check_patches(values["patch_sizes"], values["patch_strides"], values["window"])
     _check_device(values["device"])
 
@@ -149,12 +149,12 @@ def _check_like(name: str, value: Any, default: int | float) -> None:
 
 def _check_whole(name: str, value: Any, least: int) -> None:
     holds = type(value) is not bool and isinstance(value, Integral) and int(value) >= least
-    _require(holds, name, f"an integer from {least} up", value)
+    require(holds, name, f"an integer from {least} up", value)
 
 
 def _check_real(name: str, value: Any, low: float, high: float) -> None:
     holds = isinstance(value, Real) and low <= float(value) <= high and math.isfinite(value)
-    _require(holds, name, f"a number between {low} and {high}", value)
+    require(holds, name, f"a number between {low} and {high}", value)
 
 
 def _check_one(name: str, value: Any) -> None:
@@ -163,14 +163,14 @@ def _check_one(name: str, value: Any) -> None:
     if name in _WHOLE:
         _check_whole(name, value, _WHOLE[name])
     if name == "seed":
-        _require(value < 2**32, name, "below 2**32", value)
+        require(value < 2**32, name, "below 2**32", value)
     if name in _REAL and not (value is None and name in _OPTIONAL):
         _check_real(name, value, *_REAL[name])
-        _require(value > 0 or name not in _POSITIVE, name, "above 0", value)
-        _require(value < 1 or name not in _BELOW_ONE, name, "below 1", value)
+        require(value > 0 or name not in _POSITIVE, name, "above 0", value)
+        require(value < 1 or name not in _BELOW_ONE, name, "below 1", value)
     if name in _KINDS:
         known = " or ".join(kind.__name__ for kind in _KINDS[name])
-        _require(isinstance(value, _KINDS[name]), name, f"an object of the kind {known}", value)
+        require(isinstance(value, _KINDS[name]), name, f"an object of the kind {known}", value)
         for field in dataclasses.fields(value):
             _check_one(field.name, getattr(value, field.name))
 
@@ -178,14 +178,15 @@ def _check_one(name: str, value: Any) -> None:
 def _check_patches(sizes: Sequence[int], strides: Sequence[int], window: int) -> None:
     for name, given in (("patch_sizes", sizes), ("patch_strides", strides)):
         whole = isinstance(given, Sequence) and all(isinstance(value, Integral) for value in given)
-        _require(whole and len(given) >= 1, name, "a sequence of at least one integer", given)
-    _require(len(sizes) == len(strides), "patch_strides", "as long as patch_sizes", strides)
+        require(whole and len(given) >= 1, name, "a sequence of at least one integer", given)
+    require(len(sizes) == len(strides), "patch_strides", "as long as patch_sizes", strides)
     for size, stride in zip(sizes, strides, strict=True):
-        _require(1 <= size <= window, "patch_sizes", f"between 1 and the window ({window})", size)
-        _require(1 <= stride <= size, "patch_strides", f"between 1 and its patch ({size})", stride)
+        require(1 <= size <= window, "patch_sizes", f"between 1 and the window ({window})", size)
+        require(1 <= stride <= size, "patch_strides", f"between 1 and its patch ({size})", stride)
 
 
-def _require(holds: bool, name: str, wanted: str, got: object) -> None:
+def require(holds: bool, name: str, wanted: str, got: object) -> None:
+    """Refuse a parameter, in the words of all of them."""
     if not holds:
         raise ParameterError(f"The '{name}' parameter must be {wanted}. Got {got!r} instead.")
 
