@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cometad.baselines import BASELINES as BASELINES
     from cometad.comet import Comet as Comet
     from cometad.decision.normalize import (
         EmaMinMax as EmaMinMax,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _SHOP = {
     "Comet": "comet",
     "ABLATIONS": "parameters",
+    "BASELINES": "baselines",
     "Stream": "stream",
     "Scored": "stream",
     "Epochs": "training",

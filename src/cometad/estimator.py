@@ -14,7 +14,7 @@ from torch import Tensor
 from cometad.checkpoint import Checkpoint, read, write
 from cometad.data.scale import Scaling, fit_scaling
 from cometad.detector import Floats, Series, as_series, check_length, check_like
-from cometad.errors import ModelFileError, NotFittedError
+from cometad.errors import InputError, ModelFileError, NotFittedError
 from cometad.parameters import as_json, from_json
 
 Scaled = NDArray[np.float32]
@@ -41,6 +41,11 @@ class Estimator(BaseEstimator):
         series = as_series(X)
         check_length(series, self._least_rows(), "a window")
         rows = self._training_rows(len(series))
+        if rows < self._least_rows():
+            raise InputError(
+                f"Without the share kept for validation the series has {rows} readings, fewer than a window "
+                f"({self._least_rows()}). Pass a longer series or a shorter window."
+            )
         self._remember(series.names, series.named)
         self.scaling_ = fit_scaling(self.scaler, series.values[:rows])
         scaled = self.scaling_(series.values)

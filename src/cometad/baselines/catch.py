@@ -220,8 +220,9 @@ class FrequencyPatches(WindowNetwork):
         errors: Tensor = self(windows).windows - windows
         size = min(self.sizes.score_patch, self.sizes.window)
         # The transform is linear: the difference of two spectra is the spectrum of the difference.
-        spectra = torch.fft.fft(errors.transpose(1, 2).unfold(2, size, 1)).abs().mean(dim=3)  # (window, channel, patch)
-        return (errors**2).mean(dim=2) + self.score_weight * spectra.mean(dim=1) @ self.cover.T
+        patches = errors.transpose(1, 2).unfold(2, size, 1)
+        spectra: Tensor = torch.fft.fft(patches).abs().mean(dim=3)  # (window, channel, patch)
+        return torch.mean(errors**2, dim=2) + self.score_weight * spectra.mean(dim=1) @ self.cover.T
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
