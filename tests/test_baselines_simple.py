@@ -72,13 +72,3 @@ def test_a_series_that_never_changes_can_be_learned(name):
     scores = BASELINES[name]().fit(still).decision_function(moved)
     assert np.isfinite(scores).all()
     assert scores[30] == scores.max()
-
-
-@pytest.mark.parametrize("name", BASELINES)
-def test_a_single_variable_can_be_learned(name):
-    if BASELINES[name].__module__ in SLOW:
-        pytest.skip("its own tests do")
-    assert np.isfinite(BASELINES[name]().fit(NORMAL[:, :1]).decision_function(FRESH[:, :1])).all()
-
-
-SLOW = ()

@@ -148,7 +148,8 @@ class Transformer(WindowNetwork):
         """The error, weighted by how near in time a step looked compared with the others of its window."""
         rebuilt: Rebuilt = self(windows)
         nearness = -self.temperature * torch.stack([both_ways(*layer) for layer in rebuilt.layers]).sum(dim=0)
-        return torch.softmax(nearness, dim=1) * rebuilt.errors
+        # In float64: most weights of a window are too small for float32, and equal scores of 0 have no order.
+        return torch.softmax(nearness.double(), dim=1) * rebuilt.errors
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

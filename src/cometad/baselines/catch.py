@@ -33,7 +33,7 @@ class ChannelMask(nn.Module):
             chance = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
             logits = logits + chance.log() - (1 - chance).log()
         likely = torch.sigmoid(logits)
-        hard = (likely >= 0.5).to(likely) + likely - likely.detach()
+        hard = (likely >= 0.5).to(likely) + (likely - likely.detach())  # exactly 0 or 1
         own = torch.eye(logits.shape[-1], device=logits.device)
         return torch.where(own > 0, own, hard)
 
