@@ -186,7 +186,14 @@ def _check_patches(sizes: Sequence[int], strides: Sequence[int], window: int) ->
 
 
 def require(holds: bool, name: str, wanted: str, got: object) -> None:
-    """Refuse a parameter, in the words of all of them."""
+    """Refuse a parameter unless something holds.
+
+    >>> from cometad.parameters import require
+    >>> require(False, "dim", "even", 7)
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: The 'dim' parameter must be even. Got 7 instead.
+    """
     if not holds:
         raise ParameterError(f"The '{name}' parameter must be {wanted}. Got {got!r} instead.")
 

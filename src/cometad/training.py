@@ -106,7 +106,10 @@ class Supply:
 
 @dataclass(frozen=True)
 class Player:
-    """Some parameters and the loss that they lower. Most networks have one; adversaries take turns in a batch."""
+    """Some parameters and the loss that they lower. Most networks have one; adversaries take turns in a batch.
+
+    The first player plays in every batch, and its loss is the one that is told.
+    """
 
     parameters: Sequence[nn.Parameter]
     loss: Loss
@@ -230,10 +233,9 @@ def train(
     for step, chosen in enumerate(_batches(supply.count, batch_size, steps, np.random.default_rng(seed))):
         windows = torch.as_tensor(supply.cut(chosen), device=device)
         rate = schedule.rate(step / steps)
-        for number, turn in enumerate(turns):
-            loss = turn.take(windows, step, rate, at_once or len(windows))
-            if number == 0 and loss is not None:
-                diary.losses.append(loss)
+        losses = [turn.take(windows, step, rate, at_once or len(windows)) for turn in turns]
+        if losses[0] is not None:
+            diary.losses.append(losses[0])
         if (step + 1) % batches == 0 or step + 1 == steps:
             diary.check(step + 1)
             report(diary.told(step + 1, validation.look(network)))

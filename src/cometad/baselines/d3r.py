@@ -324,7 +324,7 @@ class D3r(DeepBaseline):
     (600,)
     """
 
-    learned = ("timed_",)
+    learned = (*DeepBaseline.learned, "timed_")
 
     schedule: Schedule = Halving(30, learning_rate=1e-4)
     weight_decay: float = 1e-4

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cometad.baselines.baseline import Baseline
-from cometad.baselines.memory import ACTIVATION_BYTES, Activations, check_fits, parameter_count
+from cometad.baselines.memory import Activations, check_fits, parameter_count, windows_at_once
 from cometad.data.windows import cut, training_rows, window_starts
 from cometad.detector import Floats, Series
 from cometad.estimator import Scaled
@@ -50,6 +51,8 @@ class DeepBaseline(Baseline):
     the end of the schedule.
     """
 
+    learned: ClassVar[tuple[str, ...]] = ("window_bytes_",)
+
     window: int = 100
     window_stride: int = 50
     schedule: Schedule = Halving(30, learning_rate=1e-4)
@@ -80,7 +83,7 @@ class DeepBaseline(Baseline):
 
     def _learn(self, scaled: Scaled, series: Series) -> None:
         features = self._features(scaled, series, training=True)
-        self._at_once = self._windows_at_once(scaled.shape[1])
+        self.window_bytes_ = np.array([self._measured(scaled.shape[1])])
         rows = self._training_rows(len(features))
         learned = self._supply(features, window_starts(rows, self.window, self.window_stride))
         unseen = None
@@ -112,8 +115,13 @@ class DeepBaseline(Baseline):
                 at_once=self._at_once,
             )
 
-    def _windows_at_once(self, variables: int) -> int:
-        """How many windows may go through the network together; refused where not even one may."""
+    @property
+    def _at_once(self) -> int:
+        """How many windows go through the network together."""
+        return windows_at_once(int(self.window_bytes_[0]), self.device)
+
+    def _measured(self, variables: int) -> int:
+        """The memory that a window takes in training; refused where there is not enough for one."""
         with torch.device("meta"):  # sizes without memory
             network = self._network(variables)
             window = torch.zeros(1, self.window, self._feature_count(variables))
@@ -121,7 +129,7 @@ class DeepBaseline(Baseline):
             network.loss(window, 1)
         what = f"A {type(self).__name__} on {variables} variables with a window of {self.window}"
         check_fits(parameter_count(network), kept.bytes, self.device, what)
-        return max(1, ACTIVATION_BYTES // max(1, kept.bytes))
+        return kept.bytes
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 
@@ -133,7 +141,7 @@ class DeepBaseline(Baseline):
         per_window = np.concatenate([self.network_.score(windows).double().cpu().numpy() for windows in batches])
         scores = np.empty(len(features))
         scores[-self.window :] = per_window[-1]
-        scores[: starts[-2] + self.window if len(starts) > 1 else 0] = per_window[:-1].ravel()  # each step's first
+        scores[: per_window[:-1].size] = per_window[:-1].ravel()  # of the last window only what is new
         return scores
 
     def _supply(self, features: Scaled, starts: NDArray[np.int64]) -> Supply:
@@ -152,10 +160,8 @@ class DeepBaseline(Baseline):
 
     def _take_state(self, state: Mapping[str, Tensor]) -> None:
         super()._take_state(state)
-        variables = self.n_features_in_
         own = {name.removeprefix("network."): value for name, value in state.items() if name.startswith("network.")}
         with seeded(self.seed, torch.device(self.device)):  # what it draws is written over
-            self.network_ = self._network(variables)
+            self.network_ = self._network(self.n_features_in_)
         self.network_.load_state_dict(own)
         self.network_.to(self.device).eval()
-        self._at_once = self._windows_at_once(variables)

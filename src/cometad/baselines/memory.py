@@ -10,9 +10,9 @@ from cometad.errors import ParameterError
 
 # For each parameter in training: itself, its gradient, AdamW's two means, and the copy of the best epoch.
 BYTES_PER_PARAMETER = 5 * 4
-# What the windows that go through a network at once may take. A constant, not what happens to be free: how a batch is
-# parted changes the last bits, and equal seeds must give equal bytes.
-ACTIVATION_BYTES = 2 * 2**30
+# What the windows that go through a network at once may take: on the CPU, and of a graphics card's memory. Not what
+# happens to be free: how a batch is parted changes the last bits, and equal seeds must give equal bytes.
+CPU_BYTES, CUDA_SHARE = 2 * 2**30, 1 / 8
 
 
 def parameter_count(network: nn.Module) -> int:
@@ -60,6 +60,17 @@ class Activations:
         if not isinstance(whole, nn.Parameter):
             self._kept[id(whole)] = whole
         return tensor
+
+
+def windows_at_once(window_bytes: int, device: str) -> int:
+    """How many windows may go through a network at once, at least one.
+
+    >>> from cometad.baselines.memory import windows_at_once
+    >>> windows_at_once(2**20, "cpu"), windows_at_once(2**40, "cpu")
+    (2048, 1)
+    """
+    room = CUDA_SHARE * _memory(device) if device.startswith("cuda") else CPU_BYTES
+    return max(1, int(room // max(1, window_bytes)))
 
 
 def check_fits(parameters: int, activations: int, device: str, what: str) -> None:
