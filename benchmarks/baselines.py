@@ -80,6 +80,7 @@ def trial(name: str, dataset: Dataset, arguments: argparse.Namespace) -> dict[st
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--baselines", nargs="*", choices=list(BASELINES))
+    parser.add_argument("--datasets", nargs="*", choices=list(ENTITIES), default=list(ENTITIES))
     parser.add_argument("--concatenated", action="store_true", help="all channels of MSL one after the other")
     parser.add_argument("--steps", type=int, help="train for so many steps, not by the protocol's schedule")
     parser.add_argument("--device", default="cpu")
@@ -95,8 +96,8 @@ def _datasets(arguments: argparse.Namespace) -> Iterator[Dataset]:
     if arguments.concatenated:
         yield concatenate(load("MSL", arguments.data_dir))
         return
-    for name, wanted in ENTITIES.items():
-        yield from (dataset for dataset in load(name, arguments.data_dir) if dataset.entity in wanted)
+    for name in arguments.datasets:
+        yield from (dataset for dataset in load(name, arguments.data_dir) if dataset.entity in ENTITIES[name])
 
 
 def _titles() -> list[str]:

@@ -404,3 +404,12 @@ def test_parameters_that_make_no_sense_are_refused(name, changes, words):
     with pytest.raises(ParameterError, match=words) as caught:
         BASELINES[name](**changes)
     assert is_a_sentence(str(caught.value))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a graphics card")
+@pytest.mark.parametrize("name", TINY)
+def test_what_a_graphics_card_learned_scores_the_same_on_the_processor(name, tmp_path):
+    detector = BASELINES[name](**TINY[name], device="cuda").fit(waves(300))
+    detector.save(tmp_path / "detector")
+    moved = BASELINES[name].load(tmp_path / "detector", device="cpu")
+    assert np.allclose(moved.decision_function(waves(300)), detector.decision_scores_, rtol=1e-2, atol=1e-4)

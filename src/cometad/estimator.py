@@ -1,7 +1,7 @@
 """What Comet and every baseline share: checks, scaling, names, the threshold, saving and loading."""
 
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from cometad.parameters import as_json, from_json
 Scaled = NDArray[np.float32]
 
 
-class Estimator(BaseEstimator):
+class Estimator(BaseEstimator, ABC):
     """A detector but for its method: `_learn` from a scaled series, `_score` one, and tell or take the `_state`."""
 
     scaler: str

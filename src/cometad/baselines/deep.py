@@ -1,6 +1,6 @@
 """What the deep baselines share: windows, training with early stopping, scoring, and a look at the memory first."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,16 +19,16 @@ from cometad.progress import shown
 from cometad.training import Halving, NoValidation, Player, Schedule, Supply, Validation, seeded, train
 
 
-class WindowNetwork(nn.Module):
+class WindowNetwork(nn.Module, ABC):
     """A network that learns from windows (window, time, variable) and scores their time steps."""
 
+    @abstractmethod
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
         """What training lowers, in an epoch counted from 1."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, windows: Tensor) -> Tensor:
         """The score of every time step, (window, time)."""
-        raise NotImplementedError
 
     def validation_loss(self, windows: Tensor, epoch: int) -> Tensor:
         """What early stopping goes by: must mean the same in every epoch."""
@@ -39,7 +39,7 @@ class WindowNetwork(nn.Module):
         return [Player(list(self.parameters()), self.loss)]
 
     def settle(self, batches: Iterator[Tensor]) -> None:
-        """What is left to learn when training is over, from windows that it did not see where there are any."""
+        """Learn what is left when training is over, from windows that it did not see where there are any: nothing."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
