@@ -18,7 +18,7 @@ from cometad.cli.readings import Clock, Layout, Reading, readings
 from cometad.cli.stream import Interrupts
 from cometad.comet import Comet
 from cometad.errors import InputError
-from cometad.model.train import OneCycle
+from cometad.training import OneCycle
 
 TINY = [
     *("--set", "window=32", "--set", "patch_sizes=[2,4]", "--set", "patch_strides=[1,2]"),

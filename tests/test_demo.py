@@ -5,7 +5,7 @@ import numpy as np
 from cometad import demo
 from cometad.comet import Comet
 from cometad.data.synthetic import Fault
-from cometad.model.train import OneCycle
+from cometad.training import OneCycle
 
 
 def live(flagged: list[int], blamed: int) -> demo.Live:

@@ -208,7 +208,7 @@ def test_losses_and_gradients_from_sums_over_a_batch_equal_the_plain_ones(made, 
         normal = [torch.from_numpy(chance.random(scale.quantized.codes.shape) < share) for scale in encoded]
 
     parts = [
-        batch_loss(look(scale, windows, plain.quantized.codes.int()), None if normal is None else normal[k])
+        batch_loss(look(scale, windows, plain.quantized.codes.int()), None if normal is None else normal[k])[0]
         for k, (scale, plain) in enumerate(zip(network, encoded, strict=True))
     ]
     fast, slow = sum_losses(parts), losses(encoded, normal)

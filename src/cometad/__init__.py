@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cometad.baselines import BASELINES as BASELINES
     from cometad.comet import Comet as Comet
     from cometad.decision.normalize import (
         EmaMinMax as EmaMinMax,
@@ -26,20 +27,23 @@ if TYPE_CHECKING:
     from cometad.errors import CometadError as CometadError
     from cometad.model.adapt import NoAdaptation as NoAdaptation
     from cometad.model.adapt import OnlineAdaptation as OnlineAdaptation
-    from cometad.model.train import Epochs as Epochs
-    from cometad.model.train import OneCycle as OneCycle
     from cometad.parameters import ABLATIONS as ABLATIONS
     from cometad.stream import Scored as Scored
     from cometad.stream import Stream as Stream
+    from cometad.training import Epochs as Epochs
+    from cometad.training import Halving as Halving
+    from cometad.training import OneCycle as OneCycle
 
 # name: where it lives. Loaded on first use: torch takes seconds to import, and `cometad --help` must not wait for it.
 _SHOP = {
     "Comet": "comet",
     "ABLATIONS": "parameters",
+    "BASELINES": "baselines",
     "Stream": "stream",
     "Scored": "stream",
-    "Epochs": "model.train",
-    "OneCycle": "model.train",
+    "Epochs": "training",
+    "Halving": "training",
+    "OneCycle": "training",
     "NoAdaptation": "model.adapt",
     "OnlineAdaptation": "model.adapt",
     "NoCalibration": "decision.normalize",

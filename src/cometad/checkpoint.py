@@ -14,6 +14,7 @@ from cometad.errors import ModelFileError
 from cometad.files import write_whole
 
 FORMAT = 1
+LONGEST_HEADER = 100_000_000  # bytes; safetensors allows no longer one
 
 _NOT_WHOLE = "{source} is not a saved {kind}, or only a part of one. Pass a whole file written by save."
 
@@ -54,6 +55,25 @@ def read(path: str | os.PathLike[str], kind: str, needs: Collection[str] = ()) -
     return from_bytes(content, kind, f"'{path}'", needs)
 
 
+def kind_of(path: str | os.PathLike[str]) -> str:
+    """The class that was saved in a file; nothing where the file is not one of ours.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.checkpoint import Checkpoint, kind_of, write
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(Path(folder) / "detector", Checkpoint("Comet", {}, {}))
+    ...     kind_of(Path(folder) / "detector")
+    'Comet'
+    """
+    try:
+        with Path(path).open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            return str(_header(file.read(min(size, LONGEST_HEADER)))["kind"])
+    except (OSError, KeyError, TypeError, ValueError):
+        return ""
+
+
 def from_bytes(content: bytes, kind: str, source: str = "This", needs: Collection[str] = ()) -> Checkpoint:
     """The checkpoint in some bytes; refused with a sentence where they are not a whole one of this kind."""
     header, tensors = _parse(content, kind, source)
@@ -74,8 +94,14 @@ def _parse(content: bytes, kind: str, source: str) -> tuple[dict[str, Any], dict
         tensors = load(content)  # checks the length of every tensor first
         # The format begins with the length of its JSON header; safetensors shows our part of it only for files.
         size = int.from_bytes(content[:8], "little")
-        header = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["cometad"])
+        header = _header(content[8 : 8 + size])
         header = {"format": int(header["format"]), "kind": header["kind"], "facts": dict(header["facts"])}
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind)) from error
     return header, tensors
+
+
+def _header(content: bytes) -> dict[str, Any]:
+    """Our part of the header of a safetensors file."""
+    header: dict[str, Any] = json.loads(json.loads(content)["__metadata__"]["cometad"])
+    return header

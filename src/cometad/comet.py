@@ -2,17 +2,15 @@
 
 import dataclasses
 import hashlib
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from torch import Tensor
 
-from cometad.checkpoint import Checkpoint, read, to_bytes, write
-from cometad.data.scale import Scaling, fit_scaling
+from cometad.checkpoint import to_bytes
 from cometad.data.windows import cut, training_rows, window_starts
 from cometad.decision.decide import Block, Decision
 from cometad.decision.normalize import (
@@ -25,18 +23,18 @@ from cometad.decision.select import (
     HighestVariables,
     Selection,
 )
-from cometad.detector import Series, as_series, check_length, check_like
-from cometad.errors import InputError, ModelFileError, NotFittedError, ParameterError
+from cometad.detector import Floats, Series
+from cometad.errors import ParameterError
+from cometad.estimator import Estimator, Scaled
 from cometad.model.adapt import Adaptation, OnlineAdaptation
 from cometad.model.network import Network
 from cometad.model.score import WINDOWS_AT_ONCE, Scorer
-from cometad.model.train import Objective, OneCycle, Schedule, initialize, place_codes, train
-from cometad.parameters import as_json, check_parameters, from_json, paper_parameters
+from cometad.model.train import Objective, initialize, place_codes, train
+from cometad.parameters import check_parameters, paper_parameters
 from cometad.progress import shown
 from cometad.run import Fitted, RawRun, Run
 from cometad.stream import Stream
-
-Floats = NDArray[np.float64]
+from cometad.training import OneCycle, Schedule
 
 CALIBRATION_WINDOWS = 512  # evenly spread over the training series: the statistics of the training scores
 
@@ -48,7 +46,7 @@ class ScoreMap(NamedTuple):
     quantization: Floats
 
 
-class Comet(BaseEstimator):
+class Comet(Estimator):
     """Finds anomalies by how badly patches of readings fit a codebook of normal patterns.
 
     `Comet()` is our default, `Comet.paper()` the published method; both are the same parts with other values.
@@ -94,12 +92,10 @@ class Comet(BaseEstimator):
         Same seed, same bytes, on one device and thread count; "cpu" or "cuda"; whether `fit` shows its progress.
     """
 
-    # Built by `_prepare` from the fitted state, and the parameters that were fitted with.
+    # Built by `_prepare` from the fitted state.
     _fitted: Fitted
     _scorer: Scorer
     _decision: Decision
-    _parameters: dict[str, Any]
-    threshold_: float
 
     def __init__(
         self,
@@ -161,7 +157,7 @@ class Comet(BaseEstimator):
         self.seed = seed
         self.device = device
         self.verbose = verbose
-        check_parameters(self.get_params(deep=False))
+        self._check_parameters()
 
     @classmethod
     def paper(cls, dataset: str | None = None, **changes: Any) -> Self:
@@ -173,40 +169,6 @@ class Comet(BaseEstimator):
         (32, 64, (2, 4, 6))
         """
         return cls(**{**paper_parameters(dataset), **changes})
-
-    def fit(self, X: object, y: object = None) -> Self:
-        """Learn what is normal from a series (time, variable); `y` is ignored."""
-        check_parameters(self.get_params(deep=False))
-        if hasattr(self, "threshold_"):
-            del self.threshold_  # not fitted until the end: an interrupted fit leaves no half of one
-        series = as_series(X)
-        rows = training_rows(len(series), self.validation_share)
-        check_length(series, self.window, "a window")
-        if rows < self.window:
-            raise InputError(
-                f"Without the share kept for validation the series has {rows} readings, fewer than a window "
-                f"({self.window}). Pass a longer series or a shorter window."
-            )
-        self._remember(series)
-        self.scaling_ = fit_scaling(self.scaler, series.values[:rows])
-        scaled = self.scaling_(series.values)
-        starts = window_starts(rows, self.window, self.window_stride)
-        self.network_ = self._train(scaled, starts)
-        self.active_ = self._activated(scaled, starts)
-        self._calibrate(scaled)
-        self._parameters = self.get_params(deep=False)
-        self.decision_scores_ = self._scores(scaled)
-        self.threshold_ = float(np.quantile(self.decision_scores_, self.threshold_quantile))
-        return self
-
-    def decision_function(self, X: object) -> Floats:
-        """One score per time step of a series (time, variable); higher is more anomalous."""
-        series = self._checked(X)
-        return self._scores(self.scaling_(series.values))
-
-    def predict(self, X: object) -> NDArray[np.int64]:
-        """1 for each time step whose score is above `threshold_`, else 0."""
-        return (self.decision_function(X) > self.threshold_).astype(np.int64)
 
     def score_map(self, X: object) -> ScoreMap:
         """Both raw scores of every time step, each (scale, time, variable).
@@ -243,34 +205,33 @@ class Comet(BaseEstimator):
             stream.restore(snapshot)
         return stream
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted detector to one file, whole or not at all."""
-        self._check_fitted()
-        write(path, self._checkpoint())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Self:
-        """The detector in a file written by `save`, on the device it was saved from or on another."""
-        _, facts, tensors = read(path, cls.__name__, needs=("parameters", "names", "named"))
-        parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
-        detector = cls(**{**parameters, "device": device or parameters["device"]})
-        try:
-            detector._restore(facts, tensors)
-        except (KeyError, RuntimeError, IndexError) as error:
-            raise ModelFileError(
-                f"'{path}' does not hold what a saved Comet needs. Pass a file written by save."
-            ) from error
-        return detector
-
     # -- fitting ----------------------------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        check_parameters(self.get_params(deep=False))
+
+    def _least_rows(self) -> int:
+        return self.window
+
+    def _training_rows(self, rows: int) -> int:
+        return training_rows(rows, self.validation_share)
+
+    def _learn(self, scaled: Scaled, series: Series) -> None:
+        starts = window_starts(self._training_rows(len(scaled)), self.window, self.window_stride)
+        self.network_ = self._train(scaled, starts)
+        self.active_ = self._activated(scaled, starts)
+        self._calibrate(scaled)
 
     def _train(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> Network:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(self.seed))
             network = self._network(scaled.shape[1])
 
-        def windows(chosen: NDArray[np.int64]) -> NDArray[np.float32]:
-            return cut(scaled, starts[chosen], self.window)
+        values, steps = torch.as_tensor(scaled, device=self.device), torch.arange(self.window, device=self.device)
+        begins = torch.as_tensor(starts, device=self.device)
+
+        def windows(chosen: NDArray[np.int64]) -> torch.Tensor:
+            return values[begins[torch.as_tensor(chosen, device=self.device), None] + steps]
 
         few = np.linspace(0, len(starts) - 1, min(len(starts), CALIBRATION_WINDOWS)).astype(int)
         initialize(network, self.initialization, windows(few), self.seed)
@@ -327,7 +288,7 @@ class Comet(BaseEstimator):
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 
-    def _scores(self, scaled: NDArray[np.float32]) -> Floats:
+    def _score(self, scaled: Scaled, series: Series) -> Floats:
         run = self._open(self.adaptation)
         return np.concatenate([decided.scores for decided in (*run.push(scaled), *run.finish())])
 
@@ -359,18 +320,7 @@ class Comet(BaseEstimator):
         self._scorer = self._fitted.scorer(self.network_)
         self._decision = Decision(self.selection, self.normalization, self.score_weight, self.calibration_)
 
-    def _checked(self, X: object) -> Series:
-        self._check_fitted()
-        series = as_series(X)
-        check_like(series, self.names_, self.named_)
-        check_length(series, self.window, "a window")
-        return series
-
     # -- state ------------------------------------------------------------------------------------------------------
-
-    def _remember(self, series: Series) -> None:
-        self.names_, self.named_ = series.names, series.named
-        self.n_features_in_ = len(series.names)
 
     def _network(self, variables: int) -> Network:
         sizes = (self.patch_sizes, self.patch_strides, self.dim, self.core_dim, self.codebook_size)
@@ -380,54 +330,29 @@ class Comet(BaseEstimator):
     def _objective(self) -> Objective:
         return Objective(self.codebook_weight, self.commitment_weight, self.weight_decay)
 
-    def _checkpoint(self) -> Checkpoint:
-        parameters = {name: as_json(value) for name, value in self.get_params(deep=False).items()}
-        facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_}
+    def _state(self) -> Mapping[str, Tensor]:
         arrays = {
-            "scaling.center": self.scaling_.center,
-            "scaling.unit": self.scaling_.unit,
             "calibration": self.calibration_,
             "normalization": self.normalization_,
-            "decision_scores": self.decision_scores_,
-            "threshold": np.array([self.threshold_]),
             "active": np.stack(self.active_),
             "error_limits": np.stack(self.error_limits_),
         }
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-        tensors |= {f"network.{name}": value for name, value in self.network_.state_dict().items()}
-        return Checkpoint(type(self).__name__, facts, tensors)
+        network = {f"network.{name}": value for name, value in self.network_.state_dict().items()}
+        return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()} | network
 
-    def _restore(self, facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        self.names_, self.named_ = tuple(facts["names"]), facts["named"]
-        self.n_features_in_ = len(self.names_)
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items() if not name.startswith("network.")}
-        self.network_ = self._network(len(self.names_))
+    def _take_state(self, state: Mapping[str, Tensor]) -> None:
+        self.network_ = self._network(self.n_features_in_)
         self.network_.load_state_dict(
-            {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
+            {name.removeprefix("network."): value for name, value in state.items() if name.startswith("network.")}
         )
-        self.scaling_ = Scaling(arrays["scaling.center"], arrays["scaling.unit"])
-        self.calibration_, self.normalization_ = arrays["calibration"], arrays["normalization"]
-        self.decision_scores_ = arrays["decision_scores"]
-        self.threshold_ = float(arrays["threshold"][0])
-        self.active_, self.error_limits_ = list(arrays["active"]), list(arrays["error_limits"])
-        self._parameters = self.get_params(deep=False)
+        self.calibration_, self.normalization_ = state["calibration"].numpy(), state["normalization"].numpy()
+        self.active_, self.error_limits_ = list(state["active"].numpy()), list(state["error_limits"].numpy())
         self._prepare()
 
     def _fingerprint(self, adaptation: Adaptation) -> str:
         """A name for this fitted detector under an adaptation: a stream's snapshot goes with one of them."""
         content = to_bytes(self._checkpoint()) + repr(adaptation).encode()
         return hashlib.sha256(content).hexdigest()[:16]
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "threshold_")
-
-    def _check_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError("This Comet is not fitted yet. Call fit with a series of normal readings first.")
-        now = self.get_params(deep=False)
-        changed = [name for name, value in self._parameters.items() if name != "verbose" and now[name] != value]
-        if changed:
-            raise NotFittedError(f"The parameter {changed[0]!r} was changed after fit. Call fit again.")
 
 
 def _flat(block: Block) -> Floats:

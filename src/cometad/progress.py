@@ -3,9 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
 Report = Callable[[int, int, str], None]
 
 
@@ -20,6 +17,9 @@ def shown(title: str, on: bool) -> Iterator[Report]:
     if not on:
         yield lambda done, total, note: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(10), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=None, note="")

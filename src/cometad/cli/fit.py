@@ -10,7 +10,7 @@ import typer
 from cometad.cli import options
 
 if TYPE_CHECKING:
-    from cometad.comet import Comet
+    from cometad.estimator import Estimator
 
 OWN_OPTIONS = ("seed", "device", "verbose")  # not for --set
 
@@ -18,6 +18,10 @@ OWN_OPTIONS = ("seed", "device", "verbose")  # not for --set
 def fit(
     data: options.Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write the detector to.")],
+    detector: Annotated[
+        str,
+        typer.Option(help="comet, or a baseline such as knn or vtt. A name that does not exist shows those that do."),
+    ] = "comet",
     preset: Annotated[
         str, typer.Option(help="default, or paper: the published method with its published sizes.")
     ] = "default",
@@ -36,7 +40,7 @@ def fit(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Another hyper-parameter of Comet, such as window=64 or 'patch_sizes=[2,4]'; may be given several "
+            help="Another hyper-parameter, such as window=64 or 'patch_sizes=[2,4]'; may be given several "
             "times. A name that does not exist shows those that do.",
         ),
     ] = None,
@@ -52,29 +56,40 @@ def fit(
 
     check_writable(output)
     series = as_series(read_table(data, time_column, drop or ()))
-    detector = _detector(preset, dataset, steps, changes or [], {"seed": seed, "device": device, "verbose": True})
-    detector.fit(series)
-    detector.verbose = False  # whether somebody watched is no part of what is saved
-    detector.save(output)
+    made = _detector(detector, preset, dataset, steps, changes or [], {"seed": seed, "device": device})
+    made.set_params(verbose=True).fit(series)
+    made.set_params(verbose=False).save(output)  # whether somebody watched is no part of what is saved
     print(
-        f"Fitted on {len(series):,} readings of {len(series.names)} variables; threshold {detector.threshold_:.4g}; "
+        f"Fitted on {len(series):,} readings of {len(series.names)} variables; threshold {made.threshold_:.4g}; "
         f"wrote '{output}'."
     )
 
 
-def _detector(preset: str, dataset: str | None, steps: int | None, changes: list[str], own: dict[str, Any]) -> "Comet":
+def _detector(
+    name: str, preset: str, dataset: str | None, steps: int | None, changes: list[str], own: dict[str, Any]
+) -> "Estimator":
+    from cometad.cli.detectors import detectors
     from cometad.comet import Comet
     from cometad.errors import ParameterError, unknown
-    from cometad.model.train import OneCycle
+    from cometad.training import OneCycle
 
+    known = detectors()
+    if name not in known:
+        raise unknown("detector", name, known)
     if preset not in ("default", "paper"):
         raise unknown("preset", preset, ["default", "paper"])
     if dataset is not None and preset != "paper":
         raise ParameterError("The option --dataset chooses the paper's sizes. Pass --preset paper with it.")
-    parameters = dict(_parsed(change, Comet().get_params(deep=False)) for change in changes) | own
+    if dataset is not None and name != "comet":
+        raise ParameterError(f"The option --dataset chooses sizes of comet; {name} has none. Leave it out.")
+    defaults = known[name]().get_params(deep=False)
+    parameters = dict(_parsed(change, defaults) for change in changes) | own
+    if steps is not None and "schedule" not in defaults:
+        raise ParameterError(f"The detector {name} is not trained in steps. Leave out --steps.")
     if steps is not None:
         parameters["schedule"] = OneCycle(steps)
-    return Comet.paper(dataset, **parameters) if preset == "paper" else Comet(**parameters)
+    # The defaults of a baseline are the published ones.
+    return Comet.paper(dataset, **parameters) if name == "comet" and preset == "paper" else known[name](**parameters)
 
 
 def _parsed(change: str, defaults: dict[str, Any]) -> tuple[str, Any]:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cometad.comet import Comet
-    from cometad.detector import Series
+    from cometad.detector import Array, Floats, Series
+    from cometad.estimator import Estimator
 
 
 def score(
@@ -28,7 +29,8 @@ def score(
     """Score every reading in a file.
 
     Gives one row per reading: step (counted from 0), time if there is one, score (higher is more anomalous), anomaly (1
-    where the score is above the detector's threshold) and variable (the one with the highest score of its own).
+    where the score is above the detector's threshold) and, from comet, variable (the one with the highest score of
+    its own).
     """
     from cometad.cli.paths import check_readable, check_writable
     from cometad.data.tables import check_suffix, csv_text, read_table, write_table
@@ -41,9 +43,9 @@ def score(
     frame = read_table(data, time_column, drop or ())
     series = as_series(frame)
 
-    from cometad.comet import Comet
+    from cometad.cli.detectors import load_detector
 
-    scores = _scored(Comet.load(model), series, frame)
+    scores = _scored(load_detector(model), series, frame)
     if output is None:
         write_output(csv_text(scores))
     else:
@@ -52,10 +54,31 @@ def score(
     say(f"Scored {len(scores):,} readings, {scores['anomaly'].sum():,} of them anomalous.{written}")
 
 
-def _scored(detector: "Comet", series: "Series", frame: "pl.DataFrame") -> "pl.DataFrame":
-    """The table of scores. The stream run to its end, since it alone tells the variables' own scores."""
+def _scored(detector: "Estimator", series: "Series", frame: "pl.DataFrame") -> "pl.DataFrame":
+    """The table of scores."""
     import numpy as np
     import polars as pl
+
+    from cometad.comet import Comet
+
+    if isinstance(detector, Comet):
+        scores, *variables = _with_variables(detector, series)
+    else:
+        scores, variables = detector.decision_function(series), []
+    return pl.DataFrame(
+        [
+            pl.Series("step", np.arange(len(series))),
+            *(column.alias("time") for column in frame if column.dtype.is_temporal()),
+            pl.Series("score", scores),
+            pl.Series("anomaly", (scores > detector.threshold_).astype(int)),
+            *(pl.Series("variable", names) for names in variables),
+        ]
+    )
+
+
+def _with_variables(detector: "Comet", series: "Series") -> "tuple[Floats, Array]":
+    """Scores, and the names of the variables behind them: from the stream run to its end, which alone tells."""
+    import numpy as np
 
     from cometad.detector import check_length, check_like
 
@@ -63,14 +86,5 @@ def _scored(detector: "Comet", series: "Series", frame: "pl.DataFrame") -> "pl.D
     check_length(series, detector.window, "a window")
     stream = detector.stream()
     parts = (stream.update_many(series.values), stream.finish())
-    times = [column.alias("time") for column in frame if column.dtype.is_temporal()]
     highest = np.concatenate([part.variables for part in parts]).argmax(axis=1)
-    return pl.DataFrame(
-        [
-            pl.Series("step", np.arange(len(series))),
-            *times,
-            pl.Series("score", np.concatenate([part.scores for part in parts])),
-            pl.Series("anomaly", np.concatenate([part.flags for part in parts])),
-            pl.Series("variable", np.array(detector.names_)[highest]),
-        ]
-    )
+    return np.concatenate([part.scores for part in parts]), np.array(detector.names_)[highest]

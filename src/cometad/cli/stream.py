@@ -196,10 +196,14 @@ class Session:
 
 
 def _opened(model: Path, snapshot: Path | None) -> Session:
-    from cometad.checkpoint import read
+    from cometad.baselines import BASELINES
+    from cometad.checkpoint import kind_of, read
     from cometad.comet import Comet
     from cometad.errors import ModelFileError
 
+    kind = kind_of(model)
+    if kind in (known.__name__ for known in BASELINES.values()):
+        raise ModelFileError(f"Only comet scores a stream; '{model}' holds a saved {kind}. Use cometad score.")
     detector = Comet.load(model)
     if snapshot is None or not snapshot.exists():
         return Session(detector)

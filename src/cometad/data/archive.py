@@ -10,13 +10,16 @@ import lzma
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from cometad.detector import Array, Floats
 from cometad.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl  # loaded only where text is read: arrays do not need it
 
 HEADER_ROWS = 10  # how far down the header of a table is looked for
 
@@ -64,6 +67,8 @@ def text_numbers(content: bytes, what: str) -> Floats:
     >>> text_numbers(b"0.5,1\n2,3\n", "two.txt").tolist()
     [[0.5, 1.0], [2.0, 3.0]]
     """
+    import polars as pl
+
     width = content.partition(b"\n")[0].count(b",") + 1
     schema = {f"v{i}": pl.Float64 for i in range(width)}
     try:
@@ -90,6 +95,8 @@ class Table:
     """
 
     def __init__(self, path: Path, mark: str) -> None:
+        import polars as pl
+
         self.path = path
         above, self.columns = _header(path, mark)
         cells = pl.scan_csv(
@@ -107,6 +114,8 @@ class Table:
 
     def numbers(self, names: tuple[str, ...]) -> Floats:
         """These columns as numbers in the shape (row, column), an empty cell as NaN."""
+        import polars as pl
+
         frame = self._collect(names, pl.col(names).cast(pl.Float64), "not numbers")
         values = np.empty(frame.shape)
         for i, name in enumerate(names):
@@ -126,6 +135,8 @@ class Table:
 
     def flags(self, name: str, spellings: Mapping[str, bool]) -> NDArray[np.bool_]:
         """One column of labels, read by their spellings; spaces within them do not count."""
+        import polars as pl
+
         column = self._collect((name,), pl.col(name).str.replace_all(r"\s", ""), "not text")[name]
         strange = [value for value in column.unique().to_list() if value not in spellings]
         if strange:
@@ -135,7 +146,9 @@ class Table:
             )
         return column.replace_strict(spellings, return_dtype=pl.Boolean).to_numpy().astype(np.bool_)
 
-    def _collect(self, names: tuple[str, ...], wanted: pl.Expr, problem: str) -> pl.DataFrame:
+    def _collect(self, names: tuple[str, ...], wanted: "pl.Expr", problem: str) -> "pl.DataFrame":
+        import polars as pl
+
         lacking = [name for name in names if name not in self.columns]
         if lacking:
             raise InputError(f"'{self.path}' lacks the column {lacking[0]!r}. Copy the file from its source again.")

@@ -93,7 +93,7 @@ class Adapter:
         self._network, self._memory = network, memory
         self._fitted = [parameter.detach().clone() for parameter in network.parameters()]
         self._optimizer = torch.optim.AdamW(
-            network.parameters(), lr=settings.learning_rate, weight_decay=objective.weight_decay
+            network.parameters(), lr=settings.learning_rate, weight_decay=objective.weight_decay, fused=True
         )
         self._chance = torch.Generator().manual_seed(int(seed))
         self.steps = 0
@@ -123,7 +123,7 @@ class Adapter:
 
     def _step(self, batches: list[Batch], normal: list[Tensor]) -> bool:
         """Change the network; False if something was not finite. Paper: Eq. 24."""
-        parts = sum_losses([batch_loss(batch, taken) for batch, taken in zip(batches, normal, strict=True)])
+        parts = sum_losses([batch_loss(batch, taken)[0] for batch, taken in zip(batches, normal, strict=True)])
         loss = self._objective.total(parts)
         if self._settings.contrastive_weight:
             loss = loss + self._settings.contrastive_weight * self._contrast(batches, normal)

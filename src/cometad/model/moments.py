@@ -90,8 +90,8 @@ class CoreSums(NamedTuple):
     by_code: Tensor  # h  (code, core_dim)
 
 
-def batch_losses(network: Network, windows: Tensor) -> tuple[Losses, list[Batch]]:
-    """The losses over windows (window, time, variable), equal to `network.losses`, and the batch of each scale.
+def batch_losses(network: Network, windows: Tensor) -> tuple[Losses, list[Tensor]]:
+    """The losses over windows (window, time, variable), equal to `network.losses`, and how many took each code.
 
     >>> import torch
     >>> from cometad.model.moments import batch_losses
@@ -102,8 +102,8 @@ def batch_losses(network: Network, windows: Tensor) -> tuple[Losses, list[Batch]
     >>> all(torch.allclose(a.float(), b) for a, b in zip(fast, plain))
     True
     """
-    batches = [look(scale, windows) for scale in network]
-    return sum_losses([batch_loss(batch) for batch in batches]), batches
+    parts = [batch_loss(look(scale, windows)) for scale in network]
+    return sum_losses([losses for losses, _ in parts]), [taken for _, taken in parts]
 
 
 def sum_losses(parts: Sequence[Losses]) -> Losses:
@@ -119,8 +119,11 @@ def look(scale: Scale, windows: Tensor, codes: Tensor | None = None) -> Batch:
     return Batch(folded, windows, scale.stride, codes)
 
 
-def batch_loss(batch: Batch, normal: Tensor | None = None) -> Losses:
-    """The losses of one scale; with `normal` (window, patch, variable) only those count. Paper: Eq. 8 to 10."""
+def batch_loss(batch: Batch, normal: Tensor | None = None) -> tuple[Losses, Tensor]:
+    """The losses of one scale, and how many patches took each code (code,). Paper: Eq. 8 to 10.
+
+    With `normal` (window, patch, variable) only those count.
+    """
     folded = batch.folded
     dim, size = folded.codes.shape[1], batch.size
     counts, sums = _sums(batch, normal)  # n_im (variable, code), S_im (variable, code, size)
@@ -161,7 +164,7 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> Losses:
         - ((firsts @ decoder) * folded.offset).sum()
     )
     reconstruction = reconstruction + straight - straight.detach()
-    return Losses(reconstruction / (total * size), codebook / (total * dim), commitment / (total * dim))
+    return Losses(reconstruction / (total * size), codebook / (total * dim), commitment / (total * dim)), per_code
 
 
 def embeddings_of(batch: Batch, chosen: Tensor) -> Tensor:

@@ -1,10 +1,8 @@
 """Teaching a network what is normal."""
 
-import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,68 +10,14 @@ from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 
-from cometad.errors import ParameterError, unknown
+from cometad import training
+from cometad.errors import unknown
 from cometad.model.moments import batch_losses
 from cometad.model.network import Losses, Network
+from cometad.training import Player, Schedule, Supply, Told
 
 KMEANS_WINDOWS = 256  # at most this many windows, and
 KMEANS_EMBEDDINGS = 8192  # this many of their embeddings, choose the first codes
-
-
-class Schedule(Protocol):
-    """How long to train, and how fast at each step."""
-
-    def steps(self, batches: int) -> int:
-        """The number of steps, given the batches in one pass over the data."""
-
-    def rate(self, done: float) -> float:
-        """The learning rate when a share `done` of all steps is behind."""
-
-
-@dataclass(frozen=True)
-class Epochs:
-    """A number of passes over the data at one learning rate: the paper's schedule.
-
-    >>> from cometad.model.train import Epochs
-    >>> Epochs(20, learning_rate=1e-4).steps(batches=9)
-    180
-    """
-
-    epochs: int = 20
-    learning_rate: float = 1e-4
-
-    def steps(self, batches: int) -> int:
-        """The number of steps, given the batches in one pass over the data."""
-        return self.epochs * batches
-
-    def rate(self, done: float) -> float:
-        """The same at every step."""
-        return self.learning_rate
-
-
-@dataclass(frozen=True)
-class OneCycle:
-    """A number of steps whatever the length of the series, with a learning rate that rises, then falls to nothing.
-
-    >>> from cometad.model.train import OneCycle
-    >>> schedule = OneCycle(1200, learning_rate=3e-3)
-    >>> schedule.steps(batches=9), schedule.rate(0.3)
-    (1200, 0.003)
-    """
-
-    total: int = 1200
-    learning_rate: float = 3e-3
-
-    def steps(self, batches: int) -> int:
-        """The same number whatever the length of the series."""
-        return self.total
-
-    def rate(self, done: float) -> float:
-        """Half a cosine up over the first 30 % of the steps, half a cosine down over the rest."""
-        low, rise = self.learning_rate / 25, 0.3
-        if done < rise:
-            return low + (self.learning_rate - low) * (1 - math.cos(math.pi * done / rise)) / 2
-        return self.learning_rate * (1 + math.cos(math.pi * (done - rise) / (1 - rise))) / 2
 
 
 class Epoch(NamedTuple):
@@ -108,18 +52,18 @@ class Objective:
         return parts.total(self.codebook_weight, self.commitment_weight)
 
 
-def initialize(network: Network, kind: str, windows: NDArray[np.float32], seed: int) -> None:
+def initialize(network: Network, kind: str, windows: Tensor, seed: int) -> None:
     """Choose the first codes: "normal" leaves the standard normal ones, "k-means" takes spread-out embeddings."""
     if kind not in INITIALIZATIONS:
         raise unknown("initialization", kind, INITIALIZATIONS)
     INITIALIZATIONS[kind](network, windows, seed)
 
 
-def _normal(network: Network, windows: NDArray[np.float32], seed: int) -> None:
+def _normal(network: Network, windows: Tensor, seed: int) -> None:
     """Codebooks are standard normal from the start."""
 
 
-def _spread(network: Network, windows: NDArray[np.float32], seed: int) -> None:
+def _spread(network: Network, windows: Tensor, seed: int) -> None:
     place_codes(network, windows, rounds=0, seed=seed)
 
 
@@ -127,13 +71,13 @@ INITIALIZATIONS = {"normal": _normal, "k-means": _spread}
 
 
 @torch.no_grad()
-def place_codes(network: Network, windows: NDArray[np.float32], rounds: int, seed: int) -> None:
+def place_codes(network: Network, windows: Tensor, rounds: int, seed: int) -> None:
     """Move every code to where embeddings of the windows are: k-means++ seeds, then rounds of k-means."""
     chance = np.random.default_rng(seed)
-    few = windows[np.sort(chance.permutation(len(windows))[:KMEANS_WINDOWS])]
+    few = windows[torch.as_tensor(np.sort(chance.permutation(len(windows))[:KMEANS_WINDOWS]))]
     for scale in network:
         vectors = scale.codebook.vectors
-        embeddings = scale.embed(torch.as_tensor(few, device=vectors.device)).flatten(0, 2)
+        embeddings = scale.embed(few.to(vectors.device)).flatten(0, 2)
         # With replacement: a short series may hold fewer embeddings than codes.
         most = max(KMEANS_EMBEDDINGS, 8 * len(vectors))
         chosen = chance.integers(len(embeddings), size=max(len(vectors), min(len(embeddings), most)))
@@ -157,7 +101,7 @@ def _lloyd(sample: Tensor, centers: Tensor, rounds: int) -> Tensor:
 
 def train(
     network: Network,
-    windows: Callable[[NDArray[np.int64]], NDArray[np.float32]],
+    windows: Callable[[NDArray[np.int64]], Tensor],
     count: int,
     *,
     schedule: Schedule,
@@ -167,64 +111,45 @@ def train(
     report: Callable[[Epoch], object],
 ) -> None:
     """Train on `count` windows, which `windows` gives by index, with AdamW; `report` hears of every epoch."""
-    optimizer = torch.optim.AdamW(network.parameters(), weight_decay=objective.weight_decay)
-    device = next(network.parameters()).device
-    chance = np.random.default_rng(seed)
-    batches = math.ceil(count / batch_size)
-    steps = schedule.steps(batches)
-    tally = _Tally(network, steps, batches)
-    for step, chosen in enumerate(_batches(count, batch_size, steps, chance)):
-        for group in optimizer.param_groups:
-            group["lr"] = schedule.rate(step / steps)
-        parts, looked = batch_losses(network, torch.as_tensor(windows(chosen), device=device))
-        optimizer.zero_grad()
-        objective.total(parts).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        tally.add(parts, [batch.codes for batch in looked])
-        if (step + 1) % batches == 0 or step + 1 == steps:
-            report(tally.epoch(step + 1))
+    tally = _Tally(network)
 
+    def loss(batch: Tensor, epoch: int) -> Tensor:
+        parts, taken = batch_losses(network, batch)
+        tally.add(parts, taken)
+        return objective.total(parts)
 
-def _batches(count: int, size: int, steps: int, chance: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """`steps` batches of window indices, in a new random order in every pass."""
-    while True:
-        order = chance.permutation(count)
-        for begin in range(0, count, size):
-            if steps == 0:
-                return
-            yield order[begin : begin + size]
-            steps -= 1
+    training.train(
+        network,
+        [Player(list(network.parameters()), loss)],
+        Supply(count, windows),
+        schedule=schedule,
+        batch_size=batch_size,
+        seed=seed,
+        report=lambda told: report(tally.epoch(told)),
+        weight_decay=objective.weight_decay,
+    )
 
 
 class _Tally:
-    """The running means of one epoch, and the clock."""
+    """What one epoch's batches came to, beyond their loss."""
 
-    def __init__(self, network: Network, steps: int, batches: int) -> None:
-        self._network, self._steps, self._batches = network, steps, batches
-        self._begun = time.monotonic()
+    def __init__(self, network: Network) -> None:
+        self._network = network
         self._clear()
 
     def _clear(self) -> None:
-        self._parts: list[list[float]] = []
-        self._used = [torch.zeros(len(scale.codebook.vectors), dtype=torch.bool) for scale in self._network]
+        self._parts: list[Tensor] = []
+        self._taken = [torch.zeros_like(scale.codebook.vectors[:, 0]).double() for scale in self._network]
 
-    def add(self, parts: Losses, codes: list[Tensor]) -> None:
-        """Count one batch."""
-        self._parts.append([float(part.detach()) for part in parts])
-        for used, indices in zip(self._used, codes, strict=True):
-            used[indices.flatten().long().cpu()] = True
+    def add(self, parts: Losses, taken: Sequence[Tensor]) -> None:
+        """Count one batch: its losses, and how many patches took each code of each scale."""
+        self._parts.append(torch.stack(parts).detach())  # not yet read: a device would have to be waited for
+        for total, more in zip(self._taken, taken, strict=True):
+            total += more
 
-    def epoch(self, done: int) -> Epoch:
+    def epoch(self, told: Told) -> Epoch:
         """What the epoch that just ended comes to."""
-        means = np.mean(self._parts, axis=0)
-        number, last = math.ceil(done / self._batches), math.ceil(self._steps / self._batches)
-        if not np.isfinite(means).all():
-            raise ParameterError(
-                f"Training diverged in epoch {number}: the loss is not finite. Lower the learning rate."
-            )
-        left = (time.monotonic() - self._begun) * (self._steps - done) / done
-        reconstruction, codebook, commitment = (float(mean) for mean in means)
-        in_use = tuple(int(used.sum()) for used in self._used)
-        told = Epoch(number, last, reconstruction, codebook, commitment, in_use, left)
+        reconstruction, codebook, commitment = torch.stack(self._parts).mean(dim=0).tolist()
+        in_use = tuple(int((taken > 0).sum()) for taken in self._taken)
         self._clear()
-        return told
+        return Epoch(told.epoch, told.epochs, reconstruction, codebook, commitment, in_use, told.seconds_left)

@@ -1,0 +1,194 @@
+"""Anomaly Transformer: anomalies attend to their neighbors, normal readings to all of a window (Xu, ICLR 2022)."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cometad.baselines.deep import DeepBaseline, WindowNetwork
+from cometad.baselines.positions import sinusoid
+from cometad.parameters import require
+from cometad.training import Halving, Schedule
+
+
+class Associations(NamedTuple):
+    """Where each time step of a layer looks, each (window, head, time, time) with rows that sum to 1."""
+
+    series: Tensor  # by attention
+    prior: Tensor  # by distance in time
+
+
+def gaussian_prior(widths: Tensor) -> Tensor:
+    """Weights (..., time, time) that fall with the distance in time, from widths (..., time); rows sum to 1.
+
+    >>> import torch
+    >>> from cometad.baselines.anomaly_transformer import gaussian_prior
+    >>> gaussian_prior(torch.tensor([1.0, 1.0])).sum(dim=1)
+    tensor([1., 1.])
+    """
+    steps = torch.arange(widths.shape[-1], device=widths.device)
+    squared = (steps[:, None] - steps) ** 2
+    # A softmax: the factor before the exponential goes away with the sum of a row, and nothing can overflow.
+    return torch.softmax(-squared / (2 * widths[..., None] ** 2), dim=-1)
+
+
+def discrepancy(left: Tensor, right: Tensor) -> Tensor:
+    """The divergence of rows from rows, a mean over heads: (window, head, time, time) to (window, time).
+
+    >>> import torch
+    >>> from cometad.baselines.anomaly_transformer import discrepancy
+    >>> same = torch.full((1, 2, 3, 3), 1 / 3)
+    >>> discrepancy(same, same)
+    tensor([[0., 0., 0.]])
+    """
+    return (left * ((left + 1e-4).log() - (right + 1e-4).log())).sum(dim=-1).mean(dim=1)
+
+
+def both_ways(left: Tensor, right: Tensor) -> Tensor:
+    """The divergence in both directions, (window, time)."""
+    return discrepancy(left, right) + discrepancy(right, left)
+
+
+class AnomalyAttention(nn.Module):
+    """Attention whose rows are compared with a prior of a learned width."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.out = (nn.Linear(dim, dim) for _ in range(4))
+        self.width = nn.Linear(dim, heads)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Associations]:
+        """What the time steps (window, time, dim) take from each other, and where they looked."""
+        query, key, value = (layer(x).unflatten(2, (self.heads, -1)) for layer in (self.query, self.key, self.value))
+        logits = torch.einsum("wihd,wjhd->whij", query, key) / query.shape[3] ** 0.5
+        series = torch.softmax(logits, dim=-1)
+        # Between 0 and 2; the small number keeps it from 0, where nothing could be divided by it.
+        widths = 3 ** (torch.sigmoid(5 * self.width(x)) + 1e-5) - 1
+        taken = torch.einsum("whij,wjhd->wihd", series, value).flatten(2)
+        return self.out(taken), Associations(series, gaussian_prior(widths.transpose(1, 2)))
+
+
+class Layer(nn.Module):
+    """Attention and a network per time step, each with a residual and normalized behind it."""
+
+    def __init__(self, dim: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.attention = AnomalyAttention(dim, heads)
+        self.feed = nn.Sequential(
+            nn.Linear(dim, dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(dim, dim), nn.Dropout(dropout)
+        )
+        self.after_attention, self.after_feed = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Associations]:
+        """The next representation, and where the time steps looked."""
+        taken, associations = self.attention(x)
+        x = self.after_attention(x + self.dropout(taken))
+        return self.after_feed(x + self.feed(x)), associations
+
+
+class Rebuilt(NamedTuple):
+    """What the network makes of windows."""
+
+    errors: Tensor  # (window, time), a mean over variables
+    layers: list[Associations]
+
+
+class Transformer(WindowNetwork):
+    """An embedding of three neighboring readings, layers of anomaly attention, and a linear way back."""
+
+    positions: Tensor
+
+    def __init__(
+        self,
+        variables: int,
+        window: int,
+        dim: int,
+        heads: int,
+        layers: int,
+        dropout: float,
+        weight: float,
+        temperature: float,
+    ) -> None:
+        super().__init__()
+        self.weight, self.temperature = weight, temperature
+        self.embedding = nn.Conv1d(variables, dim, 3, padding=1, padding_mode="circular", bias=False)
+        nn.init.kaiming_normal_(self.embedding.weight, mode="fan_in", nonlinearity="leaky_relu")
+        self.register_buffer("positions", sinusoid(window, dim), persistent=False)
+        self.layers = nn.ModuleList(Layer(dim, heads, dropout) for _ in range(layers))
+        self.norm, self.output = nn.LayerNorm(dim), nn.Linear(dim, variables)
+
+    def forward(self, windows: Tensor) -> Rebuilt:
+        """Errors and associations."""
+        x = self.embedding(windows.transpose(1, 2)).transpose(1, 2) + self.positions
+        looked = []
+        for layer in self.layers:
+            x, associations = layer(x)
+            looked.append(associations)
+        return Rebuilt(((self.output(self.norm(x)) - windows) ** 2).mean(dim=2), looked)
+
+    def loss(self, windows: Tensor, epoch: int) -> Tensor:
+        """Both phases of the minimax game in one step: the series moves away from the prior, the prior after it.
+
+        The sum of the published losses, MSE - k * series and MSE + k * prior.
+        """
+        rebuilt: Rebuilt = self(windows)
+        away = torch.stack([both_ways(series, prior.detach()).mean() for series, prior in rebuilt.layers]).mean()
+        toward = torch.stack([both_ways(prior, series.detach()).mean() for series, prior in rebuilt.layers]).mean()
+        return 2 * rebuilt.errors.mean() - self.weight * away + self.weight * toward
+
+    def validation_loss(self, windows: Tensor, epoch: int) -> Tensor:
+        """The error alone: in the sum of both phases the rest cancels out."""
+        rebuilt: Rebuilt = self(windows)
+        return rebuilt.errors.mean()
+
+    def score(self, windows: Tensor) -> Tensor:
+        """The error, weighted by how near in time a step looked compared with the others of its window."""
+        rebuilt: Rebuilt = self(windows)
+        nearness = -self.temperature * torch.stack([both_ways(*layer) for layer in rebuilt.layers]).sum(dim=0)
+        # In float64: most weights of a window are too small for float32, and equal scores of 0 have no order.
+        return torch.softmax(nearness.double(), dim=1) * rebuilt.errors
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AnomalyTransformer(DeepBaseline):
+    """Anomaly Transformer as published, but for what its code does with the test data.
+
+    The public code stops and picks its network by the test loss and takes its threshold from test scores. Here both
+    come from the series given to `fit`. Scores of a window share a weight of 1 among them, so that windows cannot be
+    compared in level: that is the method.
+
+    >>> import numpy as np
+    >>> from cometad import OneCycle
+    >>> from cometad.baselines.anomaly_transformer import AnomalyTransformer
+    >>> wave = np.sin(np.arange(600) / 4)[:, None]
+    >>> tiny = AnomalyTransformer(window=20, window_stride=10, dim=8, heads=2, layers=1, schedule=OneCycle(20))
+    >>> tiny.fit(wave).decision_function(wave).shape
+    (600,)
+    """
+
+    schedule: Schedule = Halving(30, learning_rate=1e-4)
+    dim: int = 512
+    heads: int = 8
+    layers: int = 3
+    dropout: float = 0.0
+    discrepancy_weight: float = 3.0
+    temperature: float = 50.0
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        require(self.dim % self.heads == 0, "dim", f"a multiple of the heads ({self.heads})", self.dim)
+
+    def _network(self, variables: int) -> WindowNetwork:
+        return Transformer(
+            variables,
+            self.window,
+            self.dim,
+            self.heads,
+            self.layers,
+            self.dropout,
+            self.discrepancy_weight,
+            self.temperature,
+        )

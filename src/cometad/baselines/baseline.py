@@ -1,0 +1,85 @@
+"""What all baselines have: parameters as dataclass fields, checked by their defaults, and learned arrays by name."""
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cometad.detector import Floats, Series
+from cometad.estimator import Estimator, Scaled
+from cometad.parameters import check_alike
+
+READINGS_AT_ONCE = 8192
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Baseline(Estimator):
+    """A detector whose parameters are its dataclass fields.
+
+    A number may be what its default's type says: an integer from 1 up, a real number from 0 up. A word must be one of
+    its `choices`. `seed`, `device` and `verbose` are everyone's, also of those that draw nothing, run on the CPU
+    anyway and are done at once: whoever compares detectors passes the same to all.
+    """
+
+    choices: ClassVar[dict[str, Collection[str]]] = {}
+    learned: ClassVar[tuple[str, ...]] = ()  # the attributes that `_learn` sets, all of them arrays
+
+    scaler: str = "standard"
+    threshold_quantile: float = 0.99
+    seed: int = 42
+    device: str = "cpu"
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        signature = inspect.signature(type(self)).parameters
+        defaults = {name: parameter.default for name, parameter in signature.items()}
+        check_alike(self.get_params(deep=False), defaults, self.choices)
+
+    def _state(self) -> Mapping[str, Tensor]:
+        return {name: torch.from_numpy(np.ascontiguousarray(getattr(self, name))) for name in self.learned}
+
+    def _take_state(self, state: Mapping[str, Tensor]) -> None:
+        for name in self.learned:
+            setattr(self, name, state[name].numpy())
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ReadingBaseline(Baseline):
+    """A baseline that looks at each reading alone: in chunks, so that its memory does not grow with the series."""
+
+    def _learn(self, scaled: Scaled, series: Series) -> None:
+        self._learn_readings(scaled)
+
+    def _score(self, scaled: Scaled, series: Series) -> Floats:
+        chunks = range(0, len(scaled), READINGS_AT_ONCE)
+        return np.concatenate(
+            [self._score_readings(scaled[begin : begin + READINGS_AT_ONCE].astype(np.float64)) for begin in chunks]
+        )
+
+    @abstractmethod
+    def _learn_readings(self, readings: Scaled) -> None:
+        """Learn from scaled readings (reading, variable)."""
+
+    @abstractmethod
+    def _score_readings(self, readings: Floats) -> Floats:
+        """The score of each of some scaled readings (reading, variable)."""
+
+
+def subsample(rows: int, most: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Some of so many rows, at most `most`, drawn by a seed, in their order.
+
+    >>> from cometad.baselines.baseline import subsample
+    >>> subsample(3, most=5, seed=0)
+    array([0, 1, 2])
+    """
+    if rows <= most:
+        return np.arange(rows)
+    return np.sort(np.random.default_rng(seed).choice(rows, size=most, replace=False))

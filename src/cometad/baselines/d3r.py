@@ -1,0 +1,368 @@
+"""D3R: a drifting trend is taken out, and the rest rebuilt from noise in one step of diffusion (NeurIPS 2023)."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.ndimage import median_filter
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cometad.baselines.deep import DeepBaseline, WindowNetwork
+from cometad.baselines.positions import sinusoid
+from cometad.detector import Array, Series
+from cometad.errors import InputError
+from cometad.estimator import Scaled
+from cometad.parameters import require
+from cometad.training import Halving, Schedule
+
+MARKS = 5  # minute, hour, weekday, day of the month, month
+SHIFT = 30  # how many steps a stable part may be shifted to fit
+NOISE_STEPS, NOISE_STEP = 1000, 500  # of the diffusion, and the one that is used
+
+
+def time_marks(times: Array) -> Array:
+    """Minute, hour, weekday, day and month of times (time,), each between -0.5 and 0.5, as (time, 5).
+
+    >>> import numpy as np
+    >>> from cometad.baselines.d3r import time_marks
+    >>> time_marks(np.array(["2024-01-01T00:59"], "datetime64[m]")).tolist()
+    [[0.5, -0.5, -0.5, -0.5, -0.5]]
+    """
+    days, months = times.astype("datetime64[D]"), times.astype("datetime64[M]")
+    minutes = (times - days).astype("timedelta64[m]").astype(int)
+    marks = (
+        minutes % 60 / 59,
+        minutes // 60 / 23,
+        (days.astype(int) + 3) % 7 / 6,  # day 0 was a Thursday
+        (days - months).astype(int) / 30,
+        months.astype(int) % 12 / 11,
+    )
+    return np.stack(marks, axis=1) - 0.5
+
+
+def nearest_offset(windows: Tensor, stable: Tensor, shift: int = SHIFT) -> Tensor:
+    """What is left of windows without their stable part, where that may be up to `shift` steps early or late.
+
+    For every value the smallest difference; ends of the stable part go on as they are.
+
+    >>> import torch
+    >>> from cometad.baselines.d3r import nearest_offset
+    >>> ramp = torch.arange(5.0)[None, :, None]
+    >>> nearest_offset(ramp + 2, ramp, shift=1).flatten()
+    tensor([1., 1., 1., 1., 2.])
+    """
+    ends = functional.pad(stable.transpose(1, 2), (shift, shift), mode="replicate")
+    offsets = windows.transpose(1, 2)[..., None] - ends.unfold(2, 2 * shift + 1, 1)  # (window, variable, time, shift)
+    chosen = offsets.abs().argmin(dim=3, keepdim=True)
+    return offsets.gather(3, chosen).squeeze(3).transpose(1, 2)
+
+
+def noisy(windows: Tensor, trend: Tensor, noise: Tensor) -> Tensor:
+    """Windows after half of a diffusion that ends in noise around the trend.
+
+    >>> import torch
+    >>> from cometad.baselines.d3r import noisy
+    >>> one, zero = torch.ones(1), torch.zeros(1)
+    >>> [round(float(noisy(*which)), 3) for which in ((one, zero, zero), (zero, one, zero), (zero, zero, one))]
+    [0.279, 0.721, 0.96]
+    """
+    kept = float(np.prod(1 - np.linspace(1e-4, 0.02, NOISE_STEPS)[: NOISE_STEP + 1]))
+    return math.sqrt(kept) * windows + (1 - math.sqrt(kept)) * trend + math.sqrt(1 - kept) * noise
+
+
+class Attention(nn.Module):
+    """Heads of attention over tokens of some size; queries, keys and values may come from different tokens."""
+
+    def __init__(self, size: int, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = (nn.Linear(size, dim) for _ in range(3))
+        self.out = nn.Linear(dim, size)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """How much each token looks at each, (window, head, token, token)."""
+        query, key = (layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key))
+        return torch.matmul(query, key.transpose(2, 3)) / math.sqrt(query.shape[3])
+
+    def taken(self, weights: Tensor, x: Tensor) -> Tensor:
+        """What tokens take from the tokens x (window, token, size) by their weights."""
+        value = self.value(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
+        brought: Tensor = self.out((weights @ value).transpose(1, 2).flatten(2))
+        return brought
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What tokens (window, token, size) take from each other."""
+        return self.taken(torch.softmax(self.logits(x), dim=-1), x)
+
+
+class Feed(nn.Module):
+    """A network per time step with a residual, normalized behind it."""
+
+    def __init__(self, dim: int, feed_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(dim, feed_dim), nn.GELU(), nn.Linear(feed_dim, dim))
+        self.norm, self.dropout = nn.LayerNorm(dim), nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(window, time, dim) to the same."""
+        fed: Tensor = self.norm(x + self.dropout(self.layers(x)))
+        return fed
+
+
+class Temporal(nn.Module):
+    """Attention among time steps."""
+
+    def __init__(self, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.attention, self.norm = Attention(dim, dim, heads), nn.LayerNorm(dim)
+        self.feed, self.dropout = Feed(dim, feed_dim, dropout), nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(window, time, dim) to the same."""
+        fed: Tensor = self.feed(self.norm(x + self.dropout(self.attention(x))))
+        return fed
+
+
+class Spatial(nn.Module):
+    """Attention among the dimensions of the model, each a token as long as the window."""
+
+    def __init__(self, window: int, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.attention, self.norm = Attention(window, dim, heads), nn.LayerNorm(dim)
+        self.feed, self.dropout = Feed(dim, feed_dim, dropout), nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(window, time, dim) to the same."""
+        taken = self.attention(x.transpose(1, 2)).transpose(1, 2)
+        fed: Tensor = self.feed(self.norm(x + self.dropout(taken)))
+        return fed
+
+
+class SpatialTemporal(nn.Module):
+    """Both side by side, then brought together."""
+
+    def __init__(self, window: int, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.temporal = Temporal(dim, heads, feed_dim, dropout)
+        self.spatial = Spatial(window, dim, heads, feed_dim, dropout)
+        self.join = nn.Sequential(
+            nn.LayerNorm(2 * dim),
+            nn.Linear(2 * dim, feed_dim),
+            nn.GELU(),
+            nn.Linear(feed_dim, dim),
+            nn.Dropout(dropout),
+            nn.LayerNorm(dim),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(window, time, dim) to the same."""
+        joined: Tensor = self.join(torch.cat([self.temporal(x), self.spatial(x)], dim=2))
+        return joined
+
+
+class Split(NamedTuple):
+    """A step of the decomposition."""
+
+    data: Tensor  # (window, time, dim), what is left
+    stable: Tensor  # (window, time, variable), what this step found
+
+
+class Decompose(nn.Module):
+    """Finds what of the data goes by the time of day: where to look comes from both, what is seen from time alone."""
+
+    def __init__(self, variables: int, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.data_query, self.data_key = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.time, self.time_norm = Attention(dim, dim, heads), nn.LayerNorm(dim)
+        self.temporal, self.norm = Temporal(dim, heads, feed_dim, dropout), nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+        self.stable = nn.Sequential(nn.Linear(dim, feed_dim), nn.GELU(), nn.Linear(feed_dim, variables))
+
+    def forward(self, data: Tensor, time: Tensor) -> Split:
+        """The data without, and the readings of, what this step found."""
+        query, key = (
+            layer(data).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.data_query, self.data_key)
+        )
+        logits = query @ key.transpose(2, 3) / query.shape[3] ** 0.5 + self.time.logits(time)
+        mixed = self.time_norm(self.dropout(self.time.taken(torch.softmax(logits, dim=-1), time)))
+        found = self.temporal(mixed)
+        return Split(self.norm(data - found), self.stable(found))
+
+
+class Rebuilt(NamedTuple):
+    """What the network makes of windows."""
+
+    stable: Tensor  # (window, time, variable)
+    windows: Tensor  # (window, time, variable)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of the network."""
+
+    window: int
+    dim: int
+    heads: int
+    feed_dim: int
+    blocks: int
+    dropout: float
+
+    def dropouts(self) -> list[float]:
+        """Of each block of a stack: none in the last."""
+        return [self.dropout] * (self.blocks - 1) + [0.0]
+
+    def spatial_temporal(self) -> nn.Sequential:
+        """A stack of blocks."""
+        shape = (self.window, self.dim, self.heads, self.feed_dim)
+        return nn.Sequential(*(SpatialTemporal(*shape, dropout) for dropout in self.dropouts()))
+
+
+class Decomposition(nn.Module):
+    """The stable part of windows, from their values and the marks of their times."""
+
+    positions: Tensor
+
+    def __init__(self, variables: int, sizes: Sizes) -> None:
+        super().__init__()
+        self.data, self.marks = nn.Linear(variables, sizes.dim), nn.Linear(MARKS, sizes.dim)
+        self.position_norm, self.mark_norm = nn.LayerNorm(sizes.dim), nn.LayerNorm(sizes.dim)
+        self.register_buffer("positions", sinusoid(sizes.window, sizes.dim), persistent=False)
+        self.data_blocks = sizes.spatial_temporal()
+        shape = (sizes.dim, sizes.heads, sizes.feed_dim)
+        self.time_blocks = nn.Sequential(*(Temporal(*shape, dropout) for dropout in sizes.dropouts()))
+        self.steps = nn.ModuleList(Decompose(variables, *shape, dropout) for dropout in sizes.dropouts())
+
+    def forward(self, windows: Tensor, marks: Tensor) -> Tensor:
+        """(window, time, variable)."""
+        data = self.data_blocks(self.data(windows) + self.position_norm(self.positions))
+        time = self.time_blocks(self.mark_norm(self.marks(marks)))
+        stable = torch.zeros_like(windows)
+        for step in self.steps:
+            data, found = step(data, time)
+            stable = stable + found
+        return stable
+
+
+class Reconstruction(nn.Module):
+    """Windows from their noisy form and their trend, in one pass."""
+
+    positions: Tensor
+
+    def __init__(self, variables: int, sizes: Sizes) -> None:
+        super().__init__()
+        self.data, self.marks = nn.Linear(variables, sizes.dim), nn.Linear(MARKS, sizes.dim)
+        self.position_norm, self.mark_norm = nn.LayerNorm(sizes.dim), nn.LayerNorm(sizes.dim)
+        self.register_buffer("positions", sinusoid(sizes.window, sizes.dim), persistent=False)
+        self.blocks = sizes.spatial_temporal()
+        self.output = nn.Linear(sizes.dim, variables)
+
+    def forward(self, windows: Tensor, trend: Tensor, marks: Tensor) -> Tensor:
+        """(window, time, variable)."""
+        level = self.data(trend)
+        where = self.position_norm(self.positions) + self.mark_norm(self.marks(marks))
+        rebuilt: Tensor = self.output(self.blocks(self.data(windows) - level + where) + level)
+        return rebuilt
+
+
+class Diffusion(WindowNetwork):
+    """Decomposition, then reconstruction. Windows come with the marks of their times and, in training, a target."""
+
+    noise: Tensor
+
+    def __init__(self, variables: int, sizes: Sizes, disturbance: float, draws: int) -> None:
+        super().__init__()
+        self.variables, self.disturbance = variables, disturbance
+        self.decomposition, self.reconstruction = Decomposition(variables, sizes), Reconstruction(variables, sizes)
+        # Kept with the network: a score is then the same every time.
+        self.register_buffer("noise", torch.randn(draws, sizes.window, variables))
+
+    def forward(self, windows: Tensor, marks: Tensor, noises: list[Tensor]) -> list[Rebuilt]:
+        """Once for each noise."""
+        stable = self.decomposition(windows, marks)
+        trend = nearest_offset(windows, stable).mean(dim=1, keepdim=True)
+        return [
+            Rebuilt(stable, self.reconstruction(noisy(windows, trend, noise), trend.expand_as(windows), marks))
+            for noise in noises
+        ]
+
+    def loss(self, windows: Tensor, epoch: int) -> Tensor:
+        """Half the error of the stable part, half that of the rebuilt windows, both under a disturbed level."""
+        values, marks, target = windows.split([self.variables, MARKS, self.variables], dim=2)  # type: ignore[no-untyped-call]
+        level = self.disturbance * torch.rand_like(values[:, :1])
+        rebuilt = self(values + level, marks, [torch.randn_like(values)])[0]
+        return (functional.mse_loss(rebuilt.stable, target) + functional.mse_loss(rebuilt.windows - level, values)) / 2
+
+    def score(self, windows: Tensor) -> Tensor:
+        """The mean squared error over the variables and some draws of noise."""
+        values, marks = windows[..., : self.variables], windows[..., self.variables :]
+        rebuilt = self(values, marks, list(self.noise))
+        errors = torch.stack([(one.windows - values) ** 2 for one in rebuilt])
+        return errors.mean(dim=(0, 3))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class D3r(DeepBaseline):
+    """D3R: dynamic decomposition with diffusion reconstruction.
+
+    `period` is that of the daily cycle in readings: a centered median over it is the drift that the stable part is
+    learned without. Times are used where the series given to `fit` had them; else a reading a minute is assumed.
+
+    Departures from the public code: every time step of consecutive windows is scored, not the last of every window;
+    noise is drawn once and kept, and errors are a mean over `draws` of it; the ends of the series are kept, with the
+    median there of a series that goes on as it ended; a month counts from 0 to 11, not over 365.
+
+    >>> import numpy as np
+    >>> from cometad import OneCycle
+    >>> from cometad.baselines.d3r import D3r
+    >>> wave = np.sin(np.arange(600) / 4)[:, None]
+    >>> tiny = D3r(window=20, window_stride=10, dim=8, heads=2, feed_dim=8, period=50, schedule=OneCycle(20))
+    >>> tiny.fit(wave).decision_function(wave).shape
+    (600,)
+    """
+
+    learned = (*DeepBaseline.learned, "timed_")
+
+    schedule: Schedule = Halving(30, learning_rate=1e-4)
+    weight_decay: float = 1e-4
+    period: int = 1440
+    dim: int = 512
+    heads: int = 8
+    feed_dim: int = 2048
+    blocks: int = 2
+    dropout: float = 0.6
+    disturbance: float = 10.0
+    draws: int = 4
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        require(self.dim % self.heads == 0, "dim", f"a multiple of the heads ({self.heads})", self.dim)
+
+    def _network(self, variables: int) -> WindowNetwork:
+        sizes = Sizes(self.window, self.dim, self.heads, self.feed_dim, self.blocks, self.dropout)
+        return Diffusion(variables, sizes, self.disturbance, self.draws)
+
+    def _features(self, scaled: Scaled, series: Series, training: bool) -> Scaled:
+        if training:
+            self.timed_ = np.array([series.times is not None])
+        marks = time_marks(self._times(series)).astype(np.float32)
+        if not training:
+            return np.concatenate([scaled, marks], axis=1)
+        size = min(self.period, len(scaled))
+        drift = np.stack([median_filter(column, size, mode="nearest") for column in scaled.T], axis=1)
+        return np.concatenate([scaled, marks, scaled - drift], axis=1)
+
+    def _feature_count(self, variables: int) -> int:
+        return 2 * variables + MARKS
+
+    def _times(self, series: Series) -> Array:
+        if not self.timed_[0]:
+            return np.arange(len(series)).astype("datetime64[m]")
+        if series.times is None:
+            raise InputError(
+                "The detector was fitted on a series with times; this one has none. Pass a frame with its times."
+            )
+        return series.times

@@ -1,0 +1,167 @@
+"""What the deep baselines share: windows, training with early stopping, scoring, and a look at the memory first."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cometad.baselines.baseline import Baseline
+from cometad.baselines.memory import Activations, check_fits, parameter_count, windows_at_once
+from cometad.data.windows import cut, training_rows, window_starts
+from cometad.detector import Floats, Series
+from cometad.estimator import Scaled
+from cometad.progress import shown
+from cometad.training import Halving, NoValidation, Player, Schedule, Supply, Validation, seeded, train
+
+
+class WindowNetwork(nn.Module, ABC):
+    """A network that learns from windows (window, time, variable) and scores their time steps."""
+
+    @abstractmethod
+    def loss(self, windows: Tensor, epoch: int) -> Tensor:
+        """What training lowers, in an epoch counted from 1."""
+
+    @abstractmethod
+    def score(self, windows: Tensor) -> Tensor:
+        """The score of every time step, (window, time)."""
+
+    def validation_loss(self, windows: Tensor, epoch: int) -> Tensor:
+        """What early stopping goes by: must mean the same in every epoch."""
+        return self.loss(windows, epoch)
+
+    def players(self) -> list[Player]:
+        """Who learns from which loss."""
+        return [Player(list(self.parameters()), self.loss)]
+
+    def settle(self, batches: Iterator[Tensor]) -> None:
+        """Learn what is left when training is over, from windows that it did not see where there are any: nothing."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DeepBaseline(Baseline):
+    """A network on windows. The defaults are the published protocol: see docs/baselines.md.
+
+    The last `validation_share` of the series is never trained on. Training stops when its loss has not fallen for more
+    than `patience` epochs, and the best epoch's network is kept; where it is shorter than a window, training runs to
+    the end of the schedule.
+    """
+
+    learned: ClassVar[tuple[str, ...]] = ("window_bytes_",)
+
+    window: int = 100
+    window_stride: int = 50
+    schedule: Schedule = Halving(30, learning_rate=1e-4)
+    batch_size: int = 32
+    patience: int = 5
+    weight_decay: float = 0.0
+    validation_share: float = 0.1
+
+    @abstractmethod
+    def _network(self, variables: int) -> WindowNetwork:
+        """The network before training."""
+
+    def _features(self, scaled: Scaled, series: Series, training: bool) -> Scaled:
+        """What the network gets to see (time, feature); the scaled variables come first."""
+        return scaled
+
+    def _feature_count(self, variables: int) -> int:
+        """How many features the network gets to see in training."""
+        return variables
+
+    # -- fitting ----------------------------------------------------------------------------------------------------
+
+    def _least_rows(self) -> int:
+        return self.window
+
+    def _training_rows(self, rows: int) -> int:
+        return training_rows(rows, self.validation_share)
+
+    def _learn(self, scaled: Scaled, series: Series) -> None:
+        features = self._features(scaled, series, training=True)
+        self.window_bytes_ = np.array([self._measured(scaled.shape[1])])
+        rows = self._training_rows(len(features))
+        learned = self._supply(features, window_starts(rows, self.window, self.window_stride))
+        unseen = None
+        if len(features) - rows >= self.window:
+            unseen = self._supply(features[rows:], window_starts(len(features) - rows, self.window, self.window_stride))
+        with seeded(self.seed, torch.device(self.device)):
+            self.network_ = self._network(scaled.shape[1]).to(self.device)
+            self._train(learned, unseen)
+            self.network_.eval()
+            self.network_.settle(self._batches(unseen or learned))
+
+    def _train(self, learned: Supply, unseen: Supply | None) -> None:
+        network = self.network_
+        validation: Validation | NoValidation = NoValidation()
+        if unseen is not None:
+            limits = {"patience": self.patience, "at_once": self._at_once, "seed": self.seed}
+            validation = Validation(network.validation_loss, unseen, **limits)
+        with shown("epoch", self.verbose) as report:
+            train(
+                network,
+                network.players(),
+                learned,
+                schedule=self.schedule,
+                batch_size=self.batch_size,
+                seed=self.seed,
+                report=lambda told: report(told.epoch, told.epochs, str(told)),
+                weight_decay=self.weight_decay,
+                validation=validation,
+                at_once=self._at_once,
+            )
+
+    @property
+    def _at_once(self) -> int:
+        """How many windows go through the network together."""
+        return windows_at_once(int(self.window_bytes_[0]), self.device)
+
+    def _measured(self, variables: int) -> int:
+        """The memory that a window takes in training; refused where there is not enough for one."""
+        with torch.device("meta"):  # sizes without memory
+            network = self._network(variables)
+            window = torch.zeros(1, self.window, self._feature_count(variables))
+        with Activations() as kept:
+            network.loss(window, 1)
+        what = f"A {type(self).__name__} on {variables} variables with a window of {self.window}"
+        check_fits(parameter_count(network), kept.bytes, self.device, what)
+        return kept.bytes
+
+    # -- scoring ----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _score(self, scaled: Scaled, series: Series) -> Floats:
+        features = self._features(scaled, series, training=False)
+        starts = window_starts(len(features), self.window, self.window)
+        batches = self._batches(self._supply(features, starts))
+        per_window = np.concatenate([self.network_.score(windows).double().cpu().numpy() for windows in batches])
+        scores = np.empty(len(features))
+        scores[-self.window :] = per_window[-1]
+        scores[: per_window[:-1].size] = per_window[:-1].ravel()  # of the last window only what is new
+        return scores
+
+    def _supply(self, features: Scaled, starts: NDArray[np.int64]) -> Supply:
+        return Supply(len(starts), lambda chosen: cut(features, starts[chosen], self.window))
+
+    def _batches(self, supply: Supply) -> Iterator[Tensor]:
+        for begin in range(0, supply.count, self._at_once):
+            chosen = np.arange(begin, min(begin + self._at_once, supply.count))
+            yield torch.as_tensor(supply.cut(chosen), device=self.device)
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def _state(self) -> Mapping[str, Tensor]:
+        network = {f"network.{name}": value for name, value in self.network_.state_dict().items()}
+        return {**super()._state(), **network}
+
+    def _take_state(self, state: Mapping[str, Tensor]) -> None:
+        super()._take_state(state)
+        own = {name.removeprefix("network."): value for name, value in state.items() if name.startswith("network.")}
+        with seeded(self.seed, torch.device(self.device)):  # what it draws is written over
+            self.network_ = self._network(self.n_features_in_)
+        self.network_.load_state_dict(own)
+        self.network_.to(self.device).eval()

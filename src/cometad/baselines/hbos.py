@@ -1,0 +1,43 @@
+"""How rare the values of a reading are, each variable taken alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cometad.baselines.baseline import ReadingBaseline
+from cometad.detector import Floats
+from cometad.estimator import Scaled
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Hbos(ReadingBaseline):
+    """The histogram-based outlier score: the sum over variables of how low the bar is that a value falls into.
+
+    Bars are as high as 1 for a variable's fullest bin. `floor` keeps an empty bin, or a value outside of all bins,
+    from counting without bound.
+
+    >>> import numpy as np
+    >>> from cometad.baselines.hbos import Hbos
+    >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+    >>> rare, common = Hbos().fit(normal).decision_function(np.array([[9.0, 0.0], [0.0, 0.0]]))
+    >>> bool(rare > common)
+    True
+    """
+
+    learned = ("edges_", "heights_")
+
+    bins: int = 10
+    floor: float = 0.1
+
+    def _learn_readings(self, readings: Scaled) -> None:
+        counted = [np.histogram(column.astype(np.float64), bins=self.bins) for column in readings.T]
+        self.edges_ = np.stack([edges for _, edges in counted])  # (variable, bin + 1)
+        self.heights_ = np.stack([counts / counts.max() for counts, _ in counted])  # (variable, bin)
+
+    def _score_readings(self, readings: Floats) -> Floats:
+        score = np.zeros(len(readings))
+        for values, edges, heights in zip(readings.T, self.edges_, self.heights_, strict=True):
+            chosen = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, self.bins - 1)
+            inside = (values >= edges[0]) & (values <= edges[-1])
+            score -= np.log(np.where(inside, heights[chosen], 0.0) + self.floor)
+        return score

@@ -1,0 +1,91 @@
+"""How few random cuts it takes to set a reading apart."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn import ensemble
+
+from cometad.baselines.baseline import ReadingBaseline
+from cometad.detector import Array, Floats
+from cometad.estimator import Scaled
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class IsolationForest(ReadingBaseline):
+    """Scikit-learn's isolation forest, kept as arrays: what is saved needs no pickle and scores the same.
+
+    >>> import numpy as np
+    >>> from cometad.baselines.isolation_forest import IsolationForest
+    >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+    >>> far, near = IsolationForest(trees=20).fit(normal).decision_function(np.array([[9.0, 9.0], [0.0, 0.0]]))
+    >>> bool(far > near)
+    True
+    """
+
+    # One entry per node, the trees one after the other: the variable and value of its cut, the nodes behind it, and
+    # for a leaf the length of the path to it.
+    learned = ("variables_", "cuts_", "left_", "right_", "depths_", "roots_", "typical_depth_")
+
+    trees: int = 100
+    sample: int = 256
+
+    def _learn_readings(self, readings: Scaled) -> None:
+        size = min(self.sample, len(readings))
+        forest = ensemble.IsolationForest(n_estimators=self.trees, max_samples=size, random_state=self.seed).fit(
+            readings
+        )
+        grown = [tree.tree_ for tree in forest.estimators_]
+        sizes = [tree.node_count for tree in grown]
+        self.roots_ = np.cumsum([0, *sizes[:-1]])
+        self.variables_ = np.concatenate([np.maximum(tree.feature, 0) for tree in grown])
+        self.cuts_ = np.concatenate([tree.threshold for tree in grown])
+        self.left_ = _nodes([tree.children_left for tree in grown], self.roots_)
+        self.right_ = _nodes([tree.children_right for tree in grown], self.roots_)
+        self.depths_ = np.concatenate([_depths(tree) for tree in grown])
+        self.typical_depth_ = average_path(np.array([size]))
+
+    def _score_readings(self, readings: Floats) -> Floats:
+        rows = np.arange(len(readings))
+        values = readings.astype(np.float32)  # as scikit-learn's trees compare
+        total = np.zeros(len(readings))
+        for root in self.roots_:
+            node = np.full(len(readings), root)
+            while (self.left_[node] != node).any():
+                goes_left = values[rows, self.variables_[node]] <= self.cuts_[node]
+                node = np.where(goes_left, self.left_[node], self.right_[node])
+            total += self.depths_[node]
+        typical = max(float(self.typical_depth_[0]), 1e-12)  # 0 for a single training reading
+        return np.asarray(2.0 ** (-total / (len(self.roots_) * typical)))
+
+
+def average_path(count: Floats) -> Floats:
+    """The mean length of an unsuccessful search in a binary search tree of so many readings.
+
+    >>> import numpy as np
+    >>> from cometad.baselines.isolation_forest import average_path
+    >>> average_path(np.array([1, 2, 256])).round(2)
+    array([ 0.  ,  1.  , 10.24])
+    """
+    count = np.asarray(count, dtype=np.float64)
+    many = np.maximum(count, 3)
+    general = 2 * (np.log(many - 1) + np.euler_gamma) - 2 * (many - 1) / many
+    return np.where(count <= 1, 0.0, np.where(count == 2, 1.0, general))
+
+
+def _nodes(children: list[Array], roots: Array) -> Array:
+    """Children as numbers among all nodes; a leaf is its own child."""
+    parts = []
+    for root, child in zip(roots, children, strict=True):
+        own = np.arange(len(child))
+        parts.append(root + np.where(child < 0, own, child))
+    return np.concatenate(parts)
+
+
+def _depths(tree: object) -> Floats:
+    """The length of the path to each node, with what its readings would need on average to be set apart."""
+    left, right, counts = tree.children_left, tree.children_right, tree.n_node_samples  # type: ignore[attr-defined]
+    steps = np.zeros(len(left))
+    for node in range(len(left)):  # a child stands behind its parent
+        if left[node] >= 0:
+            steps[[left[node], right[node]]] = steps[node] + 1
+    return steps + average_path(counts)

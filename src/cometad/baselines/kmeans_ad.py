@@ -1,0 +1,64 @@
+"""How far windows are from the nearest of a few typical windows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
+
+from cometad.baselines.baseline import Baseline, subsample
+from cometad.data.windows import cut
+from cometad.detector import Floats, Series
+from cometad.estimator import Scaled
+
+WINDOWS_AT_ONCE = 2048
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class KMeansAD(Baseline):
+    """The distance of a window to the nearest k-means center, averaged over the windows that cover a time step.
+
+    Centers are learned from at most `sample` windows, so the memory has a bound.
+
+    >>> import numpy as np
+    >>> from cometad.baselines.kmeans_ad import KMeansAD
+    >>> wave = np.sin(np.arange(400) / 5)[:, None]
+    >>> flat = wave.copy()
+    >>> flat[200:220] = 0
+    >>> 195 < int(KMeansAD().fit(wave).decision_function(flat).argmax()) < 225
+    True
+    """
+
+    learned = ("centers_",)
+
+    window: int = 20
+    clusters: int = 20
+    sample: int = 5000
+
+    def _least_rows(self) -> int:
+        return self.window
+
+    def _learn(self, scaled: Scaled, series: Series) -> None:
+        starts = subsample(len(scaled) - self.window + 1, self.sample, self.seed)
+        windows = cut(scaled, starts, self.window).reshape(len(starts), -1).astype(np.float64)
+        distinct = len(np.unique(windows, axis=0))  # there cannot be more centers
+        means = KMeans(min(self.clusters, distinct), n_init=1, random_state=self.seed)
+        with threadpool_limits(1):  # threads add up in any order, and equal seeds must give equal bytes
+            self.centers_ = means.fit(windows).cluster_centers_
+
+    def _score(self, scaled: Scaled, series: Series) -> Floats:
+        distances = np.concatenate(list(self._distances(scaled)))  # of the window that begins at each time step
+        sums = np.concatenate([[0.0], np.cumsum(distances)])
+        steps = np.arange(len(scaled))
+        first, behind = np.maximum(steps - self.window + 1, 0), np.minimum(steps + 1, len(distances))
+        return np.asarray((sums[behind] - sums[first]) / (behind - first))
+
+    def _distances(self, scaled: Scaled) -> Iterator[Floats]:
+        starts = np.arange(len(scaled) - self.window + 1)
+        own = (self.centers_**2).sum(axis=1)
+        for begin in range(0, len(starts), WINDOWS_AT_ONCE):
+            some = starts[begin : begin + WINDOWS_AT_ONCE]
+            windows = cut(scaled, some, self.window).reshape(len(some), -1).astype(np.float64)
+            squared = (windows**2).sum(axis=1, keepdims=True) - 2 * windows @ self.centers_.T + own
+            yield np.sqrt(np.maximum(squared.min(axis=1), 0.0))

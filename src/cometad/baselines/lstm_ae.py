@@ -1,0 +1,86 @@
+"""LSTM-AE: an encoder and a decoder that rebuilds a window backward in time (Malhotra and others, 2016)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cometad.baselines.deep import DeepBaseline, WindowNetwork
+from cometad.training import Halving, Schedule
+
+RIDGE = 1e-3  # of the mean variance, added to each variable's: a variable that is always rebuilt well has next to none
+
+
+class EncoderDecoder(WindowNetwork):
+    """One LSTM reads a window, another tells it from the last reading to the first, each from the one before."""
+
+    center: Tensor
+    precision: Tensor
+
+    def __init__(self, variables: int, hidden: int) -> None:
+        super().__init__()
+        self.encoder = nn.LSTM(variables, hidden, batch_first=True)
+        self.decoder = nn.LSTM(variables, hidden, batch_first=True)
+        self.output = nn.Linear(hidden, variables)
+        self.register_buffer("center", torch.zeros(variables, dtype=torch.float64))
+        self.register_buffer("precision", torch.eye(variables, dtype=torch.float64))
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Windows rebuilt by a decoder that goes on from its own output."""
+        _, state = self.encoder(windows)
+        reading, rebuilt = torch.zeros_like(windows[:, :1]), []
+        for _ in range(windows.shape[1]):
+            out, state = self.decoder(reading, state)
+            reading = self.output(out)
+            rebuilt.append(reading)
+        return torch.cat(rebuilt, dim=1).flip(1)
+
+    def loss(self, windows: Tensor, epoch: int) -> Tensor:
+        """The mean squared error of a decoder that is given the true reading before each.
+
+        Early stopping goes by it too. The error without true readings first rises while this one falls: by that, most
+        trainings would end at once.
+        """
+        _, state = self.encoder(windows)
+        backward = windows.flip(1)
+        given = torch.cat([torch.zeros_like(backward[:, :1]), backward[:, :-1]], dim=1)
+        out, _ = self.decoder(given, state)
+        return functional.mse_loss(self.output(out), backward)
+
+    @torch.no_grad()
+    def settle(self, batches: Iterator[Tensor]) -> None:
+        """Fit a normal distribution to the absolute errors (variable,) of a time step."""
+        errors = torch.cat([(self(windows) - windows).abs().flatten(0, 1).double() for windows in batches])
+        covariance = torch.cov(errors.T).reshape(self.precision.shape)
+        ridge = RIDGE * covariance.diagonal().mean() + 1e-12
+        self.center.copy_(errors.mean(dim=0))
+        self.precision.copy_(torch.linalg.inv(covariance + ridge * torch.eye(len(covariance)).to(covariance)))
+
+    def score(self, windows: Tensor) -> Tensor:
+        """The squared Mahalanobis distance of each time step's errors."""
+        errors = (self(windows) - windows).abs().double() - self.center
+        return torch.einsum("wtf,fg,wtg->wt", errors, self.precision, errors)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LstmAe(DeepBaseline):
+    """EncDec-AD as published: backward decoder, taught with true readings, Mahalanobis distance of its errors.
+
+    Paper: a threshold from labels, and the first principal component of several variables. Here: a quantile of
+    training scores, and all variables, because labels are not to be had and the others see all variables too.
+
+    >>> import numpy as np
+    >>> from cometad import OneCycle
+    >>> from cometad.baselines.lstm_ae import LstmAe
+    >>> wave = np.sin(np.arange(600) / 4)[:, None]
+    >>> LstmAe(window=20, window_stride=10, hidden=8, schedule=OneCycle(20)).fit(wave).decision_function(wave).shape
+    (600,)
+    """
+
+    schedule: Schedule = Halving(30, learning_rate=1e-3)
+    hidden: int = 128
+
+    def _network(self, variables: int) -> WindowNetwork:
+        return EncoderDecoder(variables, self.hidden)

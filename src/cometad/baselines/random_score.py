@@ -1,0 +1,26 @@
+"""A score that knows nothing: what every table needs to be read beside."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cometad.baselines.baseline import Baseline
+from cometad.detector import Floats, Series
+from cometad.estimator import Scaled
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RandomScore(Baseline):
+    """A uniform random number for every time step, from the seed.
+
+    >>> import numpy as np
+    >>> from cometad.baselines.random_score import RandomScore
+    >>> RandomScore(seed=0).fit(np.zeros((9, 1))).decision_function(np.zeros((2, 1))).round(2)
+    array([0.64, 0.27])
+    """
+
+    def _learn(self, scaled: Scaled, series: Series) -> None:
+        """Nothing to learn."""
+
+    def _score(self, scaled: Scaled, series: Series) -> Floats:
+        return np.random.default_rng(self.seed).random(len(scaled))

@@ -1,0 +1,34 @@
+"""How far a reading lies outside the range that each variable had in training."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cometad.baselines.baseline import ReadingBaseline
+from cometad.detector import Floats
+from cometad.estimator import Scaled
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SensorRange(ReadingBaseline):
+    """The largest excess over a variable's training range, in units of that range; 0 inside.
+
+    Every training reading scores 0, so `predict` marks what lies outside.
+
+    >>> import numpy as np
+    >>> from cometad.baselines.sensor_range import SensorRange
+    >>> detector = SensorRange().fit(np.array([[0.0, 5.0], [2.0, 5.0]]))
+    >>> detector.decision_function(np.array([[1.0, 5.0], [3.0, 5.0], [1.0, 4.0]]))
+    array([0. , 0.5, 1. ])
+    """
+
+    learned = ("low_", "high_")
+
+    scaler: str = "min-max"
+
+    def _learn_readings(self, readings: Scaled) -> None:
+        self.low_, self.high_ = readings.min(axis=0), readings.max(axis=0)  # equal where a variable is constant
+
+    def _score_readings(self, readings: Floats) -> Floats:
+        outside = np.maximum(self.low_ - readings, readings - self.high_).max(axis=1)
+        return np.asarray(np.maximum(outside, 0.0))

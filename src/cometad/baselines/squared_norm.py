@@ -1,0 +1,26 @@
+"""How far a reading lies from the training mean."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cometad.baselines.baseline import ReadingBaseline
+from cometad.detector import Floats
+from cometad.estimator import Scaled
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SquaredNorm(ReadingBaseline):
+    """The mean square of a scaled reading's variables.
+
+    >>> import numpy as np
+    >>> from cometad.baselines.squared_norm import SquaredNorm
+    >>> SquaredNorm().fit(np.array([[-1.0], [1.0]])).decision_function(np.array([[0.5], [3.0]]))
+    array([0.25, 9.  ])
+    """
+
+    def _learn_readings(self, readings: Scaled) -> None:
+        """The scaling is all there is to learn."""
+
+    def _score_readings(self, readings: Floats) -> Floats:
+        return np.asarray((readings**2).mean(axis=1))

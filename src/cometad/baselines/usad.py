@@ -1,0 +1,84 @@
+"""USAD: two autoencoders with one encoder, the second taught to tell what the first made up (Audibert, 2020)."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from cometad.baselines.deep import DeepBaseline, WindowNetwork
+from cometad.training import Halving, Player, Schedule
+
+
+class Adversaries(WindowNetwork):
+    """An encoder E and two decoders D1, D2 over whole windows."""
+
+    def __init__(self, size: int, latent: int) -> None:
+        super().__init__()
+        half, quarter = max(1, size // 2), max(1, size // 4)
+        self.encoder = nn.Sequential(*_layers(size, half, quarter, latent), nn.ReLU())
+        self.first = nn.Sequential(*_layers(latent, quarter, half, size), nn.Sigmoid())
+        self.second = nn.Sequential(*_layers(latent, quarter, half, size), nn.Sigmoid())
+
+    def errors(self, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The squared errors of D1(E(x)), of D2(E(x)) and of D2(E(D1(E(x)))), each like the windows."""
+        flat = windows.flatten(1)
+        encoded = self.encoder(flat)
+        once = self.first(encoded)
+        rebuilt = (once, self.second(encoded), self.second(self.encoder(once)))
+        first, second, twice = (((flat - one) ** 2).reshape(windows.shape) for one in rebuilt)
+        return first, second, twice
+
+    def loss(self, windows: Tensor, epoch: int) -> Tensor:
+        """The first autoencoder rebuilds windows, and ever more makes the second take its output for true ones."""
+        first, _, twice = self.errors(windows)
+        return first.mean() / epoch + (1 - 1 / epoch) * twice.mean()
+
+    def adversary_loss(self, windows: Tensor, epoch: int) -> Tensor:
+        """The second autoencoder rebuilds true windows, and ever more drives the first one's output apart."""
+        _, second, twice = self.errors(windows)
+        return second.mean() / epoch - (1 - 1 / epoch) * twice.mean()
+
+    def validation_loss(self, windows: Tensor, epoch: int) -> Tensor:
+        """The first autoencoder's error: the losses themselves mean something else in every epoch."""
+        return self.errors(windows)[0].mean()
+
+    def players(self) -> list[Player]:
+        """Both share the encoder; neither steps along the other's gradient."""
+        encoder, first, second = (list(part.parameters()) for part in (self.encoder, self.first, self.second))
+        return [Player([*encoder, *first], self.loss), Player([*encoder, *second], self.adversary_loss)]
+
+    def score(self, windows: Tensor) -> Tensor:
+        """Half the error of D1(E(x)) and half that of D2(E(D1(E(x)))), a mean over the variables."""
+        first, _, twice = self.errors(windows)
+        return (first / 2 + twice / 2).mean(dim=2)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Usad(DeepBaseline):
+    """USAD as published: min-max scaling, since its decoders end in a sigmoid and can give nothing beyond 0 and 1.
+
+    The public code lets the second step go along what the first loss left in its gradients. Here each player's
+    gradients are its own, as in the paper.
+
+    >>> import numpy as np
+    >>> from cometad import OneCycle
+    >>> from cometad.baselines.usad import Usad
+    >>> wave = np.sin(np.arange(600) / 4)[:, None]
+    >>> Usad(window=20, window_stride=10, latent=4, schedule=OneCycle(20)).fit(wave).decision_function(wave).shape
+    (600,)
+    """
+
+    scaler: str = "min-max"
+    schedule: Schedule = Halving(30, learning_rate=1e-3)
+    latent: int = 40
+
+    def _network(self, variables: int) -> WindowNetwork:
+        return Adversaries(self.window * variables, self.latent)
+
+
+def _layers(*sizes: int) -> list[nn.Module]:
+    """Linear layers from size to size with a ReLU between two of them."""
+    layers: list[nn.Module] = []
+    for size, following in pairwise(sizes):
+        layers += [nn.Linear(size, following), nn.ReLU()]
+    return layers[:-1]

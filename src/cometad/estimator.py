@@ -1,0 +1,158 @@
+"""What Comet and every baseline share: checks, scaling, names, the threshold, saving and loading."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from torch import Tensor
+
+from cometad.checkpoint import Checkpoint, read, write
+from cometad.data.scale import Scaling, fit_scaling
+from cometad.detector import Floats, Series, as_series, check_length, check_like
+from cometad.errors import InputError, ModelFileError, NotFittedError
+from cometad.parameters import as_json, from_json
+
+Scaled = NDArray[np.float32]
+
+
+class Estimator(BaseEstimator, ABC):
+    """A detector but for its method: `_learn` from a scaled series, `_score` one, and tell or take the `_state`."""
+
+    scaler: str
+    threshold_quantile: float
+    _parameters: dict[str, Any]  # that it was fitted with
+    names_: tuple[str, ...]
+    named_: bool
+    n_features_in_: int
+    scaling_: Scaling
+    decision_scores_: Floats
+    threshold_: float
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Learn what is normal from a series (time, variable); `y` is ignored."""
+        self._check_parameters()
+        if hasattr(self, "threshold_"):
+            del self.threshold_  # not fitted until the end: an interrupted fit leaves no half of one
+        series = as_series(X)
+        check_length(series, self._least_rows(), "a window")
+        rows = self._training_rows(len(series))
+        if rows < self._least_rows():
+            raise InputError(
+                f"Without the share kept for validation the series has {rows} readings, fewer than a window "
+                f"({self._least_rows()}). Pass a longer series or a shorter window."
+            )
+        self._remember(series.names, series.named)
+        self.scaling_ = fit_scaling(self.scaler, series.values[:rows])
+        scaled = self.scaling_(series.values)
+        self._learn(scaled, series)
+        self._parameters = self.get_params(deep=False)
+        self.decision_scores_ = self._score(scaled, series)
+        self.threshold_ = float(np.quantile(self.decision_scores_, self.threshold_quantile))
+        return self
+
+    def decision_function(self, X: object) -> Floats:
+        """One score per time step of a series (time, variable); higher is more anomalous."""
+        series = self._checked(X)
+        return self._score(self.scaling_(series.values), series)
+
+    def predict(self, X: object) -> NDArray[np.int64]:
+        """1 for each time step whose score is above `threshold_`, else 0."""
+        return (self.decision_function(X) > self.threshold_).astype(np.int64)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted detector to one file, whole or not at all."""
+        self._check_fitted()
+        write(path, self._checkpoint())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Self:
+        """The detector in a file written by `save`, on the device it was saved from or on another."""
+        _, facts, tensors = read(path, cls.__name__, needs=("parameters", "names", "named"))
+        parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
+        detector = cls(**{**parameters, "device": device or parameters["device"]})
+        try:
+            detector._restore(facts, tensors)
+        except (KeyError, RuntimeError, IndexError) as error:
+            raise ModelFileError(
+                f"'{path}' does not hold what a saved {cls.__name__} needs. Pass a file written by save."
+            ) from error
+        return detector
+
+    # -- what a detector adds ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Refuse parameters that make no sense."""
+
+    @abstractmethod
+    def _learn(self, scaled: Scaled, series: Series) -> None:
+        """Learn from a scaled series (time, variable)."""
+
+    @abstractmethod
+    def _score(self, scaled: Scaled, series: Series) -> Floats:
+        """One score per time step of a scaled series (time, variable)."""
+
+    def _state(self) -> Mapping[str, Tensor]:
+        """What was learned, by name."""
+        return {}
+
+    def _take_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take what `_state` gave."""
+
+    def _least_rows(self) -> int:
+        """The readings that a series must have at least."""
+        return 1
+
+    def _training_rows(self, rows: int) -> int:
+        """How many of the readings are trained on, and scaled by."""
+        return rows
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def _remember(self, names: tuple[str, ...], named: bool) -> None:
+        self.names_, self.named_, self.n_features_in_ = names, named, len(names)
+
+    def _checked(self, X: object) -> Series:
+        self._check_fitted()
+        series = as_series(X)
+        check_like(series, self.names_, self.named_)
+        check_length(series, self._least_rows(), "a window")
+        return series
+
+    def _checkpoint(self) -> Checkpoint:
+        parameters = {name: as_json(value) for name, value in self.get_params(deep=False).items()}
+        facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_}
+        arrays = {
+            "scaling.center": self.scaling_.center,
+            "scaling.unit": self.scaling_.unit,
+            "decision_scores": self.decision_scores_,
+            "threshold": np.array([self.threshold_]),
+        }
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return Checkpoint(type(self).__name__, facts, tensors | dict(self._state()))
+
+    def _restore(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        self._remember(tuple(facts["names"]), facts["named"])
+        self.scaling_ = Scaling(tensors["scaling.center"].numpy(), tensors["scaling.unit"].numpy())
+        self._take_state(tensors)
+        self._parameters = self.get_params(deep=False)
+        self.decision_scores_ = tensors["decision_scores"].numpy()
+        self.threshold_ = float(tensors["threshold"][0])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "threshold_")
+
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(
+                f"This {type(self).__name__} is not fitted yet. Call fit with a series of normal readings first."
+            )
+        now = self.get_params(deep=False)
+        changed = [name for name, value in self._parameters.items() if name != "verbose" and now[name] != value]
+        if changed:
+            raise NotFittedError(f"The parameter {changed[0]!r} was changed after fit. Call fit again.")

@@ -1,0 +1,115 @@
+"""The distinctive part of each deep baseline as loops: slow, plain, from its formulas, never from our fast code."""
+
+import math
+
+import numpy as np
+
+
+def softmax(values):
+    """Of a list of numbers."""
+    highest = max(values)
+    weights = [math.exp(value - highest) for value in values]
+    return [weight / sum(weights) for weight in weights]
+
+
+def linear(layer, vector):
+    """What a linear layer makes of one vector."""
+    weight = layer.weight.detach().double().numpy()
+    bias = np.zeros(len(weight)) if layer.bias is None else layer.bias.detach().double().numpy()
+    return weight @ np.asarray(vector, dtype=float) + bias
+
+
+def attention(queries, keys, values, extra=None, keep=None, scale=None):
+    """One head: token i takes the values of all tokens j, by softmax of its query with their keys."""
+    scale = scale or math.sqrt(len(queries[0]))
+    taken, rows = [], []
+    for i, query in enumerate(queries):
+        logits = [float(np.dot(query, key)) / scale for key in keys]
+        if extra is not None:
+            logits = [logit + extra[i][j] for j, logit in enumerate(logits)]
+        if keep is not None:
+            logits = [logit if keep[i][j] else -math.log(1e10) for j, logit in enumerate(logits)]
+        rows.append(softmax(logits))
+        taken.append(sum(weight * np.asarray(value) for weight, value in zip(rows[-1], values, strict=True)))
+    return taken, rows
+
+
+def gaussian_prior(widths):
+    """A row per time step: normal densities of the distances to all steps, divided by their sum."""
+    rows = []
+    for i, width in enumerate(widths):
+        densities = [
+            math.exp(-((i - j) ** 2) / (2 * width**2)) / (math.sqrt(2 * math.pi) * width) for j in range(len(widths))
+        ]
+        rows.append([density / sum(densities) for density in densities])
+    return rows
+
+
+def divergence(left, right):
+    """Of one row from another."""
+    return sum(p * (math.log(p + 1e-4) - math.log(q + 1e-4)) for p, q in zip(left, right, strict=True))
+
+
+def lstm_step(layer, reading, hidden, cell):
+    """One step of a one-layer LSTM."""
+    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    inward, around, inward_bias, around_bias = (getattr(layer, name).detach().double().numpy() for name in names)
+    gates = inward @ reading + inward_bias + around @ hidden + around_bias
+    enter, forget, candidate, leave = np.split(gates, 4)
+    cell = sigmoid(forget) * cell + sigmoid(enter) * np.tanh(candidate)
+    return sigmoid(leave) * np.tanh(cell), cell
+
+
+def sigmoid(values):
+    return 1 / (1 + np.exp(-values))
+
+
+def mask_loss(cosine, mask, temperature=0.07, sparsity=0.5):
+    """CATCH: how much of the alike channels is let in, and how many others are."""
+    channels, kept, others = len(mask), 0.0, 0.0
+    for i in range(channels):
+        inside = sum(math.exp(cosine[i][j] / temperature) * mask[i][j] for j in range(channels))
+        kept -= math.log(inside / sum(math.exp(cosine[i][j] / temperature) for j in range(channels)))
+        others += sum(mask[i][j] for j in range(channels) if j != i)
+    return kept / channels + sparsity * others / (channels * (channels - 1))
+
+
+def spectrum_score(errors, size):
+    """CATCH: for each time step the mean over patches on it of the mean size of the frequencies of the errors."""
+    length, variables = errors.shape
+    scores = np.zeros(length)
+    for step in range(length):
+        found = []
+        for start in range(length - size + 1):
+            if start <= step < start + size:
+                for variable in range(variables):
+                    patch = errors[start : start + size, variable]
+                    sizes = []
+                    for frequency in range(size):
+                        turns = [np.exp(-2j * math.pi * frequency * k / size) for k in range(size)]
+                        sizes.append(abs(sum(value * turn for value, turn in zip(patch, turns, strict=True))))
+                    found.append(np.mean(sizes))
+        scores[step] = np.mean(found)
+    return scores
+
+
+def nearest_offset(window, stable, shift):
+    """D3R: for every value the difference of least size among shifted stable values, the ends going on."""
+    length, variables = window.shape
+    rest = np.zeros_like(window)
+    for step in range(length):
+        for variable in range(variables):
+            offsets = []
+            for moved in range(-shift, shift + 1):
+                where = min(max(step + moved, 0), length - 1)
+                offsets.append(window[step, variable] - stable[where, variable])
+            rest[step, variable] = min(offsets, key=abs)
+    return rest
+
+
+def kept_after(step, steps=1000, low=1e-4, high=0.02):
+    """D3R: the share of the variance that a diffusion keeps up to a step."""
+    kept = 1.0
+    for number in range(step + 1):
+        kept *= 1 - (low + (high - low) * number / (steps - 1))
+    return kept

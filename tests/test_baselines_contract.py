@@ -1,0 +1,27 @@
+"""Every baseline keeps the contract of a detector."""
+
+import numpy as np
+import pytest
+
+from cometad.baselines import BASELINES
+from contract import CHECKS, FRESH, NORMAL, Subject
+from tiny import TINY
+
+# Chance sees nothing, and no training reading is outside of the training range.
+EXEMPT = {("random", "a_planted_spike_scores_highest"), ("sensor-range", "training_scores_and_threshold_are_kept")}
+
+subjects = {name: Subject(lambda name=name: BASELINES[name](**TINY.get(name, {}))) for name in BASELINES}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_baseline_keeps_the_contract(name, check):
+    if (name, check) in EXEMPT:
+        pytest.skip("exempt by its nature")
+    CHECKS[check](subjects[name])
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_single_variable_can_be_learned(name):
+    detector = subjects[name].make().fit(NORMAL[:, :1])
+    assert np.isfinite(detector.decision_function(FRESH[:, :1])).all()
