@@ -115,6 +115,7 @@ class Player:
     loss: Loss
     rate_share: float = 1.0  # of the schedule's learning rate
     turns: int | None = None  # in each epoch; None: in every batch
+    steady: bool = False  # the loss does the same in every epoch and waits for no result: a GPU may replay it
 
 
 class Told(NamedTuple):
@@ -269,6 +270,8 @@ class _Turns:
         self._optimizer = torch.optim.AdamW(player.parameters, weight_decay=weight_decay, fused=True)
         self._every = 1 if player.turns is None else max(1, batches // player.turns)
         self._batches = batches
+        self._shape: torch.Size | None = None  # of the first batch on a GPU
+        self._recording: _Recording | None = None
 
     def take(self, windows: Tensor, step: int, rate: float, at_once: int) -> Tensor | None:
         """One step if it is the player's turn; the loss before it."""
@@ -277,13 +280,50 @@ class _Turns:
         for group in self._optimizer.param_groups:
             group["lr"] = rate * self._player.rate_share
         self._network.zero_grad()  # all of it: no player steps along another's gradient
+        loss = self._replayed(windows) if at_once >= len(windows) else None
+        if loss is None:
+            loss = self._added_up(windows, step // self._batches + 1, at_once)
+        self._optimizer.step()
+        return loss
+
+    def _added_up(self, windows: Tensor, epoch: int, at_once: int) -> Tensor:
         losses = []
         for part in torch.split(windows, at_once):
-            loss = self._player.loss(part, step // self._batches + 1) * (len(part) / len(windows))
+            loss = self._player.loss(part, epoch) * (len(part) / len(windows))
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
-        self._optimizer.step()
         return torch.stack(losses).sum()
+
+    def _replayed(self, windows: Tensor) -> Tensor | None:
+        """The loss with its gradients from a recording, made with the second batch of a shape; None without one."""
+        if not (self._player.steady and windows.is_cuda) or windows.shape != (self._shape or windows.shape):
+            return None
+        if self._shape is None:
+            self._shape = windows.shape
+            return None
+        if self._recording is None:
+            self._recording = _Recording(self._player, windows)
+        return self._recording.play(windows)
+
+
+class _Recording:
+    """A loss and its gradients as one command to a GPU: thousands of small ones would wait for their launches."""
+
+    def __init__(self, player: Player, windows: Tensor) -> None:
+        self._windows, self._parameters = windows.clone(), player.parameters
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._loss = player.loss(self._windows, 1)
+            self._loss.backward()  # type: ignore[no-untyped-call]
+        self._gradients = [parameter.grad for parameter in player.parameters]
+
+    def play(self, windows: Tensor) -> Tensor:
+        """The loss on windows of the recorded shape; the parameters get its gradients."""
+        self._windows.copy_(windows)
+        self._graph.replay()
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+        return self._loss.detach().clone()
 
 
 class _Diary:

@@ -17,6 +17,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -57,79 +58,82 @@ def fold(network: Network) -> list[FoldedScale]:
     return [_fold_scale(scale) for scale in network]
 
 
+@torch.no_grad()
 def _fold_scale(scale: Scale) -> FoldedScale:
     encoder = scale.encoder
     half = encoder.series_weight.shape[1]
-    fusion = _numpy(encoder.fusion_weight)
+    fusion = _double(encoder.fusion_weight)
     left, right = fusion[:, :half], fusion[:, half:]
-    series = left @ _numpy(encoder.series_weight)  # A_i: (variable, dim, size)
-    offset = (  # a_i: (variable, dim)
-        _numpy(encoder.series_bias) @ left.T + right @ _numpy(encoder.core_bias) + _numpy(encoder.fusion_bias)
-    )
+    series = left @ _double(encoder.series_weight)  # A_i: (variable, dim, size)
+    offset = _double(encoder.series_bias) @ left.T + right @ _double(encoder.core_bias) + _double(encoder.fusion_bias)
     # Distances do not change when codes and embeddings move together; around the mean code less cancels.
-    codes = _numpy(scale.codebook.vectors)
-    middle = codes.mean(axis=0)
-    codes, offset = codes - middle, offset - middle
+    codes = _double(scale.codebook.vectors)
+    middle = codes.mean(dim=0)
+    codes, offset = codes - middle, offset - middle  # (code, dim), a_i: (variable, dim)
 
-    basis, core = _shared(right @ _numpy(encoder.core_weight))
-    remainder = series - basis @ (basis.T @ series)
-    own_basis = _own(remainder, series)  # Q_i: (variable, dim, min(dim, size))
-    gap = offset[:, None, :] - codes  # (variable, code, dim)
-    gap_inside = offset[:, None, :] @ basis - codes @ basis
-    gap_outside = gap @ own_basis
-    # Not |gap|^2 minus the two parts: it would cancel. What is left over is measured itself.
-    left_over = gap - gap_inside @ basis.T
-    left_over -= (left_over @ own_basis) @ own_basis.transpose(0, 2, 1)
-    rest = np.linalg.norm(left_over, axis=2)
+    basis, core = _shared(right, _double(encoder.core_weight))
+    own = _own(series, basis)  # Q_i: (variable, dim, min(dim, size))
+    series_own = own.transpose(1, 2) @ series  # Q_i'A_i: (variable, own, size)
+    codes_own = own.transpose(1, 2) @ codes.T  # Q_i'c: (variable, own, code)
+    offset_own = own.transpose(1, 2) @ offset[..., None]  # Q_i'a_i: (variable, own, 1)
+    gap_own = (offset_own - codes_own).transpose(1, 2)  # (variable, code, own)
+    rest = _rest(offset - offset @ basis @ basis.T, codes - codes @ basis @ basis.T, gap_own)
     return FoldedScale(
         scale.size,
         scale.stride,
         table(core.T),
         table(-2 * (codes @ basis).T),
-        table(-2 * series.transpose(0, 2, 1) @ codes.T),
-        table((codes**2).sum(axis=1) - 2 * offset @ codes.T, fill=np.inf),
-        table((basis.T @ series).transpose(0, 2, 1)),
+        table(-2 * series.transpose(1, 2) @ codes.T),
+        table((codes**2).sum(dim=1) - 2 * offset @ codes.T, fill=math.inf),
+        table((basis.T @ series).transpose(1, 2)),
         table(offset @ basis),
         table(codes @ basis),
-        table(np.pad((own_basis.transpose(0, 2, 1) @ remainder).transpose(0, 2, 1), ((0, 0), (0, 0), (0, 1)))),
-        table(np.concatenate([gap_outside, rest[..., None]], axis=2)),
+        table(torch.nn.functional.pad(series_own.transpose(1, 2), (0, 1))),
+        table(torch.cat([gap_own, rest[..., None]], dim=2)),
     )
 
 
-def _shared(core: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """An orthonormal basis U (dim, rank) and H (rank, variable * size) with U H = F."""
-    left, values, right = np.linalg.svd(core, full_matrices=False)
-    rank = max(1, int((values > values[0] * 1e-12).sum()))
+def _shared(right: Tensor, core: Tensor) -> tuple[Tensor, Tensor]:
+    """An orthonormal basis U (dim, rank) and H (rank, variable * size) with U H = W_right W_core."""
+    basis, triangle = torch.linalg.qr(right)
     # Columns of zeros up to whole lanes change nothing.
-    more = -rank % WIDTH
-    return np.pad(left[:, :rank], ((0, 0), (0, more))), np.pad(values[:rank, None] * right[:rank], ((0, more), (0, 0)))
+    more = -basis.shape[1] % WIDTH
+    return torch.nn.functional.pad(basis, (0, more)), torch.nn.functional.pad(triangle @ core, (0, 0, 0, more))
 
 
-def _own(remainder: NDArray[np.float64], series: NDArray[np.float64]) -> NDArray[np.float64]:
-    """An orthonormal basis of each variable's remainder; directions that are only rounding become zero columns."""
-    left, values, _ = np.linalg.svd(remainder, full_matrices=False)
-    least = 1e-10 * np.linalg.norm(series, axis=(1, 2))
-    basis: NDArray[np.float64] = left * (values > least[:, None])[:, None, :]
-    return basis
+def _own(series: Tensor, basis: Tensor) -> Tensor:
+    """An orthonormal basis of what each A_i reaches outside U; columns of zeros where that is only rounding."""
+    outside = series - basis @ (basis.T @ series)
+    own, triangle = torch.linalg.qr(outside - basis @ (basis.T @ outside))  # twice: once leaves a trace of U
+    least = 1e-10 * torch.linalg.matrix_norm(series)
+    reached = triangle.diagonal(dim1=1, dim2=2).abs() > least[:, None]
+    return own * reached[:, None]
 
 
-def table(values: NDArray[np.float64], fill: float = 0.0) -> Floats:
+def _rest(offset: Tensor, codes: Tensor, gap_own: Tensor) -> Tensor:
+    """How long the part of a_i - c is that neither U nor Q_i sees (variable, code), given both parts outside U."""
+    squared = (offset**2).sum(dim=1)[:, None] - 2 * offset @ codes.T + (codes**2).sum(dim=1)
+    rest: Tensor = squared - (gap_own**2).sum(dim=2)
+    return rest.clamp(min=0).sqrt()
+
+
+def table(values: Tensor, fill: float = 0.0) -> Floats:
     """A table for the kernel: it begins with a cache line, and its rows are filled up to whole lanes.
 
-    >>> import numpy as np
+    >>> import torch
     >>> from cometad.model.fold import table
-    >>> table(np.ones((3, 20))).shape
+    >>> table(torch.ones(3, 20)).shape
     (3, 32)
     """
-    shape = (*values.shape[:-1], values.shape[-1] + -values.shape[-1] % WIDTH)
+    *rows, length = values.shape
+    shape = (*rows, length + -length % WIDTH)
     memory = np.empty(math.prod(shape) + WIDTH, np.float32)
     begin = -memory.ctypes.data % (4 * WIDTH) // 4
     filled = memory[begin : begin + math.prod(shape)].reshape(shape)
-    with np.errstate(over="ignore"):  # of a training that diverges, which is refused where it is seen
-        filled[..., : values.shape[-1]] = values
-    filled[..., values.shape[-1] :] = fill
+    filled[..., :length] = values.float().numpy()
+    filled[..., length:] = fill
     return filled
 
 
-def _numpy(tensor: Tensor) -> NDArray[np.float64]:
-    return tensor.detach().cpu().double().numpy()
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().double()

@@ -7,8 +7,8 @@ searched for per reading.
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from cometad.errors import unknown
 
@@ -33,13 +33,20 @@ def memory_table(vectors: NDArray[Any], active: NDArray[np.bool_], neighbors: in
     """
     if distance not in DISTANCES:
         raise unknown("memory distance", distance, DISTANCES)
-    codes = np.asarray(vectors, dtype=np.float64)
-    bank = codes[active]
-    squared = cdist(codes, bank, "sqeuclidean")  # (code, bank)
-    n = min(neighbors, len(bank))
+    squared = _squared_distances(np.asarray(vectors, dtype=np.float64))[:, active]  # (code, bank)
+    n = min(neighbors, squared.shape[1])
     nearest = np.argpartition(squared, n - 1, axis=1)[:, :n]  # (code, neighbor)
     table: Floats = DISTANCES[distance](squared, nearest, active).mean(axis=1)
     return table
+
+
+def _squared_distances(codes: Floats) -> Floats:
+    """Between all codes; by one product, which is many times faster than pair by pair."""
+    centered = torch.from_numpy(codes - codes.mean(axis=0))  # torch: it minds how many threads it was given
+    norms = (centered**2).sum(dim=1)
+    squared: Floats = (norms[:, None] + norms - 2 * centered @ centered.T).clamp(min=0).numpy()
+    np.fill_diagonal(squared, 0.0)
+    return squared
 
 
 def _local(squared: Floats, nearest: NDArray[np.int64], active: NDArray[np.bool_]) -> Floats:

@@ -250,10 +250,10 @@ def _search(folded: Folded, windows: Tensor, stride: int) -> Tensor:
     found, readings = np.empty(shape, np.int32), np.ascontiguousarray(windows.numpy(), np.float32)
     fill = -folded.core.shape[0] % WIDTH
     tables = (
-        table(folded.core.T.numpy()),
-        table(np.pad(core_codes.numpy(), ((0, fill), (0, 0)))),
-        table(series_codes.numpy()),
-        table(constants.numpy(), fill=np.inf),
+        table(folded.core.T),
+        table(torch.nn.functional.pad(core_codes, (0, 0, 0, fill))),
+        table(series_codes),
+        table(constants, fill=np.inf),
     )
     in_parts(lambda some: find_codes(readings[some], stride, *tables, found[some]), len(windows))
     return torch.from_numpy(found)
@@ -279,7 +279,7 @@ def _sums(batch: Batch, normal: Tensor | None) -> tuple[Tensor, Tensor]:
     """Counts (variable, code) and sums (variable, code, size) of the normal patches."""
     variables, size, codes = len(batch.folded.series), batch.size, len(batch.folded.codes)
     if not _by_kernel(batch.windows):
-        hot = torch.nn.functional.one_hot(batch.codes.flatten(0, 1).T.long(), codes).double()
+        hot = (batch.codes.flatten(0, 1).T[..., None] == torch.arange(codes, device=batch.codes.device)).double()
         if normal is not None:
             hot *= normal.flatten(0, 1).T[..., None]
         own = batch.stacked.reshape(-1, variables, size).transpose(0, 1)  # (variable, position, size)

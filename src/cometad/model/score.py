@@ -4,7 +4,7 @@ In arrays of both, the memory score comes first, then the quantization score.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from cometad.model.fold import FoldedScale, fold
 from cometad.model.kernel import back_to_time, nearest_codes
 from cometad.model.memory import memory_table
 from cometad.model.network import Network
-from cometad.model.patches import coverage, patch_count
+from cometad.model.patches import coverage, patch_count, patches
 from cometad.model.threads import in_parts
 
 WINDOWS_AT_ONCE = 128  # bounds the memory of scoring a long series
@@ -26,6 +26,9 @@ class PatchScores(NamedTuple):
 
     codes: NDArray[np.int32]  # the nearest code
     errors: NDArray[np.float32]  # the distance to it: the quantization score
+
+
+Backend = Callable[[NDArray[np.float32], FoldedScale, int, PatchScores], None]
 
 
 class Scorer:
@@ -108,24 +111,30 @@ def _numba_backend(windows: NDArray[np.float32], scale: FoldedScale, first: int,
 
 
 _BLOCK = 4096  # positions; every product has this many rows, so its kernel and its rounding never change
+_BYTES = 2**28  # of a block's largest table, unless that is less than one position's
 
 
-def _torch_backend(device: str) -> Callable[[NDArray[np.float32], FoldedScale, int, PatchScores], None]:
+def _torch_backend(device: str) -> Backend:
+    on_device: dict[int, list[torch.Tensor]] = {}  # the tables of each scale, by the address of the first of them
+
     def run(windows: NDArray[np.float32], scale: FoldedScale, first: int, scores: PatchScores) -> None:
-        cut = np.lib.stride_tricks.sliding_window_view(windows, scale.size, axis=1)
-        cut = cut[:, first * scale.stride :: scale.stride][:, : scores.codes.shape[1]]
-        flat = np.ascontiguousarray(cut).reshape(-1, windows.shape[2], scale.size)  # (position, variable, size)
-        tables = [torch.as_tensor(table, device=device) for table in scale[2:]]
-        rows = max(1, _BLOCK // max(1, tables[1].shape[1] * windows.shape[2] // 4096))
-        out: list[tuple[NDArray[Any], NDArray[Any]]] = []
-        for begin in range(0, len(flat), rows):
-            part = flat[begin : begin + rows]
-            block = torch.zeros((rows, *part.shape[1:]), device=device)
-            block[: len(part)] = torch.as_tensor(part, device=device)
-            codes, errors = nearest_codes_torch(block, *tables)
-            out.append((codes[: len(part)].cpu().numpy(), errors[: len(part)].cpu().numpy()))
-        scores.codes[:] = np.concatenate([codes for codes, _ in out]).reshape(scores.codes.shape)
-        scores.errors[:] = np.concatenate([errors for _, errors in out]).reshape(scores.errors.shape)
+        tables = on_device.setdefault(id(scale.core), [])
+        tables += [] if tables else [torch.as_tensor(table, device=device) for table in scale[2:]]
+        variables, _, count = scale.series_codes.shape
+        cut = patches(torch.as_tensor(windows, device=device), scale.size, scale.stride)
+        cut = cut[:, first : first + scores.codes.shape[1]].flatten(0, 1)  # (position, variable, size)
+        rows = max(1, min(_BLOCK, _BYTES // (4 * variables * max(count, scale.core.shape[1]))))
+        block = torch.zeros((rows, *cut.shape[1:]), device=device)
+        codes = torch.empty(cut.shape[:2], dtype=torch.int32, device=device)
+        errors = torch.empty(cut.shape[:2], device=device)
+        for begin in range(0, len(cut), rows):
+            part = cut[begin : begin + rows]
+            block[: len(part)] = part
+            found = nearest_codes_torch(block, *tables)
+            for whole, some in zip((codes, errors), found, strict=True):
+                whole[begin : begin + rows] = some[: len(part)]
+        scores.codes[:] = codes.cpu().numpy().reshape(scores.codes.shape)
+        scores.errors[:] = errors.cpu().numpy().reshape(scores.errors.shape)
 
     return run
 
@@ -143,10 +152,13 @@ def nearest_codes_torch(
     outside_offset: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What `kernel.nearest_codes` does, as products of whole blocks: codes and errors (position, variable)."""
-    shared = patches.flatten(1) @ core  # (position, rank)
-    search = torch.einsum("nvp,vpm->nvm", patches, series_codes) + constants + (shared @ core_codes)[:, None]
-    codes = search.argmin(dim=2)
-    gap = torch.einsum("nvp,vpr->nvr", patches, inside) + inside_offset + shared[:, None] - inside_codes[codes]
-    variables = torch.arange(patches.shape[1], device=patches.device)
-    other = torch.einsum("nvp,vpq->nvq", patches, outside) + outside_offset[variables, codes]
-    return codes, ((gap**2).sum(dim=2) + (other**2).sum(dim=2)).sqrt()
+    h = patches.flatten(1) @ core  # (position, rank)
+    own = patches.transpose(0, 1)  # (variable, position, size)
+    codes = (torch.baddbmm(constants[:, None], own, series_codes) + h @ core_codes).argmin(
+        dim=2
+    )  # (variable, position)
+    gap = torch.baddbmm(inside_offset[:, None], own, inside) + h - inside_codes[codes]
+    variables = torch.arange(len(own), device=patches.device)[:, None]
+    other = own @ outside + outside_offset[variables, codes]
+    errors = ((gap**2).sum(dim=2) + (other**2).sum(dim=2)).sqrt()
+    return codes.T, errors.T

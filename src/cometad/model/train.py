@@ -120,7 +120,7 @@ def train(
 
     training.train(
         network,
-        [Player(list(network.parameters()), loss)],
+        [Player(list(network.parameters()), loss, steady=True)],
         Supply(count, windows),
         schedule=schedule,
         batch_size=batch_size,
@@ -134,22 +134,29 @@ class _Tally:
     """What one epoch's batches came to, beyond their loss."""
 
     def __init__(self, network: Network) -> None:
-        self._network = network
-        self._clear()
+        codebooks = [scale.codebook.vectors.detach() for scale in network]
+        self._parts = codebooks[0].new_zeros(4, dtype=torch.float64)  # the three losses, and how many batches
+        self._taken = [codes.new_zeros(len(codes), dtype=torch.float64) for codes in codebooks]
 
     def _clear(self) -> None:
-        self._parts: list[Tensor] = []
-        self._taken = [torch.zeros_like(scale.codebook.vectors[:, 0]).double() for scale in self._network]
+        for total in (self._parts, *self._taken):
+            total.zero_()
 
     def add(self, parts: Losses, taken: Sequence[Tensor]) -> None:
-        """Count one batch: its losses, and how many patches took each code of each scale."""
-        self._parts.append(torch.stack(parts).detach())  # not yet read: a device would have to be waited for
-        for total, more in zip(self._taken, taken, strict=True):
+        """Count one batch: its losses, and how many patches took each code of each scale.
+
+        In place and without a look at the numbers, so that a GPU can replay it.
+        """
+        for total, more in zip((self._parts, *self._taken), (_row(parts), *taken), strict=True):
             total += more
 
     def epoch(self, told: Told) -> Epoch:
         """What the epoch that just ended comes to."""
-        reconstruction, codebook, commitment = torch.stack(self._parts).mean(dim=0).tolist()
+        reconstruction, codebook, commitment = (self._parts[:3] / self._parts[3]).tolist()
         in_use = tuple(int((taken > 0).sum()) for taken in self._taken)
         self._clear()
         return Epoch(told.epoch, told.epochs, reconstruction, codebook, commitment, in_use, told.seconds_left)
+
+
+def _row(parts: Losses) -> Tensor:
+    return torch.stack([*parts, torch.ones_like(parts.codebook)]).detach()
