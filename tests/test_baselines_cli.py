@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from cometad import OneCycle
 from cometad.baselines import BASELINES
 from cometad.cli import main
 from contract import FRESH, NAMES, NORMAL
@@ -69,3 +70,9 @@ def test_a_stream_is_refused(capsys):
     BASELINES["pca"]().fit(NORMAL).save("pca.model")
     assert main(["stream", "pca.model"]) == 2
     assert "Only comet scores a stream; 'pca.model' holds a saved PcaError." in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("inside")
+def test_steps_keep_the_learning_rate_of_the_detector():
+    assert main(["fit", "normal.csv", "-o", "vtt.model", "--detector", "vtt", *sets("vtt")]) == 0
+    assert BASELINES["vtt"].load("vtt.model").schedule == OneCycle(4, BASELINES["vtt"]().schedule.learning_rate)

@@ -87,7 +87,7 @@ def _detector(
     if steps is not None and "schedule" not in defaults:
         raise ParameterError(f"The detector {name} is not trained in steps. Leave out --steps.")
     if steps is not None:
-        parameters["schedule"] = OneCycle(steps)
+        parameters["schedule"] = OneCycle(steps, defaults["schedule"].learning_rate)
     # The defaults of a baseline are the published ones.
     return Comet.paper(dataset, **parameters) if name == "comet" and preset == "paper" else known[name](**parameters)
 
