@@ -67,6 +67,10 @@ class RawRun:
         final = np.max([coverage(length, *size).final for size in sizes], axis=0)  # (time,)
         # How many steps of a window are final once so many of its rows have come.
         self._final = [int(np.searchsorted(final, rows - 1, side="right")) for rows in range(length + 1)]
+        # And, for each scale, how many of its patches are complete.
+        self._complete = [
+            [max(0, (rows - size) // stride + 1) for rows in range(length + 1)] for size, stride in sizes
+        ]
         # The batch being filled, window by window, and the last window of the batch before it.
         self._batch = np.zeros((fitted.test_batch * length, self._variables), np.float32)
         self._before = np.zeros((0, self._variables), np.float32)
@@ -143,9 +147,8 @@ class RawRun:
     def _part_of_window(self, begin: int, start: int, stop: int) -> Iterator[Release]:
         """Rows start..stop of the window that begins at `begin` have come: score the patches they complete."""
         window = self._batch[None, begin : begin + self._fitted.window]
-        for k, scale in enumerate(self._scorer.scales):
-            first = max(0, (start - scale.size) // scale.stride + 1)
-            last = max(0, (stop - scale.size) // scale.stride + 1)
+        for k, complete in enumerate(self._complete):
+            first, last = complete[start], complete[stop]
             if last > first:
                 codes, errors = self._patches[k]
                 self._scorer.patches(window, k, first, PatchScores(codes[:, first:last], errors[:, first:last]))

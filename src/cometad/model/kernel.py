@@ -46,6 +46,7 @@ from cometad.model.lanes import (
 )
 
 TILE = 2 * SPAN  # positions side by side; what a tile needs stays in the second-level cache
+NEAR = 32  # positions whose stacked patches, in doubles, stay in the first-level cache
 FEW = 12  # positions; below, a tile does not pay
 EIGHT = 8  # doubles in a vector
 
@@ -341,15 +342,20 @@ def add_patches_by_code(
     sums: NDArray[np.float64],  # (variable, code, size), added to
 ) -> None:
     """How many normal patches of each variable took each code, and the sums of these patches."""
-    size = sums.shape[2]
+    _, count, size = sums.shape
+    _, patches, variables = codes.shape
+    readings, flat_codes, flat_normal = windows.reshape(-1), codes.reshape(-1), normal.reshape(-1)
+    flat_counts, flat_sums = counts.reshape(-1), sums.reshape(-1)
     for w in range(codes.shape[0]):
-        for j in range(codes.shape[1]):
-            for i in range(codes.shape[2]):
-                if len(normal) == 0 or normal[w, j, i]:
-                    m = codes[w, j, i]
-                    counts[i, m] += 1.0
+        for j in range(patches):
+            here, begin = (w * patches + j) * variables, (w * windows.shape[1] + j * stride) * variables
+            for i in range(variables):
+                if len(normal) == 0 or flat_normal[here + i]:
+                    place = np.uint64(i * count + flat_codes[here + i])  # unsigned: no look whether it is negative
+                    flat_counts[place] += 1.0
                     for p in range(size):
-                        sums[i, m, p] += windows[w, j * stride + p, i]
+                        to = place * np.uint64(size) + np.uint64(p)
+                        flat_sums[to] += readings[np.uint64(begin + p * variables + i)]
 
 
 @jit
@@ -372,14 +378,14 @@ def add_products(
     positions, length, stacked = codes.shape[0] * patches, size * variables, pairs.shape[1]
     all_normal = len(normal) == 0
     readings, flat_codes, flat_normal = windows.reshape(-1), codes.reshape(-1), normal.reshape(-1)
-    places = np.zeros(TILE, np.int64)
-    plain = _double_scratch(TILE * stacked).reshape(TILE, stacked)
+    places, taken, seen = np.zeros(NEAR, np.int64), np.zeros(len(by_code)), np.zeros(variables, np.int64)
+    plain = _double_scratch(NEAR * stacked).reshape(NEAR, stacked)
     only, weighed = plain, plain  # the normal ones only; times how many are normal
     if not all_normal:
-        only = _double_scratch(TILE * stacked).reshape(TILE, stacked)
-        weighed = _double_scratch(TILE * stacked).reshape(TILE, stacked)
-    for begin in range(0, positions, TILE):
-        tile = min(TILE, positions - begin)
+        only = _double_scratch(NEAR * stacked).reshape(NEAR, stacked)
+        weighed = _double_scratch(NEAR * stacked).reshape(NEAR, stacked)
+    for begin in range(0, positions, NEAR):
+        tile = min(NEAR, positions - begin)
         _places(begin, tile, 0, stride, patches, windows.shape, places)
         for t in range(tile):
             row, here, weight = plain[t], (begin + t) * variables, variables
@@ -390,18 +396,26 @@ def add_products(
                 for i in range(variables):
                     if flat_normal[here + i]:
                         for n in range(0, stacked, DOUBLES):
-                            add_row(plain, t * stacked + n, by_variable, i * stacked + n)
+                            add_row(1.0, plain, t * stacked + n, by_variable, i * stacked + n)
                     else:
                         weight -= 1
                         for p in range(size):
                             only[t, p * variables + i] = 0.0
                 for n in range(length):
                     weighed[t, n] = weight * row[n]
+            different = 0  # codes at this position: variables often share one
             for i in range(variables):
                 if all_normal or flat_normal[here + i]:
-                    to = flat_codes[here + i] * stacked
-                    for n in range(0, stacked, DOUBLES):
-                        add_row(plain, t * stacked + n, by_code, to + n)
+                    m = flat_codes[here + i]
+                    if taken[m] == 0.0:
+                        seen[different] = m
+                        different += 1
+                    taken[m] += 1.0
+            for k in range(different):
+                m = seen[k]
+                for n in range(0, stacked, DOUBLES):
+                    add_row(taken[m], plain, t * stacked + n, by_code, m * stacked + n)
+                taken[m] = 0.0
         _add_pairs(tile, only, plain, all_normal, pairs)
         if not all_normal:
             _add_pairs(tile, weighed, plain, True, weighted)

@@ -301,19 +301,20 @@ def add_block(typing: Any, block: Any, array: Any, offset: Any, stride: Any) -> 
 
 
 @intrinsic
-def add_row(typing: Any, source: Any, source_offset: Any, target: Any, offset: Any) -> Any:
-    """To 32 doubles of an array add 32 of another."""
+def add_row(typing: Any, weight: Any, source: Any, source_offset: Any, target: Any, offset: Any) -> Any:
+    """To 32 doubles of an array add 32 of another, times a weight."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, source_offset, target, offset = args
+        weight, source, source_offset, target, offset = args
+        weights = _splat(builder, weight, _VECTORS[types.float64])
         places = (_places(builder, begin, COLUMNS, WIDTH // 2) for begin in (source_offset, offset))
         for here, there in zip(*places, strict=True):
-            more = _load(context, builder, signature.args[0], source, here)
-            before = _load(context, builder, signature.args[2], target, there)
-            _store(context, builder, builder.fadd(before, more), signature.args[2], target, there)
+            more = _load(context, builder, signature.args[1], source, here)
+            before = _load(context, builder, signature.args[3], target, there)
+            _store(context, builder, _fused(builder, weights, more, before), signature.args[3], target, there)
         return context.get_dummy_value()
 
-    return types.void(source, _INDEX, target, _INDEX), generate
+    return types.void(types.float64, source, _INDEX, target, _INDEX), generate
 
 
 @intrinsic

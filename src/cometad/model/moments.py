@@ -43,7 +43,7 @@ BLOCK = 2**28  # bytes of a search on a device at once
 class Folded(NamedTuple):
     """The parameters of one scale as the sums meet them: in float64, with gradients."""
 
-    series: Tensor  # A_i  (variable, dim, size)
+    series: Tensor  # all A_i side by side  (dim, variable * size): one product where there would be one per variable
     right: Tensor  # W_right  (dim, core_dim)
     core: Tensor  # W_core  (core_dim, variable * size)
     offset: Tensor  # a_i  (variable, dim)
@@ -135,14 +135,15 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> tuple[Losses, Tens
 
     by_code = _embedding_sums(folded, counts, sums, core)
     # The sum of |z|^2: every pair of its three terms.
-    cross = (folded.series.transpose(1, 2) @ folded.right).flatten(0, 1)  # A_i'W_right (variable * size, core_dim)
-    own = folded.series @ core.squares  # A_i G_i
+    cross = folded.series.T @ folded.right  # A_i'W_right (variable * size, core_dim)
+    by_variable = folded.series.reshape(dim, -1, size)  # A_i (dim, variable, size)
+    own = torch.einsum("dvp,vpq->dvq", by_variable, core.squares).flatten(1)  # A_i G_i (dim, variable * size)
     squared = (
         (own * folded.series).sum()
         + (core.with_itself * (folded.right.T @ folded.right)).sum()
         + ((folded.offset**2).sum(dim=1) * per_variable).sum()
         + 2 * (core.with_patches * cross).sum()
-        + 2 * ((folded.series @ firsts[..., None]).squeeze(-1) * folded.offset).sum()
+        + 2 * ((by_variable * firsts).sum(dim=2).T * folded.offset).sum()
         + 2 * (core.by_variable * (folded.offset @ folded.right)).sum()
     )
     fixed, codes = folded.codes.detach(), folded.codes
@@ -159,7 +160,7 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> tuple[Losses, Tens
     decoder = folded.decoder.detach()
     straight = 2 * (
         ((decoded.detach() @ decoder) * by_code).sum()
-        - (own.sum(dim=0).T * decoder).sum()
+        - (own.reshape(dim, -1, size).sum(dim=1).T * decoder).sum()
         - (core.with_patches.reshape(-1, size, core.with_patches.shape[1]).sum(dim=0) * (decoder @ folded.right)).sum()
         - ((firsts @ decoder) * folded.offset).sum()
     )
@@ -169,25 +170,25 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> tuple[Losses, Tens
 
 def embeddings_of(batch: Batch, chosen: Tensor) -> Tensor:
     """The embeddings (sample, dim) of a few patches, given by their places among all (window, patch, variable)."""
-    folded, (variables, _, size) = batch.folded, batch.folded.series.shape
+    folded, variables, size = batch.folded, len(batch.folded.offset), batch.size
     positions, which = chosen // variables, chosen % variables
     windows, first = positions // batch.codes.shape[1], positions % batch.codes.shape[1] * batch.stride
     steps = first[:, None] + torch.arange(size, device=chosen.device)
     here = batch.windows[windows[:, None], steps].double().transpose(1, 2)  # (sample, variable, size)
     own = here[torch.arange(len(chosen), device=chosen.device), which]  # (sample, size)
-    series = (folded.series[which] @ own[..., None]).squeeze(-1)
+    series = torch.einsum("dsp,sp->sd", folded.series.reshape(-1, variables, size)[:, which], own)
     return series + here.flatten(1) @ folded.core.T @ folded.right.T + folded.offset[which]
 
 
 def _embedding_sums(folded: Folded, counts: Tensor, sums: Tensor, core: CoreSums) -> Tensor:
     """The sum of z over the patches of each code, (code, dim)."""
-    series = sums.transpose(0, 1).flatten(1) @ folded.series.transpose(1, 2).flatten(0, 1)
+    series = sums.transpose(0, 1).flatten(1) @ folded.series.T
     return series + counts.T @ folded.offset + core.by_code @ folded.right.T
 
 
 def _from_products(batch: Batch, products: Products) -> CoreSums:
     core, size = batch.folded.core, batch.size
-    variables = len(batch.folded.series)
+    variables = len(batch.folded.offset)
     blocks = products.pairs.reshape(variables, size, variables, size)
     return CoreSums(
         blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1),
@@ -200,7 +201,7 @@ def _from_products(batch: Batch, products: Products) -> CoreSums:
 
 def _from_core(batch: Batch, normal: Tensor | None) -> CoreSums:
     stacked = batch.stacked
-    variables, size = len(batch.folded.series), batch.size
+    variables, size = len(batch.folded.offset), batch.size
     h = stacked @ batch.folded.core.T
     weights = torch.ones_like(stacked[:, :variables]) if normal is None else normal.flatten(0, 1).double()
     normal_patches = stacked if normal is None else stacked * weights.repeat_interleave(size, dim=1)
@@ -225,7 +226,7 @@ def _fold(scale: Scale) -> Folded:
     half = encoder.series_weight.shape[1]
     left, right = torch.tensor_split(encoder.fusion_weight.double(), [half], dim=1)
     return Folded(
-        left @ encoder.series_weight.double(),
+        left @ encoder.series_weight.double().transpose(0, 1).flatten(1),
         right,
         encoder.core_weight.double(),
         encoder.series_bias.double() @ left.T + right @ encoder.core_bias.double() + encoder.fusion_bias.double(),
@@ -241,7 +242,7 @@ def _search(folded: Folded, windows: Tensor, stride: int) -> Tensor:
     middle = folded.codes.mean(dim=0)  # distances do not change when codes and embeddings move together
     codes, offset = folded.codes - middle, folded.offset - middle
     core_codes = -2 * (codes @ folded.right).T  # (core_dim, code)
-    series_codes = -2 * folded.series.transpose(1, 2) @ codes.T  # (variable, size, code)
+    series_codes = (-2 * folded.series.T @ codes.T).reshape(len(offset), -1, len(codes))  # (variable, size, code)
     constants = (codes**2).sum(dim=1) - 2 * offset @ codes.T
     if not _by_kernel(windows):
         return _search_by_products(windows, stride, folded.core, core_codes, series_codes, constants)
@@ -277,7 +278,7 @@ def _search_by_products(
 
 def _sums(batch: Batch, normal: Tensor | None) -> tuple[Tensor, Tensor]:
     """Counts (variable, code) and sums (variable, code, size) of the normal patches."""
-    variables, size, codes = len(batch.folded.series), batch.size, len(batch.folded.codes)
+    variables, size, codes = len(batch.folded.offset), batch.size, len(batch.folded.codes)
     if not _by_kernel(batch.windows):
         hot = (batch.codes.flatten(0, 1).T[..., None] == torch.arange(codes, device=batch.codes.device)).double()
         if normal is not None:
@@ -289,7 +290,7 @@ def _sums(batch: Batch, normal: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def _products(batch: Batch, normal: Tensor | None) -> Products:
-    variables, size, codes = len(batch.folded.series), batch.size, len(batch.folded.codes)
+    variables, size, codes = len(batch.folded.offset), batch.size, len(batch.folded.codes)
     if not _by_kernel(batch.windows):
         return _products_of(batch, normal)
     length = variables * size
@@ -323,7 +324,7 @@ def _symmetric(upper: Tensor, length: int) -> Tensor:
 
 
 def _products_of(batch: Batch, normal: Tensor | None) -> Products:
-    stacked, variables = batch.stacked, len(batch.folded.series)
+    stacked, variables = batch.stacked, len(batch.folded.offset)
     weights = torch.ones_like(stacked[:, :variables]) if normal is None else normal.flatten(0, 1).double()
     by_code = _codes_by_position(batch, weights).T @ stacked
     if normal is None:

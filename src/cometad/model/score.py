@@ -107,7 +107,10 @@ def _numba_backend(windows: NDArray[np.float32], scale: FoldedScale, first: int,
     def part(rows: slice) -> None:
         nearest_codes(windows[rows], first, *scale[1:], scores.codes[rows], scores.errors[rows])
 
-    in_parts(part, len(windows))
+    if len(windows) == 1:  # a stream's, which comes with every reading
+        nearest_codes(windows, first, *scale[1:], *scores)
+    else:
+        in_parts(part, len(windows))
 
 
 _BLOCK = 4096  # positions; every product has this many rows, so its kernel and its rounding never change
