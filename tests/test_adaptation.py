@@ -222,6 +222,16 @@ def test_only_patches_below_the_error_limit_are_learned_from():
         assert same(before, parameters(network)) != learns
 
 
+def test_a_variable_with_nothing_normal_keeps_its_own_weights():
+    settings = OnlineAdaptation(learning_rate=1e-2, contrastive_weight=0.0, error_limit=0.99)
+    network, learn, _ = adapter(settings, limit=np.array([np.inf, 0.0]))
+    before = [scale.encoder.series_weight.detach().clone() for scale in network]
+    learn(some_windows())
+    for scale, weights in zip(network, before, strict=True):
+        assert not torch.equal(scale.encoder.series_weight[0], weights[0])
+        assert torch.equal(scale.encoder.series_weight[1], weights[1])
+
+
 def test_the_error_limit_is_a_quantile_of_the_training_errors():
     strict, loose = (fitted(adaptation=OnlineAdaptation(error_limit=quantile)) for quantile in (0.5, 0.99))
     for low, high in zip(strict.error_limits_, loose.error_limits_, strict=True):

@@ -68,9 +68,7 @@ class RawRun:
         # How many steps of a window are final once so many of its rows have come.
         self._final = [int(np.searchsorted(final, rows - 1, side="right")) for rows in range(length + 1)]
         # And, for each scale, how many of its patches are complete.
-        self._complete = [
-            [max(0, (rows - size) // stride + 1) for rows in range(length + 1)] for size, stride in sizes
-        ]
+        self._complete = [[max(0, (rows - size) // stride + 1) for rows in range(length + 1)] for size, stride in sizes]
         # The batch being filled, window by window, and the last window of the batch before it.
         self._batch = np.zeros((fitted.test_batch * length, self._variables), np.float32)
         self._before = np.zeros((0, self._variables), np.float32)

@@ -107,7 +107,8 @@ def _own(series: Tensor, basis: Tensor) -> Tensor:
     own, triangle = torch.linalg.qr(outside - basis @ (basis.T @ outside))  # twice: once leaves a trace of U
     least = 1e-10 * torch.linalg.matrix_norm(series)
     reached = triangle.diagonal(dim1=1, dim2=2).abs() > least[:, None]
-    return own * reached[:, None]
+    kept: Tensor = own * reached[:, None]
+    return kept
 
 
 def _rest(offset: Tensor, codes: Tensor, gap_own: Tensor) -> Tensor:

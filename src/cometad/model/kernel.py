@@ -64,9 +64,9 @@ def _scratch(count: int) -> Floats:
 
 
 @jit
-def _double_scratch(count: int) -> Any:
-    """The same of doubles."""
-    return _scratch(2 * count).view(np.float64)
+def _double_tile(stacked: int) -> Any:
+    """The same of doubles, for the stacked patches of some positions."""
+    return _scratch(2 * NEAR * stacked).view(np.float64).reshape(NEAR, stacked)
 
 
 @jit
@@ -365,45 +365,32 @@ def add_products(
     stride: int,
     codes: Codes,  # (window, patch, variable)
     normal: NDArray[np.bool_],  # (window, patch, variable), or nothing where all are
-    pairs: NDArray[np.float64],  # (stacked, stacked), added to
-    weighted: NDArray[np.float64],  # (stacked, stacked), added to where not all are normal
-    by_variable: NDArray[np.float64],  # (variable, stacked), added to where not all are normal
-    by_code: NDArray[np.float64],  # (code, stacked), added to
+    pairs: NDArray[np.float64],  # P P'  (stacked, stacked), added to
+    total: NDArray[np.float64],  # P  (1, stacked), added to
+    by_code: NDArray[np.float64],  # P of each normal patch  (code, stacked), added to
+    less_pairs: NDArray[np.float64],  # those rows of P P' that are of patches not normal, added to
+    less_weighted: NDArray[np.float64],  # P P' times how many are not normal, added to
+    less_by_variable: NDArray[np.float64],  # P of each patch not normal  (variable, stacked), added to
 ) -> None:
-    """Add up products of the stacked patches P; the fields of `moments.Products`.
+    """Add up products of the stacked patches P of all positions, and of what is to be taken off: it is little.
 
-    P is in the order of memory here, (size, variable), and filled up with zeros.
+    P is in the order of memory here, (size, variable), and filled up with zeros. Of products that are symmetric only
+    what lies on or above the diagonal is right.
     """
     _, patches, variables = codes.shape
     positions, length, stacked = codes.shape[0] * patches, size * variables, pairs.shape[1]
     all_normal = len(normal) == 0
     readings, flat_codes, flat_normal = windows.reshape(-1), codes.reshape(-1), normal.reshape(-1)
     places, taken, seen = np.zeros(NEAR, np.int64), np.zeros(len(by_code)), np.zeros(variables, np.int64)
-    plain = _double_scratch(NEAR * stacked).reshape(NEAR, stacked)
-    only, weighed = plain, plain  # the normal ones only; times how many are normal
-    if not all_normal:
-        only = _double_scratch(NEAR * stacked).reshape(NEAR, stacked)
-        weighed = _double_scratch(NEAR * stacked).reshape(NEAR, stacked)
+    plain, dirty, weighed = _double_tile(stacked), _double_tile(stacked), _double_tile(stacked)
     for begin in range(0, positions, NEAR):
-        tile = min(NEAR, positions - begin)
+        tile, dirty_ones = min(NEAR, positions - begin), 0
         _places(begin, tile, 0, stride, patches, windows.shape, places)
         for t in range(tile):
-            row, here, weight = plain[t], (begin + t) * variables, variables
+            row, here = plain[t], (begin + t) * variables
             for n in range(length):
                 row[n] = readings[np.uint64(places[t] + n)]
-            if not all_normal:
-                only[t] = row
-                for i in range(variables):
-                    if flat_normal[here + i]:
-                        for n in range(0, stacked, DOUBLES):
-                            add_row(1.0, plain, t * stacked + n, by_variable, i * stacked + n)
-                    else:
-                        weight -= 1
-                        for p in range(size):
-                            only[t, p * variables + i] = 0.0
-                for n in range(length):
-                    weighed[t, n] = weight * row[n]
-            different = 0  # codes at this position: variables often share one
+            different, weight = 0, 0.0  # codes at this position: variables often share one
             for i in range(variables):
                 if all_normal or flat_normal[here + i]:
                     m = flat_codes[here + i]
@@ -411,24 +398,37 @@ def add_products(
                         seen[different] = m
                         different += 1
                     taken[m] += 1.0
+                else:
+                    weight += 1.0
+                    _add_row_times(1.0, plain, t, less_by_variable, i)
+                    for p in range(size):
+                        _add_row_times(row[p * variables + i], plain, t, less_pairs, p * variables + i)
             for k in range(different):
-                m = seen[k]
-                for n in range(0, stacked, DOUBLES):
-                    add_row(taken[m], plain, t * stacked + n, by_code, m * stacked + n)
-                taken[m] = 0.0
-        _add_pairs(tile, only, plain, all_normal, pairs)
-        if not all_normal:
-            _add_pairs(tile, weighed, plain, True, weighted)
+                _add_row_times(taken[seen[k]], plain, t, by_code, seen[k])
+                taken[seen[k]] = 0.0
+            _add_row_times(1.0, plain, t, total, 0)
+            if weight > 0.0:
+                for n in range(length):
+                    dirty[dirty_ones, n], weighed[dirty_ones, n] = row[n], weight * row[n]
+                dirty_ones += 1
+        _add_pairs(tile, plain, plain, pairs)
+        if dirty_ones > 0:
+            _add_pairs(dirty_ones, weighed, dirty, less_weighted)
 
 
 @jit
-def _add_pairs(
-    tile: int, left: NDArray[np.float64], right: NDArray[np.float64], symmetric: bool, pairs: NDArray[np.float64]
-) -> None:
-    """Add left'right; where that is symmetric, only what lies on or above the diagonal is right afterwards."""
+def _add_row_times(weight: float, source: NDArray[np.float64], row: int, target: NDArray[np.float64], to: int) -> None:
+    stacked = source.shape[1]
+    for n in range(0, stacked, DOUBLES):
+        add_row(weight, source, row * stacked + n, target, to * stacked + n)
+
+
+@jit
+def _add_pairs(tile: int, left: NDArray[np.float64], right: NDArray[np.float64], pairs: NDArray[np.float64]) -> None:
+    """Add left'right, which is symmetric, as far as it lies on or above the diagonal."""
     rows, stacked = pairs.shape
     for row in range(0, rows, ROWS):
-        for column in range(row // DOUBLES * DOUBLES if symmetric else 0, stacked, DOUBLES):
+        for column in range(row // DOUBLES * DOUBLES, stacked, DOUBLES):
             block = zero_double_block()
             for t in range(tile):
                 block = multiply_add_block(block, left, t * stacked + row, right, t * stacked + column)

@@ -294,33 +294,42 @@ def _products(batch: Batch, normal: Tensor | None) -> Products:
     if not _by_kernel(batch.windows):
         return _products_of(batch, normal)
     length = variables * size
-    wide = length + -length % DOUBLES
-    tall = length + -length % ROWS
-    masked = 0 if normal is None else 1
-    shapes = [(tall, wide), (masked * tall, wide), (masked * variables, wide), (codes, wide)]
-    pairs, weighted, by_variable, by_code = (
-        torch.from_numpy(part)
-        for part in _added_up(batch, normal, lambda w, s, *rest: add_products(w, size, s, *rest), shapes)
-    )
+    wide, tall = length + -length % DOUBLES, length + -length % ROWS
+    less = 0 if normal is None else 1  # nothing is to be taken off where all are normal
+    shapes = [
+        (tall, wide),
+        (1, wide),
+        (codes, wide),
+        (less * tall, wide),
+        (less * tall, wide),
+        (less * variables, wide),
+    ]
+    parts = _added_up(batch, normal, lambda w, s, *rest: add_products(w, size, s, *rest), shapes)
+    pairs, total, by_code, less_pairs, less_weighted, less_by_variable = (torch.from_numpy(part) for part in parts)
     # From the order of memory (size, variable) to (variable, size), without what was filled up.
     order = torch.arange(length).reshape(size, variables).T.flatten()
+    pairs = _symmetric(pairs)[order][:, order]
     if normal is None:
-        pairs = _symmetric(pairs, length)[order][:, order]
-        by_code = by_code[:, order]
-        firsts = by_code.sum(dim=0) / variables
-        return Products(pairs, variables * pairs, firsts.expand(variables, -1), by_code)
+        return Products(pairs, variables * pairs, total[:, order].expand(variables, -1), by_code[:, order])
+    # Where everything is taken off, nothing must stay: to AdamW a gradient of rounding is as good as any other.
+    some = normal.flatten(0, 1).any(dim=0).double()[:, None]  # (variable, 1)
     return Products(
-        pairs[order][:, order], _symmetric(weighted, length)[order][:, order], by_variable[:, order], by_code[:, order]
+        (pairs - less_pairs[order][:, order]) * some.repeat_interleave(size, dim=0),
+        (variables * pairs - _symmetric(less_weighted)[order][:, order]) * some.max(),
+        (total[:, order] - less_by_variable[:, order]) * some,
+        by_code[:, order],
     )
+
+
+def _symmetric(upper: Tensor) -> Tensor:
+    """A symmetric matrix, and what may be filled up beside and below it, from its part on and above the diagonal."""
+    size = min(upper.shape)
+    upper = upper[:size, :size].triu()
+    return upper + upper.triu(1).T
 
 
 def _by_kernel(windows: Tensor) -> bool:
     return COMPILES and windows.device.type == "cpu"
-
-
-def _symmetric(upper: Tensor, length: int) -> Tensor:
-    upper = upper[:length, :length].triu()
-    return upper + upper.triu(1).T
 
 
 def _products_of(batch: Batch, normal: Tensor | None) -> Products:
