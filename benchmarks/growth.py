@@ -2,9 +2,8 @@
 
     python benchmarks/growth.py [--threads N] [--figure docs/images/growth.png]
 
-Starts from the paper's sizes on PSM (25 variables, embeddings of 256, 128 codes) and changes one of them at a time. Readings
-come in chunks, as from a file, and the process's memory is looked at after each length. The exponent is the slope of the
-logarithms: 1 is linear.
+Starts from the paper's sizes on PSM (25 variables, embeddings of 256, 128 codes) and changes one of them at a time.
+Readings come in chunks, as from a file. The exponent is the slope of the logarithms: 1 is linear.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/speed.py [--threads N] [--fit PSM WADI]
 
-Sizes are the paper's on PSM: 25 variables, embeddings of 256, 128 codes, three scales, windows of 100 readings. The plain
-form is what the paper writes down, in torch: embeddings, the nearest code, its distance, a neighbor search in the
-memory for every embedding, means over the patches on each time step. `--fit` trains on series of these datasets' sizes.
+Sizes are the paper's on PSM: 25 variables, embeddings of 256, 128 codes, three scales, windows of 100 readings. The
+plain form is what the paper writes down, in torch: embeddings, the nearest code, its distance, a neighbor search in
+the memory for every embedding, means over the patches on each time step. `--fit` trains on series of these sizes.
 """
 
 import argparse

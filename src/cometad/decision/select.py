@@ -4,6 +4,7 @@ A selection takes scores (window, time, variable) and gives (window, time). `rel
 before it can give anything: one row, or a whole window.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -79,9 +80,8 @@ class PercentileSelection:
 
     def __call__(self, scores: Floats) -> Floats:
         """Scores (window, time, variable) as (window, time)."""
-        deviation = deviations(scores)
-        chosen = deviation <= np.percentile(deviation, self.percentile, axis=2, keepdims=True)
-        return _mean_over(scores, chosen)
+        highest = math.floor((scores.shape[2] - 1) * self.percentile / 100)  # by rank, of those still in
+        return _mean_of_steady(np.ascontiguousarray(scores), deviations(scores), highest)
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,48 @@ class BudgetSelection:
 
 
 @jit
+def _mean_of_steady(scores: Floats, deviation: Floats, highest: int) -> Floats:
+    """The mean over the variables whose deviation has at most the rank `highest` at a step; the first is always in."""
+    windows, steps, variables = scores.shape
+    means, order = np.empty((windows, steps)), np.empty(variables)
+    for w in range(windows):
+        for t in range(steps):
+            order[:] = deviation[w, t]
+            limit = _of_rank(order, highest)
+            total, count = 0.0, 0
+            for i in range(variables):
+                if i == 0 or deviation[w, t, i] <= limit:
+                    total += scores[w, t, i]
+                    count += 1
+            means[w, t] = total / count
+    return means
+
+
+@jit
+def _of_rank(values: Floats, rank: int) -> float:
+    """The value of a rank, counted from 0; the values change places. Hoare's selection, since a sort costs more."""
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot, i, j = values[(low + high) // 2], low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while pivot < values[j]:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if rank <= j:
+            high = j
+        elif rank >= i:
+            low = i
+        else:
+            break
+    return float(values[rank])
+
+
+@jit
 def _mean_of_highest(scores: Floats, count: int) -> Floats:
     windows, steps, variables = scores.shape
     means, highest = np.empty((windows, steps)), np.empty(count)
@@ -127,11 +169,23 @@ def _mean_of_highest(scores: Floats, count: int) -> Floats:
     return means
 
 
+@jit
 def deviations(scores: Floats) -> Floats:
     """The absolute standardized deviation of each score from its variable's mean in the window. Paper: Eq. 26, 27."""
-    mean = scores.mean(axis=1, keepdims=True)
-    spread = scores.std(axis=1, keepdims=True)
-    deviation: Floats = np.abs((scores - mean) / (spread + EPSILON))
+    windows, steps, variables = scores.shape
+    deviation = np.empty(scores.shape)
+    for w in range(windows):
+        mean, spread = np.zeros(variables), np.zeros(variables)
+        for t in range(steps):
+            for i in range(variables):
+                mean[i] += scores[w, t, i] / steps
+        for t in range(steps):
+            for i in range(variables):
+                spread[i] += (scores[w, t, i] - mean[i]) ** 2 / steps
+        spread = np.sqrt(spread) + EPSILON
+        for t in range(steps):
+            for i in range(variables):
+                deviation[w, t, i] = abs((scores[w, t, i] - mean[i]) / spread[i])
     return deviation
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cometad.model.moments import Batch, batch_loss, embeddings_of, look, sum_losses
+from cometad.model.moments import Batch, batch_loss, embeddings_of, look, small_products, sum_losses
 from cometad.model.network import Network
 from cometad.model.score import Scorer
 from cometad.model.train import Objective
@@ -103,7 +103,9 @@ class Adapter:
         """Take one step on windows (window, time, variable) that the scorer has scored already."""
         before = self.state()
         self.steps += 1
-        if self._step(*self._look(windows, scorer)):
+        with small_products(self._network):
+            finite = self._step(*self._look(windows, scorer))
+        if finite:
             self._stay_near()
             return
         steps, rolled_back = self.steps, self.rolled_back

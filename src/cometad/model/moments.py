@@ -20,6 +20,7 @@ reconstruction loss the decoder and, straight through the quantization, the enco
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ from cometad.model.kernel import add_patches_by_code, add_products, find_codes
 from cometad.model.lanes import DOUBLES, ROWS, WIDTH
 from cometad.model.network import Losses, Network, Scale
 from cometad.model.patches import patch_count, patches
-from cometad.model.threads import in_parts
+from cometad.model.threads import in_parts, kernels_only
 
 TOGETHER = 16  # windows whose sums are added up in one go: their number decides the rounding, not that of threads
 NARROW = 8  # times core_dim: up to that length of P its products with itself are cheaper than those with h
@@ -106,6 +107,12 @@ def batch_losses(network: Network, windows: Tensor) -> tuple[Losses, list[Tensor
     return sum_losses([losses for losses, _ in parts]), [taken for _, taken in parts]
 
 
+def small_products(network: Network) -> AbstractContextManager[None]:
+    """Around steps that look at a batch by kernels alone and leave only small products to torch."""
+    small = all(_narrow(scale.encoder.core_weight) for scale in network)
+    return kernels_only() if small and _by_kernel(next(network.parameters())) else nullcontext()
+
+
 def sum_losses(parts: Sequence[Losses]) -> Losses:
     """The losses of all scales together."""
     return Losses(*(torch.stack(part).sum() for part in zip(*parts, strict=True)))
@@ -127,8 +134,7 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> tuple[Losses, Tens
     folded = batch.folded
     dim, size = folded.codes.shape[1], batch.size
     counts, sums = _sums(batch, normal)  # n_im (variable, code), S_im (variable, code, size)
-    narrow = folded.core.shape[1] <= NARROW * folded.core.shape[0]
-    core = _from_products(batch, _products(batch, normal)) if narrow else _from_core(batch, normal)
+    core = _from_products(batch, _products(batch, normal)) if _narrow(folded.core) else _from_core(batch, normal)
     firsts = sums.sum(dim=1)  # (variable, size)
     per_variable, per_code = counts.sum(dim=1), counts.sum(dim=0)
     total = per_code.sum().clamp(min=1)
@@ -326,6 +332,10 @@ def _symmetric(upper: Tensor) -> Tensor:
     size = min(upper.shape)
     upper = upper[:size, :size].triu()
     return upper + upper.triu(1).T
+
+
+def _narrow(core: Tensor) -> bool:
+    return core.shape[1] <= NARROW * core.shape[0]
 
 
 def _by_kernel(windows: Tensor) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cometad import training
 from cometad.errors import unknown
-from cometad.model.moments import batch_losses
+from cometad.model.moments import batch_losses, small_products
 from cometad.model.network import Losses, Network
 from cometad.training import Player, Schedule, Supply, Told
 
@@ -118,16 +118,17 @@ def train(
         tally.add(parts, taken)
         return objective.total(parts)
 
-    training.train(
-        network,
-        [Player(list(network.parameters()), loss, steady=True)],
-        Supply(count, windows),
-        schedule=schedule,
-        batch_size=batch_size,
-        seed=seed,
-        report=lambda told: report(tally.epoch(told)),
-        weight_decay=objective.weight_decay,
-    )
+    with small_products(network):
+        training.train(
+            network,
+            [Player(list(network.parameters()), loss, steady=True)],
+            Supply(count, windows),
+            schedule=schedule,
+            batch_size=batch_size,
+            seed=seed,
+            report=lambda told: report(tally.epoch(told)),
+            weight_decay=objective.weight_decay,
+        )
 
 
 class _Tally:
