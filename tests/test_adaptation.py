@@ -187,7 +187,8 @@ def adapter(settings, weight_decay=0.0, active=True, limit=np.inf):
     one = settings.start(network, Seen(seen, limits), Objective(1.0, 1.0, weight_decay), seed=0)
 
     def learn(windows):
-        one.learn(windows, Scorer(network, [np.full(8, True)] * 2, neighbors=3, distance="local", device="cpu"))
+        scorer = Scorer(network, [np.full(8, True)] * 2, neighbors=3, distance="local", device="cpu")
+        one.learn(windows, [scorer.whole(windows, k) for k in range(2)])
         return one.steps, one.rolled_back
 
     return network, learn, one

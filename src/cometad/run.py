@@ -74,7 +74,7 @@ class RawRun:
         self._before = np.zeros((0, self._variables), np.float32)
         self._filled = 0  # rows in the batch
         self._given = 0  # of these, rows whose scores were given out
-        self._patches = scorer.room(1, length)  # of the window being filled
+        self._scored = scorer.room(fitted.test_batch, length)  # what the batch's patches got
 
     @property
     def adapter(self) -> Adapter | None:
@@ -144,26 +144,39 @@ class RawRun:
 
     def _part_of_window(self, begin: int, start: int, stop: int) -> Iterator[Release]:
         """Rows start..stop of the window that begins at `begin` have come: score the patches they complete."""
-        window = self._batch[None, begin : begin + self._fitted.window]
+        length = self._fitted.window
+        window, scored = self._batch[None, begin : begin + length], self._of_windows(begin, begin + length)
         for k, complete in enumerate(self._complete):
             first, last = complete[start], complete[stop]
             if last > first:
-                codes, errors = self._patches[k]
+                codes, errors = scored[k]
                 self._scorer.patches(window, k, first, PatchScores(codes[:, first:last], errors[:, first:last]))
         given, final = self._given - begin, self._final[stop]
         if final > given:
-            yield [Block(self._scorer.steps(self._patches, self._fitted.window, given, final, self._apart), 0)]
+            yield [Block(self._scorer.steps(scored, length, given, final, self._apart), 0)]
             self._given = begin + final
 
     def _windows(self, start: int, stop: int) -> Block:
+        self._score_windows(start, stop)
+        length = self._fitted.window
+        return Block(self._scorer.steps(self._of_windows(start, stop), length, 0, length, self._apart), 0)
+
+    def _score_windows(self, start: int, stop: int) -> None:
+        """Score all patches of the windows in rows start..stop of the batch."""
         windows = self._batch[start:stop].reshape(-1, self._fitted.window, self._variables)
-        return Block(self._scorer.windows(windows, self._apart), 0)
+        for k, scored in enumerate(self._of_windows(start, stop)):
+            self._scorer.patches(windows, k, 0, scored)
+
+    def _of_windows(self, start: int, stop: int) -> list[PatchScores]:
+        """What the patches of the windows in rows start..stop of the batch got, as views."""
+        some = slice(start // self._fitted.window, stop // self._fitted.window)
+        return [PatchScores(scored.codes[some], scored.errors[some]) for scored in self._scored]
 
     def _next_batch(self) -> None:
         """Learn from the batch; the memory follows the codes index by index. Paper: Eq. 25."""
         if self._adapter is not None:
             # After scoring, never before: no reading vouches for itself.
-            self._adapter.learn(self._batch.reshape(-1, self._fitted.window, self._variables), self._scorer)
+            self._adapter.learn(self._batch.reshape(-1, self._fitted.window, self._variables), self._scored)
             self._scorer = self._fitted.scorer(self._network)
         self._before = self._batch[-self._fitted.window :].copy()
         self._filled = self._given = 0
@@ -172,8 +185,6 @@ class RawRun:
         """Everything that a later `restore` needs, by name."""
         arrays: dict[str, NDArray[Any]] = {"batch": self._batch[: self._filled], "before": self._before}
         arrays["counts"] = np.array([self._filled, self._given])
-        for k, scores in enumerate(self._patches):
-            arrays |= {f"codes.{k}": scores.codes, f"errors.{k}": scores.errors}
         state = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
         if self._adapter is not None:
             state |= {f"adapter.{name}": value for name, value in self._adapter.state().items()}
@@ -184,13 +195,11 @@ class RawRun:
         self._filled, self._given = (int(count) for count in state["counts"])
         self._batch[: self._filled] = state["batch"].numpy()
         self._before = state["before"].numpy().copy()
-        for k, scores in enumerate(self._patches):
-            scores.codes[:] = state[f"codes.{k}"].numpy()
-            scores.errors[:] = state[f"errors.{k}"].numpy()
         if self._adapter is not None:
             prefix = "adapter."
             self._adapter.restore({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
             self._scorer = self._fitted.scorer(self._network)
+        self._score_windows(0, -(-self._filled // self._fitted.window) * self._fitted.window)  # to the same bits
 
 
 class Run:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cometad.model.moments import Batch, batch_loss, embeddings_of, look, small_products, sum_losses
 from cometad.model.network import Network
-from cometad.model.score import Scorer
+from cometad.model.score import PatchScores
 from cometad.model.train import Objective
 
 State = dict[str, Tensor]
@@ -99,12 +99,12 @@ class Adapter:
         self.steps = 0
         self.rolled_back = 0
 
-    def learn(self, windows: NDArray[np.float32], scorer: Scorer) -> None:
-        """Take one step on windows (window, time, variable) that the scorer has scored already."""
+    def learn(self, windows: NDArray[np.float32], scored: Sequence[PatchScores]) -> None:
+        """Take one step on windows (window, time, variable), given what their patches got at each scale."""
         before = self.state()
         self.steps += 1
         with small_products(self._network):
-            finite = self._step(*self._look(windows, scorer))
+            finite = self._step(*self._look(windows, scored))
         if finite:
             self._stay_near()
             return
@@ -112,12 +112,11 @@ class Adapter:
         self.restore(before)
         self.steps, self.rolled_back = steps, rolled_back + 1
 
-    def _look(self, windows: NDArray[np.float32], scorer: Scorer) -> tuple[list[Batch], list[Tensor]]:
+    def _look(self, windows: NDArray[np.float32], scored: Sequence[PatchScores]) -> tuple[list[Batch], list[Tensor]]:
         device = self._fitted[0].device
         inputs = torch.as_tensor(windows, device=device)
         batches, normal = [], []
-        for k, scale in enumerate(self._network):
-            scores = scorer.whole(windows, k)
+        for k, (scale, scores) in enumerate(zip(self._network, scored, strict=True)):
             codes, errors = (torch.as_tensor(part, device=device) for part in scores)
             batches.append(look(scale, inputs, codes))
             normal.append(self._memory.normal(k, codes, errors))
@@ -143,7 +142,8 @@ class Adapter:
             chosen = self._draw(labels)
             if chosen is not None:
                 sample = embeddings_of(batch, chosen)
-                total = total + contrastive_loss(sample, labels[chosen], self._settings.temperature)
+                # In float32: it is no difference of large sums, and the largest part of a step.
+                total = total + contrastive_loss(sample.float(), labels[chosen], self._settings.temperature)
         return total
 
     def _draw(self, labels: Tensor) -> Tensor | None:
@@ -200,11 +200,12 @@ def contrastive_loss(embeddings: Tensor, labels: Tensor, temperature: float) -> 
     Paper: Eq. 23, there a sum over samples.
     """
     unit = F.normalize(embeddings, dim=1)
-    similarity = unit @ unit.T / temperature
-    itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
-    log_share = similarity - similarity.masked_fill(itself, -math.inf).logsumexp(dim=1, keepdim=True)
-    positive = (labels[:, None] == labels[None, :]) & ~itself
-    return -((log_share * positive).sum(dim=1) / positive.sum(dim=1)).mean()
+    same = torch.stack([labels == 0, labels != 0]).to(unit.dtype)  # (label, sample)
+    others = same.sum(dim=1)[(labels != 0).long()] - 1  # of the same label, without itself
+    # The mean over the others of the same label, from the sum of their vectors; the diagonal is that of itself.
+    alike = ((same.T @ (same @ unit)) * unit).sum(dim=1) - (unit**2).sum(dim=1)
+    similarity = (unit @ unit.T / temperature).fill_diagonal_(-math.inf)
+    return (similarity.logsumexp(dim=1) - alike / temperature / others).mean()
 
 
 def _finite(tensors: Iterable[Tensor]) -> bool:

@@ -181,9 +181,10 @@ def embeddings_of(batch: Batch, chosen: Tensor) -> Tensor:
     windows, first = positions // batch.codes.shape[1], positions % batch.codes.shape[1] * batch.stride
     steps = first[:, None] + torch.arange(size, device=chosen.device)
     here = batch.windows[windows[:, None], steps].double().transpose(1, 2)  # (sample, variable, size)
-    own = here[torch.arange(len(chosen), device=chosen.device), which]  # (sample, size)
-    series = torch.einsum("dsp,sp->sd", folded.series.reshape(-1, variables, size)[:, which], own)
-    return series + here.flatten(1) @ folded.core.T @ folded.right.T + folded.offset[which]
+    own = (which[:, None] == torch.arange(variables, device=chosen.device)).double()  # (sample, variable)
+    # Products with what is zero but for the patch's own variable: gathering would scatter in the gradient.
+    series = (own[..., None] * here).flatten(1) @ folded.series.T
+    return series + here.flatten(1) @ folded.core.T @ folded.right.T + own @ folded.offset
 
 
 def _embedding_sums(folded: Folded, counts: Tensor, sums: Tensor, core: CoreSums) -> Tensor:
