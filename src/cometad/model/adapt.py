@@ -148,12 +148,14 @@ class Adapter:
 
     def _draw(self, labels: Tensor) -> Tensor | None:
         """Indices drawn half from each pseudo-label, or None where one has fewer than two."""
-        classes = [torch.nonzero(labels == label).flatten() for label in (False, True)]
+        flags = labels.cpu().numpy()
+        classes = [np.flatnonzero(~flags), np.flatnonzero(flags)]
         if min(map(len, classes)) < 2:
             return None
         half = self._settings.pairs // 2
-        drawn = [members[torch.randperm(len(members), generator=self._chance)[:half]] for members in classes]
-        return torch.cat(drawn)
+        chance = np.random.default_rng(int(torch.randint(2**62, (), generator=self._chance)))
+        drawn = [chance.choice(members, min(half, len(members)), replace=False) for members in classes]
+        return torch.as_tensor(np.concatenate(drawn), device=labels.device)
 
     @torch.no_grad()
     def _stay_near(self) -> None:
@@ -204,8 +206,31 @@ def contrastive_loss(embeddings: Tensor, labels: Tensor, temperature: float) -> 
     others = same.sum(dim=1)[(labels != 0).long()] - 1  # of the same label, without itself
     # The mean over the others of the same label, from the sum of their vectors; the diagonal is that of itself.
     alike = ((same.T @ (same @ unit)) * unit).sum(dim=1) - (unit**2).sum(dim=1)
-    similarity = (unit @ unit.T / temperature).fill_diagonal_(-math.inf)
-    return (similarity.logsumexp(dim=1) - alike / temperature / others).mean()
+    crowd: Tensor = _Crowd.apply(unit, temperature)  # type: ignore[no-untyped-call]
+    return (crowd - alike / temperature / others).mean()
+
+
+class _Crowd(torch.autograd.Function):
+    """The logarithm of the sum over all others of exp(similarity / temperature), (sample,).
+
+    Similarities are symmetric: one product gives the gradient where autograd would need two.
+    """
+
+    @staticmethod
+    def forward(context: Any, unit: Tensor, temperature: float) -> Tensor:
+        """Of unit vectors (sample, dim)."""
+        similarity = (unit @ unit.T / temperature).fill_diagonal_(-math.inf)
+        crowd = similarity.logsumexp(dim=1)
+        context.save_for_backward(unit, similarity.sub_(crowd[:, None]).exp_())
+        context.temperature = temperature
+        return crowd
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """With respect to the vectors."""
+        unit, share = context.saved_tensors
+        weighted = share * gradient[:, None]
+        return (weighted + weighted.T) @ unit / context.temperature, None
 
 
 def _finite(tensors: Iterable[Tensor]) -> bool:

@@ -74,23 +74,28 @@ def _fold_scale(scale: Scale) -> FoldedScale:
     basis, core = _shared(right, _double(encoder.core_weight))
     own = _own(series, basis)  # Q_i: (variable, dim, min(dim, size))
     series_own = own.transpose(1, 2) @ series  # Q_i'A_i: (variable, own, size)
-    codes_own = own.transpose(1, 2) @ codes.T  # Q_i'c: (variable, own, code)
     offset_own = own.transpose(1, 2) @ offset[..., None]  # Q_i'a_i: (variable, own, 1)
-    gap_own = (offset_own - codes_own).transpose(1, 2)  # (variable, code, own)
+    gap_own = (offset_own - _times(own, codes.T)).transpose(1, 2)  # (variable, code, own)
     rest = _rest(offset - offset @ basis @ basis.T, codes - codes @ basis @ basis.T, gap_own)
     return FoldedScale(
         scale.size,
         scale.stride,
         table(core.T),
         table(-2 * (codes @ basis).T),
-        table(-2 * series.transpose(1, 2) @ codes.T),
+        table(-2 * _times(series, codes.T)),
         table((codes**2).sum(dim=1) - 2 * offset @ codes.T, fill=math.inf),
-        table((basis.T @ series).transpose(1, 2)),
+        table(_times(series, basis)),
         table(offset @ basis),
         table(codes @ basis),
         table(torch.nn.functional.pad(series_own.transpose(1, 2), (0, 1))),
         table(torch.cat([gap_own, rest[..., None]], dim=2)),
     )
+
+
+def _times(each: Tensor, right: Tensor) -> Tensor:
+    """Each variable's transpose (variable, dim, n) times one matrix, as one product: (variable, n, ...)."""
+    variables, dim, count = each.shape
+    return (each.transpose(1, 2).reshape(-1, dim) @ right).reshape(variables, count, -1)
 
 
 def _shared(right: Tensor, core: Tensor) -> tuple[Tensor, Tensor]:
