@@ -436,14 +436,14 @@ def _times(column: pl.Series, given: bool, blocks: Callable[[], Iterable[pl.Data
 
 def _counts(parts: Iterable[pl.Series]) -> bool:
     """Whether a column increases from row to row; parts after the first have the first row on top."""
-    last = None
+    rows, last = 0, None
     for part in parts:
-        if not (part.dtype.is_numeric() and len(part) > 1 and part.is_sorted() and part.n_unique() == len(part)):
+        if not (part.dtype.is_numeric() and part.is_sorted() and part.n_unique() == len(part)):
             return False
         if last is not None and part[1] <= last:
             return False
-        last = part[-1]
-    return True
+        rows, last = rows + len(part), part[-1]
+    return rows > 1
 
 
 def _from_text(column: pl.Series, left_out: int) -> pl.Series:
