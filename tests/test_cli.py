@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from cometad import NoAdaptation
 from cometad.cli import main
 from cometad.cli.readings import Clock, Layout, Reading, readings
 from cometad.cli.stream import Interrupts
@@ -141,6 +142,66 @@ def test_scores_are_the_same_from_and_to_every_format(run, folder):
     assert (code, shown) == (0, "")
     assert said.startswith("cometad: Scored 100 readings, ")
     assert pl.read_parquet("scores.parquet").drop("time").equals(pl.read_csv("scores.csv").drop("time"))
+
+
+LONG = 2**17  # readings: more than the block of 2**16 that is read at a time
+
+
+@pytest.fixture(scope="module")
+def long(folder):
+    """The folder with a detector that scores fast, and many readings."""
+    shape = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16, "dim": 16}
+    detector = Comet(**shape, core_dim=8, schedule=OneCycle(10), adaptation=NoAdaptation())
+    detector.fit(pl.read_csv(folder / "normal.csv", try_parse_dates=True)).save(folder / "fast.comet")
+    _readings(LONG + 5, seed=3).drop("time").write_csv(folder / "long.csv")
+    return folder
+
+
+def test_a_file_of_several_blocks_is_scored_as_the_whole_series(run, long):
+    readings = pl.read_csv(long / "long.csv")
+    readings.write_parquet(long / "long.parquet")
+    detector = Comet.load(long / "fast.comet")
+    assert run("score", "fast.comet", "long.csv", "-o", "long_scores.csv")[0] == 0
+    assert run("score", "fast.comet", "long.parquet", "-o", "long_scores.parquet")[0] == 0
+    scores = pl.read_csv("long_scores.csv")
+    assert pl.read_parquet("long_scores.parquet").equals(scores)
+    assert scores["step"].to_list() == list(range(LONG + 5))
+    np.testing.assert_array_equal(scores["score"], detector.decision_function(readings))
+    np.testing.assert_array_equal(scores["anomaly"], detector.predict(readings))
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "never.csv"], ["-o", "never.parquet"]])
+def test_a_bad_reading_in_a_late_block_leaves_no_half_result(run, long, output):
+    (long / "late.csv").write_text((long / "long.csv").read_text() + "1,,3\n")
+    before = set(long.iterdir())
+    code, shown, said = run("score", "fast.comet", "late.csv", *output)
+    _refused((code, shown, said), f"Variable 'level' is nan at time step {LONG + 5}.")
+    assert shown == ""
+    assert set(long.iterdir()) == before
+
+
+def test_times_must_increase_from_block_to_block(run, long):
+    start = datetime(2024, 3, 1)
+    rows = [f"{(start + timedelta(seconds=i)).isoformat()},1,2,3\n" for i in range(2**16)]
+    (long / "back.csv").write_text("".join(["time,flow,level,valve\n", *rows, rows[-1]]))
+    _refused(run("score", "fast.comet", "back.csv"), "at time step 65536 (2024-03-01T18:12:15.000000) one stands twice")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is told in other units elsewhere")
+def test_peak_memory_does_not_grow_with_the_file(long):
+    header, *rows = (long / "long.csv").read_text().splitlines(keepends=True)
+    code = (
+        "import resource, sys; from cometad.cli import main; main(sys.argv[1:]); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)"
+    )
+
+    def peak(times: int) -> float:
+        (long / "grown.csv").write_text("".join([header, *rows * times]))
+        command = [sys.executable, "-c", code, "score", "fast.comet", "grown.csv", "-o", "grown_scores.csv"]
+        return float(subprocess.run(command, cwd=long, capture_output=True, text=True, check=True).stdout)
+
+    # In MiB. Read as a whole, ten times the readings took 276 more; now 26.
+    assert peak(10) - peak(1) < 80
 
 
 # --- stream -----------------------------------------------------------------------------------------------------------

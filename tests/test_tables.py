@@ -1,5 +1,6 @@
 import gzip
 import math
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cometad.data.tables import read_table, write_table
+from cometad.data.tables import csv_text, csv_texts, read_table, table_chunks, write_chunks, write_table
 from cometad.detector import as_series
 from cometad.errors import InputError, OutputError, ParameterError
 
@@ -192,4 +193,97 @@ def test_a_table_is_written_whole_or_not_at_all(tmp_path):
         write_table(tmp_path / "nowhere" / "scores.csv", frame)
     with pytest.raises(ParameterError, match=r"does not end in \.csv or \.parquet"):
         write_table(tmp_path / "scores.txt", frame)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- in chunks --------------------------------------------------------------------------------------------------------
+
+CELLS = {
+    "plain": "time,flow,on\n" + "".join(f"2024-03-01T00:{i:02},{i}{'.5' * (i > 6)},true\n" for i in range(10)),
+    "a zone": "time,flow\n" + "".join(f"2024-03-01T00:{i:02}+01:00, {i}\n" for i in range(10)),
+    "epochs": "time,flow\n" + "".join(f"{1709262600 + i},nan\n" for i in range(10)),
+    "blank and short rows": "flow,level\n1,2\n\n3\n4,5\n\n",
+    "a quoted line break": 'flow,note\n1,"a\n\nb"\n2,"c\nd"\n3,e\n',
+    "a clock that falls in the end": "time_on,flow\n" + "".join(f"{i},1\n" for i in [*range(9), 7.5]),
+    "a variable named like a clock": "time_on,flow\n" + "".join(f"{i},1\n" for i in [3, 1, 4, 5, 6, 7, 8]),
+    "no line break at the end": "flow\r\n1\r\n2\r\n3",
+}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("text", CELLS.values(), ids=CELLS)
+def test_chunks_together_are_the_table(csv_file, text, rows):
+    whole = read_table(csv_file(text))
+    chunks = list(table_chunks(csv_file(text), rows=rows))
+    assert pl.concat(chunks).equals(whole)
+    assert "".join(csv_texts(chunks)) == csv_text(whole)
+
+
+@pytest.mark.parametrize("name", ["plant.csv", "plant.tsv", "plant.csv.gz", "plant.parquet"])
+def test_chunks_come_from_and_go_to_every_format(csv_file, tmp_path, name):
+    whole = read_table(csv_file(CELLS["plain"], "whole.csv"))
+    csv_file(CELLS["plain"])
+    csv_file(CELLS["plain"].replace(",", "\t"), "plant.tsv")
+    csv_file(gzip.compress(CELLS["plain"].encode()), "plant.csv.gz")
+    write_chunks(tmp_path / "plant.parquet", (whole[step : step + 3] for step in range(0, 10, 3)))
+    assert [len(chunk) for chunk in table_chunks(tmp_path / name, rows=4)] == [4, 4, 2]
+    write_chunks(tmp_path / "again.csv", table_chunks(tmp_path / name, rows=4))
+    assert (tmp_path / "again.csv").read_text() == csv_text(whole)
+
+
+def _dated(rows: int, last: str) -> str:
+    return "time,flow\n" + "".join(f"2024-03-01T00:{i:02},{i}\n" for i in range(rows)) + last
+
+
+def _epochs(rows: int, last: str) -> str:
+    return "time,flow\n" + "".join(f"{1709262600 + i},{i}\n" for i in range(rows)) + last
+
+
+def _series_in_chunks(path: Path) -> list[int]:
+    return [len(as_series(chunk)) for chunk in table_chunks(path, rows=4)]
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        (_dated(8, "noon,8\n"), "says 'noon' at time step 8"),
+        (_dated(8, "2024-03-01T00:08Z,8\n"), "a time zone in some rows only"),
+        (_dated(8, "2024-03-01T00:08,high\n"), "Column 'flow' is not numeric"),
+        (_dated(8, "2024-03-01T00:08,true\n"), "Column 'flow' is not numeric"),
+        (_dated(8, "2024-03-01T00:08,8,8\n"), "cannot be read"),
+        (_dated(8, "\n"), "has empty cells"),
+        (_epochs(8, "2024-03-01T04:08Z,8\n"), "says '1709262600' at time step 0"),
+        (_epochs(8, "1709262608000,8\n"), "no dates (the first is 1709262600)"),
+        ("time,flow\n" + "".join(f"{i},1\n" for i in range(9)), "no dates (the first is 0)"),
+        ("flow\n", "a header but no readings"),
+        ("", "is empty"),
+    ],
+)
+def test_what_stands_late_is_refused_in_chunks_too(csv_file, text, sentence):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        _series_in_chunks(csv_file(text))
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        as_series(read_table(csv_file(text)))
+
+
+def test_a_part_of_a_packed_file_is_refused(csv_file):
+    numbers = np.random.default_rng(0).normal(size=9999)
+    packed = gzip.compress(("flow\n" + "".join(f"{number}\n" for number in numbers)).encode())
+    with pytest.raises(InputError, match="cannot be read"):
+        list(table_chunks(csv_file(packed[:-2000], "plant.csv.gz"), rows=1000))
+
+
+def test_an_absent_file_is_refused_before_the_first_chunk(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        table_chunks(tmp_path / "plant.csv")
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores.parquet"])
+def test_chunks_that_break_off_leave_nothing(tmp_path, name):
+    def parts():
+        yield pl.DataFrame({"score": [0.1]})
+        raise InputError("No more.")
+
+    with pytest.raises(InputError, match="No more"):
+        write_chunks(tmp_path / name, parts())
     assert list(tmp_path.iterdir()) == []

@@ -116,13 +116,18 @@ def check_like(series: Series, names: tuple[str, ...], named: bool) -> None:
         )
 
 
-def check_length(series: Series, least: int, what: str) -> None:
+def check_length(rows: int, least: int, what: str) -> None:
     """Refuse a series too short to be looked at even once."""
-    if len(series) < least:
+    if rows < least:
         raise InputError(
-            f"The series has {len(series)} readings, fewer than {what} ({least}). "
-            "Pass a longer series or a shorter window."
+            f"The series has {rows} readings, fewer than {what} ({least}). Pass a longer series or a shorter window."
         )
+
+
+def check_after(series: Series, last: np.datetime64) -> None:
+    """Refuse a series that does not go on after the last time of the one before it."""
+    if series.times is not None and series.times[0] <= last:
+        raise _backward(series, 0, last)
 
 
 def _frame(X: object) -> object:
@@ -196,11 +201,15 @@ def _check_times(series: Series) -> None:
     backward = np.diff(series.times) <= np.timedelta64(0)
     if backward.any():
         step = int(np.argmax(backward)) + 1
-        problem = "stands twice" if series.times[step] == series.times[step - 1] else "comes after a later one"
-        raise InputError(
-            f"The times must increase from reading to reading; at {series.when(step)} one {problem}. "
-            "Sort the readings by time and drop duplicates first."
-        )
+        raise _backward(series, step, series.times[step - 1])
+
+
+def _backward(series: Series, step: int, before: np.datetime64) -> InputError:
+    problem = "stands twice" if series.times is not None and series.times[step] == before else "comes after a later one"
+    return InputError(
+        f"The times must increase from reading to reading; at {series.when(step)} one {problem}. "
+        "Sort the readings by time and drop duplicates first."
+    )
 
 
 def _check_finite(series: Series) -> None:

@@ -39,7 +39,7 @@ class Estimator(BaseEstimator, ABC):
         if hasattr(self, "threshold_"):
             del self.threshold_  # not fitted until the end: an interrupted fit leaves no half of one
         series = as_series(X)
-        check_length(series, self._least_rows(), "a window")
+        check_length(len(series), self._least_rows(), "a window")
         rows = self._training_rows(len(series))
         if rows < self._least_rows():
             raise InputError(
@@ -121,7 +121,7 @@ class Estimator(BaseEstimator, ABC):
         self._check_fitted()
         series = as_series(X)
         check_like(series, self.names_, self.named_)
-        check_length(series, self._least_rows(), "a window")
+        check_length(len(series), self._least_rows(), "a window")
         return series
 
     def _checkpoint(self) -> Checkpoint:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
 from cometad.decision.decide import Decided
-from cometad.detector import Series, as_series, check_like
+from cometad.detector import Series, as_series, check_after, check_like
 from cometad.errors import InputError, ModelFileError
 from cometad.run import Run
 
@@ -168,12 +168,8 @@ class Stream:
         """Times must increase from chunk to chunk too."""
         if series.times is None:
             return
-        first = series.times[0].astype("datetime64[ns]")
-        if self._last_time is not None and first <= self._last_time:
-            raise InputError(
-                f"The times must increase from reading to reading; {first} comes after {self._last_time}. "
-                "Sort the readings by time and drop duplicates first."
-            )
+        if self._last_time is not None:
+            check_after(series, self._last_time)
         self._last_time = series.times[-1].astype("datetime64[ns]")
 
     def _by_name(self, reading: Any) -> list[float]:

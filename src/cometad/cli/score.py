@@ -1,5 +1,8 @@
 """`cometad score`."""
 
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +15,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cometad.comet import Comet
-    from cometad.detector import Array, Floats, Series
+    from cometad.detector import Array, Floats
     from cometad.estimator import Estimator
+    from cometad.stream import Scored
 
 
 def score(
@@ -33,58 +37,102 @@ def score(
     its own).
     """
     from cometad.cli.paths import check_readable, check_writable
-    from cometad.data.tables import check_suffix, csv_text, read_table, write_table
-    from cometad.detector import as_series
+    from cometad.data.tables import check_suffix, read_table, table_chunks, write_chunks
 
     check_readable(model)
     if output is not None:
         check_suffix(output)
         check_writable(output)
-    frame = read_table(data, time_column, drop or ())
-    series = as_series(frame)
+    chunks = table_chunks(data, time_column, drop or ())
 
     from cometad.cli.detectors import load_detector
+    from cometad.comet import Comet
 
-    scores = _scored(load_detector(model), series, frame)
-    if output is None:
-        write_output(csv_text(scores))
+    detector = load_detector(model)
+    if isinstance(detector, Comet):
+        scores = _streamed(detector, chunks)
     else:
-        write_table(output, scores)
+        scores = iter([_at_once(detector, read_table(data, time_column, drop or ()))])
+    tally = _Tally()
+    if output is None:
+        _print_whole(tally.over(scores))
+    else:
+        write_chunks(output, tally.over(scores))
     written = "" if output is None else f" Wrote '{output}'."
-    say(f"Scored {len(scores):,} readings, {scores['anomaly'].sum():,} of them anomalous.{written}")
+    say(f"Scored {tally.readings:,} readings, {tally.anomalous:,} of them anomalous.{written}")
 
 
-def _scored(detector: "Estimator", series: "Series", frame: "pl.DataFrame") -> "pl.DataFrame":
-    """The table of scores."""
+@dataclass
+class _Tally:
+    """What has been scored."""
+
+    readings: int = 0
+    anomalous: int = 0
+
+    def over(self, tables: "Iterable[pl.DataFrame]") -> "Iterator[pl.DataFrame]":
+        """The same tables, counted as they pass."""
+        for table in tables:
+            self.readings += len(table)
+            self.anomalous += int(table["anomaly"].sum())
+            yield table
+
+
+def _streamed(detector: "Comet", chunks: "Iterable[pl.DataFrame]") -> "Iterator[pl.DataFrame]":
+    """The table of scores in parts, as they become final."""
     import numpy as np
     import polars as pl
 
-    from cometad.comet import Comet
+    from cometad.detector import check_length
 
-    if isinstance(detector, Comet):
-        scores, *variables = _with_variables(detector, series)
-    else:
-        scores, variables = detector.decision_function(series), []
+    names = np.array(detector.names_)
+    stream = detector.stream()
+    waiting: list[pl.DataFrame] = []  # the times of the readings whose scores are not final yet
+    for chunk in chunks:
+        scored = stream.update_many(chunk)
+        times = pl.concat([*waiting, _times(chunk)])
+        yield _explained(scored, times[: len(scored)], names)
+        waiting = [times[len(scored) :]]
+    check_length(stream.seen, detector.window, "a window")
+    yield _explained(stream.finish(), pl.concat(waiting), names)
+
+
+def _explained(scored: "Scored", times: "pl.DataFrame", names: "Array") -> "pl.DataFrame":
+    """The table of scores, with the variables behind them."""
+    return _table(scored.start, times, scored.scores, scored.flags, names[scored.variables.argmax(axis=1)])
+
+
+def _at_once(detector: "Estimator", frame: "pl.DataFrame") -> "pl.DataFrame":
+    """The table of scores of a detector that looks at the series as a whole."""
+    scores = detector.decision_function(frame)
+    return _table(0, _times(frame), scores, (scores > detector.threshold_).astype(int))
+
+
+def _times(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """The column of times, or none."""
+    return frame.select(column.alias("time") for column in frame if column.dtype.is_temporal())
+
+
+def _table(start: int, times: "pl.DataFrame", scores: "Floats", flags: "Array", *variables: "Array") -> "pl.DataFrame":
+    import numpy as np
+    import polars as pl
+
     return pl.DataFrame(
         [
-            pl.Series("step", np.arange(len(series))),
-            *(column.alias("time") for column in frame if column.dtype.is_temporal()),
+            pl.Series("step", np.arange(start, start + len(scores))),
+            *times,
             pl.Series("score", scores),
-            pl.Series("anomaly", (scores > detector.threshold_).astype(int)),
-            *(pl.Series("variable", names) for names in variables),
+            pl.Series("anomaly", flags),
+            *(pl.Series("variable", names, dtype=pl.String) for names in variables),
         ]
     )
 
 
-def _with_variables(detector: "Comet", series: "Series") -> "tuple[Floats, Array]":
-    """Scores, and the names of the variables behind them: from the stream run to its end, which alone tells."""
-    import numpy as np
+def _print_whole(tables: "Iterable[pl.DataFrame]") -> None:
+    """Print them once all are there: a reading that is refused in the end leaves no half result."""
+    from cometad.data.tables import csv_texts
 
-    from cometad.detector import check_length, check_like
-
-    check_like(series, detector.names_, detector.named_)
-    check_length(series, detector.window, "a window")
-    stream = detector.stream()
-    parts = (stream.update_many(series.values), stream.finish())
-    highest = np.concatenate([part.variables for part in parts]).argmax(axis=1)
-    return np.concatenate([part.scores for part in parts]), np.array(detector.names_)[highest]
+    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as file:
+        file.writelines(csv_texts(tables))
+        file.seek(0)
+        while text := file.read(2**20):
+            write_output(text)

@@ -4,10 +4,16 @@ import csv
 import gzip
 import os
 import re
-from collections.abc import Callable, Sequence
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
+from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -42,14 +48,30 @@ def read_table(path: str | os.PathLike[str], time_column: str | None = None, dro
     [(datetime.datetime(2024, 3, 1, 4, 10), 1.0), (datetime.datetime(2024, 3, 1, 4, 11), nan)]
     """
     target = Path(path)
-    read = _by_suffix(target, _READERS, InputError)
-    if not target.is_file():
-        problem = "is a folder" if target.is_dir() else "does not exist"
-        raise InputError(f"The file '{target}' {problem}. Pass a file of readings.")
-    frame = _dropped(read(target), drop, target)
-    if frame.height == 0:
-        raise InputError(f"'{target}' has a header but no readings. Pass a file with at least one.")
-    return _with_numbers(_with_time(frame, time_column, target))
+    frame = _dropped(_reader(target).whole(target), drop, target)
+    _check_rows(frame, target)
+    names = _time_columns(frame, time_column, target)
+    return _with_numbers(_with_times(frame, names, time_column is not None, lambda: [frame]))
+
+
+def table_chunks(
+    path: str | os.PathLike[str], time_column: str | None = None, drop: Sequence[str] = (), rows: int = 2**16
+) -> Iterator[pl.DataFrame]:
+    r"""What `read_table` gives, in frames of so many rows, of which only one is held at a time.
+
+    That the file is there is checked at once, what stands in it as it is read.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.data.tables import table_chunks
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "plant.csv"
+    ...     _ = path.write_text("flow,level\n1,2\n3,4\n5,6\n")
+    ...     [chunk.rows() for chunk in table_chunks(path, rows=2)]
+    [[(1.0, 2.0), (3.0, 4.0)], [(5.0, 6.0)]]
+    """
+    target = Path(path)
+    return _chunks(target, partial(_reader(target).blocks, target, rows), time_column, drop)
 
 
 def write_table(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
@@ -64,8 +86,23 @@ def write_table(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
     ...     (Path(folder) / "scores.csv").read_text()
     'step,score\n0,0.5\n'
     """
+    write_chunks(path, [frame])
+
+
+def write_chunks(path: str | os.PathLike[str], frames: Iterable[pl.DataFrame]) -> None:
+    r"""Write a table that comes in parts, of which only one is held at a time, whole or not at all.
+
+    >>> import tempfile
+    >>> import polars as pl
+    >>> from pathlib import Path
+    >>> from cometad.data.tables import write_chunks
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_chunks(Path(folder) / "scores.csv", (pl.DataFrame({"step": [step]}) for step in range(2)))
+    ...     (Path(folder) / "scores.csv").read_text()
+    'step\n0\n1\n'
+    """
     write = _by_suffix(Path(path), _WRITERS, ParameterError)
-    write_whole(path, lambda aside: write(frame, aside))
+    write_whole(path, lambda aside: write(frames, aside))
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:
@@ -80,8 +117,8 @@ def check_suffix(path: str | os.PathLike[str]) -> None:
     _by_suffix(Path(path), _WRITERS, ParameterError)
 
 
-def csv_text(frame: pl.DataFrame) -> str:
-    r"""A table as the text of a CSV file.
+def csv_text(frame: pl.DataFrame, header: bool = True) -> str:
+    r"""A table as the text of a CSV file, or without the header of a part of one.
 
     >>> import polars as pl
     >>> from datetime import datetime
@@ -91,7 +128,18 @@ def csv_text(frame: pl.DataFrame) -> str:
     """
     zoned = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Datetime) and dtype.time_zone]
     frame = frame.with_columns(pl.col(zoned).dt.to_string("%Y-%m-%dT%H:%M:%S%.f%:z"))
-    return frame.write_csv(datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+    return frame.write_csv(include_header=header, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+
+
+def csv_texts(frames: Iterable[pl.DataFrame]) -> Iterator[str]:
+    r"""The text of a CSV file, part by part.
+
+    >>> import polars as pl
+    >>> from cometad.data.tables import csv_texts
+    >>> list(csv_texts([pl.DataFrame({"step": [0]}), pl.DataFrame({"step": [1]})]))
+    ['step\n0\n', '1\n']
+    """
+    return (csv_text(frame, header=number == 0) for number, frame in enumerate(frames))
 
 
 def parse_time(text: str) -> datetime:
@@ -117,44 +165,115 @@ def named_like_time(name: str) -> bool:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
+class _Reader(NamedTuple):
+    """How a format is read."""
+
+    whole: Callable[[Path], pl.DataFrame]
+    # Blocks of so many rows; each after the first has the file's first row on top once more. What a cell of a later
+    # block says is so always told beside the first one: a change of type or zone shows as it does in the whole file.
+    blocks: Callable[[Path, int], Iterator[pl.DataFrame]]
+
+
 def _read_parquet(path: Path) -> pl.DataFrame:
-    try:
+    with _parquet_errors(path):
         return pl.read_parquet(path)
+
+
+def _parquet_blocks(path: Path, rows: int) -> Iterator[pl.DataFrame]:
+    with _parquet_errors(path):
+        table = pl.scan_parquet(path)
+        first = table.head(1).collect()
+        yield table.head(rows).collect()
+        for start in range(rows, table.select(pl.len()).collect().item(), rows):
+            yield pl.concat([first, table.slice(start, rows).collect()])
+
+
+@contextmanager
+def _parquet_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _unreadable(path, "a whole Parquet file", error) from error
 
 
 def _read_csv(path: Path, separator: str = ",") -> pl.DataFrame:
-    try:
+    with _csv_errors(path):
+        return _parsed(path, _header(path, separator), separator)
+
+
+def _csv_blocks(path: Path, rows: int, separator: str = ",") -> Iterator[pl.DataFrame]:
+    with _csv_errors(path):
         names = _header(path, separator)
-        # All rows decide about a column's type: one word in the last row makes it text, not an error half-way.
-        frame = pl.read_csv(path, separator=separator, infer_schema_length=None)
-    except pl.exceptions.NoDataError as error:
-        raise InputError(f"'{path}' is empty. Pass a file with a header row and readings.") from error
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, pl.exceptions.PolarsError) as error:
-        raise _unreadable(path, "a CSV file in UTF-8 with as many cells in each row as in its header", error) from error
+        with _opened(path) as file:
+            top = _lines(file, 1)
+            first = _lines(file, 1)
+            yield _parsed(top + first + _lines(file, rows - 1), names, separator)
+            while block := _lines(file, rows):
+                yield _parsed(top + first + block, names, separator)
+
+
+def _lines(file: BinaryIO | gzip.GzipFile, count: int) -> bytes:
+    """So many lines, and those that a quoted line break leads on to."""
+    lines = b"".join(islice(file, count))
+    quotes = lines.count(b'"')
+    more = []
+    while quotes % 2 and (line := file.readline()):
+        more.append(line)
+        quotes += line.count(b'"')
+    return lines + b"".join(more)
+
+
+def _parsed(table: Path | bytes, names: list[str], separator: str) -> pl.DataFrame:
+    # All rows decide about a column's type: one word in the last row makes it text, not an error half-way.
+    frame = pl.read_csv(table, separator=separator, infer_schema_length=None)
     frame.columns = names
     return frame.with_columns(_read_text(frame[name]) for name in names if frame[name].dtype == pl.String)
 
 
-def _read_tsv(path: Path) -> pl.DataFrame:
-    return _read_csv(path, separator="\t")
+@contextmanager
+def _csv_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except pl.exceptions.NoDataError as error:
+        raise InputError(f"'{path}' is empty. Pass a file with a header row and readings.") from error
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, pl.exceptions.PolarsError) as error:
+        raise _unreadable(path, "a CSV file in UTF-8 with as many cells in each row as in its header", error) from error
 
 
-def _write_csv(frame: pl.DataFrame, path: Path) -> None:
-    path.write_text(csv_text(frame), encoding="utf-8", newline="")
+def _write_csv(frames: Iterable[pl.DataFrame], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(csv_texts(frames))
 
 
-_READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
-    ".csv": _read_csv,
-    ".csv.gz": _read_csv,
-    ".tsv": _read_tsv,
-    ".parquet": _read_parquet,
+def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> None:
+    # A file per part, then all of them into one: polars has no writer that stays open.
+    with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
+        parts = []
+        for number, frame in enumerate(frames):
+            parts.append(Path(folder) / f"{number}.parquet")
+            frame.write_parquet(parts[-1])
+        pl.scan_parquet(parts).sink_parquet(path)
+
+
+_CSV = _Reader(_read_csv, _csv_blocks)
+_READERS = {
+    ".csv": _CSV,
+    ".csv.gz": _CSV,
+    ".tsv": _Reader(partial(_read_csv, separator="\t"), partial(_csv_blocks, separator="\t")),
+    ".parquet": _Reader(_read_parquet, _parquet_blocks),
 }
-_WRITERS: dict[str, Callable[[pl.DataFrame, Path], Any]] = {
+_WRITERS: dict[str, Callable[[Iterable[pl.DataFrame], Path], None]] = {
     ".csv": _write_csv,
-    ".parquet": lambda frame, path: frame.write_parquet(path),
+    ".parquet": _write_parquet,
 }
+
+
+def _reader(path: Path) -> _Reader:
+    reader = _by_suffix(path, _READERS, InputError)
+    if not path.is_file():
+        problem = "is a folder" if path.is_dir() else "does not exist"
+        raise InputError(f"The file '{path}' {problem}. Pass a file of readings.")
+    return reader
 
 
 def _by_suffix(path: Path, table: dict[str, Use], refusal: type[CometadError]) -> Use:
@@ -170,11 +289,15 @@ def _unreadable(path: Path, wanted: str, error: Exception) -> InputError:
     return InputError(f"'{path}' cannot be read ({reason}). Pass {wanted}.")
 
 
+def _opened(path: Path) -> BinaryIO | gzip.GzipFile:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
+
+
 def _header(path: Path, separator: str) -> list[str]:
     """The names in the first row, without spaces around them."""
-    unpacked = gzip.open if path.suffix.lower() == ".gz" else open
-    with unpacked(path, "rt", encoding="utf-8-sig", newline="") as file:
-        names = [cell.strip() for cell in next(csv.reader(file, delimiter=separator), [])]
+    with _opened(path) as file:
+        text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        names = [cell.strip() for cell in next(csv.reader(text, delimiter=separator), [])]
     if not names:
         raise InputError(f"'{path}' is empty. Pass a file with a header row and readings.")
     if any("\0" in name for name in names):
@@ -206,10 +329,33 @@ def _read_text(column: pl.Series) -> pl.Series:
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
+def _chunks(
+    path: Path, blocks: Callable[[], Iterator[pl.DataFrame]], time_column: str | None, drop: Sequence[str]
+) -> Iterator[pl.DataFrame]:
+    parts = (_dropped(block, drop, path) for block in blocks())
+    first = next(parts)
+    _check_rows(first, path)
+    names = _time_columns(first, time_column, path)
+    # Only a look at all of the file tells a clock that merely counts from a variable that falls in the end.
+    first = _with_times(first, names, time_column is not None, blocks)
+    yield _with_numbers(first)
+    # What is a time in the first part is one in all, and nothing else is.
+    times = [name for name in names if first[name].dtype.is_temporal()]
+    before = len(first)
+    for part in parts:
+        yield _with_numbers(_with_times(part, times, True, blocks, before - 1))[1:]
+        before += len(part) - 1
+
+
 def _dropped(frame: pl.DataFrame, drop: Sequence[str], path: Path) -> pl.DataFrame:
     for name in drop:
         _check_column(frame, name, path)
     return frame.drop(drop)
+
+
+def _check_rows(frame: pl.DataFrame, path: Path) -> None:
+    if frame.height == 0:
+        raise InputError(f"'{path}' has a header but no readings. Pass a file with at least one.")
 
 
 def _check_column(frame: pl.DataFrame, name: str, path: Path) -> None:
@@ -231,15 +377,30 @@ def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_time(frame: pl.DataFrame, given: str | None, path: Path) -> pl.DataFrame:
+def _time_columns(frame: pl.DataFrame, given: str | None, path: Path) -> list[str]:
+    """The names of the columns to look at as times."""
     if given is not None:
         _check_column(frame, given, path)
-        return frame.with_columns(_times(frame[given], given=True))
+        return [given]
     if any(dtype.is_temporal() for dtype in frame.dtypes):
-        return frame
+        return []
     # A pandas index that was written without a name is looked at too.
-    candidates = [column for column in frame if named_like_time(column.name) or _begins_with_date(column)]
-    return frame.with_columns(_times(column, given=False) for column in candidates)
+    return [column.name for column in frame if named_like_time(column.name) or _begins_with_date(column)]
+
+
+def _with_times(
+    frame: pl.DataFrame,
+    names: Sequence[str],
+    given: bool,
+    blocks: Callable[[], Iterable[pl.DataFrame]],
+    left_out: int = 0,
+) -> pl.DataFrame:
+    """The frame with these columns as datetimes.
+
+    `blocks` are those of the file, for what only all of it can tell; `left_out` of its rows stand between the first row
+    of the frame and the second.
+    """
+    return frame.with_columns(_times(frame[name], given, blocks, left_out) for name in names)
 
 
 def _begins_with_date(column: pl.Series) -> bool:
@@ -252,10 +413,10 @@ def _begins_with_date(column: pl.Series) -> bool:
     return True
 
 
-def _times(column: pl.Series, given: bool) -> pl.Series:
+def _times(column: pl.Series, given: bool, blocks: Callable[[], Iterable[pl.DataFrame]], left_out: int) -> pl.Series:
     """A column as datetimes; one that is only named like a time and holds other numbers stays as it is."""
     if column.dtype == pl.String:
-        return _from_text(column)
+        return _from_text(column, left_out)
     if not column.dtype.is_numeric():
         if given and column.dtype not in (pl.Datetime, pl.Date):
             raise InputError(
@@ -265,7 +426,7 @@ def _times(column: pl.Series, given: bool) -> pl.Series:
     seconds = _from_epoch(column)
     if seconds is not None:
         return seconds
-    if given or (len(column) > 1 and column.is_sorted() and column.n_unique() == len(column)):
+    if given or _counts(block[column.name] for block in blocks()):
         raise InputError(
             f"The time column {column.name!r} holds numbers that are no dates (the first is {column[0]}). "
             "Drop it, since time steps are counted without it, or turn it into dates."
@@ -273,14 +434,26 @@ def _times(column: pl.Series, given: bool) -> pl.Series:
     return column
 
 
-def _from_text(column: pl.Series) -> pl.Series:
+def _counts(parts: Iterable[pl.Series]) -> bool:
+    """Whether a column increases from row to row; parts after the first have the first row on top."""
+    rows, last = 0, None
+    for part in parts:
+        if not (part.dtype.is_numeric() and part.is_sorted() and part.n_unique() == len(part)):
+            return False
+        if last is not None and part[1] <= last:
+            return False
+        rows, last = rows + len(part), part[-1]
+    return rows > 1
+
+
+def _from_text(column: pl.Series, left_out: int) -> pl.Series:
     times: list[datetime | None] = []
-    for step, text in enumerate(column):
+    for row, text in enumerate(column):
         try:
             times.append(None if text is None else parse_time(text))
         except ValueError as error:
             raise InputError(
-                f"The time column {column.name!r} says {text!r} at time step {step}. "
+                f"The time column {column.name!r} says {text!r} at time step {row + left_out if row else 0}. "
                 "Write times like 2024-03-01 04:10:00, or drop the column."
             ) from error
     zoned = {time.tzinfo is not None for time in times if time is not None}
