@@ -172,9 +172,9 @@ def test_a_file_of_several_blocks_is_scored_as_the_whole_series(run, long):
 
 @pytest.mark.parametrize("output", [[], ["-o", "never.csv"], ["-o", "never.parquet"]])
 def test_a_bad_reading_in_a_late_block_leaves_no_half_result(run, long, output):
-    (long / "late.csv").write_text((long / "long.csv").read_text() + "1,,3\n")
+    (long / "faulty.csv").write_text((long / "long.csv").read_text() + "1,,3\n")
     before = set(long.iterdir())
-    code, shown, said = run("score", "fast.comet", "late.csv", *output)
+    code, shown, said = run("score", "fast.comet", "faulty.csv", *output)
     _refused((code, shown, said), f"Variable 'level' is nan at time step {LONG + 5}.")
     assert shown == ""
     assert set(long.iterdir()) == before
