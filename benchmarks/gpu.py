@@ -18,9 +18,10 @@ from cometad import Comet, Epochs, NoAdaptation
 from cometad.model.moments import batch_losses
 from cometad.model.network import Network, losses
 from cometad.model.score import Scorer
+from speed import CODES, DIM, VARIABLES, WINDOW, step
+from speed import ROWS as SIZES
 
-VARIABLES, DIM, CODES, WINDOW = 25, 256, 128, 100
-ROWS = 116_805  # the paper's PSM training part
+ROWS, _ = SIZES["PSM"]
 
 
 def best(work: Callable[[], object], repeats: int = 10) -> float:
@@ -40,12 +41,6 @@ def plain_scores(network: Network, windows: torch.Tensor) -> None:
     with torch.no_grad():
         for scale in network(windows):
             scale.quantized.error(scale.embeddings).cpu()
-
-
-def step(loss: Callable[[], torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
-    optimizer.zero_grad()
-    loss().backward()
-    optimizer.step()
 
 
 def row(what: str, plain: float, fast: float, count: int) -> None:

@@ -141,7 +141,7 @@ def stream() -> None:
 
 
 def fit(name: str) -> None:
-    """Training alone, then a whole fit, on random readings of a dataset's size."""
+    """Training on random readings of a dataset's size."""
     rows, variables = ROWS[name]
     series = np.random.default_rng(2).normal(size=(rows, variables)).astype(np.float32)
     detector = Comet.paper(name)

@@ -466,6 +466,12 @@ def test_the_contrastive_loss_is_that_of_equation_23(normal, abnormal, dim, temp
     np.testing.assert_allclose(found.item(), naive.contrastive_loss(vectors, labels, temperature), rtol=1e-9, atol=1e-9)
 
 
+def test_the_gradient_of_the_contrastive_loss_is_that_of_its_values():
+    vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(7, 3))).requires_grad_()
+    labels = torch.arange(7) >= 4
+    assert torch.autograd.gradcheck(lambda sample: contrastive_loss(sample, labels, 0.5), [vectors])
+
+
 # -- the whole ------------------------------------------------------------------------------------------------------
 
 

@@ -135,3 +135,13 @@ def test_a_loss_that_is_no_number_ends_training_with_a_sentence():
     with pytest.raises(ParameterError, match="diverged in epoch 1") as caught:
         trained(network, [player])
     assert is_a_sentence(str(caught.value))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a graphics card")
+def test_a_replayed_loss_trains_to_the_same_bytes():
+    ends = []
+    for steady in (False, True):
+        network = line().cuda()
+        trained(network, [Player(list(network.parameters()), rebuild(network), steady=steady)])
+        ends.append(network.weight.detach())
+    assert torch.equal(*ends)

@@ -43,7 +43,7 @@ class _Announcer(event.Listener):
         module = event.data["dispatcher"].py_func.__module__
         if not self._said and module.startswith("cometad."):
             self._said = True
-            _log.info("Compiling for this machine, up to a minute; later calls find the result on disk.")
+            _log.info("Compiling for this machine, up to a minute; where it can be kept on disk, this happens once.")
 
     def on_end(self, event: event.Event) -> None:
         pass

@@ -221,8 +221,8 @@ class Sizes:
         return nn.Sequential(*(SpatialTemporal(*shape, dropout) for dropout in self.dropouts()))
 
 
-class Decomposition(nn.Module):
-    """The stable part of windows, from their values and the marks of their times."""
+class Embedded(nn.Module):
+    """What both networks begin with: values, marks of their times and places in the window, in one dimension."""
 
     positions: Tensor
 
@@ -231,6 +231,13 @@ class Decomposition(nn.Module):
         self.data, self.marks = nn.Linear(variables, sizes.dim), nn.Linear(MARKS, sizes.dim)
         self.position_norm, self.mark_norm = nn.LayerNorm(sizes.dim), nn.LayerNorm(sizes.dim)
         self.register_buffer("positions", sinusoid(sizes.window, sizes.dim), persistent=False)
+
+
+class Decomposition(Embedded):
+    """The stable part of windows, from their values and the marks of their times."""
+
+    def __init__(self, variables: int, sizes: Sizes) -> None:
+        super().__init__(variables, sizes)
         self.data_blocks = sizes.spatial_temporal()
         shape = (sizes.dim, sizes.heads, sizes.feed_dim)
         self.time_blocks = nn.Sequential(*(Temporal(*shape, dropout) for dropout in sizes.dropouts()))
@@ -247,16 +254,11 @@ class Decomposition(nn.Module):
         return stable
 
 
-class Reconstruction(nn.Module):
+class Reconstruction(Embedded):
     """Windows from their noisy form and their trend, in one pass."""
 
-    positions: Tensor
-
     def __init__(self, variables: int, sizes: Sizes) -> None:
-        super().__init__()
-        self.data, self.marks = nn.Linear(variables, sizes.dim), nn.Linear(MARKS, sizes.dim)
-        self.position_norm, self.mark_norm = nn.LayerNorm(sizes.dim), nn.LayerNorm(sizes.dim)
-        self.register_buffer("positions", sinusoid(sizes.window, sizes.dim), persistent=False)
+        super().__init__(variables, sizes)
         self.blocks = sizes.spatial_temporal()
         self.output = nn.Linear(sizes.dim, variables)
 
