@@ -46,7 +46,7 @@ from cometad.model.lanes import (
 )
 
 TILE = 2 * SPAN  # positions side by side; what a tile needs stays in the second-level cache
-NEAR = 32  # positions whose stacked patches, in doubles, stay in the first-level cache
+NEAR = 64  # positions of which 32 doubles each stay in the first-level cache, and all in the second
 FEW = 12  # positions; below, a tile does not pay
 EIGHT = 8  # doubles in a vector
 
@@ -65,8 +65,8 @@ def _scratch(count: int) -> Floats:
 
 @jit
 def _double_tile(stacked: int) -> Any:
-    """The same of doubles, for the stacked patches of some positions."""
-    return _scratch(2 * NEAR * stacked).view(np.float64).reshape(NEAR, stacked)
+    """The same of doubles, for the stacked patches of some positions: (block, position, DOUBLES)."""
+    return _scratch(2 * NEAR * stacked).view(np.float64).reshape(stacked // DOUBLES, NEAR, DOUBLES)
 
 
 @jit
@@ -381,55 +381,89 @@ def add_products(
     positions, length, stacked = codes.shape[0] * patches, size * variables, pairs.shape[1]
     all_normal = len(normal) == 0
     readings, flat_codes, flat_normal = windows.reshape(-1), codes.reshape(-1), normal.reshape(-1)
-    places, taken, seen = np.zeros(NEAR, np.int64), np.zeros(len(by_code)), np.zeros(variables, np.int64)
+    places, taken = np.zeros(NEAR, np.int64), np.zeros((NEAR, len(by_code) + -len(by_code) % ROWS))
+    seen, columns = np.zeros(len(by_code), np.int64), np.full(len(by_code), -1)
     plain, dirty, weighed = _double_tile(stacked), _double_tile(stacked), _double_tile(stacked)
     for begin in range(0, positions, NEAR):
-        tile, dirty_ones = min(NEAR, positions - begin), 0
+        tile, dirty_ones, different = min(NEAR, positions - begin), 0, 0  # codes in this tile: often few
         _places(begin, tile, 0, stride, patches, windows.shape, places)
         for t in range(tile):
-            row, here = plain[t], (begin + t) * variables
-            for n in range(length):
-                row[n] = readings[np.uint64(places[t] + n)]
-            different, weight = 0, 0.0  # codes at this position: variables often share one
+            here, weight = (begin + t) * variables, 0.0
+            for block in range(len(plain)):
+                first = block * DOUBLES
+                for n in range(min(DOUBLES, length - first)):
+                    plain[block, t, n] = readings[np.uint64(places[t] + first + n)]
             for i in range(variables):
                 if all_normal or flat_normal[here + i]:
                     m = flat_codes[here + i]
-                    if taken[m] == 0.0:
-                        seen[different] = m
+                    if columns[m] < 0:
+                        columns[m], seen[different] = different, m
                         different += 1
-                    taken[m] += 1.0
+                    taken[t, columns[m]] += 1.0
                 else:
                     weight += 1.0
-                    _add_row_times(1.0, plain, t, less_by_variable, i)
+                    _add_position(1.0, plain, t, less_by_variable, i)
                     for p in range(size):
-                        _add_row_times(row[p * variables + i], plain, t, less_pairs, p * variables + i)
-            for k in range(different):
-                _add_row_times(taken[seen[k]], plain, t, by_code, seen[k])
-                taken[seen[k]] = 0.0
-            _add_row_times(1.0, plain, t, total, 0)
+                        n = p * variables + i
+                        _add_position(plain[n // DOUBLES, t, n % DOUBLES], plain, t, less_pairs, n)
+            _add_position(1.0, plain, t, total, 0)
             if weight > 0.0:
-                for n in range(length):
-                    dirty[dirty_ones, n], weighed[dirty_ones, n] = row[n], weight * row[n]
+                for block in range(len(plain)):
+                    for n in range(DOUBLES):
+                        dirty[block, dirty_ones, n] = plain[block, t, n]
+                        weighed[block, dirty_ones, n] = weight * plain[block, t, n]
                 dirty_ones += 1
+        _add_by_code(tile, taken, plain, seen[:different], by_code)
+        for k in range(different):
+            columns[seen[k]] = -1
+            taken[:, k] = 0.0
         _add_pairs(tile, plain, plain, pairs)
         if dirty_ones > 0:
             _add_pairs(dirty_ones, weighed, dirty, less_weighted)
 
 
 @jit
-def _add_row_times(weight: float, source: NDArray[np.float64], row: int, target: NDArray[np.float64], to: int) -> None:
-    stacked = source.shape[1]
-    for n in range(0, stacked, DOUBLES):
-        add_row(weight, source, row * stacked + n, target, to * stacked + n)
+def _add_position(weight: float, source: Any, t: int, target: NDArray[np.float64], row: int) -> None:
+    """To a row of the target add the stacked patches of one position, times a weight."""
+    blocks, near, _ = source.shape
+    for block in range(blocks):
+        add_row(weight, source, (block * near + t) * DOUBLES, target, (row * blocks + block) * DOUBLES)
 
 
 @jit
-def _add_pairs(tile: int, left: NDArray[np.float64], right: NDArray[np.float64], pairs: NDArray[np.float64]) -> None:
-    """Add left'right, which is symmetric, as far as it lies on or above the diagonal."""
-    rows, stacked = pairs.shape
-    for row in range(0, rows, ROWS):
-        for column in range(row // DOUBLES * DOUBLES, stacked, DOUBLES):
+def _add_by_code(
+    tile: int, taken: NDArray[np.float64], source: Any, seen: NDArray[np.int64], by_code: NDArray[np.float64]
+) -> None:
+    """Add taken'source: the stacked patches of each position, as often as it took each of the codes seen."""
+    stacked, count = by_code.shape[1], taken.shape[1]
+    sums = np.zeros((ROWS, DOUBLES))
+    for column in range(0, stacked, DOUBLES):
+        for k in range(0, len(seen), ROWS):
             block = zero_double_block()
             for t in range(tile):
-                block = multiply_add_block(block, left, t * stacked + row, right, t * stacked + column)
+                block = multiply_add_block(block, taken, t * count + k, source, column * NEAR + t * DOUBLES)
+            add_block(block, sums, 0, DOUBLES)
+            for row in range(min(ROWS, len(seen) - k)):
+                add_row(1.0, sums, row * DOUBLES, by_code, seen[k + row] * stacked + column)
+            sums[:] = 0.0
+
+
+@jit
+def _add_pairs(tile: int, left: Any, right: Any, pairs: NDArray[np.float64]) -> None:
+    """Add left'right, which is symmetric, as far as it lies on or above the diagonal."""
+    rows, stacked = pairs.shape
+    for column in range(0, stacked, DOUBLES):
+        for row in range(0, min(rows, column + DOUBLES), ROWS):
+            block = zero_double_block()
+            here = row // DOUBLES * DOUBLES * NEAR + row % DOUBLES
+            for t in range(tile):
+                block = multiply_add_block(block, left, here + t * DOUBLES, right, column * NEAR + t * DOUBLES)
             add_block(block, pairs, row * stacked + column, stacked)
+
+
+@jit
+def mirror(pairs: NDArray[np.float64]) -> None:
+    """Below the diagonal of a matrix, say what is above it."""
+    for row in range(min(pairs.shape)):
+        for column in range(row):
+            pairs[row, column] = pairs[column, row]

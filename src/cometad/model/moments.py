@@ -30,13 +30,13 @@ from torch import Tensor
 
 from cometad.compiled import COMPILES
 from cometad.model.fold import table
-from cometad.model.kernel import add_patches_by_code, add_products, find_codes
+from cometad.model.kernel import add_patches_by_code, add_products, find_codes, mirror
 from cometad.model.lanes import DOUBLES, ROWS, WIDTH
 from cometad.model.network import Losses, Network, Scale
 from cometad.model.patches import patch_count, patches
 from cometad.model.threads import in_parts, kernels_only
 
-TOGETHER = 16  # windows whose sums are added up in one go: their number decides the rounding, not that of threads
+TOGETHER = 32  # windows whose sums are added up in one go: their number decides the rounding, not that of threads
 NARROW = 8  # times core_dim: up to that length of P its products with itself are cheaper than those with h
 BLOCK = 2**28  # bytes of a search on a device at once
 
@@ -73,12 +73,15 @@ class Batch(NamedTuple):
 
 
 class Products(NamedTuple):
-    """Sums over a batch of products of the stacked patches P, in float64; `normal` 0 or 1 for each variable."""
+    """Sums over a batch of products of the stacked patches P, in float64; `normal` 0 or 1 for each variable.
 
-    pairs: Tensor  # normal P P'  (variable * size, variable * size)
-    weighted: Tensor  # P P' times how many are normal  (variable * size, variable * size)
-    by_variable: Tensor  # normal P  (variable, variable * size)
-    by_code: Tensor  # P of each normal patch  (code, variable * size)
+    P is in the order of memory here: (size, variable).
+    """
+
+    pairs: Tensor  # normal P P'  (size * variable, size * variable)
+    weighted: Tensor | None  # P P' times how many are normal, of the same shape; nothing where all are
+    by_variable: Tensor  # normal P  (variable, size * variable)
+    by_code: Tensor  # P of each normal patch  (code, size * variable)
 
 
 class CoreSums(NamedTuple):
@@ -194,13 +197,15 @@ def _embedding_sums(folded: Folded, counts: Tensor, sums: Tensor, core: CoreSums
 
 
 def _from_products(batch: Batch, products: Products) -> CoreSums:
-    core, size = batch.folded.core, batch.size
-    variables = len(batch.folded.offset)
-    blocks = products.pairs.reshape(variables, size, variables, size)
+    variables, size = len(batch.folded.offset), batch.size
+    core = batch.folded.core.reshape(-1, variables, size).transpose(1, 2).flatten(1)  # in the order of memory
+    blocks = products.pairs.view(size, variables, size, variables)
+    with_patches = products.pairs @ core.T
+    weighted = variables * with_patches if products.weighted is None else products.weighted @ core.T
     return CoreSums(
-        blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1),
-        products.pairs @ core.T,
-        core @ products.weighted @ core.T,
+        blocks.diagonal(dim1=1, dim2=3).permute(2, 0, 1),
+        with_patches.reshape(size, variables, -1).transpose(0, 1).flatten(0, 1),
+        core @ weighted,
         products.by_variable @ core.T,
         products.by_code @ core.T,
     )
@@ -307,32 +312,27 @@ def _products(batch: Batch, normal: Tensor | None) -> Products:
         (tall, wide),
         (1, wide),
         (codes, wide),
-        (less * tall, wide),
+        (less * length, wide),
         (less * tall, wide),
         (less * variables, wide),
     ]
     parts = _added_up(batch, normal, lambda w, s, *rest: add_products(w, size, s, *rest), shapes)
-    pairs, total, by_code, less_pairs, less_weighted, less_by_variable = (torch.from_numpy(part) for part in parts)
-    # From the order of memory (size, variable) to (variable, size), without what was filled up.
-    order = torch.arange(length).reshape(size, variables).T.flatten()
-    pairs = _symmetric(pairs)[order][:, order]
+    mirror(parts[0])
+    mirror(parts[4])
+    pairs, total, by_code, less_pairs, less_weighted, less_by_variable = (
+        torch.from_numpy(part)[:, :length] for part in parts
+    )
+    pairs, less_weighted = pairs[:length], less_weighted[:length]  # the rest was filled up
     if normal is None:
-        return Products(pairs, variables * pairs, total[:, order].expand(variables, -1), by_code[:, order])
+        return Products(pairs, None, total.expand(variables, -1), by_code)
     # Where everything is taken off, nothing must stay: to AdamW a gradient of rounding is as good as any other.
     some = normal.flatten(0, 1).any(dim=0).double()[:, None]  # (variable, 1)
     return Products(
-        (pairs - less_pairs[order][:, order]) * some.repeat_interleave(size, dim=0),
-        (variables * pairs - _symmetric(less_weighted)[order][:, order]) * some.max(),
-        (total[:, order] - less_by_variable[:, order]) * some,
-        by_code[:, order],
+        (pairs - less_pairs) * some.repeat(size, 1),
+        (variables * pairs - less_weighted) * some.max(),
+        (total - less_by_variable) * some,
+        by_code,
     )
-
-
-def _symmetric(upper: Tensor) -> Tensor:
-    """A symmetric matrix, and what may be filled up beside and below it, from its part on and above the diagonal."""
-    size = min(upper.shape)
-    upper = upper[:size, :size].triu()
-    return upper + upper.triu(1).T
 
 
 def _narrow(core: Tensor) -> bool:
@@ -344,13 +344,13 @@ def _by_kernel(windows: Tensor) -> bool:
 
 
 def _products_of(batch: Batch, normal: Tensor | None) -> Products:
-    stacked, variables = batch.stacked, len(batch.folded.offset)
+    variables, size = len(batch.folded.offset), batch.size
+    stacked = patches(batch.windows, size, batch.stride).transpose(2, 3).flatten(0, 1).flatten(1).double()
     weights = torch.ones_like(stacked[:, :variables]) if normal is None else normal.flatten(0, 1).double()
     by_code = _codes_by_position(batch, weights).T @ stacked
     if normal is None:
-        pairs = stacked.T @ stacked
-        return Products(pairs, variables * pairs, stacked.sum(dim=0).expand(variables, -1), by_code)
-    only = stacked * weights.repeat_interleave(batch.size, dim=1)
+        return Products(stacked.T @ stacked, None, stacked.sum(dim=0).expand(variables, -1), by_code)
+    only = stacked * weights.repeat(1, size)
     weighted = (stacked * weights.sum(dim=1, keepdim=True)).T @ stacked
     return Products(only.T @ stacked, weighted, weights.T @ stacked, by_code)
 
