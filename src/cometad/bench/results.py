@@ -1,0 +1,125 @@
+"""Results as append-only JSON lines: one trial each, with all that is needed to repeat it, or with its error.
+
+A line has these fields; `identity` is made of those marked with *.
+
+    experiment*, dataset*, entity*   what was asked, of which series ("all": entities one after the other)
+    fingerprint*                     of that series
+    arm*, seed*, setting*            the row of a table; and, where an experiment has such, what was done to the series
+    detector, hyper_parameters*      the detector and all its parameters (the device is not part of the identity)
+    parameters                       how many numbers it learned, or null
+    fit_seconds, score_seconds, peak_bytes, device, threads, versions, when
+    metrics                          the nine metrics, as fractions; null where the trial failed
+    at_threshold                     figures at the detector's own threshold, which knows no labels
+    error                            null, or one line that says why it failed
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from cometad.errors import InputError, OutputError
+
+Record = dict[str, Any]
+Key = tuple[str, str, str, str, int, str]
+
+
+def key(record: Record) -> Key:
+    """Which cell of which table a result belongs to.
+
+    >>> from cometad.bench.results import key
+    >>> key({"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}})
+    ('main', 'MSL', 'all', 'pca', 0, '{}')
+    """
+    setting = json.dumps(record["setting"], sort_keys=True)
+    return (*(record[name] for name in ("experiment", "dataset", "entity", "arm", "seed")), setting)
+
+
+def identity(record: Record) -> str:
+    """What makes a trial this one and no other: the same series, detector, parameters, seed and setting."""
+    parameters = {
+        name: value for name, value in record["hyper_parameters"].items() if name not in ("device", "verbose")
+    }
+    return json.dumps([key(record), record["fingerprint"], record["detector"], parameters], sort_keys=True)
+
+
+def latest(records: Iterable[Record]) -> list[Record]:
+    """The last result of each cell, in the order in which the cells were first filled; failed ones are left out.
+
+    >>> from cometad.bench.results import latest
+    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}}
+    >>> tries = [cell | {"error": "MemoryError"}, cell | {"error": None, "fit_seconds": 1.0}]
+    >>> [result["fit_seconds"] for result in latest(tries)]
+    [1.0]
+    """
+    return list({key(record): record for record in records if record["error"] is None}.values())
+
+
+class Results:
+    """The results in one file. Several processes may append to it.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.bench.results import Results
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     results = Results(Path(folder) / "main.jsonl")
+    ...     results.append({"dataset": "MSL", "error": None})
+    ...     results.read()
+    [{'dataset': 'MSL', 'error': None}]
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._locks = self.path.parent / ".locks"
+
+    def read(self) -> list[Record]:
+        """All results so far. A line that was cut off when a process was killed does not count."""
+        if not self.path.exists():
+            return []
+        records = []
+        lines = self.path.read_text(encoding="utf-8").split("\n")
+        for number, line in enumerate(lines, start=1):
+            try:
+                records += [json.loads(line)] if line else []
+            except json.JSONDecodeError as error:
+                if number == len(lines):  # no end of line: the end was never written
+                    break
+                raise InputError(
+                    f"Line {number} of '{self.path}' is not a result ({error}). Remove that line."
+                ) from error
+        return records
+
+    def append(self, record: Record) -> None:
+        """Add one result: a whole line, or nothing."""
+        line = json.dumps(record, allow_nan=False) + "\n"
+        with self.lock("append"):
+            try:
+                self._drop_half_line()
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise OutputError(f"Cannot write '{self.path}': {error.strerror or error}. Choose another.") from error
+
+    def lock(self, name: str) -> FileLock:
+        """A lock that only one process holds at a time, and that ends with the process at the latest."""
+        try:
+            self._locks.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(
+                f"Cannot write to '{self.path.parent}': {error.strerror or error}. Choose another folder."
+            ) from error
+        return FileLock(self._locks / f"{self.path.stem}-{name}.lock")
+
+    def _drop_half_line(self) -> None:
+        """Take off what a killed process left behind the last end of line."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb+") as file:
+            content = file.read()
+            if content and not content.endswith(b"\n"):
+                file.truncate(content.rfind(b"\n") + 1)
