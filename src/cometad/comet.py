@@ -36,6 +36,11 @@ from cometad.run import Fitted, RawRun, Run
 from cometad.stream import Stream
 from cometad.training import OneCycle, Schedule
 
+# Parameters that training does not look at.
+SCORING = (
+    *("neighbors", "memory_distance", "score_weight", "calibration", "selection", "normalization"),
+    *("adaptation", "test_batch", "threshold_quantile", "verbose"),
+)
 CALIBRATION_WINDOWS = 512  # evenly spread over the training series: the statistics of the training scores
 
 
@@ -169,6 +174,33 @@ class Comet(Estimator):
         (32, 64, (2, 4, 6))
         """
         return cls(**{**paper_parameters(dataset), **changes})
+
+    def with_scoring(self, X: object, **changes: Any) -> Self:
+        """A detector with other parameters of scoring, as if fitted on the same series X, without training again.
+
+        >>> import numpy as np
+        >>> from cometad import Comet, NoAdaptation, OneCycle
+        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+        >>> detector = Comet(schedule=OneCycle(5)).fit(normal)
+        >>> other = detector.with_scoring(normal, adaptation=NoAdaptation(), score_weight=0.5)
+        >>> again = Comet(schedule=OneCycle(5), adaptation=NoAdaptation(), score_weight=0.5).fit(normal)
+        >>> np.array_equal(other.decision_scores_, again.decision_scores_)
+        True
+        """
+        series = self._checked(X)
+        for name in changes:
+            if name not in SCORING:
+                raise ParameterError(
+                    f"The parameter {name!r} takes part in training. Fit a new Comet with it; without training "
+                    f"change {', '.join(SCORING)}."
+                )
+        other = type(self)(**(self.get_params(deep=False) | changes))
+        other._remember(self.names_, self.named_)
+        other.scaling_, other.network_, other.active_ = self.scaling_, self.network_, self.active_
+        scaled = other.scaling_(series.values)
+        other._calibrate(scaled)
+        other._settle(scaled, series)
+        return other
 
     def score_map(self, X: object) -> ScoreMap:
         """Both raw scores of every time step, each (scale, time, variable).

@@ -50,9 +50,7 @@ class Estimator(BaseEstimator, ABC):
         self.scaling_ = fit_scaling(self.scaler, series.values[:rows])
         scaled = self.scaling_(series.values)
         self._learn(scaled, series)
-        self._parameters = self.get_params(deep=False)
-        self.decision_scores_ = self._score(scaled, series)
-        self.threshold_ = float(np.quantile(self.decision_scores_, self.threshold_quantile))
+        self._settle(scaled, series)
         return self
 
     def decision_function(self, X: object) -> Floats:
@@ -112,7 +110,16 @@ class Estimator(BaseEstimator, ABC):
         """How many of the readings are trained on, and scaled by."""
         return rows
 
+    def check_memory(self, variables: int) -> None:
+        """Refuse to learn from so many variables where the machine's memory is too small; nothing is allocated."""
+
     # -- state ------------------------------------------------------------------------------------------------------
+
+    def _settle(self, scaled: Scaled, series: Series) -> None:
+        """Take the threshold from the scores of what was learned from: fitted from here on."""
+        self._parameters = self.get_params(deep=False)
+        self.decision_scores_ = self._score(scaled, series)
+        self.threshold_ = float(np.quantile(self.decision_scores_, self.threshold_quantile))
 
     def _remember(self, names: tuple[str, ...], named: bool) -> None:
         self.names_, self.named_, self.n_features_in_ = names, named, len(names)

@@ -73,6 +73,10 @@ class DeepBaseline(Baseline):
         """How many features the network gets to see in training."""
         return variables
 
+    def check_memory(self, variables: int) -> None:
+        """Refuse a network whose parameters and one window's activations the machine has no memory for."""
+        self._measured(variables)
+
     # -- fitting ----------------------------------------------------------------------------------------------------
 
     def _least_rows(self) -> int:

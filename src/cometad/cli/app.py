@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cometad.cli import data
+from cometad.cli import bench, data
 from cometad.cli.demo import demo
 from cometad.cli.evaluate import evaluate
 from cometad.cli.exits import MISTAKE, guarded, say
@@ -58,6 +58,17 @@ _datasets = typer.Typer(help="Show which benchmark datasets are there, and wheth
 _add(_datasets, "list", data.show_list, "cometad data list --data-dir ~/datasets")
 _add(_datasets, "check", data.show_check, "cometad data check MSL SMAP")
 app.add_typer(_datasets, name="data", no_args_is_help=True)
+
+_bench = typer.Typer(help="Compare detectors: run an experiment's trials, and make tables and figures of the results.")
+_add(_bench, "list", bench.show_experiments, "cometad bench list")
+_add(
+    _bench,
+    "run",
+    bench.run,
+    "cometad bench run main --dataset MSL --arm comet-paper --arm knn",
+    "Interrupted; finished trials are kept. The same command goes on.",
+)
+app.add_typer(_bench, name="bench", no_args_is_help=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

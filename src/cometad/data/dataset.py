@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class Dataset:
                 "Check the files they come from."
             )
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """16 hex digits of the content: equal on every machine, different as soon as a value or a name differs."""
         content = hashlib.sha256(json.dumps(self.names).encode())

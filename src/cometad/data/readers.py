@@ -81,6 +81,9 @@ class Check:
         return self.found == self.published
 
 
+# Seconds between two readings, as published.
+PERIODS = {"ASD": 300, "MSL": 60, "PSM": 60, "SMAP": 60, "SMD": 60, "SWaT": 1, "WADI": 1}
+
 SHARED = Path("..", "shared", "data")  # beside a checkout
 
 

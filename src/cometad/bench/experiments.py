@@ -1,0 +1,166 @@
+"""Experiments as data: which detectors, on which datasets, with which seeds. To add one, add a row in `EXPERIMENTS`."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cometad.baselines import BASELINES
+from cometad.baselines.deep import DeepBaseline
+from cometad.bench.floor import AllPositive
+from cometad.comet import SCORING, Comet
+from cometad.errors import unknown
+from cometad.estimator import Estimator
+from cometad.model.adapt import NoAdaptation
+from cometad.parameters import ABLATIONS, PAPER_SIZES
+
+PAPER = tuple(PAPER_SIZES)  # the paper's datasets
+PLANT = "plant"  # the synthetic one, which is always there
+SEEDS = (0, 1, 2, 3, 4)
+FLOORS = ("random", "all-positive")  # in every table
+
+DEEP = tuple(name for name, kind in BASELINES.items() if issubclass(kind, DeepBaseline))
+SIMPLE = tuple(name for name in BASELINES if name not in DEEP)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One row of a table: a detector with some parameters changed.
+
+    >>> from cometad.bench.experiments import Arm
+    >>> Arm("few neighbors", "comet-paper", {"neighbors": 3}).build("MSL", seed=1, device="cpu").neighbors
+    3
+    """
+
+    name: str
+    detector: str  # comet, comet-paper, all-positive or a baseline
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, dataset: str, seed: int, device: str) -> Estimator:
+        """The detector, not fitted; of `comet-paper` with the sizes that the paper has for a dataset."""
+        common = {"seed": seed, "device": device, **self.changes}
+        if self.detector == "comet-paper":
+            return Comet.paper(dataset if dataset in PAPER_SIZES else None, **common)
+        if self.detector == "comet":
+            return Comet(**common)
+        return AllPositive(**common) if self.detector == "all-positive" else BASELINES[self.detector](**common)
+
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """The changes that training does not look at."""
+        return {name: value for name, value in self.changes.items() if name in SCORING}
+
+    def trained_like(self, other: "Arm") -> bool:
+        """Whether one training serves both."""
+        comets = ("comet", "comet-paper")
+        own, others = (
+            {name: value for name, value in arm.changes.items() if name not in SCORING} for arm in (self, other)
+        )
+        return self.detector == other.detector and self.detector in comets and own == others
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Detectors x datasets x seeds, by one protocol.
+
+    >>> from cometad.bench.experiments import EXPERIMENTS
+    >>> len(EXPERIMENTS["ablation"].arms)
+    11
+    """
+
+    title: str
+    protocol: str  # "concatenated": the entities of a dataset one after the other; "entity": one model each; or its own
+    datasets: tuple[str, ...]
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...] = SEEDS
+    results: str | None = None  # the experiment whose results these are, if not its own
+
+
+def _plain(names: Collection[str]) -> tuple[Arm, ...]:
+    return tuple(Arm(name, name) for name in names)
+
+
+WITHOUT_TTA = {"adaptation": NoAdaptation()}
+COMETS = (Arm("comet-paper", "comet-paper"), Arm("comet-paper w/o TTA", "comet-paper", WITHOUT_TTA))
+DEFAULT = Arm("comet", "comet")
+
+# The paper's three tables of sensitivity, all without adaptation. A stride is half its patch.
+_PATCHES = ((2,), (4,), (6,), (2, 4), (4, 6), (2, 4, 6), (2, 4, 6, 8))
+_CODEBOOKS = (16, 32, 64, 128, 256)
+_NEIGHBORS = (1, 3, 5, 10, 20)
+
+
+def _sensitivity() -> tuple[Arm, ...]:
+    changes: dict[str, dict[str, Any]] = {
+        f"patches {' '.join(map(str, sizes))}": {
+            "patch_sizes": sizes,
+            "patch_strides": tuple(size // 2 for size in sizes),
+        }
+        for sizes in _PATCHES
+    }
+    changes |= {f"codebook {size}": {"codebook_size": size} for size in _CODEBOOKS}
+    changes |= {f"neighbors {count}": {"neighbors": count} for count in _NEIGHBORS}
+    return tuple(Arm(name, "comet-paper", {**WITHOUT_TTA, **change}) for name, change in changes.items())
+
+
+EXPERIMENTS = {
+    "main": Experiment(
+        "Main results", "concatenated", PAPER, (*COMETS, DEFAULT, *_plain((*DEEP, *SIMPLE, "all-positive")))
+    ),
+    "ablation": Experiment(
+        "Ablation of COMET",
+        "concatenated",
+        PAPER,
+        (COMETS[0], *(Arm(name, "comet-paper", changes) for name, changes in ABLATIONS.items()), *_plain(FLOORS)),
+    ),
+    "sensitivity": Experiment(
+        "Sensitivity of COMET, without adaptation", "concatenated", PAPER, (*_sensitivity(), *_plain(FLOORS))
+    ),
+    "efficiency": Experiment(
+        "Affiliation F1 against training time",
+        "concatenated",
+        PAPER,
+        (*COMETS[:1], DEFAULT, *_plain((*DEEP, *FLOORS))),
+        seeds=(0,),
+        results="main",
+    ),
+    "entity": Experiment(
+        "One model per entity",
+        "entity",
+        ("SMD", "ASD", "MSL", "SMAP"),
+        (*COMETS, DEFAULT, *_plain((*SIMPLE, *DEEP, "all-positive"))),
+        seeds=(0, 1, 2),
+    ),
+    "embedding": Experiment("Embeddings and codes", "embedding", PAPER, COMETS[:1], seeds=(0,)),
+}
+
+
+def chosen(experiment: Experiment, arms: Sequence[str] | None) -> tuple[Arm, ...]:
+    """The arms of an experiment with some names, or all of them.
+
+    >>> from cometad.bench.experiments import EXPERIMENTS, chosen
+    >>> [arm.detector for arm in chosen(EXPERIMENTS["main"], ["pca", "knn"])]
+    ['pca', 'knn']
+    """
+    known = {arm.name: arm for arm in experiment.arms}
+    for name in arms or ():
+        if name not in known:
+            raise unknown("arm", name, known)
+    return tuple(known[name] for name in arms) if arms else experiment.arms
+
+
+def groups(arms: Sequence[Arm]) -> list[list[Arm]]:
+    """The arms in groups that one training serves.
+
+    >>> from cometad.bench.experiments import EXPERIMENTS, groups
+    >>> [len(group) for group in groups(EXPERIMENTS["ablation"].arms)]
+    [8, 1, 1, 1]
+    """
+    found: list[list[Arm]] = []
+    for arm in arms:
+        for group in found:
+            if arm.trained_like(group[0]):
+                group.append(arm)
+                break
+        else:
+            found.append([arm])
+    return found

@@ -1,0 +1,33 @@
+"""The score without any skill but courage: every reading is an anomaly."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from cometad.baselines.baseline import ReadingBaseline
+from cometad.detector import Floats
+from cometad.estimator import Scaled
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AllPositive(ReadingBaseline):
+    """Gives every reading the same score, above its threshold: what it reaches is a metric's gift.
+
+    >>> import numpy as np
+    >>> from cometad.bench.floor import AllPositive
+    >>> AllPositive().fit(np.zeros((3, 1))).predict(np.ones((4, 1)))
+    array([1, 1, 1, 1])
+    """
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Learn nothing."""
+        super().fit(X)
+        self.threshold_ = 0.0
+        return self
+
+    def _learn_readings(self, readings: Scaled) -> None:
+        """There is nothing to learn."""
+
+    def _score_readings(self, readings: Floats) -> Floats:
+        return np.ones(len(readings))

@@ -1,0 +1,289 @@
+"""Runs the trials of an experiment: what is there already is skipped, what fails is kept, what runs can be stopped.
+
+Everything that can be wrong is looked at before the first trial. Several processes may work on one file of results:
+each takes the jobs that no other has.
+"""
+
+import hashlib
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from filelock import Timeout
+
+from cometad.bench.embedding import embedding_trial
+from cometad.bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chosen, groups
+from cometad.bench.results import Record, Results, identity
+from cometad.bench.trial import attempt, beginning, trials
+from cometad.data.dataset import Dataset, concatenate
+from cometad.data.readers import PUBLISHED, READERS, load, status
+from cometad.data.synthetic import synthetic_plant
+from cometad.errors import OutputError, ParameterError, needs_extra, unknown
+from cometad.progress import Report, shown
+
+FOLDER = Path("results")
+
+
+def _nothing(sentence: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Trials that are done in one go, as they share a training."""
+
+    begun: tuple[Record, ...]  # what is known of each before it runs
+    work: Callable[[Sequence[Record]], Iterator[Record]]  # runs some of them, one after the other
+
+
+@dataclass
+class Outcome:
+    """How a run went.
+
+    >>> from cometad.bench.runner import Outcome
+    >>> Outcome(done=3).failed
+    []
+    """
+
+    there: int = 0  # trials that had a result before
+    done: int = 0
+    failed: list[Record] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)  # datasets that were not found, and how to get them
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)  # (dataset, arm) that the memory is too small for
+    elsewhere: int = 0  # trials that another process is at
+
+
+def run(
+    name: str,
+    *,
+    datasets: Sequence[str] | None = None,
+    entities: Sequence[str] | None = None,
+    arms: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    device: str = "cpu",
+    data_dir: str | os.PathLike[str] | None = None,
+    folder: str | os.PathLike[str] = FOLDER,
+    retry: bool = False,
+    verbose: bool = False,
+    tell: Callable[[str], object] = _nothing,
+) -> Outcome:
+    """Run the trials of an experiment that have no result yet, and append their results to a file in a folder.
+
+    `datasets`, `entities`, `arms` and `seeds` ask for a part of the experiment; `retry` runs failed trials again;
+    `tell` hears, before the first trial, what cannot run.
+
+    >>> import tempfile
+    >>> from cometad.bench.runner import run
+    >>> with tempfile.TemporaryDirectory() as data, tempfile.TemporaryDirectory() as results:
+    ...     outcome = run("main", datasets=["PSM"], data_dir=data, folder=results)
+    >>> outcome.done, list(outcome.absent)
+    (0, ['PSM'])
+    """
+    experiment = _experiment(name)
+    wanted, rows = _datasets(experiment, datasets), chosen(experiment, arms)
+    results = results_of(name, folder)
+    _check(experiment, rows, device, results)
+    outcome = Outcome()
+    for dataset in wanted:
+        _look(dataset, rows, device, data_dir, outcome)
+    for dataset, how in outcome.absent.items():
+        tell(f"{dataset} is absent. {how}")
+    for (dataset, arm), why in outcome.refused.items():
+        tell(f"{arm} on {dataset} will not run. {why}")
+    there = [
+        part for dataset in wanted if dataset not in outcome.absent for part in _series(dataset, experiment, data_dir)
+    ]
+    series = _only(there, entities)
+    jobs = [
+        job
+        for part in series
+        for seed in seeds or experiment.seeds
+        for job in _PROTOCOLS[experiment.protocol](
+            experiment.results or name,
+            part,
+            [arm for arm in rows if (part.name, arm.name) not in outcome.refused],
+            seed,
+            device,
+        )
+    ]
+    with shown("trial", verbose) as report:
+        _work(jobs, results, retry, outcome, report)
+    return outcome
+
+
+def results_of(name: str, folder: str | os.PathLike[str] = FOLDER) -> Results:
+    """The results of an experiment in a folder.
+
+    >>> from cometad.bench.runner import results_of
+    >>> results_of("efficiency").path.name
+    'main.jsonl'
+    """
+    return Results(Path(folder) / f"{_experiment(name).results or name}.jsonl")
+
+
+# --- what can be wrong is looked at first -----------------------------------------------------------------------------
+
+
+def _experiment(name: str) -> Experiment:
+    if name not in EXPERIMENTS:
+        raise unknown("experiment", name, EXPERIMENTS)
+    return EXPERIMENTS[name]
+
+
+def _datasets(experiment: Experiment, names: Sequence[str] | None) -> Sequence[str]:
+    for name in names or ():
+        if name not in (*READERS, PLANT):
+            raise unknown("dataset", name, (*READERS, PLANT))
+    return names or experiment.datasets
+
+
+def _check(experiment: Experiment, arms: Sequence[Arm], device: str, results: Results) -> None:
+    for arm in arms:
+        arm.build("MSL", 0, device)  # refuses a device that is not there
+    if experiment.protocol == "embedding":
+        needs_extra("umap", "viz")
+    try:
+        results.path.parent.mkdir(parents=True, exist_ok=True)
+        results.path.open("a").close()
+    except OSError as error:
+        raise OutputError(
+            f"Cannot write '{results.path}': {error.strerror or error}. Choose a folder that is writable."
+        ) from error
+    results.read()  # refuses a file that is something else
+
+
+def _look(
+    dataset: str, arms: Sequence[Arm], device: str, data_dir: str | os.PathLike[str] | None, outcome: Outcome
+) -> None:
+    """Whether a dataset is there, and which arms the memory is too small for on it."""
+    if dataset == PLANT:
+        return
+    found = status(dataset, data_dir)
+    if not found.found:
+        outcome.absent[dataset] = found.how_to_get
+        return
+    for arm in arms:
+        try:
+            arm.build(dataset, 0, device).check_memory(PUBLISHED[dataset].variables)
+        except ParameterError as error:
+            outcome.refused[dataset, arm.name] = str(error)
+
+
+def _series(name: str, experiment: Experiment, data_dir: str | os.PathLike[str] | None) -> list[Dataset]:
+    if name == PLANT:
+        return [synthetic_plant(seed=seed).as_dataset() for seed in (0,)]
+    entities = load(name, data_dir)
+    return [concatenate(entities)] if experiment.protocol in ("concatenated", "embedding") else entities
+
+
+def _only(series: list[Dataset], entities: Sequence[str] | None) -> list[Dataset]:
+    known = {part.entity for part in series}
+    for name in entities or ():
+        if name not in known:
+            raise unknown("entity", name, sorted(known))
+    return [part for part in series if not entities or part.entity in entities]
+
+
+# --- the trials -------------------------------------------------------------------------------------------------------
+
+
+class _Jobs(Protocol):
+    def __call__(
+        self, experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str
+    ) -> Iterator[Job]: ...
+
+
+def _detection_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+    def work(group: Sequence[Arm], missing: Sequence[Record]) -> Iterator[Record]:
+        names = [begun["arm"] for begun in missing]
+        yield from trials(missing, [arm for arm in group if arm.name in names], dataset, device)
+
+    for group in groups(arms):
+        begun = tuple(beginning(experiment, dataset, arm, seed, device) for arm in group)
+        yield Job(begun, partial(work, group))
+
+
+def _embedding_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+    def work(arm: Arm, missing: Sequence[Record]) -> Iterator[Record]:
+        for begun in missing:
+            yield begun | attempt(lambda: embedding_trial(dataset, arm, seed, device), device)
+
+    for arm in arms:
+        yield Job((beginning(experiment, dataset, arm, seed, device),), partial(work, arm))
+
+
+_PROTOCOLS: dict[str, _Jobs] = {
+    "concatenated": _detection_jobs,
+    "entity": _detection_jobs,
+    "embedding": _embedding_jobs,
+}
+
+
+def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: Report) -> None:
+    total, passed, watch = sum(len(job.begun) for job in jobs), 0, _Watch()
+    known = results.read()
+    outcome.there = total - sum(len(_missing(job, known, retry)) for job in jobs)
+    for number, job in enumerate(jobs):
+        with claimed(results, job) as mine:
+            missing = _missing(job, results.read(), retry) if mine else []
+            outcome.elsewhere += 0 if mine else len(job.begun)
+            passed += len(job.begun) - len(missing)
+            for record in job.work(missing):
+                results.append(record)
+                outcome.done += record["error"] is None
+                outcome.failed += [record] if record["error"] is not None else []
+                passed += 1
+                watch.lap(record)
+                left = watch.left(_missing_in(jobs[number + 1 :], known))
+                what = f"{record['dataset']} {record['entity']} {record['arm']}, seed {record['seed']}"
+                report(passed, total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
+
+
+def _missing(job: Job, known: Sequence[Record], retry: bool) -> list[Record]:
+    there = {identity(record) for record in known if record["error"] is None or not retry}
+    return [begun for begun in job.begun if identity(begun) not in there]
+
+
+def _missing_in(jobs: Sequence[Job], known: Sequence[Record]) -> list[Record]:
+    return [begun for job in jobs for begun in _missing(job, known, retry=True)]
+
+
+@contextmanager
+def claimed(results: Results, job: Job) -> Iterator[bool]:
+    """Whether this process has the job for itself; a process that dies gives it back."""
+    lock = results.lock(hashlib.sha256(identity(job.begun[0]).encode()).hexdigest()[:16])
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+class _Watch:
+    """How long trials take, by their arm, and so how long the rest will."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, list[float]] = defaultdict(list)
+        self._last = time.monotonic()
+
+    def lap(self, record: Record) -> None:
+        now = time.monotonic()
+        self._seconds[record["arm"]].append(now - self._last)
+        self._last = now
+
+    def left(self, missing: Sequence[Record]) -> str:
+        """The time that the missing trials will take, in words; an arm not seen yet takes as long as the others."""
+        everything = [seconds for laps in self._seconds.values() for seconds in laps]
+        known = [self._seconds.get(begun["arm"], everything) for begun in missing]
+        seconds = sum(sum(laps) / len(laps) for laps in known)
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

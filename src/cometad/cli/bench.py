@@ -1,0 +1,76 @@
+"""`cometad bench list`, `cometad bench run` and `cometad bench report`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cometad.cli import options
+
+if TYPE_CHECKING:
+    from cometad.bench.runner import Outcome
+
+Folder = Annotated[Path, typer.Option("--results", help="The folder of the results, one file per experiment.")]
+
+
+def show_experiments() -> None:
+    """List the experiments: what each compares, and on which datasets."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from cometad.bench.experiments import EXPERIMENTS
+
+    table = Table("experiment", "what", "datasets", "arms", "seeds")
+    for name, experiment in EXPERIMENTS.items():
+        sizes = (str(len(experiment.arms)), str(len(experiment.seeds)))
+        table.add_row(name, experiment.title, " ".join(experiment.datasets), *sizes)
+    Console().print(table)
+
+
+def run(
+    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="One of those in cometad bench list.")],
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="A dataset such as MSL; may be given several times.")
+    ] = None,
+    entity: Annotated[list[str] | None, typer.Option(help="An entity such as machine-1-1; several times.")] = None,
+    arm: Annotated[list[str] | None, typer.Option(help="A row of the table such as knn; several times.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="A seed; several times.", min=0)] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(help="Threads of one trial. Without it: all cores.", min=1)] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Run failed trials again.")] = False,
+    results: Folder = Path("results"),
+    data_dir: options.DataDir = None,
+) -> None:
+    """Run the trials of an experiment that have no result yet. Interrupt it at will: the same command goes on.
+
+    Several may run at once on one folder of results; each takes trials that no other has.
+    """
+    from cometad.bench.runner import run as run_trials
+    from cometad.cli.exits import say
+
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    outcome = run_trials(
+        experiment,
+        datasets=dataset,
+        entities=entity,
+        arms=arm,
+        seeds=seed,
+        device=device,
+        data_dir=data_dir,
+        folder=results,
+        retry=retry,
+        verbose=True,
+        tell=say,
+    )
+    print(_summary(outcome))
+    for failed in outcome.failed:
+        say(f"{failed['arm']} on {failed['dataset']} {failed['entity']}, seed {failed['seed']}: {failed['error']}")
+
+
+def _summary(outcome: "Outcome") -> str:
+    parts = [f"{outcome.done} done", f"{outcome.there} there before", f"{len(outcome.failed)} failed"]
+    parts += [f"{outcome.elsewhere} with another process"] if outcome.elsewhere else []
+    return f"Trials: {', '.join(parts)}."

@@ -1,0 +1,323 @@
+"""The benchmark's runner: what is run, skipped, kept, shared and refused."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from cometad import Comet, Epochs, NoAdaptation
+from cometad.baselines.squared_norm import SquaredNorm
+from cometad.bench import experiments, runner
+from cometad.bench.experiments import EXPERIMENTS, Arm, Experiment, groups
+from cometad.bench.results import Results, identity, latest
+from cometad.bench.runner import results_of, run
+from cometad.bench.trial import Fitting, at_threshold, trials
+from cometad.cli.app import main
+from cometad.data.dataset import Dataset
+from cometad.data.readers import load
+from cometad.errors import CometadError, InputError, ParameterError
+from cometad.metrics import METRICS, evaluate
+from cometad.parameters import ABLATIONS
+
+SMALL = {"schedule": Epochs(1), "codebook_size": 16, "dim": 8, "core_dim": 4}
+FAST = Experiment(
+    "A fast one",
+    "entity",
+    ("ASD",),
+    (
+        Arm("comet-paper", "comet-paper", SMALL),
+        Arm("w/o TTA", "comet-paper", {**SMALL, "adaptation": NoAdaptation()}),
+        Arm("pca", "pca"),
+        Arm("random", "random"),
+        Arm("all-positive", "all-positive"),
+    ),
+    seeds=(0, 1),
+)
+
+
+def write_asd(folder, entities=("omi-1", "omi-2")):
+    """Small files in the layout of ASD."""
+    chance = np.random.default_rng(0)
+    for entity in entities:
+        (folder / "ASD" / entity).mkdir(parents=True)
+        train, test = chance.normal(size=(2, 700, 3))
+        labels = np.zeros(700, int)
+        labels[300:320] = 1
+        test[300:320] += 6
+        for name, array in (("train", train), ("test", test), ("test_label", labels)):
+            np.save(folder / "ASD" / entity / f"{name}.npy", array)
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_asd(tmp_path / "data")
+
+
+@pytest.fixture
+def fast(monkeypatch, data):
+    """Run a small experiment on small files."""
+    monkeypatch.setitem(EXPERIMENTS, "fast", FAST)
+    return lambda **more: run("fast", **({"data_dir": data, "folder": data.parent / "results"} | more))
+
+
+def test_every_trial_has_a_line_with_all_that_is_needed_to_repeat_it(fast, data):
+    outcome = fast()
+    assert (outcome.done, outcome.there, outcome.failed) == (2 * 2 * 5, 0, [])
+    lines = results_of("fast", data.parent / "results").read()
+    assert {(line["entity"], line["arm"], line["seed"]) for line in lines} == {
+        (entity, arm.name, seed) for entity in ("omi-1", "omi-2") for arm in FAST.arms for seed in (0, 1)
+    }
+    for line in lines:
+        assert set(line["metrics"]) == set(METRICS)
+        assert line["peak_bytes"] > 2**20
+        assert line["fit_seconds"] >= 0
+        assert line["versions"]["numpy"] == np.__version__
+        assert (line["parameters"] is not None) == line["detector"].startswith("comet")
+        assert line["hyper_parameters"]["seed"] == line["seed"]
+
+
+def test_trials_that_are_there_are_skipped(fast, data):
+    fast(seeds=[0])
+    before = (data.parent / "results" / "fast.jsonl").read_bytes()
+    outcome = fast()
+    assert (outcome.done, outcome.there) == (10, 10)
+    assert (data.parent / "results" / "fast.jsonl").read_bytes().startswith(before)
+
+
+def test_other_data_or_other_parameters_are_other_trials(fast, data, monkeypatch):
+    fast(arms=["pca"], entities=["omi-1"], seeds=[0])
+    test = np.load(data / "ASD" / "omi-1" / "test.npy")
+    np.save(data / "ASD" / "omi-1" / "test.npy", test + 1e-9)
+    assert fast(arms=["pca"], entities=["omi-1"], seeds=[0]).done == 1
+    changed = Experiment("", "entity", ("ASD",), (Arm("pca", "pca", {"variance_share": 0.5}),), seeds=(0,))
+    monkeypatch.setitem(EXPERIMENTS, "fast", changed)
+    assert fast(entities=["omi-1"]).done == 1
+
+
+def test_the_device_is_no_part_of_a_trial():
+    begun = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "vtt", "seed": 0, "setting": {}}
+    here = begun | {"fingerprint": "f", "detector": "vtt", "hyper_parameters": {"device": "cpu", "seed": 0}}
+    there = here | {"hyper_parameters": {"device": "cuda", "seed": 0}}
+    assert identity(here) == identity(there)
+    assert identity(here) != identity(here | {"hyper_parameters": {"device": "cpu", "seed": 1}})
+
+
+class Broken(SquaredNorm):
+    """Fails while it is fitted, as long as `broken` says so."""
+
+    broken = True
+
+    def fit(self, X, y=None):
+        if Broken.broken:
+            raise MemoryError("no room\nfor more")
+        return super().fit(X)
+
+
+def test_a_failed_trial_is_kept_and_run_again_on_demand_only(fast, data, monkeypatch):
+    monkeypatch.setitem(experiments.BASELINES, "pca", Broken)
+    outcome = fast(seeds=[0], arms=["pca", "random"], entities=["omi-1"])
+    assert outcome.done == 1
+    assert [failed["error"] for failed in outcome.failed] == ["MemoryError: no room"]
+    assert fast(seeds=[0], arms=["pca"], entities=["omi-1"]).there == 1
+    monkeypatch.setattr(Broken, "broken", False)
+    assert fast(seeds=[0], arms=["pca"], entities=["omi-1"], retry=True).done == 1
+    lines = results_of("fast", data.parent / "results").read()
+    assert [line["error"] is None for line in lines if line["arm"] == "pca"] == [False, True]
+    assert [line["error"] for line in latest(lines) if line["arm"] == "pca"] == [None]
+
+
+def test_an_absent_dataset_is_told_with_how_to_get_it_and_the_rest_runs(fast):
+    told = []
+    outcome = fast(datasets=["PSM", "ASD"], arms=["random"], seeds=[0], tell=told.append)
+    assert outcome.done == 2
+    assert list(outcome.absent) == ["PSM"]
+    assert "PSM is absent. Take train.csv" in told[0]
+
+
+def test_what_the_memory_is_too_small_for_is_told_before_anything_runs(fast, monkeypatch):
+    def refuse(self, variables):
+        raise ParameterError(f"{variables} variables are too many. Use fewer.")
+
+    monkeypatch.setattr(SquaredNorm, "check_memory", refuse)
+    monkeypatch.setitem(
+        EXPERIMENTS, "fast", Experiment("", "entity", ("ASD",), (Arm("norm", "squared-norm"), Arm("random", "random")))
+    )
+    told = []
+    outcome = fast(seeds=[0], tell=told.append)
+    assert told == ["norm on ASD will not run. 19 variables are too many. Use fewer."]
+    assert (outcome.done, list(outcome.refused)) == (2, [("ASD", "norm")])
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"arms": ["knm"]}, "There is no arm 'knm'; there are comet-paper,"),
+        ({"datasets": ["PMS"]}, "There is no dataset 'PMS'"),
+        ({"entities": ["omi-9"]}, "There is no entity 'omi-9'; there are omi-1, omi-2."),
+        ({"device": "tpu"}, "There is no device 'tpu'"),
+        ({"folder": "/proc/nowhere"}, "Cannot write"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_the_first_trial(fast, data, asked, words):
+    with pytest.raises(CometadError, match=words):
+        fast(**asked)
+    assert not list((data.parent / "results").glob("*.jsonl")) or not results_of("fast", data.parent / "results").read()
+
+
+def test_an_unknown_experiment_names_the_known_ones(capsys):
+    assert main(["bench", "run", "mian"]) == 2
+    assert "There is no experiment 'mian'; there are main, ablation" in capsys.readouterr().err
+
+
+def test_the_command_runs_and_says_how_it_went(data, monkeypatch, capsys):
+    monkeypatch.setitem(EXPERIMENTS, "fast", FAST)
+    folder = str(data.parent / "results")
+    command = ["bench", "run", "fast", "--data-dir", str(data), "--results", folder, "--arm", "random", "--seed", "0"]
+    assert main(command) == 0
+    assert "Trials: 2 done, 0 there before, 0 failed." in capsys.readouterr().out
+    assert main(command) == 0
+    assert "Trials: 0 done, 2 there before, 0 failed." in capsys.readouterr().out
+
+
+# --- sharing a training -----------------------------------------------------------------------------------------------
+
+
+def plant(rows=600):
+    chance = np.random.default_rng(3)
+    train, test = chance.normal(size=(2, rows, 3))
+    labels = np.zeros(rows, bool)
+    labels[200:220] = True
+    return Dataset("MSL", "T-1", train, test, labels, ("a", "b", "c"))
+
+
+def test_arms_that_share_a_training_score_as_if_each_had_its_own():
+    dataset = plant()
+    arms = [Arm(name, "comet-paper", {**SMALL, **changes}) for name, changes in ABLATIONS.items()]
+    assert sorted(len(group) for group in groups(arms)) == [1, 7]
+    for group in groups(arms):
+        fitting = Fitting(dataset, "cpu")
+        for arm in group:
+            shared, alone = fitting(arm, 5)[0], arm.build("MSL", 5, "cpu").fit(dataset.train)
+            assert shared.get_params(deep=False) == alone.get_params(deep=False)
+            assert shared.threshold_ == alone.threshold_
+            assert np.array_equal(shared.decision_function(dataset.test), alone.decision_function(dataset.test))
+
+
+def test_the_ablation_trains_twice_for_each_seed(monkeypatch):
+    trained = []
+    fit = Comet.fit
+    monkeypatch.setattr(Comet, "fit", lambda self, X: trained.append(self.seed) or fit(self, X))
+    dataset = plant()
+    for group in groups(
+        [Arm(arm.name, arm.detector, {**SMALL, **arm.changes}) for arm in EXPERIMENTS["ablation"].arms[:9]]
+    ):
+        begun = [runner.beginning("ablation", dataset, arm, 0, "cpu") for arm in group]
+        assert all(record["error"] is None for record in trials(begun, group, dataset, "cpu"))
+    assert trained == [0, 0]
+
+
+def test_a_parameter_of_training_is_refused():
+    detector = Comet.paper(**SMALL).fit(plant().train)
+    with pytest.raises(ParameterError, match="'dim' takes part in training"):
+        detector.with_scoring(plant().train, dim=4)
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_figures_are_those_of_the_detector_alone():
+    dataset = plant()
+    arm = Arm("pca", "pca")
+    (record,) = trials([runner.beginning("x", dataset, arm, 0, "cpu")], [arm], dataset, "cpu")
+    detector = arm.build("MSL", 0, "cpu").fit(dataset.train)
+    assert record["metrics"] == evaluate(dataset.labels, detector.decision_function(dataset.test))
+    predicted = detector.predict(dataset.test).astype(bool)
+    found = record["at_threshold"]
+    assert found["precision"] == (predicted & dataset.labels).sum() / predicted.sum()
+    assert found["recall"] == (predicted & dataset.labels).sum() / dataset.labels.sum()
+
+
+def test_false_alarms_are_counted_as_runs_and_by_the_day():
+    labels, scores = np.zeros(2880, bool), np.zeros(2880)
+    labels[100:200] = True
+    scores[150] = scores[300:310] = scores[400] = scores[500] = 1.0
+    found = at_threshold(labels, scores, 0.5, period=60)
+    assert (found["alarms"], found["false_alarms"], found["false_alarms_per_day"]) == (4, 3, 1.5)
+    assert (found["anomalies"], found["anomalies_found"]) == (1, 1)
+
+
+def test_no_alarm_has_no_precision():
+    assert at_threshold(np.array([False, True]), np.zeros(2), 0.5, period=1)["precision"] is None
+
+
+# --- one file, several processes, and an end at any moment ------------------------------------------------------------
+
+
+def append(path, name):
+    results = Results(path)
+    for number in range(20):
+        results.append({"name": name, "number": number, "filler": "x" * 5000})
+
+
+def test_processes_that_write_at_once_lose_nothing(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    path = tmp_path / "results.jsonl"
+    writers = [context.Process(target=append, args=(path, name)) for name in "ab"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    lines = Results(path).read()
+    assert sorted((line["name"], line["number"]) for line in lines) == [(n, k) for n in "ab" for k in range(20)]
+
+
+def test_a_half_written_last_line_does_not_count_and_is_taken_off(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"number": 1}\n{"numb')
+    results = Results(path)
+    assert results.read() == [{"number": 1}]
+    results.append({"number": 2})
+    assert results.read() == [{"number": 1}, {"number": 2}]
+
+
+def test_a_line_that_is_no_result_is_refused_with_its_number(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"number": 1}\noops\n{"number": 2}\n')
+    with pytest.raises(InputError, match="Line 2 of"):
+        Results(path).read()
+
+
+def test_a_job_that_another_process_has_is_left_to_it(fast, data):
+    results = results_of("fast", data.parent / "results")
+    begun = runner.beginning("fast", load("ASD", data)[0], Arm("random", "random"), 0, "cpu")
+    with runner.claimed(results, runner.Job((begun,), iter)) as mine:
+        assert mine
+        outcome = fast(arms=["random"], seeds=[0])
+    assert (outcome.done, outcome.elsewhere) == (1, 1)
+    assert fast(arms=["random"], seeds=[0]).done == 1
+
+
+def test_an_interrupted_run_keeps_its_finished_trials_and_goes_on(data):
+    folder = data.parent / "results"
+    command = [sys.executable, "-m", "cometad", "bench", "run", "entity", "--dataset", "ASD", "--arm", "random"]
+    command += ["--arm", "comet", "--data-dir", str(data), "--results", str(folder), "--seed", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    path = folder / "entity.jsonl"
+    deadline = time.monotonic() + 120
+    while not (path.exists() and path.read_text().count("\n")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 130
+    assert "finished trials are kept. The same command goes on." in said
+    before = [json.loads(line) for line in path.read_text().splitlines()]
+    assert 1 <= len(before) < 4
+    outcome = run("entity", datasets=["ASD"], arms=["random"], data_dir=data, folder=folder, seeds=[0])
+    assert outcome.there + outcome.done == 2
