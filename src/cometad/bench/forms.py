@@ -32,11 +32,13 @@ def shown(cell: Cell, column: Column) -> str:
 
     >>> from cometad.bench.forms import shown
     >>> from cometad.bench.tables import Cell, Column
-    >>> shown(Cell(0.123, 0.004), Column("Aff-F1", scale=100)), shown(Cell(3, total=5), Column("found", digits=0))
+    >>> shown(Cell(0.123, 0.004), Column("Aff-F1", scale=100)), shown(Cell(3, total=5), Column("found"))
     ('12.3 ± 0.4', '3 of 5')
     """
     if cell.value is None:
         return NOTHING
+    if cell.total is not None and cell.deviation is None:  # a count of one trial is whole
+        return f"{cell.value:,g} of {cell.total:,g}"
     deviation = "" if cell.deviation is None else f" ± {column.shown(cell.deviation)}"
     total = "" if cell.total is None else f" of {cell.total:,g}"
     return f"{column.shown(cell.value)}{deviation}{total}"
