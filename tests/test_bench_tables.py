@@ -167,6 +167,7 @@ def test_an_arm_without_some_entities_says_so_and_is_neither_marked_nor_averaged
     table = metric_table(records, "Main")
     easy = row(table, "easy", "SMD")
     assert (easy.note, easy.cells[0].mark) == ("2 of 3 entities", "")
+    assert easy.cells[-1].value is None  # no rank
     assert row(table, "knn", "SMD").cells[0].mark == "best"
     assert [it.arm for it in table.groups[-1].rows] == ["knn", "pca"]
     assert "easy (2 of 3 entities)" in as_markdown(table)
@@ -210,6 +211,11 @@ def test_blocks_hold_the_detectors_that_have_everything():
         blocks(records, "f2")
     with pytest.raises(ParameterError, match="no kind of block 'seed'"):
         blocks(records, "aff_f1", over="seed")
+
+
+def test_where_there_are_only_rows_without_skill_there_is_nothing_to_rank():
+    assert blocks([trial("random"), trial("all-positive")], "aff_f1").arms == []
+    assert len(metric_table([trial("random"), trial("all-positive")], "Main").columns) == 1
 
 
 # Tables

@@ -24,7 +24,12 @@ ROW, LEVEL = 1.0, 0.55  # heights in a critical-difference diagram: of a label, 
 
 
 class Point(NamedTuple):
-    """One arm in the plot of efficiency; parameters None where it learns none."""
+    """One arm in the plot of efficiency; parameters None where it learns none.
+
+    >>> from cometad.bench.figures import Point
+    >>> Point("comet", seconds=40.0, aff_f1=0.75, parameters=250_000).arm
+    'comet'
+    """
 
     arm: str
     seconds: float
@@ -68,7 +73,21 @@ def plot_critical_difference(
 def save_critical_difference(
     path: str | os.PathLike[str], records: Iterable[Record], metric: str = "aff_f1", over: str = "dataset"
 ) -> None:
-    """Write the critical-difference diagram of the detectors that have every dataset (or every entity)."""
+    """Write the critical-difference diagram of the detectors that have every dataset (or every entity).
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.bench.figures import save_critical_difference
+    >>> cell = {"experiment": "main", "entity": "all", "seed": 0, "setting": {}, "error": None}
+    >>> figures = [("MSL", "pca", 0.7), ("MSL", "knn", 0.8), ("PSM", "pca", 0.6), ("PSM", "knn", 0.5)]
+    >>> records = [
+    ...     cell | {"dataset": dataset, "arm": arm, "metrics": {"aff_f1": value}} for dataset, arm, value in figures
+    ... ]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_critical_difference(Path(folder) / "ranks.png", records)
+    ...     (Path(folder) / "ranks.png").exists()
+    True
+    """
     names, arms, values = blocks(records, metric, over)
     difference = critical_difference(len(arms), len(names))
     ranks = dict(zip(arms, mean_ranks(values).tolist(), strict=True))
@@ -174,7 +193,18 @@ def plot_efficiency(axes: Any, points: Sequence[Point]) -> None:
 
 
 def save_efficiency(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
-    """Write the plot of Aff-F1 against training time."""
+    """Write the plot of Aff-F1 against training time.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.bench.figures import save_efficiency
+    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
+    >>> record = cell | {"arm": "pca", "metrics": {"aff_f1": 0.7}, "fit_seconds": 2, "parameters": None}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_efficiency(Path(folder) / "efficiency.png", [record])
+    ...     (Path(folder) / "efficiency.png").exists()
+    True
+    """
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(8, 5), dpi=150, layout="constrained")
     axes = figure.subplots()
     plot_efficiency(axes, efficiency_points(records))
@@ -272,7 +302,8 @@ def _shifts(radius: float, width: float, height: float) -> list[tuple[float, flo
         right, left, middle = away, -away - width, -width / 2
         beside, above, below = -height / 2, away, -away - height
         places += [(right, beside), (middle, above), (middle, below), (left, beside)]
-        places += [(0.7 * right, 0.7 * above), (0.7 * right, 0.7 * below)]
+        near, low = 0.7 * away, -0.7 * away - height  # the corners
+        places += [(near, near), (near, low), (-near - width, near), (-near - width, low)]
     return places
 
 

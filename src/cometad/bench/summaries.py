@@ -22,7 +22,12 @@ Trials = dict[int, dict[str, Record]]  # of one arm on one dataset, by seed and 
 
 
 class Spread(NamedTuple):
-    """A mean over seeds and the population's standard deviation, None where there is one seed only."""
+    """A mean over seeds and the population's standard deviation, None where there is one seed only.
+
+    >>> from cometad.bench.summaries import Spread
+    >>> Spread(0.72, None).mean
+    0.72
+    """
 
     mean: float
     deviation: float | None
@@ -108,10 +113,11 @@ def blocks(records: Iterable[Record], metric: str, over: str = "dataset") -> Blo
         raise unknown("metric", metric, METRICS)
     if over not in ("dataset", "entity"):
         raise unknown("kind of block", over, ("dataset", "entity"))
-    detectors = [record for record in _checked(records) if record["arm"] not in REFERENCES]
+    counted = _checked(records)
+    detectors = [record for record in counted if record["arm"] not in REFERENCES]
     parts = ("dataset", "entity") if over == "entity" else ("dataset",)
     names = list(dict.fromkeys(tuple(str(record[part]) for part in parts) for record in detectors))
-    means = _entity_means(detectors, metric) if over == "entity" else _dataset_means(detectors, metric)
+    means = _entity_means(counted, metric) if over == "entity" else _dataset_means(counted, metric)
     arms = [
         arm
         for arm in dict.fromkeys(record["arm"] for record in detectors)
@@ -251,10 +257,9 @@ def _is_silent(record: Record) -> bool:
 
 
 def _dataset_means(records: Sequence[Record], metric: str) -> dict[tuple[tuple[str, ...], str], float]:
-    summaries = summarize(records) if records else {}
     return {
         ((dataset,), arm): summary.values[metric].mean
-        for (dataset, arm), summary in summaries.items()
+        for (dataset, arm), summary in summarize(records).items()
         if metric in summary.values and summary.covers_all_entities
     }
 

@@ -33,7 +33,12 @@ Published = dict[tuple[str, str], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Column:
-    """A header with the sign of its footnote, and how its figures are printed."""
+    """A header with the sign of its footnote, and how its figures are printed.
+
+    >>> from cometad.bench.tables import Column
+    >>> Column("Aff-F1", note="*", scale=100).digits
+    1
+    """
 
     header: str
     note: str = ""
@@ -52,7 +57,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure; None where there is none."""
+    """A figure; None where there is none.
+
+    >>> from cometad.bench.tables import Cell
+    >>> Cell(0.72, deviation=0.01, mark="best").at_floor
+    False
+    """
 
     value: float | None = None
     deviation: float | None = None
@@ -63,7 +73,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """The figures of one arm, with a note on what it lacks."""
+    """The figures of one arm, with a note on what it lacks.
+
+    >>> from cometad.bench.tables import Cell, Row
+    >>> Row("pca", (Cell(0.72),), note="2 of 3 seeds").kind
+    'detector'
+    """
 
     arm: str
     cells: tuple[Cell, ...]
@@ -73,7 +88,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one dataset, or of the average over all."""
+    """The rows of one dataset, or of the average over all.
+
+    >>> from cometad.bench.tables import Cell, Group, Row
+    >>> len(Group("MSL", (Row("pca", (Cell(0.72),)),)).rows)
+    1
+    """
 
     name: str
     rows: tuple[Row, ...]
@@ -81,7 +101,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Table:
-    """What a reader sees, in no markup yet."""
+    """What a reader sees, in no markup yet.
+
+    >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
+    >>> Table("Main", (Column("Aff-F1"),), (Group("MSL", (Row("pca", (Cell(0.72),)),)),), ()).columns[0].header
+    'Aff-F1'
+    """
 
     title: str
     columns: tuple[Column, ...]
