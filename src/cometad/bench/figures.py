@@ -1,0 +1,319 @@
+"""Figures over many results: which arms differ, and what quality costs. They draw on a matplotlib `Axes`."""
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cometad.bench.results import Record
+from cometad.bench.statistics import cliques, critical_difference, friedman, mean_ranks
+from cometad.bench.summaries import REFERENCES, Summary, blocks, summarize
+from cometad.errors import InputError, needs_extra
+from cometad.files import write_whole
+from cometad.metrics import METRICS
+from cometad.plots import FOUND, INK, LIMIT, SCORE
+
+Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
+
+FONT = 8.5
+FLOOR = "random scores"
+GAPS = (2.0, 8.0, 16.0)  # between a circle and its label, in points; beyond the first a thread joins the two
+ROW, LEVEL = 1.0, 0.55  # heights in a critical-difference diagram: of a label, of a bar
+
+
+class Point(NamedTuple):
+    """One arm in the plot of efficiency; parameters None where it learns none.
+
+    >>> from cometad.bench.figures import Point
+    >>> Point("comet", seconds=40.0, aff_f1=0.75, parameters=250_000).arm
+    'comet'
+    """
+
+    arm: str
+    seconds: float
+    aff_f1: float
+    parameters: float | None
+
+
+# Critical difference
+
+
+def plot_critical_difference(
+    axes: Any, ranks: Mapping[str, float], difference: float, groups: Sequence[Sequence[str]]
+) -> None:
+    """Draw mean ranks on a line, best on the left, with a bar over each group of arms that are not significantly apart.
+
+    >>> from matplotlib.figure import Figure
+    >>> from cometad.bench.figures import plot_critical_difference
+    >>> axes = Figure().subplots()
+    >>> plot_critical_difference(axes, {"comet": 1.2, "pca": 2.0, "knn": 2.8}, 1.0, [("comet", "pca"), ("pca", "knn")])
+    >>> sorted(text.get_text() for text in axes.texts)
+    ['1', '2', '3', 'comet  1.20', 'critical difference 1.00', 'knn  2.80', 'pca  2.00']
+    """
+    if len(ranks) < 2:
+        raise InputError(f"A critical-difference diagram needs at least 2 arms, not {len(ranks)}; run more of them.")
+    low, high = math.floor(min(ranks.values())), math.ceil(max(ranks.values()))
+    high = max(high, low + 1)  # all arms may share one rank
+    levels = _bar_levels(ranks, groups)
+    first_label = -LEVEL * (max(levels, default=-1) + 1) - ROW
+    _draw_rank_line(axes, low, high, difference)
+    for (left, right), level in zip(_spans(ranks, groups), levels, strict=True):
+        height = -LEVEL * (level + 1)
+        reach = 0.006 * (high - low)  # a bar reaches a little over its ends, so that two ends at one rank are seen
+        axes.plot([left - reach, right + reach], [height, height], color=SCORE, linewidth=4, solid_capstyle="butt")
+    rows = _draw_arms(axes, ranks, low, high, first_label)
+    margin = 0.4 * (high - low)
+    axes.set_xlim(low - margin, max(high + margin, low + 1.05 * difference))
+    axes.set_ylim(first_label - ROW * rows, 2.9)
+    axes.axis("off")
+
+
+def save_critical_difference(
+    path: str | os.PathLike[str], records: Iterable[Record], metric: str = "aff_f1", over: str = "dataset"
+) -> None:
+    """Write the critical-difference diagram of the detectors that have every dataset (or every entity).
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.bench.figures import save_critical_difference
+    >>> cell = {"experiment": "main", "entity": "all", "seed": 0, "setting": {}, "error": None}
+    >>> figures = [("MSL", "pca", 0.7), ("MSL", "knn", 0.8), ("PSM", "pca", 0.6), ("PSM", "knn", 0.5)]
+    >>> records = [
+    ...     cell | {"dataset": dataset, "arm": arm, "metrics": {"aff_f1": value}} for dataset, arm, value in figures
+    ... ]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_critical_difference(Path(folder) / "ranks.png", records)
+    ...     (Path(folder) / "ranks.png").exists()
+    True
+    """
+    names, arms, values = blocks(records, metric, over)
+    difference = critical_difference(len(arms), len(names))
+    ranks = dict(zip(arms, mean_ranks(values).tolist(), strict=True))
+    figure = needs_extra("matplotlib.figure", "viz").Figure(
+        figsize=(8, 1.8 + 0.16 * len(arms)), dpi=150, layout="constrained"
+    )
+    axes = figure.subplots()
+    plot_critical_difference(axes, ranks, difference, cliques(ranks, difference))
+    several = "datasets" if over == "dataset" else "entities"
+    title = f"Mean rank by {METRICS[metric].title} over {len(names)} {several}; Friedman p = {friedman(values):.2g}"
+    axes.set_title(title, fontsize=FONT + 1, loc="left", color=INK)
+    write_whole(path, lambda aside: figure.savefig(aside))
+
+
+def _spans(ranks: Mapping[str, float], groups: Sequence[Sequence[str]]) -> list[tuple[float, float]]:
+    """The first and the last rank of each group."""
+    return [(min(ranks[arm] for arm in group), max(ranks[arm] for arm in group)) for group in groups]
+
+
+def _bar_levels(ranks: Mapping[str, float], groups: Sequence[Sequence[str]]) -> list[int]:
+    """Below which others each group's bar goes so that no two touch: the first level with room."""
+    ends: list[float] = []  # where the last bar of each level ends
+    levels = []
+    gap = 0.03 * (max(ranks.values()) - min(ranks.values()))
+    for left, right in _spans(ranks, groups):
+        level = next((level for level, end in enumerate(ends) if end + gap < left), len(ends))
+        ends[level : level + 1] = [right]
+        levels.append(level)
+    return levels
+
+
+def _draw_rank_line(axes: Any, low: int, high: int, difference: float) -> None:
+    """The line with its numbers, and the critical difference above it."""
+    axes.plot([low, high], [0, 0], color=INK, linewidth=1)
+    step = math.ceil((high - low) / 10)
+    for rank in range(low, high + 1):
+        is_numbered = (rank - low) % step == 0
+        axes.plot([rank, rank], [0, 0.3 if is_numbered else 0.15], color=INK, linewidth=1)
+        if is_numbered:
+            axes.text(rank, 0.45, str(rank), ha="center", va="bottom", fontsize=FONT, color=INK)
+    axes.plot([low, low + difference], [2, 2], color=LIMIT, linewidth=2, marker="|", markersize=7)
+    axes.text(low, 2.25, f"critical difference {difference:.2f}", va="bottom", fontsize=FONT, color=LIMIT)
+
+
+def _draw_arms(axes: Any, ranks: Mapping[str, float], low: int, high: int, top: float) -> int:
+    """Each arm's line from its rank to its label, the better half on the left; gives the number of rows."""
+    arms = sorted(ranks, key=lambda arm: ranks[arm])
+    half = (len(arms) + 1) // 2
+    margin = 0.03 * (high - low)
+    sides = ((arms[:half], low - margin, "right", -1), (arms[half:][::-1], high + margin, "left", 1))
+    for side, end, align, direction in sides:
+        for row, arm in enumerate(side):
+            height = top - ROW * row
+            axes.plot([ranks[arm], ranks[arm], end], [0, height, height], color=INK, linewidth=0.7)
+            label = f"{arm}  {ranks[arm]:.2f}"
+            axes.text(end + direction * margin / 3, height, label, ha=align, va="center", fontsize=FONT, color=INK)
+    return half
+
+
+# Efficiency
+
+
+def efficiency_points(records: Iterable[Record]) -> list[Point]:
+    """The mean fit seconds and Aff-F1 over the datasets, of the detectors that have them all.
+
+    >>> from cometad.bench.figures import efficiency_points
+    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
+    >>> efficiency_points([cell | {"arm": "pca", "metrics": {"aff_f1": 0.7}, "fit_seconds": 2, "parameters": None}])
+    [Point(arm='pca', seconds=2.0, aff_f1=0.7, parameters=None)]
+    """
+    summaries = summarize(records)
+    datasets = dict.fromkeys(dataset for dataset, _ in summaries)
+    points = []
+    for arm in dict.fromkeys(arm for _, arm in summaries if arm not in REFERENCES):
+        found = [summaries[dataset, arm] for dataset in datasets if (dataset, arm) in summaries]
+        if len(found) == len(datasets) and all(_is_whole(summary) for summary in found):
+            points.append(_point(arm, found))
+    return points
+
+
+def plot_efficiency(axes: Any, points: Sequence[Point]) -> None:
+    """Draw Aff-F1 against training time; a circle's area is the number of parameters, a square has none.
+
+    >>> from matplotlib.figure import Figure
+    >>> from cometad.bench.figures import Point, plot_efficiency
+    >>> axes = Figure().subplots()
+    >>> plot_efficiency(axes, [Point("comet", 40.0, 0.75, 250_000), Point("pca", 0.2, 0.68, None)])
+    >>> axes.get_ylabel()
+    'Aff-F1 (%)'
+    """
+    if not points:
+        raise InputError("There is no detector with training time and Aff-F1 on every dataset; run more trials.")
+    largest = max((point.parameters or 0 for point in points), default=0)
+    areas = [_area(point.parameters, largest) for point in points]
+    seconds = [max(point.seconds, 1e-3) for point in points]  # a logarithm has no zero
+    heights = [100 * point.aff_f1 for point in points]
+    for point, x, y, area in zip(points, seconds, heights, areas, strict=True):
+        marker, color = ("o", SCORE) if point.parameters else ("s", FOUND)
+        axes.scatter(x, y, s=area, marker=marker, color=color, alpha=0.45, edgecolor=color, linewidth=1)
+    _dress(axes, seconds, heights)
+    _draw_sizes(axes, largest)
+    _label(axes, [point.arm for point in points], np.column_stack([seconds, heights]), areas)
+
+
+def save_efficiency(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
+    """Write the plot of Aff-F1 against training time.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.bench.figures import save_efficiency
+    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
+    >>> record = cell | {"arm": "pca", "metrics": {"aff_f1": 0.7}, "fit_seconds": 2, "parameters": None}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_efficiency(Path(folder) / "efficiency.png", [record])
+    ...     (Path(folder) / "efficiency.png").exists()
+    True
+    """
+    figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(8, 5), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    plot_efficiency(axes, efficiency_points(records))
+    write_whole(path, lambda aside: figure.savefig(aside))
+
+
+def _is_whole(summary: Summary) -> bool:
+    return summary.covers_all_entities and {"fit_seconds", "aff_f1"} <= set(summary.values)
+
+
+def _point(arm: str, summaries: Sequence[Summary]) -> Point:
+    means = {name: [it.values[name].mean for it in summaries] for name in ("fit_seconds", "aff_f1")}
+    parameters = [it.values["parameters"].mean for it in summaries if "parameters" in it.values]
+    return Point(
+        arm, float(np.mean(means["fit_seconds"])), float(np.mean(means["aff_f1"])), max(parameters, default=None)
+    )
+
+
+def _area(parameters: float | None, largest: float) -> float:
+    """In square points. The largest circle has the diameter of about four letters."""
+    return 20 + 980 * parameters / largest if parameters else 30
+
+
+def _dress(axes: Any, seconds: Sequence[float], heights: Sequence[float]) -> None:
+    """Axes with room for circles and labels, and the floor."""
+    floor = 100 * (METRICS["aff_f1"].floor or 0)
+    low, high = min(*heights, floor), max(*heights, floor)
+    axes.set_xscale("log")
+    axes.set_xlim(min(seconds) / 3, max(seconds) * 3)
+    axes.set_ylim(low - 0.15 * (high - low) - 0.5, high + 0.2 * (high - low) + 0.5)
+    axes.axhline(floor, color=LIMIT, linewidth=1, linestyle="--", zorder=0)
+    end = axes.get_xlim()[1]
+    axes.text(end, floor, f"{FLOOR} ", color=LIMIT, fontsize=FONT, va="bottom", ha="right")
+    axes.set_xlabel("training time (s)")
+    axes.set_ylabel("Aff-F1 (%)")
+    axes.grid(color=INK, alpha=0.08)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_sizes(axes: Any, largest: float) -> None:
+    """The legend: what circles of two sizes and squares stand for."""
+    sizes = [10.0 ** math.floor(math.log10(largest) - step) for step in (0, 1)] if largest >= 10 else []
+    handles = [
+        axes.scatter(
+            [], [], s=_area(size, largest), marker="o", color=SCORE, alpha=0.45, label=f"{size:,.0f} parameters"
+        )
+        for size in sizes
+    ]
+    handles.append(axes.scatter([], [], s=_area(None, 0), marker="s", color=FOUND, alpha=0.45, label="no parameters"))
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": len(handles)}  # above, where no circle can be
+    axes.legend(handles=handles, frameon=False, fontsize=FONT, columnspacing=2.5, handletextpad=0.8, **place)
+
+
+def _label(axes: Any, names: Sequence[str], places: Any, areas: Sequence[float]) -> None:
+    """Write each name where it covers the least of circles, other names and the floor, nearest places first."""
+    points_per_pixel = 72 / axes.figure.dpi
+    centers = axes.transData.transform(places) * points_per_pixel
+    frame = axes.transAxes.transform([(0, 0), (1, 1)]).ravel() * points_per_pixel
+    radii = [math.sqrt(area / math.pi) for area in areas]
+    taken: list[Box] = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(centers, radii, strict=True)]
+    taken += _floor_boxes(axes, frame, points_per_pixel)
+    for name, (x, y), radius, place in zip(names, centers, radii, places, strict=True):
+        width, height = _extent(name)
+        shifts = _shifts(radius, width, height)
+        boxes = [(x + dx, y + dy, x + dx + width, y + dy + height) for dx, dy in shifts]
+        covered = [sum(_overlap(box, other) for other in taken) + _outside(box, frame) for box in boxes]
+        best = int(np.argmin(covered))
+        taken.append(boxes[best])
+        is_far = best >= len(shifts) // len(GAPS)
+        thread = {"arrowstyle": "-", "color": INK, "linewidth": 0.5, "shrinkA": 0, "shrinkB": radius}
+        style = {"fontsize": FONT, "color": INK, "va": "bottom", "ha": "left"}
+        axes.annotate(
+            name, place, shifts[best], textcoords="offset points", arrowprops=thread if is_far else None, **style
+        )
+
+
+def _extent(text: str) -> tuple[float, float]:
+    """About the width and height of a label; its exact size is known only once it is drawn."""
+    return 0.58 * FONT * len(text), 1.25 * FONT
+
+
+def _floor_boxes(axes: Any, frame: Any, points_per_pixel: float) -> list[Box]:
+    """What the line of random scores and its name cover."""
+    floor = 100 * (METRICS["aff_f1"].floor or 0)
+    y = axes.transData.transform((axes.get_xlim()[0], floor))[1] * points_per_pixel
+    width, height = _extent(FLOOR)
+    return [(frame[0], y - 1, frame[2], y + 1), (frame[2] - width, y, frame[2], y + height)]
+
+
+def _shifts(radius: float, width: float, height: float) -> list[tuple[float, float]]:
+    """Places of a label's lower left corner around a circle, from near to far."""
+    places = []
+    for gap in GAPS:
+        away = radius + gap
+        right, left, middle = away, -away - width, -width / 2
+        beside, above, below = -height / 2, away, -away - height
+        places += [(right, beside), (middle, above), (middle, below), (left, beside)]
+        near, low = 0.7 * away, -0.7 * away - height  # the corners
+        places += [(near, near), (near, low), (-near - width, near), (-near - width, low)]
+    return places
+
+
+def _overlap(box: Box, other: Box) -> float:
+    """The area that two boxes share."""
+    width = min(box[2], other[2]) - max(box[0], other[0])
+    height = min(box[3], other[3]) - max(box[1], other[1])
+    return max(width, 0.0) * max(height, 0.0)
+
+
+def _outside(box: Box, frame: Any) -> float:
+    """The area of a box that lies outside the frame."""
+    return (box[2] - box[0]) * (box[3] - box[1]) - _overlap(box, tuple(frame))

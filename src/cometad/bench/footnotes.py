@@ -1,0 +1,110 @@
+"""What a reader must know beside the figures, each as one sentence below the table."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cometad.bench.results import Record
+from cometad.bench.summaries import ALL_POSITIVE, REFERENCES, Summary, several_versions
+from cometad.metrics import METRICS
+
+FEW_SEEDS = 3  # below it a deviation says little
+
+Summaries = Mapping[tuple[str, str], Summary]
+
+
+def metric_notes(summaries: Summaries, records: Iterable[Record], metrics: Sequence[str]) -> list[str]:
+    """The footnotes of a table of these metrics.
+
+    >>> from cometad.bench.footnotes import metric_notes
+    >>> metric_notes({}, [], ["aff_f1"])[1]
+    '* oracle threshold: the best threshold was searched with the labels, which nobody has in use.'
+    """
+    return [
+        _reading("Figures are in percent.", summaries),
+        *_oracle(metrics),
+        *_floors(metrics),
+        *_coverage(summaries),
+        *_versions(records),
+    ]
+
+
+def threshold_notes(summaries: Summaries, records: Iterable[Record]) -> list[str]:
+    """The footnotes of a table at the detectors' own thresholds.
+
+    >>> from cometad.bench.footnotes import threshold_notes
+    >>> threshold_notes({}, [])[1]
+    "The threshold is the detector's own: it was set without labels."
+    """
+    return [
+        _reading("Precision, recall and F1 are in percent.", summaries),
+        "The threshold is the detector's own: it was set without labels.",
+        "° F1 not above the better of the random and all-positive rows, which need no skill.",
+        *_entities(summaries),
+        *_silence(summaries),
+        *_coverage(summaries),
+        *_versions(records),
+    ]
+
+
+def _reading(unit: str, summaries: Summaries) -> str:
+    several = any(summary.seeds > 1 for summary in summaries.values())
+    spread = " ± is the standard deviation over seeds." if several else ""
+    return f"{unit} Bold is the best detector of a group, underlined the second.{spread}"
+
+
+def _oracle(metrics: Sequence[str]) -> list[str]:
+    if not any(METRICS[name].needs_oracle_threshold for name in metrics):
+        return []
+    return ["* oracle threshold: the best threshold was searched with the labels, which nobody has in use."]
+
+
+def _floors(metrics: Sequence[str]) -> list[str]:
+    notes = ["° not above the better of the random and all-positive rows, which need no skill: the floor."]
+    if "aff_f1" in metrics:
+        notes.append(
+            f"Aff-F1 of random scores is about {100 * (METRICS['aff_f1'].floor or 0):.1f} (2/3) on any labels."
+        )
+    if "f1_k0" in metrics:
+        notes.append("F1 (K=0) is point adjusted: its floor is the random row, which may be high.")
+    return notes
+
+
+def _coverage(summaries: Summaries) -> list[str]:
+    datasets = dict.fromkeys(dataset for dataset, _ in summaries)
+    notes = []
+    for reference in REFERENCES:
+        without = [dataset for dataset in datasets if (dataset, reference) not in summaries]
+        if without:
+            notes.append(f"There is no {reference} row for {', '.join(without)}: ° does not count it there.")
+    if not all(summary.covers_all_entities for summary in summaries.values()):
+        notes.append("Rows that lack entities are means over fewer than the rest: they get no mark and no average.")
+    return notes + _few_seeds(summaries)
+
+
+def _few_seeds(summaries: Summaries) -> list[str]:
+    seeds: dict[str, int] = {}
+    for (_, arm), summary in summaries.items():
+        seeds[arm] = min(seeds.get(arm, summary.seeds), summary.seeds)
+    few = [f"{arm} ({count})" for arm, count in seeds.items() if count < FEW_SEEDS and arm != ALL_POSITIVE]
+    return [f"Fewer than {FEW_SEEDS} seeds: {', '.join(few)}."] if few else []
+
+
+def _entities(summaries: Summaries) -> list[str]:
+    if all(summary.all_entities == 1 for summary in summaries.values()):
+        return []
+    return ["Over entities, anomalies and seconds are summed, memory and parameters the largest, all else the mean."]
+
+
+def _silence(summaries: Summaries) -> list[str]:
+    silent = [
+        f"{summary.arm} on {summary.dataset} ({summary.trials_without_alarm} of {summary.trials})"
+        for summary in summaries.values()
+        if summary.trials_without_alarm
+    ]
+    return (
+        [f"Trials without any alarm have no precision and do not count in it: {', '.join(silent)}."] if silent else []
+    )
+
+
+def _versions(records: Iterable[Record]) -> list[str]:
+    mixed = several_versions(records)
+    return [f"Not all rows saw the same series (the fingerprints differ): {', '.join(mixed)}."] if mixed else []

@@ -1,0 +1,187 @@
+"""A table as Markdown, LaTeX or HTML."""
+
+import html
+from collections.abc import Callable
+
+from cometad.bench.tables import Cell, Column, Group, Row, Table
+
+NOTHING = "–"
+
+Markup = dict[str, tuple[str, str]]  # what stands before and behind a figure with this mark
+
+MARKDOWN_MARKS: Markup = {"": ("", ""), "best": ("**", "**"), "second": ("<u>", "</u>")}
+LATEX_MARKS: Markup = {"": ("", ""), "best": (r"\textbf{", "}"), "second": (r"\underline{", "}")}
+HTML_MARKS: Markup = {"": ("", ""), "best": ("<strong>", "</strong>"), "second": ("<u>", "</u>")}
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "°": r"$^{\circ}$",
+    "–": "--",
+    "*": "{*}",  # behind the end of a line, a bare star or bracket would be read as part of the command
+    "[": "{[}",
+    "<": "$<$",
+    ">": "$>$",
+} | {sign: f"\\{sign}" for sign in "%_&#${}"}
+
+
+def shown(cell: Cell, column: Column) -> str:
+    """A figure with its deviation and its total, without marks.
+
+    >>> from cometad.bench.forms import shown
+    >>> from cometad.bench.tables import Cell, Column
+    >>> shown(Cell(0.123, 0.004), Column("Aff-F1", scale=100)), shown(Cell(3, total=5), Column("found"))
+    ('12.3 ± 0.4', '3 of 5')
+    """
+    if cell.value is None:
+        return NOTHING
+    if cell.total is not None and cell.deviation is None:  # a count of one trial is whole
+        return f"{cell.value:,g} of {cell.total:,g}"
+    deviation = "" if cell.deviation is None else f" ± {column.shown(cell.deviation)}"
+    total = "" if cell.total is None else f" of {cell.total:,g}"
+    return f"{column.shown(cell.value)}{deviation}{total}"
+
+
+def as_markdown(table: Table) -> str:
+    r"""The table in Markdown; underlines are HTML, since Markdown has none.
+
+    >>> from cometad.bench.forms import as_markdown
+    >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
+    >>> rows = (Row("pca", (Cell(0.7, mark="best"),)), Row("knn", (Cell(0.6, mark="second", at_floor=True),)))
+    >>> print(as_markdown(Table("Main", (Column("Aff-F1", "*", scale=100),), (Group("MSL", rows),), ("* oracle",))))
+    **Main**
+    <BLANKLINE>
+    | dataset | arm | Aff-F1\* |
+    |---|---|--:|
+    | MSL | pca | **70.0** |
+    | | knn | <u>60.0</u>° |
+    <BLANKLINE>
+    - \* oracle
+    """
+    header = ["dataset", "arm", *(_markdown(column.header + column.note) for column in table.columns)]
+    lines = [f"**{_markdown(table.title)}**", "", _line(header), "|---|---|" + "--:|" * len(table.columns)]
+    lines += [_line(cells) for group in table.groups for cells in _markdown_rows(group, table)]
+    return "\n".join([*lines, "", *(f"- {_markdown(note)}" for note in table.footnotes)]).rstrip("\n")
+
+
+def as_latex(table: Table) -> str:
+    r"""The table in LaTeX, for the package booktabs.
+
+    >>> from cometad.bench.forms import as_latex
+    >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
+    >>> rows = (Row("a_b", (Cell(0.7, 0.01, mark="best"),)),)
+    >>> print(as_latex(Table("Main", (Column("Aff-F1", scale=100),), (Group("MSL", rows),), ("In %.",))))
+    \begin{table}
+    \caption{Main}
+    \begin{tabular}{lr}
+    \toprule
+    arm & Aff-F1 \\
+    \midrule
+    \multicolumn{2}{l}{\textit{MSL}} \\
+    a\_b & \textbf{70.0 $\pm$ 1.0} \\
+    \bottomrule
+    \end{tabular}
+    <BLANKLINE>
+    \footnotesize
+    In \%.\par
+    \end{table}
+    """
+    header = " & ".join(["arm", *(_latex(column.header + column.note) for column in table.columns)])
+    lines = [r"\begin{table}", rf"\caption{{{_latex(table.title)}}}"]
+    lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", rf"{header} \\"]
+    for group in table.groups:
+        lines += [r"\midrule", rf"\multicolumn{{{1 + len(table.columns)}}}{{l}}{{\textit{{{_latex(group.name)}}}}} \\"]
+        lines += [_latex_row(row, table) for row in group.rows]
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    if table.footnotes:
+        lines += ["", r"\footnotesize", *(rf"{_latex(note)}\par" for note in table.footnotes)]
+    return "\n".join([*lines, r"\end{table}"])
+
+
+def as_html(table: Table) -> str:
+    """The table as one piece of HTML, with a caption and headers that a screen reader can follow.
+
+    >>> from cometad.bench.forms import as_html
+    >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
+    >>> rows = (Row("pca", (Cell(0.7, mark="best"),)),)
+    >>> print(as_html(Table("A & B", (Column("Aff-F1", scale=100),), (Group("MSL", rows),), ())))
+    <table>
+    <caption>A &amp; B</caption>
+    <thead>
+    <tr><th scope="col">arm</th><th scope="col">Aff-F1</th></tr>
+    </thead>
+    <tbody>
+    <tr><th scope="rowgroup" colspan="2">MSL</th></tr>
+    <tr><th scope="row">pca</th><td><strong>70.0</strong></td></tr>
+    </tbody>
+    </table>
+    """
+    header = "".join(
+        f'<th scope="col">{html.escape(text)}</th>'
+        for text in ("arm", *(column.header + column.note for column in table.columns))
+    )
+    lines = ["<table>", f"<caption>{html.escape(table.title)}</caption>"]
+    lines += ["<thead>", f"<tr>{header}</tr>", "</thead>"]
+    for group in table.groups:
+        lines += ["<tbody>", *_html_rows(group, table), "</tbody>"]
+    if table.footnotes:
+        notes = "<br>\n".join(html.escape(note) for note in table.footnotes)
+        lines += ["<tfoot>", f'<tr><td colspan="{1 + len(table.columns)}">{notes}</td></tr>', "</tfoot>"]
+    return "\n".join([*lines, "</table>"])
+
+
+def _marked(cell: Cell, column: Column, escape: Callable[[str], str], marks: Markup) -> str:
+    """A figure in the markup of its mark, with the sign of the floor behind it."""
+    before, behind = marks[cell.mark]
+    return before + escape(shown(cell, column)) + behind + escape("°" if cell.at_floor else "")
+
+
+def _named(row: Row) -> str:
+    return f"{row.arm} ({row.note})" if row.note else row.arm
+
+
+def _line(cells: list[str]) -> str:
+    return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
+
+
+def _markdown(text: str) -> str:
+    """Text that Markdown leaves as it is."""
+    return "".join(f"\\{sign}" if sign in "\\`*_|<>[]" else sign for sign in text)
+
+
+def _markdown_rows(group: Group, table: Table) -> list[list[str]]:
+    """The cells of each row; the dataset stands in the first."""
+    return [
+        [
+            "" if number else _markdown(group.name),
+            _markdown(_named(row)),
+            *(
+                _marked(cell, column, _markdown, MARKDOWN_MARKS)
+                for cell, column in zip(row.cells, table.columns, strict=True)
+            ),
+        ]
+        for number, row in enumerate(group.rows)
+    ]
+
+
+def _latex(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    return "".join(LATEX.get(sign, sign) for sign in text)
+
+
+def _latex_row(row: Row, table: Table) -> str:
+    cells = [_marked(cell, column, _latex, LATEX_MARKS) for cell, column in zip(row.cells, table.columns, strict=True)]
+    return rf"{' & '.join([_latex(_named(row)), *cells])} \\"
+
+
+def _html_rows(group: Group, table: Table) -> list[str]:
+    lines = [f'<tr><th scope="rowgroup" colspan="{1 + len(table.columns)}">{html.escape(group.name)}</th></tr>']
+    for row in group.rows:
+        figures = "".join(
+            f"<td>{_marked(cell, column, html.escape, HTML_MARKS)}</td>"
+            for cell, column in zip(row.cells, table.columns, strict=True)
+        )
+        lines.append(f'<tr><th scope="row">{html.escape(_named(row))}</th>{figures}</tr>')
+    return lines

@@ -1,0 +1,346 @@
+"""Tables of results: one group of rows per dataset, the rows without skill in each, and notes on what to beware of.
+
+A table compares what it shows: figures that are equal as printed share their mark, and one that is not above the floor
+as printed is not above it. `forms` writes a table as Markdown, LaTeX or HTML.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from cometad.bench.footnotes import metric_notes, threshold_notes
+from cometad.bench.results import Record
+from cometad.bench.statistics import ranks_within
+from cometad.bench.summaries import (
+    REFERENCES,
+    Spread,
+    Summary,
+    blocks,
+    summarize,
+)
+from cometad.errors import InputError
+from cometad.metrics import METRICS
+
+AVERAGE = "average"
+
+Mark = Literal["", "best", "second"]
+Kind = Literal["detector", "reference", "paper"]
+Cells = dict[tuple[str, str], Summary]
+Published = dict[tuple[str, str], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A header with the sign of its footnote, and how its figures are printed.
+
+    >>> from cometad.bench.tables import Column
+    >>> Column("Aff-F1", note="*", scale=100).digits
+    1
+    """
+
+    header: str
+    note: str = ""
+    scale: float = 1.0  # 100 for percent
+    digits: int = 1
+
+    def shown(self, value: float) -> str:
+        """The figure as printed.
+
+        >>> from cometad.bench.tables import Column
+        >>> Column("Aff-F1", note="*", scale=100).shown(0.7266)
+        '72.7'
+        """
+        return f"{self.scale * value:,.{self.digits}f}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure; None where there is none.
+
+    >>> from cometad.bench.tables import Cell
+    >>> Cell(0.72, deviation=0.01, mark="best").at_floor
+    False
+    """
+
+    value: float | None = None
+    deviation: float | None = None
+    total: float | None = None  # "3 of 5": the 5
+    mark: Mark = ""
+    at_floor: bool = False  # not above the rows without skill
+
+
+@dataclass(frozen=True)
+class Row:
+    """The figures of one arm, with a note on what it lacks.
+
+    >>> from cometad.bench.tables import Cell, Row
+    >>> Row("pca", (Cell(0.72),), note="2 of 3 seeds").kind
+    'detector'
+    """
+
+    arm: str
+    cells: tuple[Cell, ...]
+    note: str = ""
+    kind: Kind = "detector"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows of one dataset, or of the average over all.
+
+    >>> from cometad.bench.tables import Cell, Group, Row
+    >>> len(Group("MSL", (Row("pca", (Cell(0.72),)),)).rows)
+    1
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a reader sees, in no markup yet.
+
+    >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
+    >>> Table("Main", (Column("Aff-F1"),), (Group("MSL", (Row("pca", (Cell(0.72),)),)),), ()).columns[0].header
+    'Aff-F1'
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+    footnotes: tuple[str, ...]
+
+
+class Field(NamedTuple):
+    """A value of a summary as a column."""
+
+    name: str
+    column: Column
+    better: int  # 1: higher, -1: lower, 0: no mark is given
+    has_floor: bool = False
+    total: str = ""  # the name of the value that the figure is a part of
+    with_deviation: bool = True
+
+
+THRESHOLD_FIELDS = (
+    Field("precision", Column("precision", scale=100), 1),
+    Field("recall", Column("recall", scale=100), 1),
+    Field("f1", Column("F1", scale=100), 1, has_floor=True),
+    Field("anomalies_found", Column("anomalies found"), 1, total="anomalies"),
+    Field("false_alarms_per_day", Column("false alarms per day", digits=2), -1),
+    Field("fit_seconds", Column("fit (s)", digits=2), 0),
+    Field("score_seconds", Column("score (s)", digits=2), 0),
+    Field("peak_bytes", Column("peak memory (MiB)", scale=2**-20, digits=0), 0, with_deviation=False),
+    Field("parameters", Column("parameters", digits=0), 0, with_deviation=False),
+)
+
+
+def metric_table(
+    records: Iterable[Record],
+    title: str,
+    published: Iterable[Record] = (),
+    ranked_by: str = "aff_f1",
+    over: str = "dataset",
+) -> Table:
+    """The metrics of one experiment in percent, with the mean rank by one of them over datasets or entities.
+
+    Rows stand in the order in which the records name their arms, the rows without skill last.
+
+    >>> from cometad.bench.tables import metric_table
+    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
+    >>> figures = {"random": 0.66, "pca": 0.72, "knn": 0.65}
+    >>> table = metric_table([cell | {"arm": arm, "metrics": {"aff_f1": it}} for arm, it in figures.items()], "Main")
+    >>> [(row.arm, row.cells[0].mark, row.cells[0].at_floor) for row in table.groups[0].rows]
+    [('pca', 'best', False), ('knn', 'second', True), ('random', '', False)]
+    """
+    records = list(records)
+    summaries = summarize(records)
+    ranks, rank_notes = _ranks(records, ranked_by, over)
+    cells = {where: _with_rank(it, ranks.get(where)) for where, it in _with_average(summaries).items()}
+    names = [name for name in METRICS if any(name in summary.values for summary in summaries.values())]
+    fields = [_metric_field(name) for name in names]
+    if ranks:
+        fields.append(Field("rank", Column(f"rank by {METRICS[ranked_by].title}", digits=2), -1))
+    paper = _with_published_average(_published(published), _datasets(summaries))
+    return Table(
+        title,
+        tuple(field.column for field in fields),
+        _groups(cells, fields, paper),
+        (*metric_notes(summaries, records, names), *rank_notes, *_paper_notes(paper)),
+    )
+
+
+def threshold_table(records: Iterable[Record], title: str) -> Table:
+    """What each arm does at its own threshold, which knows no labels, and what it costs.
+
+    >>> from cometad.bench.tables import threshold_table
+    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
+    >>> found = {"precision": 0.5, "recall": 0.4, "f1": 0.44, "anomalies": 5, "anomalies_found": 3}
+    >>> table = threshold_table([cell | {"arm": "pca", "at_threshold": found, "fit_seconds": 1.5}], "In use")
+    >>> cell = table.groups[0].rows[0].cells[3]
+    >>> cell.value, cell.total
+    (3.0, 5.0)
+    """
+    records = list(records)
+    summaries = summarize(records)
+    return Table(
+        title,
+        tuple(field.column for field in THRESHOLD_FIELDS),
+        _groups(summaries, THRESHOLD_FIELDS, {}),
+        tuple(threshold_notes(summaries, records)),
+    )
+
+
+def _metric_field(name: str) -> Field:
+    metric = METRICS[name]
+    column = Column(metric.title, "*" if metric.needs_oracle_threshold else "", scale=100)
+    return Field(name, column, 1 if metric.higher_is_better else -1, has_floor=True)
+
+
+# From summaries to rows
+
+
+def _groups(cells: Cells, fields: Sequence[Field], paper: Published) -> tuple[Group, ...]:
+    return tuple(
+        Group(dataset, tuple(_rows([it for it in cells.values() if it.dataset == dataset], fields, paper)))
+        for dataset in _datasets(cells)
+    )
+
+
+def _rows(summaries: Sequence[Summary], fields: Sequence[Field], paper: Published) -> list[Row]:
+    """The rows of one dataset, the published figures of an arm below its own."""
+    columns = [_column(summaries, field) for field in fields]
+    rows = []
+    for summary in sorted(summaries, key=_reference_position):
+        where = summary.dataset, summary.arm
+        kind: Kind = "reference" if summary.arm in REFERENCES else "detector"
+        rows.append(Row(summary.arm, tuple(column[summary.arm] for column in columns), summary.lacks, kind))
+        if where in paper:
+            rows.append(Row("paper", tuple(Cell(paper[where].get(field.name)) for field in fields), kind="paper"))
+    return rows
+
+
+def _reference_position(summary: Summary) -> int:
+    """Sorts the rows without skill behind all others."""
+    return 1 + REFERENCES.index(summary.arm) if summary.arm in REFERENCES else 0
+
+
+def _column(summaries: Sequence[Summary], field: Field) -> dict[str, Cell]:
+    """The cells of one column by arm. Only means over the same entities are compared."""
+    compared = {it.arm: it.values[field.name].mean for it in summaries if _has(it, field) and it.covers_all_entities}
+    marks = _marks({arm: value for arm, value in compared.items() if arm not in REFERENCES}, field)
+    floor = max((compared[arm] for arm in REFERENCES if arm in compared), default=-np.inf)
+    cells = {}
+    for summary in summaries:
+        arm = summary.arm
+        at_floor = field.has_floor and arm in marks and _printed(compared[arm], field) <= _printed(floor, field)
+        cells[arm] = replace(_cell(summary, field), mark=marks.get(arm, ""), at_floor=at_floor)
+    return cells
+
+
+def _cell(summary: Summary, field: Field) -> Cell:
+    if not _has(summary, field):
+        return Cell()
+    mean, deviation = summary.values[field.name]
+    total = summary.values[field.total].mean if field.total in summary.values else None
+    return Cell(mean, deviation if field.with_deviation else None, total)
+
+
+def _has(summary: Summary, field: Field) -> bool:
+    return field.name in summary.values
+
+
+def _printed(value: float, field: Field) -> float:
+    """The value as the reader sees it."""
+    return round(field.column.scale * value, field.column.digits) if np.isfinite(value) else value
+
+
+def _marks(values: Mapping[str, float], field: Field) -> dict[str, Mark]:
+    """The mark of each arm, the best and the second best being figures, not arms: equal ones share it."""
+    goodness = {arm: field.better * _printed(value, field) for arm, value in values.items()}
+    order = sorted(set(goodness.values()), reverse=True)
+    signs: dict[float, Mark] = dict(zip(order, ("best", "second"), strict=False)) if field.better else {}
+    return {arm: signs.get(value, "") for arm, value in goodness.items()}
+
+
+def _datasets(cells: Cells) -> list[str]:
+    return list(dict.fromkeys(dataset for dataset, _ in cells))
+
+
+# The average over datasets, and ranks
+
+
+def _with_average(cells: Cells) -> Cells:
+    """With one more group, where there are several datasets: the mean over them, of the arms that have them all."""
+    datasets = _datasets(cells)
+    whole = [
+        arm
+        for arm in dict.fromkeys(arm for _, arm in cells)
+        if all((dataset, arm) in cells and cells[dataset, arm].covers_all_entities for dataset in datasets)
+    ]
+    if len(datasets) < 2:
+        return cells
+    return cells | {(AVERAGE, arm): _average([cells[dataset, arm] for dataset in datasets]) for arm in whole}
+
+
+def _average(summaries: Sequence[Summary]) -> Summary:
+    names = [name for name in METRICS if all(name in summary.values for summary in summaries)]
+    values = {name: Spread(float(np.mean([it.values[name].mean for it in summaries])), None) for name in names}
+    seeds = min(summary.seeds for summary in summaries)
+    return Summary(AVERAGE, summaries[0].arm, values, seeds=seeds, all_seeds=seeds, entities=1, all_entities=1)
+
+
+def _ranks(records: Sequence[Record], metric: str, over: str) -> tuple[dict[tuple[str, str], float], list[str]]:
+    """The mean rank by dataset and arm, and over all, with the footnote; nothing where there is no choice."""
+    names, arms, values = blocks(records, metric, over)
+    if len(names) < 2 or len(arms) < 2:
+        return {}, []
+    within = ranks_within(values)
+    parts = {dataset: within[[name[0] == dataset for name in names]] for dataset in dict.fromkeys(n[0] for n in names)}
+    ranks = {
+        (dataset, arm): float(rank)
+        for dataset, part in {AVERAGE: within, **parts}.items()
+        for arm, rank in zip(arms, part.mean(axis=0), strict=True)
+    }
+    several = "datasets" if over == "dataset" else "entities"
+    note = (
+        f"Rank: the mean rank by {METRICS[metric].title} over the {several} (1 is best), among the {len(arms)} "
+        f"detectors that have all {len(names)} {several}."
+    )
+    return ranks, [note]
+
+
+def _with_rank(summary: Summary, rank: float | None) -> Summary:
+    return summary if rank is None else replace(summary, values={**summary.values, "rank": Spread(rank, None)})
+
+
+# What others published
+
+
+def _published(records: Iterable[Record]) -> Published:
+    paper: Published = {}
+    for record in records:
+        where = record["dataset"], record["arm"]
+        if where in paper:
+            raise InputError(
+                f"There are two published rows for {where[1]} on {where[0]}; pass those of one experiment."
+            )
+        paper[where] = record["metrics"]
+    return paper
+
+
+def _with_published_average(paper: Published, datasets: Sequence[str]) -> Published:
+    """With the average of the published figures too, where all datasets of the table have one."""
+    averages: Published = {}
+    for arm in dict.fromkeys(arm for _, arm in paper):
+        figures = [paper.get((dataset, arm), {}) for dataset in datasets]
+        names = [name for name in METRICS if all(name in figure for figure in figures)]
+        averages[AVERAGE, arm] = {name: float(np.mean([figure[name] for figure in figures])) for name in names}
+    return {where: figures for where, figures in (averages | paper).items() if figures}
+
+
+def _paper_notes(paper: Published) -> list[str]:
+    return ["Rows named paper hold the published figures of the arm above."] if paper else []
