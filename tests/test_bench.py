@@ -10,11 +10,14 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from cometad import Comet, Epochs, NoAdaptation
 from cometad.baselines.squared_norm import SquaredNorm
 from cometad.bench import experiments, runner
+from cometad.bench.embedding import KINDS, sampled
 from cometad.bench.experiments import EXPERIMENTS, Arm, Experiment, groups
+from cometad.bench.report import report
 from cometad.bench.results import Results, identity, latest
 from cometad.bench.runner import results_of, run
 from cometad.bench.trial import Fitting, at_threshold, trials
@@ -321,3 +324,100 @@ def test_an_interrupted_run_keeps_its_finished_trials_and_goes_on(data):
     assert 1 <= len(before) < 4
     outcome = run("entity", datasets=["ASD"], arms=["random"], data_dir=data, folder=folder, seeds=[0])
     assert outcome.there + outcome.done == 2
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reported(fast, data):
+    """The files of a report, by name."""
+    fast()
+    folder = data.parent / "results"
+    return {path.name: path for path in report(["fast"], folder=folder)}
+
+
+def test_a_report_has_a_table_in_three_forms_and_the_ranks(reported):
+    assert set(reported) == {"fast.md", "fast.html", "fast.tex", "fast-ranks.png"}
+    text = reported["fast.md"].read_text()
+    for arm in FAST.arms:
+        assert f"| {arm.name} |" in text
+    assert r"Aff-F1\*" in text
+    assert "oracle threshold" in text
+    assert "false alarms per day" in text
+    assert reported["fast.tex"].read_text().count(r"\begin{tabular}") == 2
+    assert reported["fast-ranks.png"].read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_of_a_report_needs_no_other_file(reported):
+    page = reported["fast.html"].read_text()
+    assert page.count("<table>") == 2
+    assert 'src="data:image/png;base64,' in page
+    assert "http" not in page
+
+
+def test_figures_in_a_report_are_those_of_the_results(reported, data):
+    lines = results_of("fast", data.parent / "results").read()
+    values = {
+        seed: np.mean([line["metrics"]["auc_roc"] for line in lines if (line["arm"], line["seed"]) == ("pca", seed)])
+        for seed in (0, 1)
+    }
+    mean, deviation = 100 * np.mean(list(values.values())), 100 * np.std(list(values.values()))
+    assert f"{mean:.1f} ± {deviation:.1f}" in reported["fast.md"].read_text()
+
+
+def test_published_figures_stand_below_our_own(data):
+    record = {"experiment": "main", "dataset": "MSL", "entity": "all", "fingerprint": "f", "seed": 0, "setting": {}}
+    record |= {"arm": "vtt", "detector": "vtt", "hyper_parameters": {}, "parameters": 5, "error": None}
+    record |= {"fit_seconds": 1.0, "score_seconds": 1.0, "peak_bytes": 1, "metrics": dict.fromkeys(METRICS, 0.123)}
+    record |= {"at_threshold": at_threshold(np.array([False, True]), np.array([0.0, 1.0]), 0.5, 60)}
+    results_of("main", data).append(record)
+    report(["main"], folder=data)
+    lines = (data / "main.md").read_text().splitlines()
+    below = lines[next(number for number, line in enumerate(lines) if "| vtt" in line) + 1]
+    assert "| paper | 89.0 | 13.5 |" in below
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["report", "main"], "There are no results of main in"),
+        (["report", "mian"], "There is no experiment 'mian'"),
+        (["report", "main", "--metric", "auc"], "There is no metric 'auc'"),
+    ],
+)
+def test_a_report_of_nothing_is_refused(arguments, words, tmp_path, capsys):
+    assert main(["bench", *arguments, "--results", str(tmp_path)]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_embeddings_are_laid_out_and_drawn(monkeypatch, data):
+    small = Arm("comet-paper", "comet-paper", SMALL)
+    monkeypatch.setitem(
+        EXPERIMENTS, "embedding", Experiment("E", "embedding", ("ASD",), (small,), seeds=(0,), report="embedding")
+    )
+    monkeypatch.setattr("cometad.bench.embedding.EACH", 30)
+    folder = data.parent / "results"
+    assert run("embedding", data_dir=data, folder=folder).done == 1
+    (line,) = results_of("embedding", folder).read()
+    points = line["points"]
+    assert set(points["kind"]) == {"train normal", "test normal", "test anomaly", "code"}
+    assert set(points["patch"]) == {2, 4, 6}
+    assert [path.name for path in report(["embedding"], folder=folder)] == [
+        "embedding-ASD.png",
+        "embedding.md",
+        "embedding.html",
+    ]
+
+
+def test_sampled_embeddings_of_anomalies_are_those_under_labels():
+    dataset = plant()
+    detector = Comet.paper(**SMALL).fit(dataset.train)
+    vectors, scales, kinds = sampled(detector, dataset, np.random.default_rng(0))
+    scale = next(iter(detector.network_))
+    window = detector.scaling_(dataset.test)[200:300]
+    inside = scale.embed(torch.as_tensor(window[None])).detach().numpy()[0]  # (patch, variable, dim)
+    under = inside[:20].reshape(-1, inside.shape[-1])  # patches of 2 that begin at steps 200 to 219
+    found = vectors[(scales == 0) & (kinds == KINDS.index("test anomaly"))]
+    distances = np.abs(found[:, None] - under[None]).max(axis=2)
+    assert (distances.min(axis=1) < 1e-5).mean() > 0.9  # the patch that begins at 199 is in another window

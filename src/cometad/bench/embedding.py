@@ -1,5 +1,6 @@
 """Where embeddings and codes lie: those of training, of normal and of anomalous patches, drawn in the plane by UMAP."""
 
+import os
 import time
 from typing import Any
 
@@ -12,11 +13,14 @@ from cometad.comet import Comet
 from cometad.data.dataset import Dataset
 from cometad.data.windows import cut, window_starts
 from cometad.errors import InputError, needs_extra
+from cometad.files import write_whole
 from cometad.model.patches import patches
 
 EACH = 500  # embeddings of each kind and scale
 WINDOWS = 300  # that they are drawn from
 KINDS = ("train normal", "test normal", "test anomaly", "code")
+COLORS = ("#b8bcc4", "#7fb2d6", "#e0679a")  # of embeddings, as in the paper: gray, light blue, pink
+CODES = (("o", "#2f8f4e"), ("s", "#6b4fa0"), ("^", "#d9822b"), ("D", "#30343f"))  # of codes, by scale
 
 
 def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[str, Any]:
@@ -90,3 +94,46 @@ def _embeddings(
 
 def _some(rows: NDArray[Any], most: int, chance: np.random.Generator) -> NDArray[Any]:
     return rows[np.sort(chance.permutation(len(rows))[:most])]
+
+
+def plot_embedding(axes: Any, points: dict[str, list[Any]]) -> None:
+    """Draw embeddings and codes in the plane: normal ones below, anomalous ones above them, codes on top.
+
+    >>> from matplotlib.figure import Figure
+    >>> from cometad.bench.embedding import plot_embedding
+    >>> axes = Figure().subplots()
+    >>> plot_embedding(axes, {"kind": ["train normal", "code"], "patch": [2, 2], "x": [0, 1], "y": [0, 1]})
+    >>> [text.get_text() for text in axes.get_legend().get_texts()]
+    ['train normal', 'codes of patches of 2']
+    """
+    kinds, sizes = np.array(points["kind"]), np.array(points["patch"])
+    x, y = np.array(points["x"], float), np.array(points["y"], float)
+    for kind, color in zip(KINDS[:3], COLORS, strict=True):
+        here = kinds == kind
+        if here.any():
+            axes.scatter(x[here], y[here], s=4, color=color, alpha=0.6, linewidth=0, label=kind)
+    for size, (marker, color) in zip(np.unique(sizes), CODES, strict=False):
+        here = (kinds == KINDS[3]) & (sizes == size)
+        style = {"marker": marker, "color": color, "edgecolor": "white", "linewidth": 0.4}
+        if here.any():
+            axes.scatter(x[here], y[here], s=28, label=f"codes of patches of {size}", **style)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def save_embedding(path: str | os.PathLike[str], points: dict[str, list[Any]]) -> None:
+    """Write the drawing of embeddings and codes.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.bench.embedding import save_embedding
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     points = {"kind": ["test anomaly", "code"], "patch": [2, 2], "x": [0, 1], "y": [0, 1]}
+    ...     save_embedding(Path(folder) / "embedding.png", points)
+    ...     (Path(folder) / "embedding.png").exists()
+    True
+    """
+    figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(8, 5), dpi=150, layout="constrained")
+    plot_embedding(figure.subplots(), points)
+    write_whole(path, lambda aside: figure.savefig(aside))

@@ -7,6 +7,7 @@ from typing import Any
 from cometad.baselines import BASELINES
 from cometad.baselines.deep import DeepBaseline
 from cometad.bench.floor import AllPositive
+from cometad.bench.summaries import REFERENCES
 from cometad.comet import SCORING, Comet
 from cometad.errors import unknown
 from cometad.estimator import Estimator
@@ -16,7 +17,6 @@ from cometad.parameters import ABLATIONS, PAPER_SIZES
 PAPER = tuple(PAPER_SIZES)  # the paper's datasets
 PLANT = "plant"  # the synthetic one, which is always there
 SEEDS = (0, 1, 2, 3, 4)
-FLOORS = ("random", "all-positive")  # in every table
 
 DEEP = tuple(name for name, kind in BASELINES.items() if issubclass(kind, DeepBaseline))
 SIMPLE = tuple(name for name in BASELINES if name not in DEEP)
@@ -72,7 +72,7 @@ class Experiment:
     datasets: tuple[str, ...]
     arms: tuple[Arm, ...]
     seeds: tuple[int, ...] = SEEDS
-    results: str | None = None  # the experiment whose results these are, if not its own
+    report: str = "detection"  # what is made of the results
 
 
 def _plain(names: Collection[str]) -> tuple[Arm, ...]:
@@ -110,18 +110,18 @@ EXPERIMENTS = {
         "Ablation of COMET",
         "concatenated",
         PAPER,
-        (COMETS[0], *(Arm(name, "comet-paper", changes) for name, changes in ABLATIONS.items()), *_plain(FLOORS)),
+        (COMETS[0], *(Arm(name, "comet-paper", changes) for name, changes in ABLATIONS.items()), *_plain(REFERENCES)),
     ),
     "sensitivity": Experiment(
-        "Sensitivity of COMET, without adaptation", "concatenated", PAPER, (*_sensitivity(), *_plain(FLOORS))
+        "Sensitivity of COMET, without adaptation", "concatenated", PAPER, (*_sensitivity(), *_plain(REFERENCES))
     ),
     "efficiency": Experiment(
         "Affiliation F1 against training time",
         "concatenated",
         PAPER,
-        (*COMETS[:1], DEFAULT, *_plain((*DEEP, *FLOORS))),
-        seeds=(0,),
-        results="main",
+        (*COMETS[:1], DEFAULT, *_plain((*DEEP, *REFERENCES))),
+        seeds=(42,),
+        report="efficiency",
     ),
     "entity": Experiment(
         "One model per entity",
@@ -130,7 +130,7 @@ EXPERIMENTS = {
         (*COMETS, DEFAULT, *_plain((*SIMPLE, *DEEP, "all-positive"))),
         seeds=(0, 1, 2),
     ),
-    "embedding": Experiment("Embeddings and codes", "embedding", PAPER, COMETS[:1], seeds=(0,)),
+    "embedding": Experiment("Embeddings and codes", "embedding", PAPER, COMETS[:1], seeds=(0,), report="embedding"),
 }
 
 

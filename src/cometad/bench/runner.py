@@ -105,7 +105,7 @@ def run(
         for part in series
         for seed in seeds or experiment.seeds
         for job in _PROTOCOLS[experiment.protocol](
-            experiment.results or name,
+            name,
             part,
             [arm for arm in rows if (part.name, arm.name) not in outcome.refused],
             seed,
@@ -121,10 +121,11 @@ def results_of(name: str, folder: str | os.PathLike[str] = FOLDER) -> Results:
     """The results of an experiment in a folder.
 
     >>> from cometad.bench.runner import results_of
-    >>> results_of("efficiency").path.name
-    'main.jsonl'
+    >>> results_of("ablation").path.name
+    'ablation.jsonl'
     """
-    return Results(Path(folder) / f"{_experiment(name).results or name}.jsonl")
+    _experiment(name)
+    return Results(Path(folder) / f"{name}.jsonl")
 
 
 # --- what can be wrong is looked at first -----------------------------------------------------------------------------

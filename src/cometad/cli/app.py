@@ -68,6 +68,7 @@ _add(
     "cometad bench run main --dataset MSL --arm comet-paper --arm knn",
     "Interrupted; finished trials are kept. The same command goes on.",
 )
+_add(_bench, "report", bench.report, "cometad bench report main entity")
 app.add_typer(_bench, name="bench", no_args_is_help=True)
 
 

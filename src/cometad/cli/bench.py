@@ -74,3 +74,18 @@ def _summary(outcome: "Outcome") -> str:
     parts = [f"{outcome.done} done", f"{outcome.there} there before", f"{len(outcome.failed)} failed"]
     parts += [f"{outcome.elsewhere} with another process"] if outcome.elsewhere else []
     return f"Trials: {', '.join(parts)}."
+
+
+def report(
+    experiment: Annotated[
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Without any: all that have results.")
+    ] = None,
+    results: Folder = Path("results"),
+    out: Annotated[Path | None, typer.Option(help="The folder to write to. Without it: that of the results.")] = None,
+    metric: Annotated[str, typer.Option(help="The metric that arms are ranked by.")] = "auc_pr",
+) -> None:
+    """Make tables (Markdown, LaTeX, HTML) and figures of the results."""
+    from cometad.bench.report import report as write_report
+
+    for path in write_report(experiment, folder=results, out=out, ranked_by=metric):
+        print(path)

@@ -1,0 +1,19 @@
+"""The paper's own tables as data: nothing is computed from them, they only stand beside our figures."""
+
+import json
+from importlib.resources import files
+
+from cometad.bench.results import Record
+
+
+def published(experiment: str) -> list[Record]:
+    """The paper's figures for an experiment, as fractions; none where the paper has no such table.
+
+    >>> from cometad.bench.published import published
+    >>> [line["metrics"]["auc_roc"] for line in published("main") if (line["dataset"], line["arm"]) == ("MSL", "vtt")]
+    [0.5901]
+    >>> published("entity")
+    []
+    """
+    lines = (files("cometad.bench") / "published.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for record in map(json.loads, lines) if record["experiment"] == experiment]

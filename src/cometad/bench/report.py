@@ -1,0 +1,199 @@
+"""Tables and figures from the results: for each experiment one Markdown, one LaTeX, one HTML file, and its figures."""
+
+import base64
+import html
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cometad.bench.embedding import save_embedding
+from cometad.bench.experiments import EXPERIMENTS
+from cometad.bench.figures import efficiency_points, save_critical_difference, save_efficiency
+from cometad.bench.forms import as_html, as_latex, as_markdown
+from cometad.bench.published import published
+from cometad.bench.results import Record, latest
+from cometad.bench.runner import FOLDER, results_of
+from cometad.bench.tables import Table, metric_table, threshold_table
+from cometad.errors import InputError, OutputError, unknown
+from cometad.files import write_whole
+from cometad.metrics import METRICS
+
+RANKED_BY = "auc_pr"  # needs no threshold, and rewards no luck with rare anomalies
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture of some results: its file's name, what it shows, and how it is drawn to a path."""
+
+    name: str
+    title: str
+    draw: Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the report of one experiment holds."""
+
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+
+
+def report(
+    names: Sequence[str] | None = None,
+    *,
+    folder: str | os.PathLike[str] = FOLDER,
+    out: str | os.PathLike[str] | None = None,
+    ranked_by: str = RANKED_BY,
+) -> list[Path]:
+    """Write the reports of some experiments, or of all that have results; the files that were written.
+
+    >>> import tempfile
+    >>> from cometad.bench.report import report
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report(folder=folder)
+    Traceback (most recent call last):
+    ...
+    cometad.errors.InputError: There are no results in '...'. Make some with cometad bench run EXPERIMENT.
+    """
+    for name in names or ():
+        if name not in EXPERIMENTS:
+            raise unknown("experiment", name, EXPERIMENTS)
+    if ranked_by not in METRICS:
+        raise unknown("metric", ranked_by, METRICS)
+    records = {name: _records(name, folder) for name in names or EXPERIMENTS}
+    without = [name for name, lines in records.items() if not lines]
+    if (names and without) or len(without) == len(records):
+        what = f" of {without[0]}" if names else ""
+        raise InputError(f"There are no results{what} in '{folder}'. Make some with cometad bench run EXPERIMENT.")
+    target = Path(out or folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"Cannot write to '{target}': {error.strerror or error}. Choose another folder.") from error
+    written: list[Path] = []
+    for name, lines in records.items():
+        if lines:
+            written += _write(name, _CONTENTS[EXPERIMENTS[name].report](name, lines, ranked_by), target)
+    return written
+
+
+def _records(name: str, folder: str | os.PathLike[str]) -> list[Record]:
+    """The results that count, datasets and arms in the order of the experiment."""
+    experiment = EXPERIMENTS[name]
+    arms = {arm.name: place for place, arm in enumerate(experiment.arms)}
+    datasets = {dataset: place for place, dataset in enumerate(experiment.datasets)}
+    found = [record for record in latest(results_of(name, folder).read()) if record["arm"] in arms]
+    return sorted(
+        found,
+        key=lambda record: (datasets.get(record["dataset"], len(datasets)), arms[record["arm"]], record["seed"]),
+    )
+
+
+# --- what each experiment shows ---------------------------------------------------------------------------------------
+
+
+def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
+    experiment = EXPERIMENTS[name]
+    over = "entity" if experiment.protocol == "entity" else "dataset"
+    tables = [
+        metric_table(records, experiment.title, published(name), ranked_by, over),
+        threshold_table(records, f"{experiment.title}: at the detector's own threshold, and what it costs"),
+    ]
+    blocks = {(record["dataset"], record["entity"] if over == "entity" else "") for record in records}
+    figures = []
+    if len(blocks) > 1:
+        figures.append(
+            Figure(
+                f"{name}-ranks.png",
+                f"Mean ranks by {METRICS[ranked_by].title} over {len(blocks)} "
+                f"{'entities' if over == 'entity' else 'datasets'}; a bar joins arms that are not significantly apart",
+                lambda path: save_critical_difference(path, records, ranked_by, over),
+            )
+        )
+    return Content(tables, figures)
+
+
+def _efficiency(name: str, records: Sequence[Record], ranked_by: str) -> Content:
+    figures = []
+    for dataset in dict.fromkeys(record["dataset"] for record in records):
+        here = [record for record in records if record["dataset"] == dataset]
+        if efficiency_points(here):
+            devices = " and ".join(dict.fromkeys(record["device"] for record in here))
+            title = (
+                f"{dataset}: affiliation F1 (oracle threshold) against seconds to fit, on {devices}; "
+                "a circle's area is the number of parameters"
+            )
+            figures.append(Figure(f"{name}-{dataset}.png", title, lambda path, here=here: save_efficiency(path, here)))  # type: ignore[misc]
+    return Content(figures=figures)
+
+
+def _embedding(name: str, records: Sequence[Record], ranked_by: str) -> Content:
+    return Content(
+        figures=[
+            Figure(
+                f"{name}-{record['dataset']}.png",
+                f"{record['dataset']}: embeddings of patches and active codes of {record['arm']}, laid out by UMAP",
+                lambda path, points=record["points"]: save_embedding(path, points),  # type: ignore[misc]
+            )
+            for record in records
+        ]
+    )
+
+
+_CONTENTS: dict[str, Callable[[str, Sequence[Record], str], Content]] = {
+    "detection": _detection,
+    "efficiency": _efficiency,
+    "embedding": _embedding,
+}
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _write(name: str, content: Content, target: Path) -> list[Path]:
+    written = []
+    for figure in content.figures:
+        figure.draw(target / figure.name)
+        written.append(target / figure.name)
+    texts = {"md": _markdown(name, content), "html": _page(name, content, target)}
+    if content.tables:
+        texts["tex"] = "\n\n".join(as_latex(table) for table in content.tables) + "\n"
+    for ending, text in texts.items():
+        path = target / f"{name}.{ending}"
+        write_whole(path, lambda aside, text=text: aside.write_text(text, encoding="utf-8"))  # type: ignore[misc]
+        written.append(path)
+    return written
+
+
+def _markdown(name: str, content: Content) -> str:
+    parts = [f"# {EXPERIMENTS[name].title}", *(as_markdown(table) for table in content.tables)]
+    parts += [f"![{figure.title}]({figure.name})\n\n{figure.title}." for figure in content.figures]
+    return "\n\n".join(parts) + "\n"
+
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:80rem;padding:0 1rem}"
+    "table{border-collapse:collapse;margin:2rem 0;display:block;overflow-x:auto}"
+    "caption{font-weight:600;text-align:left}"
+    "th,td{padding:.2rem .6rem;text-align:right;white-space:nowrap}th[scope=row],th[scope=rowgroup]{text-align:left}"
+    "tbody{border-top:1px solid #888}tfoot td{text-align:left;white-space:normal;font-size:13px}"
+    "th[scope=row]{font-weight:400}img{max-width:100%}figure{margin:2rem 0}"
+    "@media(prefers-color-scheme:dark){body{background:#16181d;color:#e6e6e6}img{background:#fff}}"
+)
+
+
+def _page(name: str, content: Content, target: Path) -> str:
+    """One file that opens without a network: the figures are in it."""
+    title = html.escape(EXPERIMENTS[name].title)
+    parts = [as_html(table) for table in content.tables]
+    for figure in content.figures:
+        picture = base64.b64encode((target / figure.name).read_bytes()).decode()
+        image = f'<img alt="{html.escape(figure.title)}" src="data:image/png;base64,{picture}">'
+        parts.append(f"<figure>{image}<figcaption>{html.escape(figure.title)}</figcaption></figure>")
+    body = "\n".join(parts)
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width"><title>{title}</title><style>{_STYLE}</style></head>\n'
+        f"<body>\n<h1>{title}</h1>\n{body}\n</body>\n</html>\n"
+    )
