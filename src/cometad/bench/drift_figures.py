@@ -17,14 +17,18 @@ from cometad.plots import INK, LIMIT, SCORE
 Outcome = Mapping[str, Any]
 
 LABELS = {
-    "false_alarms": "false alarms (share of normal readings)",
-    "found": "found (share of fault readings)",
+    "false_alarms": "false alarms (of normal readings)",
+    "found": "found (of fault readings)",
     "auc_roc": "AUC-ROC",
     "auc_pr": "AUC-PR",
     "normal_score": "median normal score / threshold",
 }
-# What `measure` was called with: the name shown, the color, the marker's filling.
-ARMS = {"adapting": ("adapting", SCORE, SCORE), "fixed": ("as fitted", LIMIT, "none")}
+# How each outcome of `measure` is drawn: rings around dots, so that equal figures are seen as two.
+ARMS: dict[str, dict[str, Any]] = {
+    "adapting": {"label": "adapting", "color": SCORE, "markersize": 3.5},
+    "fixed": {"label": "as fitted", "color": LIMIT, "markersize": 8, "markerfacecolor": "none"},
+}
+LINES = ("-", "--")  # of each drift in CONTAMINATED
 
 
 def plot_drift(
@@ -39,16 +43,16 @@ def plot_drift(
     >>> axes = Figure().subplots()
     >>> plot_drift(axes, [{"setting": setting, "adapting": {"phases": phases}, "fixed": {"phases": phases}}], "found")
     >>> axes.get_ylabel()
-    'found (share of fault readings)'
+    'found (of fault readings)'
     """
     chosen = [outcome for outcome in outcomes if outcome["setting"]["contamination"] == contamination]
     drifts = [drift for drift in DRIFTS if drift in {outcome["setting"]["drift"] for outcome in chosen}]
-    steps = len(PHASES) + 1  # and a gap, where the line is broken
-    for arm, (name, color, filling) in ARMS.items():
-        means = [[*(_mean(chosen, arm, figure, phase, drift=drift) for phase in PHASES), np.nan] for drift in drifts]
-        axes.plot(np.ravel(means), "o-", color=color, markerfacecolor=filling, linewidth=1, markersize=4, label=name)
-    axes.set_xticks([1 + steps * k for k in range(len(drifts))], drifts)
-    axes.set_xlabel("drift; in each: before, during, after")
+    places = [k * (len(PHASES) + 1) + step for k in range(len(drifts)) for step in range(len(PHASES))]
+    for arm, style in ARMS.items():
+        means = [_mean(chosen, arm, figure, phase, drift=drift) for drift in drifts for phase in PHASES]
+        axes.plot(places, means, "o", **style)  # no lines: the faults during a drift are not those before and after it
+    axes.set_xticks(places, [name for drift in drifts for name in ("b", f"d\n{drift}", "a")], fontsize=8)
+    axes.set_xlabel("drift; in each b(efore), d(uring), a(fter)")
     _finish(axes, figure)
 
 
@@ -67,11 +71,10 @@ def plot_contamination(axes: Any, outcomes: Sequence[Outcome], figure: str = "au
     drifts = [drift for drift in CONTAMINATED if drift in {outcome["setting"]["drift"] for outcome in outcomes}]
     chosen = [outcome for outcome in outcomes if outcome["setting"]["drift"] in drifts]
     shares = sorted({outcome["setting"]["contamination"] for outcome in chosen})
-    for drift, line in zip(drifts, ("-", "--"), strict=False):
-        for arm, (name, color, filling) in ARMS.items():
+    for drift, line in zip(drifts, LINES, strict=False):
+        for arm, style in ARMS.items():
             means = [_mean(chosen, arm, figure, phase, drift=drift, contamination=share) for share in shares]
-            style = {"color": color, "markerfacecolor": filling, "linestyle": line, "linewidth": 1, "markersize": 4}
-            axes.plot(means, marker="o", label=f"{drift}, {name}", **style)
+            axes.plot(means, f"o{line}", linewidth=1, **style | {"label": f"{drift}, {style['label']}"})
     axes.set_xticks(range(len(shares)), [f"{100 * share:g} %" for share in shares])
     axes.set_xlabel(f"faulty readings during the drift; shown: {phase}")
     _finish(axes, figure)
@@ -92,6 +95,8 @@ def _mean(outcomes: Iterable[Outcome], arm: str, figure: str, phase: str, **sett
 
 def _finish(axes: Any, figure: str) -> None:
     axes.set_ylabel(LABELS[figure])
+    if figure != "normal_score":  # a share: the whole range, so that small differences look small
+        axes.set_ylim(-0.03, 1.03)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=INK)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
