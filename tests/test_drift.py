@@ -169,6 +169,12 @@ def test_phases_are_three_of_one_length_that_cover_the_series():
     assert len(series.values) == len(series.labels) == 3 * ROWS
 
 
+def test_aligned_phases_are_whole_multiples_long():
+    series = controlled(align=70)
+    assert list(series.phases.values()) == [(0, 490), (490, 980), (980, 1470)]
+    np.testing.assert_array_equal(series.values[490:980], BASE[490:980])
+
+
 def test_equal_seeds_give_equal_bytes_and_others_do_not():
     one, same, other = (controlled(drift="replacement", contamination=0.1, seed=seed) for seed in (1, 1, 2))
     assert one.values.tobytes() == same.values.tobytes()
@@ -241,7 +247,14 @@ def test_a_normal_series_is_split_into_two_parts_that_do_not_overlap():
 @pytest.mark.parametrize(
     ("parts", "options", "error", "words"),
     [
-        ((REFERENCE, BASE[:799]), {}, InputError, "at least 800 normal readings; these are 799"),
+        (
+            (REFERENCE, BASE[:799]),
+            {},
+            InputError,
+            "at least 400 readings; 799 normal readings give phases of 399. Take a longer",
+        ),
+        ((REFERENCE, BASE), {"align": 300}, InputError, "1000 normal readings give phases of 300"),
+        ((REFERENCE, BASE), {"align": 0}, ParameterError, "cannot be multiples of 0"),
         ((REFERENCE[:, :3], BASE), {}, InputError, "parts of the same series"),
         ((np.ones_like(REFERENCE), BASE), {}, InputError, "Take another series"),
         ((REFERENCE, BASE), {"drift": "rust"}, ParameterError, "no drift 'rust'; there are none, offset"),
@@ -323,6 +336,13 @@ def test_only_the_adapting_run_takes_steps_and_both_start_from_the_fitted_state(
     assert (adapting["steps"], fixed["steps"]) == (3 * ROWS // 128, 0)
     assert adapting["rolled_back"] == fixed["rolled_back"] == 0
     assert adapting["phases"]["after"] != fixed["phases"]["after"]
+
+
+def test_aligned_to_the_windows_equal_readings_get_equal_figures(detector):
+    series = controlled_series(REFERENCE, np.concatenate([BASE, BASE]), align=detector.window)
+    figures = measure(detector, series, NoAdaptation())
+    assert figures["phases"]["before"] == figures["phases"]["after"]
+    assert all(probe["before"] == probe["after"] for probe in figures["probes"].values())
 
 
 def test_measuring_leaves_the_detector_as_it_was(detector, series):

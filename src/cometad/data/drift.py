@@ -74,12 +74,15 @@ def controlled_series(
     strength: float = 1.0,
     contamination: float = 0.0,
     share: float = DRIFTING,
+    align: int = 1,
     seed: int = 0,
 ) -> Controlled:
     """A normal series (time, variable) with one of `DRIFTS`, probes, and a share of faulty readings `during` it.
 
     `reference` gives each variable's mean and spread and is not part of the series; the first half of `base` becomes
     `before` and `after`, the second half `during`. `share` of the varying variables drift, at least one.
+    Phases are whole multiples of `align` long: with a detector's window, its windows cut `after` as they cut `before`,
+    and without drift and adaptation equal readings get equal scores.
 
     >>> import numpy as np
     >>> from cometad.data.drift import controlled_series
@@ -88,9 +91,9 @@ def controlled_series(
     >>> series.values.shape, int(series.labels[400:800].sum())
     ((1200, 4), 40)
     """
-    _check(base, drift, strength, contamination, share)
+    _check(drift, strength, contamination, share)
     units = _units(reference, base)
-    rows = len(base) // 2
+    rows = _phase_rows(base, align)
     chance = [np.random.default_rng([seed, stream]) for stream in range(4)]
     values = np.concatenate([base[: 2 * rows], base[:rows]]).astype(np.float64)
     drifting = () if drift == "none" else _some(units.varying, share, chance[0])
@@ -118,7 +121,7 @@ class _Units(NamedTuple):
     varying: NDArray[np.int64]  # the indices of those that are not constant
 
 
-def _check(base: Floats, drift: str, strength: float, contamination: float, share: float) -> None:
+def _check(drift: str, strength: float, contamination: float, share: float) -> None:
     if drift not in DRIFTS:
         raise unknown("drift", drift, DRIFTS)
     if not 0 <= strength < np.inf:
@@ -133,11 +136,20 @@ def _check(base: Floats, drift: str, strength: float, contamination: float, shar
         raise ParameterError(
             f"The share of variables that drift must be above 0 and at most 1, not {share}. Ask for 0.3."
         )
-    if len(base) < 2 * LEAST_PHASE:
-        raise InputError(
-            f"A controlled series is built from at least {2 * LEAST_PHASE} normal readings; these are {len(base)}. "
-            "Take a longer series."
+
+
+def _phase_rows(base: Floats, align: int) -> int:
+    if align < 1:
+        raise ParameterError(
+            f"The phases cannot be multiples of {align} readings. Pass the window of a detector, or 1."
         )
+    rows = len(base) // 2 // align * align
+    if rows < LEAST_PHASE:
+        raise InputError(
+            f"A controlled series has phases of at least {LEAST_PHASE} readings; {len(base)} normal readings give "
+            f"phases of {rows}. Take a longer series."
+        )
+    return rows
 
 
 def _units(reference: Floats, base: Floats) -> _Units:
