@@ -144,10 +144,9 @@ def test_a_replaced_sensor_has_another_level_another_gain_and_another_noise():
         assert abs((new - gain * old - level).std() - 1.0) < 0.2
 
 
-@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("contamination", [*CONTAMINATIONS, 0.4])
-def test_contamination_is_met_and_faults_lie_apart_inside_their_phase(contamination, seed):
-    for rows in (LEAST_PHASE, ROWS):
+def test_contamination_is_met_and_faults_lie_apart_inside_their_phase(contamination):
+    for rows, seed in itertools.product((LEAST_PHASE, ROWS), range(40)):
         series = controlled_series(REFERENCE, BASE[: 2 * rows], contamination=contamination, seed=seed)
         start, stop = series.phases["during"]
         assert series.labels[start:stop].sum() == round(contamination * rows)
@@ -221,10 +220,11 @@ def test_a_stuck_sensor_repeats_its_last_sound_reading():
 @pytest.mark.parametrize(("kind", "away"), [("spike", 6.0), ("level", 3.0)])
 def test_spikes_and_levels_lie_that_many_spreads_away(kind, away):
     spread = np.array([1.0, 10.0])
-    values = planted(np.zeros((50, 2)), [Fault(kind, 10, 12, (0, 1))], spread, seed=3)
-    np.testing.assert_array_equal(np.abs(values[10:12]), [away * spread] * 2)
-    assert not values[:10].any()
-    assert not values[12:].any()
+    ramp = np.tile(np.arange(50.0)[:, None], 2)
+    added = planted(ramp, [Fault(kind, 10, 12, (0, 1))], spread, seed=3) - ramp
+    np.testing.assert_array_equal(np.abs(added[10:12]), [away * spread] * 2)
+    assert not added[:10].any()
+    assert not added[12:].any()
 
 
 def test_bursts_of_noise_are_of_two_spreads():
@@ -273,15 +273,19 @@ def test_what_cannot_be_built_is_refused_with_what_to_do(parts, options, error, 
 # --- the figures ------------------------------------------------------------------------------------------------------
 
 
+# Without the variable that moves for the first time in the base: it alone would set off every alarm.
+QUIET = [np.delete(part, 7, axis=1) for part in (REFERENCE, BASE)]
+
+
 @pytest.fixture(scope="module")
 def detector():
-    adaptation = OnlineAdaptation(learning_rate=1e-2)
-    return Comet(schedule=OneCycle(20), codebook_size=32, test_batch=1, adaptation=adaptation).fit(REFERENCE)
+    adaptation = OnlineAdaptation(learning_rate=1e-3)
+    return Comet(schedule=OneCycle(20), codebook_size=32, test_batch=1, adaptation=adaptation).fit(QUIET[0])
 
 
 @pytest.fixture(scope="module")
 def series():
-    return controlled(drift="offset", contamination=0.1)
+    return controlled_series(*QUIET, drift="offset", contamination=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -339,7 +343,7 @@ def test_only_the_adapting_run_takes_steps_and_both_start_from_the_fitted_state(
 
 
 def test_aligned_to_the_windows_equal_readings_get_equal_figures(detector):
-    series = controlled_series(REFERENCE, np.concatenate([BASE, BASE]), align=detector.window)
+    series = controlled_series(QUIET[0], np.tile(QUIET[1], (2, 1)), align=detector.window)
     figures = measure(detector, series, NoAdaptation())
     assert figures["phases"]["before"] == figures["phases"]["after"]
     assert all(probe["before"] == probe["after"] for probe in figures["probes"].values())
@@ -352,14 +356,14 @@ def test_measuring_leaves_the_detector_as_it_was(detector, series):
 
 
 def test_a_phase_without_faults_has_no_area_and_json_gets_null(detector):
-    figures = measure(detector, controlled(drift="gain"), NoAdaptation())
+    figures = measure(detector, controlled_series(*QUIET, drift="gain"), NoAdaptation())
     during = figures["phases"]["during"]
     assert [during[name] for name in ("auc_roc", "auc_pr", "found")] == [None, None, None]
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
 
 
 def test_the_published_method_is_measured_too(series):
-    small = Comet.paper(codebook_size=16, dim=8, core_dim=4, schedule=OneCycle(10), test_batch=4).fit(REFERENCE)
+    small = Comet.paper(codebook_size=16, dim=8, core_dim=4, schedule=OneCycle(10), test_batch=4).fit(QUIET[0])
     figures = measure(small, series)
     assert figures["steps"] == 3 * ROWS // 400
     json.dumps(figures, allow_nan=False)
@@ -429,7 +433,8 @@ def drawn(axes, label):
 
 def test_the_figure_of_drifts_shows_each_phase_of_each_drift(adapting, fixed):
     axes = Figure().subplots()
-    plot_drift(axes, outcomes(adapting, fixed), "false_alarms")
+    others = outcomes(fixed, adapting, contaminations=[0.3])
+    plot_drift(axes, outcomes(adapting, fixed, contaminations=[0.05]) + others, "false_alarms")
     assert [label.get_text() for label in axes.get_xticklabels()] == ["b", "d\nnone", "a", "b", "d\noffset", "a"]
     for label, figures in (("adapting", adapting), ("as fitted", fixed)):
         shown = [figures["phases"][name]["false_alarms"] for name in ("before", "during", "after")]

@@ -3,7 +3,8 @@
 A controlled series has three phases of equal length. `before` is normal, `during` goes on from it while the drift sets
 in, and `after` repeats the normal readings of `before` under the full drift. So a fault planted in `before` is planted
 once more in `after` on the same underlying readings: a probe, whose two scores differ by the drift and by what a
-detector has learned in between, and by nothing else. The price is one seam, where `after` begins.
+detector has learned in between. The price is one seam, where `after` begins; and a detector that learns from all it
+reads has read these readings, and the probe, once before.
 
 Sizes are in units of each variable's spread in a reference, the part a detector is fitted on. Variables that are
 constant there are never touched. What drifts, how, the probes and the contamination are each drawn from their own
@@ -173,10 +174,16 @@ def _some(variables: NDArray[np.int64], share: float, chance: Chance) -> tuple[i
 
 
 class Drift(NamedTuple):
-    """How readings change: by `change`, which ramps in over a phase or is there at once."""
+    """How readings change: by `change`, which ramps in over a phase or is there at once.
 
-    # Readings (time, variable) in spreads from the mean, how far the drift has come (time, 1) as its strength there
-    # -> what is added to them, in spreads.
+    >>> import numpy as np
+    >>> from cometad.data.drift import DRIFTS
+    >>> readings, strength = np.array([[1.0], [3.0]]), np.array([[0.0], [1.0]])
+    >>> np.abs(DRIFTS["offset"].change(readings, strength, np.random.default_rng(0))).T
+    array([[0., 1.]])
+    """
+
+    # Readings (time, variable) in spreads from the mean, the strength reached (time, 1) -> what is added, in spreads.
     change: Callable[[Floats, Floats, Chance], Floats]
     at_once: bool = False
 
@@ -248,7 +255,13 @@ def _drifted(
 
 
 class FaultKind(NamedTuple):
-    """How a fault replaces readings, and how long it lasts."""
+    """How a fault replaces readings, and how long it lasts.
+
+    >>> import numpy as np
+    >>> from cometad.data.drift import FAULTS
+    >>> FAULTS["stuck"].readings(np.array([[7.0], [8.0], [9.0]]), np.ones(1), np.random.default_rng(0)).T
+    array([[7., 7., 7.]])
+    """
 
     # Readings (time, variable) of which the first is the last sound one, the spreads (variable,)
     # -> what stands in their place (time, variable).
