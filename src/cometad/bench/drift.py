@@ -1,0 +1,167 @@
+"""The drift experiment: detection before, during and after a controlled shift, with and without adaptation.
+
+One fitted detector reads the same controlled series twice, once adapting and once as it was fitted. What `measure` says
+of each reading is plain figures; `compare` says what adaptation changed, above all how far it moved the score of the
+fault itself. `null` stands where there is nothing to say: no faults in a phase, or the logarithm of a negative number.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.data.drift import DRIFTS, PHASES, Controlled
+from cometad.data.synthetic import Fault
+from cometad.detector import Floats
+from cometad.metrics import auc_pr, auc_roc
+from cometad.model.adapt import Adaptation
+from cometad.stream import Stream
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is done to a series; the fields are arguments of `controlled_series`.
+
+    >>> from cometad.bench.drift import Setting
+    >>> Setting("gain", contamination=0.05)
+    Setting(drift='gain', strength=1.0, contamination=0.05)
+    """
+
+    drift: str
+    strength: float = 1.0
+    contamination: float = 0.0
+
+
+CONTAMINATIONS = (0.0, 0.01, 0.05, 0.1, 0.3)
+EVERYWHERE = (0.0, 0.05)  # the contaminations at which every drift is seen
+CONTAMINATED = ("none", "offset")  # the drifts that are seen at every contamination
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    Setting(drift, contamination=share)
+    for drift in DRIFTS
+    for share in (CONTAMINATIONS if drift in CONTAMINATED else EVERYWHERE)
+)
+
+
+class Streaming(Protocol):
+    """A fitted detector that can read a series as a stream, with another adaptation than its own."""
+
+    threshold_: float
+
+    def stream(self, snapshot: bytes | None = None, *, adaptation: Adaptation | None = None) -> Stream:
+        """A stream that starts from the fitted state."""
+
+
+def measure(detector: Streaming, series: Controlled, adaptation: Adaptation | None = None) -> Figures:
+    """What a fitted detector says about a controlled series, ready for JSON; `None` is the detector's own adaptation.
+
+    For each phase: both areas, the median score of normal readings, and the shares of normal readings (false alarms)
+    and of fault readings (found) above the detector's threshold. For each probe, in `before` and in `after`: its mean
+    score, and the share of that phase's normal readings that score lower than it (rank). Scores are multiples of the
+    threshold. The detector stays as it was.
+
+    >>> import numpy as np
+    >>> from cometad import Comet, NoAdaptation, OneCycle
+    >>> from cometad.bench.drift import measure
+    >>> from cometad.data.drift import controlled_series, split_normal
+    >>> reference, base = split_normal(np.random.default_rng(0).normal(size=(1600, 3)))
+    >>> detector = Comet(schedule=OneCycle(20), codebook_size=32).fit(reference)
+    >>> figures = measure(detector, controlled_series(reference, base, drift="offset"), NoAdaptation())
+    >>> figures["steps"], sorted(figures["phases"]["after"])
+    (0, ['auc_pr', 'auc_roc', 'false_alarms', 'found', 'normal_score'])
+    >>> bool(figures["phases"]["after"]["false_alarms"] > figures["phases"]["before"]["false_alarms"])
+    True
+    """
+    stream = detector.stream(adaptation=adaptation)
+    scores = np.concatenate([stream.update_many(series.values), stream.finish()])
+    steps, rolled_back = stream.adaptation_steps
+    seen = {name: _Phase.of(series, scores, detector.threshold_, name) for name in PHASES}
+    return {
+        "threshold": detector.threshold_,
+        "phases": {name: phase.figures() for name, phase in seen.items()},
+        "probes": {
+            before.kind: {"before": seen["before"].place(before), "after": seen["after"].place(after)}
+            for before, after in series.probes
+        },
+        "steps": steps,
+        "rolled_back": rolled_back,
+    }
+
+
+class _Phase(NamedTuple):
+    """The scores of one phase, and what is true of its readings."""
+
+    start: int
+    labels: NDArray[np.bool_]  # (time,)
+    scores: Floats  # (time,)
+    threshold: float
+
+    @classmethod
+    def of(cls, series: Controlled, scores: Floats, threshold: float, name: str) -> "_Phase":
+        start, stop = series.phases[name]
+        return cls(start, series.labels[start:stop], scores[start:stop], threshold)
+
+    def figures(self) -> Figures:
+        both = self.labels.any() and not self.labels.all()
+        above = self.scores > self.threshold
+        return {
+            "auc_roc": auc_roc(self.labels, self.scores) if both else None,
+            "auc_pr": auc_pr(self.labels, self.scores) if both else None,
+            "normal_score": self._multiple(np.median(self.scores[~self.labels])),
+            "false_alarms": float(above[~self.labels].mean()),
+            "found": float(above[self.labels].mean()) if both else None,
+        }
+
+    def place(self, fault: Fault) -> Figures:
+        """Where the mean score of a fault stands."""
+        score = self.scores[fault.start - self.start : fault.stop - self.start].mean()
+        return {"score": self._multiple(score), "rank": float((self.scores[~self.labels] < score).mean())}
+
+    def _multiple(self, score: np.floating[Any]) -> float | None:
+        # The score 0 is the training median of some detectors: a threshold that is not above it is no unit.
+        return float(score) / self.threshold if self.threshold > 0 else None
+
+
+def compare(adapting: Figures, fixed: Figures) -> Figures:
+    """What adaptation changed: two outcomes of `measure` on one detector and one series, adapting and as it was fitted.
+
+    For each phase the figures of the one less those of the other; for each probe, and for the median normal reading,
+    how far the score in `after` was moved: as the logarithm of the ratio, and as a difference in thresholds.
+
+    >>> from cometad.bench.drift import compare
+    >>> def figures(score, rank, steps):
+    ...     phase = {"auc_roc": rank, "normal_score": 0.5 * score}
+    ...     return {"phases": {"after": phase}, "probes": {"spike": {"after": {"score": score}}}, "steps": steps}
+    >>> compare(figures(1.0, 0.75, steps=3), figures(2.0, 0.5, steps=0))
+    {'phases': {'after': {'auc_roc': 0.25, 'normal_score': -0.5}},
+     'probes': {'spike': {'log_ratio': -0.69..., 'difference': -1.0}},
+     'normal': {'log_ratio': -0.69..., 'difference': -0.5}}
+    """
+    return {
+        "phases": {name: _less(phase, fixed["phases"][name]) for name, phase in adapting["phases"].items()},
+        "probes": {
+            kind: _moved(probe["after"]["score"], fixed["probes"][kind]["after"]["score"])
+            for kind, probe in adapting["probes"].items()
+        },
+        "normal": _moved(*(figures["phases"]["after"]["normal_score"] for figures in (adapting, fixed))),
+    }
+
+
+def _less(ours: Figures, theirs: Figures) -> Figures:
+    return {name: _difference(value, theirs[name]) for name, value in ours.items()}
+
+
+def _moved(ours: float | None, theirs: float | None) -> Figures:
+    return {"log_ratio": _log_ratio(ours, theirs), "difference": _difference(ours, theirs)}
+
+
+def _difference(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or theirs is None else ours - theirs
+
+
+def _log_ratio(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or theirs is None or min(ours, theirs) <= 0 else math.log(ours / theirs)
