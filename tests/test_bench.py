@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from cometad import Comet, Epochs, NoAdaptation
+from cometad import Comet, Epochs, NoAdaptation, OneCycle
 from cometad.baselines.squared_norm import SquaredNorm
 from cometad.bench import experiments, runner
+from cometad.bench.drift import SETTINGS, compare
+from cometad.bench.drift_trial import plants, settings_of
 from cometad.bench.embedding import KINDS, sampled
 from cometad.bench.experiments import EXPERIMENTS, Arm, Experiment, groups
 from cometad.bench.report import report
@@ -421,3 +423,39 @@ def test_sampled_embeddings_of_anomalies_are_those_under_labels():
     found = vectors[(scales == 0) & (kinds == KINDS.index("test anomaly"))]
     distances = np.abs(found[:, None] - under[None]).max(axis=2)
     assert (distances.min(axis=1) < 1e-5).mean() > 0.9  # the patch that begins at 199 is in another window
+
+
+# --- drift ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_drift_trial_measures_one_detector_with_and_without_adaptation(monkeypatch, data):
+    arms = (Arm("comet", "comet", {"schedule": OneCycle(5), "codebook_size": 16, "test_batch": 1, "window": 32}),)
+    small = Experiment("D", "drift", ("ASD",), arms, seeds=(0,), report="drift", entities={"ASD": ("omi-2",)})
+    monkeypatch.setitem(EXPERIMENTS, "drift", small)
+    chance = np.random.default_rng(0)
+    np.save(data / "ASD" / "omi-2" / "train.npy", chance.normal(size=(2000, 3)))
+    folder = data.parent / "results"
+    outcome = run("drift", data_dir=data, folder=folder)
+    assert (outcome.done, outcome.failed) == (len(SETTINGS), [])
+    lines = results_of("drift", folder).read()
+    assert {line["entity"] for line in lines} == {"omi-2"}
+    assert [line["setting"]["drift"] for line in lines] == [setting.drift for setting in SETTINGS]
+    for line in lines:
+        assert line["adapting"]["steps"] > 0 == line["fixed"]["steps"]
+        assert line["moved"] == compare(line["adapting"], line["fixed"])
+    assert run("drift", data_dir=data, folder=folder).there == len(SETTINGS)
+    assert {path.name for path in report(["drift"], folder=folder)} == {
+        "drift.md",
+        "drift.html",
+        "drift.tex",
+        "drift-1.png",
+    }
+    assert "| offset, 30 % faults |" in (folder / "drift.md").read_text()
+
+
+def test_the_long_plant_goes_on_where_the_short_one_ends():
+    short, long = plants()
+    assert np.array_equal(short.train, long.train)
+    assert (len(short.test), len(long.test)) == (8_000, 60_000)
+    assert not short.labels.any()
+    assert len(settings_of(long)) < len(settings_of(short)) == len(SETTINGS)

@@ -127,7 +127,7 @@ class Comet(Estimator):
         calibration: NoCalibration | TrainingCalibration = TrainingCalibration(),
         selection: Selection = HighestVariables(3),
         normalization: Normalization = TrainingNormalization(),
-        adaptation: Adaptation = OnlineAdaptation(error_limit=0.99, max_drift=0.5),
+        adaptation: Adaptation = OnlineAdaptation(contrastive_weight=0.0, error_limit=0.99, max_drift=0.5),
         test_batch: int = 8,
         threshold_quantile: float = 0.99,
         seed: int = 42,

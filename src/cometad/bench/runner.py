@@ -17,13 +17,13 @@ from typing import Protocol
 
 from filelock import Timeout
 
+from cometad.bench.drift_trial import drift_trials, plants, settings_of
 from cometad.bench.embedding import embedding_trial
 from cometad.bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chosen, groups
 from cometad.bench.results import Record, Results, identity
 from cometad.bench.trial import attempt, beginning, trials
 from cometad.data.dataset import Dataset, concatenate
 from cometad.data.readers import PUBLISHED, READERS, load, status
-from cometad.data.synthetic import synthetic_plant
 from cometad.errors import OutputError, ParameterError, needs_extra, unknown
 from cometad.progress import Report, shown
 
@@ -178,8 +178,10 @@ def _look(
 
 def _series(name: str, experiment: Experiment, data_dir: str | os.PathLike[str] | None) -> list[Dataset]:
     if name == PLANT:
-        return [synthetic_plant(seed=seed).as_dataset() for seed in (0,)]
+        return plants()
     entities = load(name, data_dir)
+    if name in experiment.entities:
+        entities = [entity for entity in entities if entity.entity in experiment.entities[name]]
     return [concatenate(entities)] if experiment.protocol in ("concatenated", "embedding") else entities
 
 
@@ -219,9 +221,19 @@ def _embedding_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed
         yield Job((beginning(experiment, dataset, arm, seed, device),), partial(work, arm))
 
 
+def _drift_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+    settings = settings_of(dataset)
+    for group in groups(arms):
+        begun = tuple(
+            beginning(experiment, dataset, arm, seed, device, setting) for arm in group for setting in settings
+        )
+        yield Job(begun, partial(drift_trials, group, dataset, device))
+
+
 _PROTOCOLS: dict[str, _Jobs] = {
     "concatenated": _detection_jobs,
     "entity": _detection_jobs,
+    "drift": _drift_jobs,
     "embedding": _embedding_jobs,
 }
 

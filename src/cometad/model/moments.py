@@ -36,7 +36,7 @@ from cometad.model.network import Losses, Network, Scale
 from cometad.model.patches import patch_count, patches
 from cometad.model.threads import in_parts, kernels_only
 
-TOGETHER = 32  # windows whose sums are added up in one go: their number decides the rounding, not that of threads
+GROUPS = 4  # of windows whose sums are added up in one go: their number decides the rounding, not that of threads
 NARROW = 8  # times core_dim: up to that length of P its products with itself are cheaper than those with h
 BLOCK = 2**28  # bytes of a search on a device at once
 
@@ -361,12 +361,13 @@ def _added_up(
     """What a kernel adds up over all windows, in the same order however many threads there are."""
     windows, codes = (np.ascontiguousarray(tensor.numpy()) for tensor in (batch.windows, batch.codes))
     chosen = np.empty((0, 0, 0), bool) if normal is None else np.ascontiguousarray(normal.numpy())
-    groups = -(-len(windows) // TOGETHER)
+    groups = min(GROUPS, len(windows))
+    cuts = np.linspace(0, len(windows), groups + 1).astype(int)
     sums = [np.zeros((groups, *shape)) for shape in shapes]
 
     def some(part: slice) -> None:
         for group in range(part.start, part.stop):
-            here = slice(group * TOGETHER, (group + 1) * TOGETHER)
+            here = slice(cuts[group], cuts[group + 1])
             add(windows[here], batch.stride, codes[here], chosen[here], *(whole[group] for whole in sums))
 
     in_parts(some, groups)

@@ -1,0 +1,81 @@
+"""Trials of the drift experiment: one fitted detector, many controlled series, each read adapting and as fitted."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from cometad.bench.drift import SETTINGS, Setting, compare, measure
+from cometad.bench.experiments import PLANT, Arm
+from cometad.bench.results import Record
+from cometad.bench.trial import Fitting, attempt, learned_numbers
+from cometad.comet import Comet
+from cometad.data.dataset import Dataset
+from cometad.data.drift import controlled_series, split_normal
+from cometad.data.synthetic import synthetic_plant
+from cometad.errors import InputError
+from cometad.model.adapt import NoAdaptation
+
+READINGS = {"short": 8_000, "long": 60_000}  # of a plant that a controlled series is built from
+LONG = tuple(Setting(drift, contamination=share) for drift in ("none", "offset") for share in (0.0, 0.3))
+
+
+def plants() -> list[Dataset]:
+    """Synthetic plants without drift or faults of their own, for a short and for a long stream.
+
+    >>> from cometad.bench.drift_trial import plants
+    >>> [plant.entity for plant in plants()]
+    ['short', 'long']
+    """
+    both = []
+    for entity, rows in READINGS.items():
+        plant = synthetic_plant(train_rows=12_000, test_rows=rows, drift=0.0, faults_per_kind=0)
+        both.append(replace(plant.as_dataset(), name=PLANT, entity=entity))
+    return both
+
+
+def settings_of(dataset: Dataset) -> list[dict[str, Any]]:
+    """What is done to a dataset's normal readings, in all ways or, where that would take long, in the plainest."""
+    return [asdict(setting) for setting in (LONG if dataset.entity == "long" else SETTINGS)]
+
+
+def drift_trials(arms: Sequence[Arm], dataset: Dataset, device: str, missing: Sequence[Record]) -> Iterator[Record]:
+    """The results of some settings, of arms that one training serves."""
+    fitted = normal_parts(dataset)
+    fitting = Fitting(replace(dataset, train=fitted[0]), device)
+    by_name = {arm.name: arm for arm in arms}
+    detectors: dict[str, tuple[Comet, float]] = {}
+    for begun in missing:
+        arm = by_name[begun["arm"]]
+        yield begun | attempt(partial(_trial, fitting, arm, begun, fitted, detectors), device)
+
+
+def normal_parts(dataset: Dataset) -> tuple[Any, Any]:
+    """The readings to fit on, and those that controlled series are built from; both are normal.
+
+    A benchmark's training part gives both; a plant was made for it.
+    """
+    return (dataset.train, dataset.test) if dataset.name == PLANT else split_normal(dataset.train)
+
+
+def _trial(
+    fitting: Fitting, arm: Arm, begun: Record, parts: tuple[Any, Any], detectors: dict[str, tuple[Comet, float]]
+) -> dict[str, Any]:
+    if arm.name not in detectors:
+        detector, seconds = fitting(arm, begun["seed"])
+        if not isinstance(detector, Comet):
+            raise InputError(f"The arm {arm.name!r} does not adapt. Choose one of comet.")
+        detectors[arm.name] = detector, seconds
+    detector, seconds = detectors[arm.name]
+    series = controlled_series(*parts, **begun["setting"], align=detector.window, seed=begun["seed"])
+    started = time.monotonic()
+    adapting, fixed = measure(detector, series), measure(detector, series, NoAdaptation())
+    return {
+        "parameters": learned_numbers(detector),
+        "fit_seconds": round(seconds, 3),
+        "score_seconds": round(time.monotonic() - started, 3),
+        "adapting": adapting,
+        "fixed": fixed,
+        "moved": compare(adapting, fixed),
+    }
