@@ -433,6 +433,20 @@ def test_sampled_embeddings_of_anomalies_are_those_under_labels():
     assert (distances.min(axis=1) < 1e-5).mean() > 0.9  # the patch that begins at 199 is in another window
 
 
+def test_sensitivity_has_one_table_for_each_parameter(monkeypatch, data):
+    arms = [arm for arm in EXPERIMENTS["sensitivity"].arms if arm.name in ("patches 2", "codebook 16", "random")]
+    small = tuple(Arm(arm.name, arm.detector, {**SMALL, **arm.changes} if arm.changes else {}) for arm in arms)
+    experiment = Experiment("S", "entity", ("ASD",), small, seeds=(0,), report="sensitivity")
+    monkeypatch.setitem(EXPERIMENTS, "sensitivity", experiment)
+    folder = data.parent / "results"
+    run("sensitivity", data_dir=data, folder=folder, entities=["omi-1"])
+    report(["sensitivity"], folder=folder)
+    tables = (folder / "sensitivity.md").read_text().split("**S: ")[1:]
+    assert [table.splitlines()[0] for table in tables] == ["patches**", "codebook**"]
+    assert all("| random |" in table for table in tables)
+    assert "codebook 16" not in tables[0]
+
+
 # --- drift ------------------------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,7 @@ def _columns() -> list[tuple[Column, Read]]:
 NOTES = (
     "Figures but the last three are in percent: false alarms are the share of normal readings above the detector's own "
     "threshold; the areas need none. Means over the entities of a dataset, ± the standard deviation over seeds.",
+    "Scores drawn at random have an AUC-ROC of 50 and an AUC-PR of the share of faulty readings.",
     "fixed: the detector as it was fitted; adapting: the same detector, learning as it reads the same series.",
     "before, during, after: a third of the series each. The drift sets in during the second; the last repeats the "
     "normal readings and the faults of the first under the full drift.",

@@ -111,12 +111,12 @@ def plot_embedding(axes: Any, points: dict[str, list[Any]]) -> None:
     for kind, color in zip(KINDS[:3], COLORS, strict=True):
         here = kinds == kind
         if here.any():
-            axes.scatter(x[here], y[here], s=4, color=color, alpha=0.6, linewidth=0, label=kind)
+            axes.scatter(x[here], y[here], s=9, color=color, alpha=0.6, linewidth=0, label=kind)
     for size, (marker, color) in zip(np.unique(sizes), CODES, strict=False):
         here = (kinds == KINDS[3]) & (sizes == size)
         style = {"marker": marker, "color": color, "edgecolor": "white", "linewidth": 0.4}
         if here.any():
-            axes.scatter(x[here], y[here], s=28, label=f"codes of patches of {size}", **style)
+            axes.scatter(x[here], y[here], s=20, label=f"codes of patches of {size}", **style)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))

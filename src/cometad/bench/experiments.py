@@ -122,7 +122,11 @@ EXPERIMENTS = {
         (COMETS[0], *(Arm(name, "comet-paper", changes) for name, changes in ABLATIONS.items()), *_plain(REFERENCES)),
     ),
     "sensitivity": Experiment(
-        "Sensitivity of COMET, without adaptation", "concatenated", PAPER, (*_sensitivity(), *_plain(REFERENCES))
+        "Sensitivity of COMET, without adaptation",
+        "concatenated",
+        PAPER,
+        (*_sensitivity(), *_plain(REFERENCES)),
+        report="sensitivity",
     ),
     "efficiency": Experiment(
         "Affiliation F1 against training time",

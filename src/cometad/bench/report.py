@@ -16,6 +16,7 @@ from cometad.bench.forms import as_html, as_latex, as_markdown
 from cometad.bench.published import published
 from cometad.bench.results import Record, latest
 from cometad.bench.runner import FOLDER, results_of
+from cometad.bench.summaries import REFERENCES
 from cometad.bench.tables import Table, metric_table, threshold_table
 from cometad.errors import InputError, OutputError, unknown
 from cometad.files import write_whole
@@ -118,6 +119,19 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     return Content(tables, figures)
 
 
+def _sensitivity(name: str, records: Sequence[Record], ranked_by: str) -> Content:
+    """One table for each parameter, as in the paper: it is the first word of an arm's name."""
+    tables = []
+    for parameter in dict.fromkeys(_first_word(record) for record in records if record["arm"] not in REFERENCES):
+        here = [record for record in records if record["arm"] in REFERENCES or _first_word(record) == parameter]
+        tables.append(metric_table(here, f"{EXPERIMENTS[name].title}: {parameter}", published(name), ranked_by))
+    return Content(tables)
+
+
+def _first_word(record: Record) -> str:
+    return str(record["arm"]).split()[0]
+
+
 def _efficiency(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     figures = []
     for dataset in dict.fromkeys(record["dataset"] for record in records):
@@ -163,6 +177,7 @@ def _drift(name: str, records: Sequence[Record], ranked_by: str) -> Content:
 _CONTENTS: dict[str, Callable[[str, Sequence[Record], str], Content]] = {
     "detection": _detection,
     "drift": _drift,
+    "sensitivity": _sensitivity,
     "efficiency": _efficiency,
     "embedding": _embedding,
 }
