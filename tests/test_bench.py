@@ -472,7 +472,9 @@ def test_a_drift_trial_measures_one_detector_with_and_without_adaptation(monkeyp
         "drift.tex",
         "drift-1.png",
     }
-    assert "| offset, 30 % faults |" in (folder / "drift.md").read_text()
+    text = (folder / "drift.md").read_text()
+    assert "| dataset | drift |" in text
+    assert "| offset, 30 % faults |" in text
 
 
 def test_plants_have_a_short_and_a_long_stream_without_faults():

@@ -76,7 +76,7 @@ def drift_table(records: Iterable[Record], title: str) -> Table:
             there = [record for record in here if _setting(record) == setting]
             rows.append(Row(setting, tuple(_cell(there, read) for _, read in columns)))
         groups.append(Group(name, tuple(rows)))
-    return Table(title, tuple(column for column, _ in columns), tuple(groups), NOTES)
+    return Table(title, tuple(column for column, _ in columns), tuple(groups), NOTES, rows="drift")
 
 
 def _place(record: Record) -> str:

@@ -60,7 +60,7 @@ def as_markdown(table: Table) -> str:
     <BLANKLINE>
     - \* oracle
     """
-    header = ["dataset", "arm", *(_markdown(column.header + column.note) for column in table.columns)]
+    header = ["dataset", table.rows, *(_markdown(column.header + column.note) for column in table.columns)]
     lines = [f"**{_markdown(table.title)}**", "", _line(header), "|---|---|" + "--:|" * len(table.columns)]
     lines += [_line(cells) for group in table.groups for cells in _markdown_rows(group, table)]
     return "\n".join([*lines, "", *(f"- {_markdown(note)}" for note in table.footnotes)]).rstrip("\n")
@@ -88,7 +88,7 @@ def as_latex(table: Table) -> str:
     In \%.\par
     \end{table}
     """
-    header = " & ".join(["arm", *(_latex(column.header + column.note) for column in table.columns)])
+    header = " & ".join([table.rows, *(_latex(column.header + column.note) for column in table.columns)])
     lines = [r"\begin{table}", rf"\caption{{{_latex(table.title)}}}"]
     lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", rf"{header} \\"]
     for group in table.groups:
@@ -120,7 +120,7 @@ def as_html(table: Table) -> str:
     """
     header = "".join(
         f'<th scope="col">{html.escape(text)}</th>'
-        for text in ("arm", *(column.header + column.note for column in table.columns))
+        for text in (table.rows, *(column.header + column.note for column in table.columns))
     )
     lines = ["<table>", f"<caption>{html.escape(table.title)}</caption>"]
     lines += ["<thead>", f"<tr>{header}</tr>", "</thead>"]

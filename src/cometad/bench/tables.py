@@ -112,6 +112,7 @@ class Table:
     columns: tuple[Column, ...]
     groups: tuple[Group, ...]
     footnotes: tuple[str, ...]
+    rows: str = "arm"  # what a row is
 
 
 class Field(NamedTuple):
