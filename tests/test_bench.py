@@ -165,6 +165,7 @@ def test_what_the_memory_is_too_small_for_is_told_before_anything_runs(fast, mon
     [
         ({"arms": ["knm"]}, "There is no arm 'knm'; there are comet-paper,"),
         ({"datasets": ["PMS"]}, "There is no dataset 'PMS'"),
+        ({"datasets": ["plant"]}, "There is no dataset 'plant'"),
         ({"entities": ["omi-9"]}, "There is no entity 'omi-9'; there are omi-1, omi-2."),
         ({"device": "tpu"}, "There is no device 'tpu'"),
         ({"folder": "/proc/nowhere"}, "Cannot write"),
@@ -290,6 +291,22 @@ def test_a_half_written_last_line_does_not_count_and_is_taken_off(tmp_path):
     assert results.read() == [{"number": 1}]
     results.append({"number": 2})
     assert results.read() == [{"number": 1}, {"number": 2}]
+
+
+def test_results_that_another_process_adds_are_seen(tmp_path):
+    ours, theirs = Results(tmp_path / "results.jsonl"), Results(tmp_path / "results.jsonl")
+    ours.append({"number": 1})
+    assert theirs.new() == [{"number": 1}]
+    ours.append({"number": 2})
+    ours.append({"number": 3})
+    assert theirs.new() == [{"number": 2}, {"number": 3}]
+    assert theirs.new() == []
+    assert len(theirs.read()) == 3
+
+
+def test_a_run_leaves_no_lock_of_a_job_behind(fast, data):
+    fast(arms=["random"])
+    assert [path.name for path in (data.parent / "results" / ".locks").iterdir()] == ["fast-append.lock"]
 
 
 def test_a_line_that_is_no_result_is_refused_with_its_number(tmp_path):

@@ -74,22 +74,30 @@ class Results:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._locks = self.path.parent / ".locks"
+        self._read = self._lines = 0  # bytes and lines that `new` gave out
 
     def read(self) -> list[Record]:
         """All results so far. A line that was cut off when a process was killed does not count."""
+        return Results(self.path).new()
+
+    def new(self) -> list[Record]:
+        """The results that were added since the last call, by whichever process."""
         if not self.path.exists():
             return []
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]  # without an end of line, the end was not written yet
         records = []
-        lines = self.path.read_text(encoding="utf-8").split("\n")
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(whole.split(b"\n"), start=self._lines + 1):
             try:
                 records += [json.loads(line)] if line else []
-            except json.JSONDecodeError as error:
-                if number == len(lines):  # no end of line: the end was never written
-                    break
+            except ValueError as error:
                 raise InputError(
                     f"Line {number} of '{self.path}' is not a result ({error}). Remove that line."
                 ) from error
+        self._read += len(whole)
+        self._lines += whole.count(b"\n")
         return records
 
     def append(self, record: Record) -> None:

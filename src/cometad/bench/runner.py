@@ -7,12 +7,13 @@ each takes the jobs that no other has.
 import hashlib
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 from filelock import Timeout
@@ -40,6 +41,11 @@ class Job:
 
     begun: tuple[Record, ...]  # what is known of each before it runs
     work: Callable[[Sequence[Record]], Iterator[Record]]  # runs some of them, one after the other
+
+    @cached_property
+    def identities(self) -> list[str]:
+        """What makes each of them this trial and no other."""
+        return [identity(begun) for begun in self.begun]
 
 
 @dataclass
@@ -138,9 +144,10 @@ def _experiment(name: str) -> Experiment:
 
 
 def _datasets(experiment: Experiment, names: Sequence[str] | None) -> Sequence[str]:
+    known = (*READERS, PLANT) if PLANT in experiment.datasets else tuple(READERS)
     for name in names or ():
-        if name not in (*READERS, PLANT):
-            raise unknown("dataset", name, (*READERS, PLANT))
+        if name not in known:
+            raise unknown("dataset", name, known)
     return names or experiment.datasets
 
 
@@ -239,12 +246,12 @@ _PROTOCOLS: dict[str, _Jobs] = {
 
 
 def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: Report) -> None:
-    total, passed, watch = sum(len(job.begun) for job in jobs), 0, _Watch()
-    known = results.read()
-    outcome.there = total - sum(len(_missing(job, known, retry)) for job in jobs)
-    for number, job in enumerate(jobs):
+    total, passed, ledger, watch = sum(len(job.begun) for job in jobs), 0, _Ledger(results, retry), _Watch()
+    waiting = Counter(begun["arm"] for job in jobs for begun in ledger.missing(job))
+    outcome.there = total - waiting.total()
+    for job in jobs:
         with claimed(results, job) as mine:
-            missing = _missing(job, results.read(), retry) if mine else []
+            missing = ledger.missing(job) if mine else []
             outcome.elsewhere += 0 if mine else len(job.begun)
             passed += len(job.begun) - len(missing)
             for record in job.work(missing):
@@ -252,25 +259,30 @@ def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, 
                 outcome.done += record["error"] is None
                 outcome.failed += [record] if record["error"] is not None else []
                 passed += 1
+                waiting[record["arm"]] -= 1
                 watch.lap(record)
-                left = watch.left(_missing_in(jobs[number + 1 :], known))
                 what = f"{record['dataset']} {record['entity']} {record['arm']}, seed {record['seed']}"
-                report(passed, total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
+                note = f"{len(outcome.failed)} failed, about {watch.left(waiting)} left; last: {what}"
+                report(passed, total, note)
 
 
-def _missing(job: Job, known: Sequence[Record], retry: bool) -> list[Record]:
-    there = {identity(record) for record in known if record["error"] is None or not retry}
-    return [begun for begun in job.begun if identity(begun) not in there]
+class _Ledger:
+    """Which trials have a result, also those that other processes add meanwhile."""
 
+    def __init__(self, results: Results, retry: bool) -> None:
+        self._results, self._retry = Results(results.path), retry
+        self._there: set[str] = set()
 
-def _missing_in(jobs: Sequence[Job], known: Sequence[Record]) -> list[Record]:
-    return [begun for job in jobs for begun in _missing(job, known, retry=True)]
+    def missing(self, job: Job) -> list[Record]:
+        new = self._results.new()
+        self._there |= {identity(record) for record in new if record["error"] is None or not self._retry}
+        return [begun for begun, name in zip(job.begun, job.identities, strict=True) if name not in self._there]
 
 
 @contextmanager
 def claimed(results: Results, job: Job) -> Iterator[bool]:
     """Whether this process has the job for itself; a process that dies gives it back."""
-    lock = results.lock(hashlib.sha256(identity(job.begun[0]).encode()).hexdigest()[:16])
+    lock = results.lock(hashlib.sha256(job.identities[0].encode()).hexdigest()[:16])
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -279,6 +291,7 @@ def claimed(results: Results, job: Job) -> Iterator[bool]:
     try:
         yield True
     finally:
+        Path(lock.lock_file).unlink(missing_ok=True)  # whoever opened it in this moment finds the job done
         lock.release()
 
 
@@ -294,9 +307,8 @@ class _Watch:
         self._seconds[record["arm"]].append(now - self._last)
         self._last = now
 
-    def left(self, missing: Sequence[Record]) -> str:
-        """The time that the missing trials will take, in words; an arm not seen yet takes as long as the others."""
+    def left(self, waiting: Counter[str]) -> str:
+        """The time that the waiting trials will take, in words; an arm not seen yet takes as long as the others."""
         everything = [seconds for laps in self._seconds.values() for seconds in laps]
-        known = [self._seconds.get(begun["arm"], everything) for begun in missing]
-        seconds = sum(sum(laps) / len(laps) for laps in known)
+        seconds = sum(count * fmean(self._seconds.get(arm, everything)) for arm, count in waiting.items())
         return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
