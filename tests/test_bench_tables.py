@@ -274,12 +274,13 @@ def test_published_figures_stand_below_their_arm_without_a_mark():
         metric_table([trial("pca")], "Main", paper * 2)
 
 
-def test_the_published_average_is_the_given_one_or_that_of_all_datasets():
+def test_the_published_average_is_over_the_datasets_of_the_table():
     records = [trial("pca", dataset=dataset) for dataset in ("MSL", "PSM")]
     paper = [{"dataset": name, "arm": "pca", "metrics": {"aff_f1": it}} for name, it in (("MSL", 0.5), ("PSM", 0.7))]
-    given_one = {"dataset": "average", "arm": "pca", "metrics": {"aff_f1": 0.61}}
+    over_others = {"dataset": "average", "arm": "pca", "metrics": {"aff_f1": 0.61}}
     assert row(metric_table(records, "", paper), "paper", "average").cells[0].value == pytest.approx(0.6)
-    assert row(metric_table(records, "", [*paper, given_one]), "paper", "average").cells[0].value == 0.61
+    table = metric_table(records, "", [*paper, over_others])
+    assert row(table, "paper", "average").cells[0].value == pytest.approx(0.6)
     assert [it.arm for it in metric_table(records, "", paper[:1]).groups[-1].rows] == ["pca"]
 
 

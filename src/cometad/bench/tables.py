@@ -334,13 +334,13 @@ def _published(records: Iterable[Record]) -> Published:
 
 
 def _with_published_average(paper: Published, datasets: Sequence[str]) -> Published:
-    """With the average of the published figures too, where all datasets of the table have one."""
+    """With the average of the published figures too, over the same datasets as ours."""
     averages: Published = {}
     for arm in dict.fromkeys(arm for _, arm in paper):
         figures = [paper.get((dataset, arm), {}) for dataset in datasets]
         names = [name for name in METRICS if all(name in figure for figure in figures)]
         averages[AVERAGE, arm] = {name: float(np.mean([figure[name] for figure in figures])) for name in names}
-    return {where: figures for where, figures in (averages | paper).items() if figures}
+    return {where: figures for where, figures in (paper | averages).items() if figures}
 
 
 def _paper_notes(paper: Published) -> list[str]:
