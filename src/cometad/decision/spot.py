@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from cometad.decision.tail import fit_tail
 from cometad.decision.watch import Flags, Floats, as_scores, check_between, check_whole, training_scores
 
-KEPT = 1000  # excesses that are remembered, the most recent ones: 8 kB, and a fit of about 0.1 s at most
+KEPT = 1000  # excesses that are remembered, the most recent ones: 8 kB, and a fit of a few milliseconds
 REFIT = 10  # the tail is fitted again as soon as one in so many of the remembered excesses is new
 HEAD = 5  # numbers of a state before its excesses
 
@@ -25,8 +25,8 @@ class Peaks:
     Paper: an alarm is no part of the tail. Here: it counts as an excess of at least the limit, but only while there are
     no more alarms than the rate explains, because a tail that is cut off at its limit again and again shrinks: once
     the excesses of training are forgotten, the rate is ten times the promised one (docs/thresholds.md).
-    Paper: fitted again at every excess. Here: when a tenth of the remembered ones is new, because a fit takes as long
-    as 10,000 readings.
+    Paper: fitted again at every excess. Here: when a tenth of the remembered ones is new, because a fit takes
+    milliseconds, and a tenth of new excesses hardly changes it.
 
     >>> import numpy as np
     >>> from cometad.decision.spot import Peaks

