@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import CensoredData, genpareto
 
@@ -99,6 +99,7 @@ def naive_drifting_flags(scores, last, limit):
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.sampled_from([0.02, 0.05, 0.1, 0.25, 1 / 3]))
+@example([1, 2], 1 / 3)
 def test_conformal_is_the_lowest_score_whose_p_value_is_small_enough(scores, rate):
     expected = naive_conformal(scores, rate)
     if math.isinf(expected):
@@ -106,6 +107,12 @@ def test_conformal_is_the_lowest_score_whose_p_value_is_small_enough(scores, rat
             Conformal(rate).fit(scores)
     else:
         assert Conformal(rate).fit(scores)[0] == expected
+
+
+@given(st.integers(1, 10_000))
+def test_conformal_takes_a_rate_of_one_in_n_as_such(count):
+    scores = np.arange(float(count))
+    assert Conformal(1 / (count + 1)).fit(scores)[0] == count - 1
 
 
 def test_conformal_asks_for_exactly_as_many_scores_as_its_rate_needs():

@@ -59,7 +59,7 @@ def fit_tail(excesses: Floats, censored: NDArray[np.bool_]) -> Tail:
 def _likeliest(exact: Floats, censored: Floats) -> Tail:
     """Grimshaw's search (1993): given the ratio of shape to scale, the likeliest shape is a mean, so search the ratio.
 
-    The same maximum as `scipy.stats.genpareto.fit` finds, which takes 10 times as long, with censored excesses 50 times.
+    The same maximum as `scipy.stats.genpareto.fit` finds, which takes 10 times as long, or 50 with censored ones.
     """
     largest = max(exact.max(), censored.max(initial=0.0))
     ratios = np.concatenate([-_BELOW / largest, _ABOVE])  # rising; every excess is possible

@@ -5,7 +5,6 @@
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +14,7 @@ from cometad.decision.watch import FixedWatch, Floats, Threshold, check_between,
 from cometad.errors import InputError, ParameterError, unknown
 
 SECONDS_PER_DAY = 86_400
+ROUNDING = 1e-12  # a rate of 1/3 is meant as such, though the float next to it is a little less
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Conformal:
     def fit(self, scores: ArrayLike) -> Floats:
         """The training score (time,) of rank ceil((n + 1)(1 - rate)), counted from 1."""
         values = training_scores(scores)
-        rate = Fraction(str(float(self.rate)))  # as it was written: 0.1 as a float would be a little more
+        rate = self.rate * (1 + ROUNDING)
         above = math.floor((len(values) + 1) * rate)  # n + 1 - ceil((n + 1)(1 - rate))
         if above < 1:
             needed = math.ceil(1 / rate) - 1
