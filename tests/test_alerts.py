@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cometad.decision import alerts as alerts_module
 from cometad.decision.alerts import AlertRun, Alerts, Change, Event, find_events
 from cometad.decision.tail import Tail, severity
 from cometad.errors import InputError, ParameterError
@@ -154,6 +155,14 @@ def test_neither_chunks_nor_snapshots_change_a_bit(case, cuts, snapshots):
     at_once, expected = whole(case)
     assert changes == expected
     assert all(np.array_equal(value, at_once.state()[name]) for name, value in run.state().items())
+
+
+@given(cases(), st.integers(1, 7))
+def test_a_long_chunk_is_taken_in_blocks_without_a_trace(case, block):
+    _, expected = whole(case)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alerts_module, "BLOCK", block)
+        assert whole(case)[1] == expected
 
 
 @settings(max_examples=120)

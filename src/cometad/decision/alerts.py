@@ -4,7 +4,7 @@
 to its end, so batch and stream agree by construction. docs/alerts.md has the pictures.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple
@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cometad.decision.tail import Tail, severity
 from cometad.errors import InputError, ParameterError
+
+BLOCK = 4096  # time steps; only those of one block are ever held as a list
 
 Floats = NDArray[np.float64]
 Kind = Literal["opened", "updated", "closed"]
@@ -237,20 +239,28 @@ class AlertRun:
         return _Steps(numbers, values, values > tops, values >= self._alerts.low_marks(tops, self._tail.center))
 
     def _through(self, steps: _Steps) -> list[Change]:
-        """Take step after step, but jump from hot step to hot step where nothing is under way."""
+        """Take block after block, as lists: reading single numbers from arrays takes most of the time otherwise."""
         changes: list[Change] = []
-        hot_at = np.flatnonzero(steps.hot)
-        at = 0
-        while at < len(steps.numbers):
-            if self._now.phase == _IDLE:
-                following = np.searchsorted(hot_at, at)
-                if following == len(hot_at):
-                    break
-                at = int(hot_at[following])
-            change = self._take(*(column[at].item() for column in steps))
-            changes += [] if change is None else [change]
-            at += 1
+        for first in range(0, len(steps.numbers), BLOCK):
+            block = _Steps(*(column[first : first + BLOCK] for column in steps))
+            if self._now.phase != _IDLE or block.hot.any():
+                changes += self._through_block(*(column.tolist() for column in block))
         return changes
+
+    def _through_block(
+        self, numbers: list[int], scores: list[float], hot: list[bool], warm: list[bool]
+    ) -> Iterator[Change]:
+        """Take step after step, but jump to the next hot one where nothing is under way."""
+        at = 0
+        hot.append(True)  # past the end, so that there always is a next one
+        while at < len(numbers):
+            if self._now.phase == _IDLE and not hot[at]:
+                at = hot.index(True, at)
+                continue
+            change = self._take(numbers[at], scores[at], hot[at], warm[at])
+            if change is not None:
+                yield change
+            at += 1
 
     def _take(self, step: int, score: float, hot: bool, warm: bool) -> Change | None:
         """One measured step."""
