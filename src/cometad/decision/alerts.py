@@ -242,9 +242,9 @@ class AlertRun:
         """Take block after block, as lists: reading single numbers from arrays takes most of the time otherwise."""
         changes: list[Change] = []
         for first in range(0, len(steps.numbers), BLOCK):
-            block = _Steps(*(column[first : first + BLOCK] for column in steps))
-            if self._now.phase != _IDLE or block.hot.any():
-                changes += self._through_block(*(column.tolist() for column in block))
+            block = slice(first, first + BLOCK)
+            if self._now.phase != _IDLE or steps.hot[block].any():
+                changes += self._through_block(*(column[block].tolist() for column in steps))
         return changes
 
     def _through_block(
