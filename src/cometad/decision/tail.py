@@ -10,6 +10,7 @@ from cometad.errors import InputError
 
 TAIL_SHARE = 0.02  # of the training scores, the highest so many are the tail,
 FEWEST = 50  # but at least so many, or half of them all
+LEAST_UNIT = 1e-6  # about the rounding of a float32 score: a tail is never narrower, or rounding would look severe
 RAREST = 1e-9  # what has at most this probability is of the highest severity
 LEAST_RANGE = 1e-3  # and what is so much less likely than the threshold, where that itself is beyond the rarest
 
@@ -56,7 +57,8 @@ class Tail(NamedTuple):
         excess = np.sort(known[known > start]) - start
         share = (len(excess) + 1) / (count + 1)  # never 0
         shape, scale = _pareto(excess) if len(excess) else (0.0, start - center or 1.0)
-        return cls(center, base, start, share, shape, scale)
+        finest = LEAST_UNIT * max(abs(center), abs(start), abs(base))
+        return cls(center, base, start, share, shape, max(scale, finest))
 
     def probability(self, scores: ArrayLike) -> Floats:
         """How likely a normal reading scores as high (...,): at most `share`, which is given below the start too."""
