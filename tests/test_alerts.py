@@ -131,7 +131,7 @@ def rounded(changes):
     return [(kind, {**vars(event), "severity": round(event.severity, 9)}, step) for kind, event, step in changes]
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(cases())
 def test_a_run_does_what_the_definitions_say(case):
     run, changes = whole(case)
@@ -140,7 +140,7 @@ def test_a_run_does_what_the_definitions_say(case):
     assert (run.suppressed, run.short) == (naive.suppressed, naive.short)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(cases(), st.lists(st.integers(0, 60), max_size=12), st.lists(st.booleans(), min_size=13, max_size=13))
 def test_neither_chunks_nor_snapshots_change_a_bit(case, cuts, snapshots):
     scores, thresholds, imputed, alerts, tail = case
@@ -165,7 +165,7 @@ def test_a_long_chunk_is_taken_in_blocks_without_a_trace(case, block):
         assert whole(case)[1] == expected
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(cases())
 def test_each_event_opens_once_then_updates_then_closes_once(case):
     _, changes = whole(case)
@@ -176,7 +176,7 @@ def test_each_event_opens_once_then_updates_then_closes_once(case):
     assert steps == sorted(steps)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(cases())
 def test_events_are_numbered_disjoint_and_ordered(case):
     events = find_events(*case[:2], *case[3:], case[2])
@@ -188,7 +188,7 @@ def test_events_are_numbered_disjoint_and_ordered(case):
         assert before.stop < after.start
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(cases())
 def test_every_hot_step_is_in_an_event_or_counted_as_short_or_suppressed(case):
     scores, thresholds, imputed, *_ = case
@@ -198,7 +198,7 @@ def test_every_hot_step_is_in_an_event_or_counted_as_short_or_suppressed(case):
     assert in_events + run.short + run.suppressed == hot
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(cases(), st.integers(-50, 10**15))
 def test_a_later_first_step_shifts_all_events(case, later):
     scores, thresholds, imputed, alerts, tail = case
@@ -369,14 +369,15 @@ def test_a_run_holds_no_more_after_many_events():
     assert size_after(1000) < size_after(10) + 50  # larger numbers, but not more of them
 
 
-def test_steps_where_nothing_is_hot_are_not_taken_one_by_one(monkeypatch):
+def test_blocks_where_nothing_is_hot_are_passed_over(monkeypatch):
     taken = []
-    take = AlertRun._take
-    monkeypatch.setattr(AlertRun, "_take", lambda run, *step: taken.append(step[0]) or take(run, *step))
+    through = AlertRun._through_block
+    monkeypatch.setattr(AlertRun, "_through_block", lambda run, *block: taken.extend(block[0]) or through(run, *block))
     scores = np.zeros(100_000)
     scores[[5, 70_000]] = 3.0
     assert len(find_events(scores, 2.0, Alerts(merge_gap=2), TAIL)) == 2
-    assert taken == [5, 6, 7, 8, 70_000, 70_001, 70_002, 70_003]
+    assert {5, 6, 7, 8, 70_000, 70_003} <= set(taken)
+    assert len(taken) < 1000
 
 
 def test_refused_scores_leave_a_run_as_it_was():

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from cometad.decision.tail import Tail, severity
 from cometad.errors import InputError, ParameterError
 
-BLOCK = 4096  # time steps; only those of one block are ever held as a list
+BLOCK = 256  # time steps that are passed over or taken one by one together
 
 Floats = NDArray[np.float64]
 Kind = Literal["opened", "updated", "closed"]
@@ -239,31 +239,26 @@ class AlertRun:
         return _Steps(numbers, values, values > tops, values >= self._alerts.low_marks(tops, self._tail.center))
 
     def _through(self, steps: _Steps) -> list[Change]:
-        """Take block after block, as lists: reading single numbers from arrays takes most of the time otherwise."""
+        """Take block after block; one where nothing is hot is passed over while nothing is under way."""
         changes: list[Change] = []
         for first in range(0, len(steps.numbers), BLOCK):
             block = slice(first, first + BLOCK)
             if self._now.phase != _IDLE or steps.hot[block].any():
+                # As lists: reading single numbers from arrays would take most of the time.
                 changes += self._through_block(*(column[block].tolist() for column in steps))
         return changes
 
     def _through_block(
         self, numbers: list[int], scores: list[float], hot: list[bool], warm: list[bool]
     ) -> Iterator[Change]:
-        """Take step after step, but jump to the next hot one where nothing is under way."""
-        at = 0
-        hot.append(True)  # past the end, so that there always is a next one
-        while at < len(numbers):
-            if self._now.phase == _IDLE and not hot[at]:
-                at = hot.index(True, at)
-                continue
-            change = self._take(numbers[at], scores[at], hot[at], warm[at])
-            if change is not None:
-                yield change
-            at += 1
+        for step, score, is_hot, is_warm in zip(numbers, scores, hot, warm, strict=True):
+            if self._now.phase != _IDLE or is_hot:
+                change = self._take(step, score, is_hot, is_warm)
+                if change is not None:
+                    yield change
 
     def _take(self, step: int, score: float, hot: bool, warm: bool) -> Change | None:
-        """One measured step."""
+        """One measured step, which is hot unless something is under way."""
         if self._now.phase == _IDLE and not self._start(step, score):
             return None
         return self._prolong(step, score, hot) if warm else self._quiet(step)
