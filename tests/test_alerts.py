@@ -478,6 +478,23 @@ def test_a_heavy_tail_is_seen_as_one(seed):
     )
 
 
+def test_shape_and_scale_are_the_weighted_moments_of_the_paper():
+    scores = np.random.default_rng(6).pareto(2.0, size=4000)
+    tail = Tail.fit(scores)
+    excess = sorted(score - tail.start for score in scores if score > tail.start)
+    count = len(excess)
+    first = sum(excess) / count
+    second = sum((1 - (rank - 0.35) / count) * value for rank, value in enumerate(excess, start=1)) / count
+    estimate = 2 - first / (first - 2 * second)
+    assert tail.shape == pytest.approx(estimate - math.sqrt(4 / 3 / count))
+    assert tail.scale / (1 - tail.shape) == pytest.approx(first)  # so the tail has the mean of the scores in it
+
+
+@pytest.mark.parametrize("count, above", [(10_000, 200), (1000, 50), (60, 30), (1, 0)])
+def test_a_tail_is_made_of_enough_scores(count, above):
+    assert Tail.fit(np.arange(float(count))).share == pytest.approx((above + 1) / (count + 1))
+
+
 def test_severities_of_normal_readings_above_the_threshold_are_spread_as_promised():
     rng = np.random.default_rng(3)
     tail = Tail.fit(rng.exponential(size=50_000), threshold=math.log(100))
