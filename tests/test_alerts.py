@@ -424,6 +424,7 @@ def test_parameters_that_make_no_sense_are_refused_in_a_sentence(wrong):
 @example([0.0], None)
 @example([1.0] * 7, 1.0)
 @example([0.0, 5e-324], None)
+@example([0.0, 0.0, 1e-200], None)  # high scores overflow in units of it
 @example([3.0, 4.0], -7.0)
 @example([0.0, 1e-118], 1.0)  # a tail narrower than any rounding
 def test_severity_rises_with_the_score_from_0_to_1(scores, threshold):
