@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from cometad.decision import alerts as alerts_module
 from cometad.decision.alerts import AlertRun, Alerts, Change, Event, find_events
-from cometad.decision.tail import Tail, severity
+from cometad.decision.severity import ScoreTail, severity
 from cometad.errors import InputError, ParameterError
 from contract import is_a_sentence
 
 ROOT = Path(__file__).parents[1]
-TAIL = Tail(center=1.0, base=2.0, start=1.5, share=0.02, shape=0.1, scale=0.7)
+TAIL = ScoreTail(center=1.0, base=2.0, start=1.5, share=0.02, shape=0.1, scale=0.7)
 BELOW_ZERO = TAIL._replace(center=-5.0, base=-2.0, start=-3.0)
 SHARP = Alerts(low=1.0)
 
@@ -428,7 +428,7 @@ def test_parameters_that_make_no_sense_are_refused_in_a_sentence(wrong):
 @example([3.0, 4.0], -7.0)
 @example([0.0, 1e-118], 1.0)  # a tail narrower than any rounding
 def test_severity_rises_with_the_score_from_0_to_1(scores, threshold):
-    tail = Tail.fit(scores, threshold)
+    tail = ScoreTail.fit(scores, threshold)
     ladder = np.concatenate([[-np.inf], np.linspace(-2e9, 2e9, 50), [1e300, np.inf]])
     ladder = np.sort(np.concatenate([ladder, scores, tail.start + np.geomspace(1e-6, 1e6, 50) * tail.scale]))
     rungs = severity(ladder, tail)
@@ -439,7 +439,7 @@ def test_severity_rises_with_the_score_from_0_to_1(scores, threshold):
 
 
 def test_severity_rises_strictly_between_the_threshold_and_the_rarest():
-    tail = Tail(center=0.7, base=5.0, start=4.0, share=math.exp(-4.0), shape=0.0, scale=1.0)  # exponential scores
+    tail = ScoreTail(center=0.7, base=5.0, start=4.0, share=math.exp(-4.0), shape=0.0, scale=1.0)  # exponential scores
     rungs = severity(np.linspace(5.0, math.log(1e9) - 1e-6, 100), tail)
     assert (np.diff(rungs) > 0).all()
     assert 0.999 < rungs[-1] < 1.0
@@ -452,7 +452,7 @@ def log10_ratio(tail, score, true):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_tail_of_exponential_scores_is_calibrated(seed):
-    tail = Tail.fit(np.random.default_rng(seed).exponential(size=50_000))
+    tail = ScoreTail.fit(np.random.default_rng(seed).exponential(size=50_000))
     for power in (2, 3, 4):
         assert abs(log10_ratio(tail, math.log(10**power), 10**-power)) < 0.2
     assert abs(log10_ratio(tail, math.log(1e9), 1e-9)) < 1.5
@@ -461,7 +461,7 @@ def test_the_tail_of_exponential_scores_is_calibrated(seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_tail_of_normal_scores_is_calibrated_and_beyond_that_cautious(seed):
-    tail = Tail.fit(np.random.default_rng(seed).normal(size=50_000))
+    tail = ScoreTail.fit(np.random.default_rng(seed).normal(size=50_000))
     for score in (2.1, 2.5, 3.0, 3.5):
         assert abs(log10_ratio(tail, score, math.erfc(score / math.sqrt(2)) / 2)) < 0.4
     for score in (4.5, 5.0, 6.0):
@@ -471,7 +471,7 @@ def test_the_tail_of_normal_scores_is_calibrated_and_beyond_that_cautious(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_a_heavy_tail_is_seen_as_one(seed):
     scores = np.random.default_rng(seed).pareto(3.0, size=50_000)
-    tail = Tail.fit(scores)
+    tail = ScoreTail.fit(scores)
     rare = 1e6 ** (1 / 3) - 1  # with the probability 1e-6
     assert abs(log10_ratio(tail, rare, 1e-6)) < 1.0
     assert (
@@ -481,7 +481,7 @@ def test_a_heavy_tail_is_seen_as_one(seed):
 
 def test_shape_and_scale_are_the_weighted_moments_of_the_paper():
     scores = np.random.default_rng(6).pareto(2.0, size=4000)
-    tail = Tail.fit(scores)
+    tail = ScoreTail.fit(scores)
     excess = sorted(score - tail.start for score in scores if score > tail.start)
     count = len(excess)
     first = sum(excess) / count
@@ -493,12 +493,12 @@ def test_shape_and_scale_are_the_weighted_moments_of_the_paper():
 
 @pytest.mark.parametrize("count, above", [(10_000, 200), (1000, 50), (60, 30), (1, 0)])
 def test_a_tail_is_made_of_enough_scores(count, above):
-    assert Tail.fit(np.arange(float(count))).share == pytest.approx((above + 1) / (count + 1))
+    assert ScoreTail.fit(np.arange(float(count))).share == pytest.approx((above + 1) / (count + 1))
 
 
 def test_severities_of_normal_readings_above_the_threshold_are_spread_as_promised():
     rng = np.random.default_rng(3)
-    tail = Tail.fit(rng.exponential(size=50_000), threshold=math.log(100))
+    tail = ScoreTail.fit(rng.exponential(size=50_000), threshold=math.log(100))
     fresh = rng.exponential(size=400_000)
     grades = severity(fresh[fresh > math.log(100)], tail)
     # A tenfold rarer score is one of the seven powers of ten between the threshold and one in a billion.
@@ -509,36 +509,36 @@ def test_severities_of_normal_readings_above_the_threshold_are_spread_as_promise
 def test_severity_does_not_depend_on_the_units_of_the_scores():
     scores = np.random.default_rng(1).normal(size=5000)
     peaks = np.linspace(2.5, 6.0, 20)
-    plain = severity(peaks, Tail.fit(scores, 2.4))
-    moved = severity(peaks * 1000 - 7, Tail.fit(scores * 1000 - 7, 2.4 * 1000 - 7))
+    plain = severity(peaks, ScoreTail.fit(scores, 2.4))
+    moved = severity(peaks * 1000 - 7, ScoreTail.fit(scores * 1000 - 7, 2.4 * 1000 - 7))
     assert plain == pytest.approx(moved, abs=1e-9)
     assert 0.0 < plain[0] < 0.1
 
 
 def test_a_threshold_below_the_tail_moves_its_start():
     scores = np.random.default_rng(2).exponential(size=20_000)
-    tail = Tail.fit(scores, threshold=0.5)
+    tail = ScoreTail.fit(scores, threshold=0.5)
     assert tail.start == 0.5
     assert float(tail.probability(1.0)) == pytest.approx(math.exp(-1.0), rel=0.05)
 
 
 def test_a_threshold_beyond_the_rarest_still_leaves_room_for_severities():
-    tail = Tail.fit(np.random.default_rng(4).exponential(size=20_000), threshold=60.0)
+    tail = ScoreTail.fit(np.random.default_rng(4).exponential(size=20_000), threshold=60.0)
     assert float(severity(60.0, tail)) == 0.0
     assert 0.1 < float(severity(62.0, tail)) < 0.9
 
 
 def test_a_tail_is_its_six_numbers():
-    tail = Tail.fit(np.random.default_rng(5).normal(size=300), 2.0)
+    tail = ScoreTail.fit(np.random.default_rng(5).normal(size=300), 2.0)
     state = np.array(tail)
     assert state.shape == (6,)
-    assert Tail(*state) == tail
+    assert ScoreTail(*state) == tail
 
 
 @pytest.mark.parametrize("scores, threshold", [([], None), ([[1.0]], None), ([np.nan], None), ([1.0], np.inf)])
 def test_a_tail_of_nothing_known_is_refused(scores, threshold):
     with pytest.raises(InputError) as caught:
-        Tail.fit(scores, threshold)
+        ScoreTail.fit(scores, threshold)
     assert is_a_sentence(str(caught.value))
 
 

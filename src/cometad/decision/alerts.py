@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cometad.decision.tail import Tail, severity
+from cometad.decision.severity import ScoreTail, severity
 from cometad.errors import InputError, ParameterError
 
 BLOCK = 256  # time steps that are passed over or taken one by one together
@@ -46,8 +46,8 @@ class Change(NamedTuple):
     """Something that happened to an event, and the time step with which it became known.
 
     >>> from cometad.decision.alerts import Alerts
-    >>> from cometad.decision.tail import Tail
-    >>> change = Alerts().start(Tail.fit([0.0])).push([3.0], 2.0)[0]
+    >>> from cometad.decision.severity import ScoreTail
+    >>> change = Alerts().start(ScoreTail.fit([0.0])).push([3.0], 2.0)[0]
     >>> change.kind, change.event.number, change.step
     ('opened', 1, 0)
     """
@@ -87,8 +87,8 @@ class Alerts:
         Time steps after the one an event closed with in which none starts.
 
     >>> from cometad.decision.alerts import Alerts, find_events
-    >>> from cometad.decision.tail import Tail
-    >>> tail = Tail.fit([0.0, 0.0, 1.0])
+    >>> from cometad.decision.severity import ScoreTail
+    >>> tail = ScoreTail.fit([0.0, 0.0, 1.0])
     >>> events = find_events([0, 3, 3, 0, 3, 0, 0, 0, 3], 2.0, Alerts(merge_gap=1), tail)
     >>> [(event.start, event.stop) for event in events]
     [(1, 5), (8, 9)]
@@ -109,7 +109,7 @@ class Alerts:
                     f"The '{name}' parameter must be an integer from {least} up. Got {value!r} instead."
                 )
 
-    def start(self, tail: Tail, step: int = 0) -> "AlertRun":
+    def start(self, tail: ScoreTail, step: int = 0) -> "AlertRun":
         """A run over scores whose first one is that of a time step, with the tail of the training scores."""
         return AlertRun(self, tail, step)
 
@@ -156,8 +156,8 @@ class AlertRun:
     """Events of scores that arrive in chunks of any size, in constant memory; made by `Alerts.start`.
 
     >>> from cometad.decision.alerts import Alerts
-    >>> from cometad.decision.tail import Tail
-    >>> run = Alerts(min_length=2).start(Tail.fit([0.0, 0.0, 1.0]))
+    >>> from cometad.decision.severity import ScoreTail
+    >>> run = Alerts(min_length=2).start(ScoreTail.fit([0.0, 0.0, 1.0]))
     >>> run.push([0.0, 3.0], 2.0)  # one hot step may be nothing
     []
     >>> changes = run.push([4.0, 5.0, 0.0], 2.0) + run.finish()
@@ -165,7 +165,7 @@ class AlertRun:
     [('opened', 2, 1, 2), ('updated', 3, 1, 3), ('closed', 4, 1, 3)]
     """
 
-    def __init__(self, alerts: Alerts, tail: Tail, step: int = 0) -> None:
+    def __init__(self, alerts: Alerts, tail: ScoreTail, step: int = 0) -> None:
         self._alerts, self._tail = alerts, tail
         self._now = _Now(int(step), hold=int(step))
         self._peak_score = 0.0  # of the candidate or event
@@ -315,13 +315,13 @@ class AlertRun:
 
 
 def find_events(
-    scores: ArrayLike, threshold: ArrayLike, alerts: Alerts, tail: Tail, imputed: ArrayLike | None = None
+    scores: ArrayLike, threshold: ArrayLike, alerts: Alerts, tail: ScoreTail, imputed: ArrayLike | None = None
 ) -> list[Event]:
     """The events of a whole series of scores (time,), in order: a run taken to its end.
 
     >>> from cometad.decision.alerts import Alerts, find_events
-    >>> from cometad.decision.tail import Tail
-    >>> events = find_events([0, 5, 4, 0], 2.0, Alerts(), Tail.fit([0.0, 0.0, 1.0]))
+    >>> from cometad.decision.severity import ScoreTail
+    >>> events = find_events([0, 5, 4, 0], 2.0, Alerts(), ScoreTail.fit([0.0, 0.0, 1.0]))
     >>> [(event.number, event.start, event.stop, event.peak, event.steps) for event in events]
     [(1, 1, 3, 1, 2)]
     """

@@ -17,14 +17,14 @@ LEAST_RANGE = 1e-3  # and what is so much less likely than the threshold, where 
 Floats = NDArray[np.float64]
 
 
-class Tail(NamedTuple):
+class ScoreTail(NamedTuple):
     """How rare high scores are among normal readings: the training scores above `start`, as a generalized Pareto tail.
 
-    Six numbers: `np.array(tail)` is its state, `Tail(*state)` the tail again.
+    Six numbers: `np.array(tail)` is its state, `ScoreTail(*state)` the tail again.
 
     >>> import numpy as np
-    >>> from cometad.decision.tail import Tail
-    >>> tail = Tail.fit(np.random.default_rng(0).exponential(size=100_000))
+    >>> from cometad.decision.severity import ScoreTail
+    >>> tail = ScoreTail.fit(np.random.default_rng(0).exponential(size=100_000))
     >>> print(f"{tail.probability(10.0):.0e}")  # exp(-10) is 5e-05
     5e-05
     """
@@ -37,7 +37,7 @@ class Tail(NamedTuple):
     scale: float
 
     @classmethod
-    def fit(cls, scores: ArrayLike, threshold: float | None = None) -> "Tail":
+    def fit(cls, scores: ArrayLike, threshold: float | None = None) -> "ScoreTail":
         """The tail of training scores (time,), and the threshold found on them: where the tail starts if there is none.
 
         The tail is the highest 2 % of the scores (at least 50 of them, or half), or all above the threshold where those
@@ -88,15 +88,15 @@ def _pareto(excess: Floats) -> tuple[float, float]:
     return shape, mean * (1 - shape)
 
 
-def severity(scores: ArrayLike, tail: Tail) -> Floats:
+def severity(scores: ArrayLike, tail: ScoreTail) -> Floats:
     """How rare scores (...,) are, from 0 to 1: 0 up to the training threshold, 1 from one in a billion on.
 
     In between it is linear in the logarithm of the tail probability P: every tenfold rarer score adds the same.
     severity = log(P(base) / P(score)) / log(P(base) / 1e-9), cut to 0..1.
 
     >>> import numpy as np
-    >>> from cometad.decision.tail import Tail, severity
-    >>> tail = Tail(center=0.7, base=np.log(1e3), start=3.0, share=np.exp(-3.0), shape=0.0, scale=1.0)  # exponential
+    >>> from cometad.decision.severity import ScoreTail, severity
+    >>> tail = ScoreTail(center=0.7, base=np.log(1e3), start=3.0, share=np.exp(-3.0), shape=0.0, scale=1.0)  # exponential
     >>> severity(np.log([1e2, 1e3, 1e6, 1e9, 1e12]), tail).round(6)
     array([0. , 0. , 0.5, 1. , 1. ])
     """
