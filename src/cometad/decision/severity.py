@@ -96,7 +96,7 @@ def severity(scores: ArrayLike, tail: ScoreTail) -> Floats:
 
     >>> import numpy as np
     >>> from cometad.decision.severity import ScoreTail, severity
-    >>> tail = ScoreTail(center=0.7, base=np.log(1e3), start=3.0, share=np.exp(-3.0), shape=0.0, scale=1.0)  # exponential
+    >>> tail = ScoreTail(center=0.7, base=np.log(1e3), start=3.0, share=np.exp(-3.0), shape=0.0, scale=1.0)
     >>> severity(np.log([1e2, 1e3, 1e6, 1e9, 1e12]), tail).round(6)
     array([0. , 0. , 0.5, 1. , 1. ])
     """
