@@ -3,10 +3,12 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from cometad.bench.drift import SETTINGS, compare
 from cometad.bench.drift_trial import plants, settings_of
 from cometad.bench.embedding import KINDS, sampled
 from cometad.bench.experiments import EXPERIMENTS, Arm, Experiment, groups
+from cometad.bench.published import published
 from cometad.bench.report import report
 from cometad.bench.results import Results, identity, latest
 from cometad.bench.runner import results_of, run
@@ -500,3 +503,19 @@ def test_plants_have_a_short_and_a_long_stream_without_faults():
     assert not short.labels.any()
     assert not long.labels.any()
     assert len(settings_of(long)) < len(settings_of(short)) == len(SETTINGS)
+
+
+# --- the paper's own tables -------------------------------------------------------------------------------------------
+
+PAPER = sorted(Path(__file__).parents[2].glob("shared/paper/*.txt"))
+
+
+@pytest.mark.skipif(not PAPER, reason="the paper's source is not beside the checkout")
+def test_published_figures_are_the_rows_of_the_papers_tables():
+    source = re.sub(r"\\(textbf|underline|uline)\{([^{}]*)\}", r"\2", PAPER[0].read_text(encoding="utf-8"))
+    rows = re.sub(r"\s+", "", source)
+    lines = [line for name in EXPERIMENTS for line in published(name)]
+    assert len(lines) == 184
+    for line in lines:
+        figures = "&".join(f"{100 * line['metrics'][name]:.2f}" for name in METRICS)
+        assert f"&{figures}\\\\" in rows, line
