@@ -23,7 +23,7 @@ from cometad.bench.embedding import KINDS, sampled
 from cometad.bench.experiments import EXPERIMENTS, Arm, Experiment, groups
 from cometad.bench.published import published
 from cometad.bench.report import report
-from cometad.bench.results import Results, identity, latest
+from cometad.bench.results import IDENTITY, Results, identity, latest
 from cometad.bench.runner import results_of, run
 from cometad.bench.trial import Fitting, at_threshold, trials
 from cometad.cli.app import main
@@ -269,10 +269,14 @@ def test_no_alarm_has_no_precision():
 # --- one file, several processes, and an end at any moment ------------------------------------------------------------
 
 
+def result(number, **more):
+    return dict.fromkeys(IDENTITY) | {"seed": number} | more
+
+
 def append(path, name):
     results = Results(path)
     for number in range(20):
-        results.append({"name": name, "number": number, "filler": "x" * 5000})
+        results.append(result(number, arm=name, filler="x" * 5000))
 
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path):
@@ -284,25 +288,25 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
     for writer in writers:
         writer.join()
     lines = Results(path).read()
-    assert sorted((line["name"], line["number"]) for line in lines) == [(n, k) for n in "ab" for k in range(20)]
+    assert sorted((line["arm"], line["seed"]) for line in lines) == [(n, k) for n in "ab" for k in range(20)]
 
 
 def test_a_half_written_last_line_does_not_count_and_is_taken_off(tmp_path):
     path = tmp_path / "results.jsonl"
-    path.write_text('{"number": 1}\n{"numb')
+    path.write_text(json.dumps(result(1)) + '\n{"experi')
     results = Results(path)
-    assert results.read() == [{"number": 1}]
-    results.append({"number": 2})
-    assert results.read() == [{"number": 1}, {"number": 2}]
+    assert results.read() == [result(1)]
+    results.append(result(2))
+    assert results.read() == [result(1), result(2)]
 
 
 def test_results_that_another_process_adds_are_seen(tmp_path):
     ours, theirs = Results(tmp_path / "results.jsonl"), Results(tmp_path / "results.jsonl")
-    ours.append({"number": 1})
-    assert theirs.new() == [{"number": 1}]
-    ours.append({"number": 2})
-    ours.append({"number": 3})
-    assert theirs.new() == [{"number": 2}, {"number": 3}]
+    ours.append(result(1))
+    assert theirs.new() == [result(1)]
+    ours.append(result(2))
+    ours.append(result(3))
+    assert theirs.new() == [result(2), result(3)]
     assert theirs.new() == []
     assert len(theirs.read()) == 3
 
@@ -312,9 +316,10 @@ def test_a_run_leaves_no_lock_of_a_job_behind(fast, data):
     assert [path.name for path in (data.parent / "results" / ".locks").iterdir()] == ["fast-append.lock"]
 
 
-def test_a_line_that_is_no_result_is_refused_with_its_number(tmp_path):
+@pytest.mark.parametrize("line", ["oops", "", "7", '{"seed": 3}'])
+def test_a_line_that_is_no_result_is_refused_with_its_number(line, tmp_path):
     path = tmp_path / "results.jsonl"
-    path.write_text('{"number": 1}\noops\n{"number": 2}\n')
+    path.write_text(f"{json.dumps(result(1))}\n{line}\n{json.dumps(result(2))}\n")
     with pytest.raises(InputError, match="Line 2 of"):
         Results(path).read()
 
@@ -515,7 +520,7 @@ def test_published_figures_are_the_rows_of_the_papers_tables():
     source = re.sub(r"\\(textbf|underline|uline)\{([^{}]*)\}", r"\2", PAPER[0].read_text(encoding="utf-8"))
     rows = re.sub(r"\s+", "", source)
     lines = [line for name in EXPERIMENTS for line in published(name)]
-    assert len(lines) == 184
+    assert len(lines) == 175
     for line in lines:
         figures = "&".join(f"{100 * line['metrics'][name]:.2f}" for name in METRICS)
         assert f"&{figures}\\\\" in rows, line

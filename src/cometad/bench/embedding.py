@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from cometad.bench.experiments import Arm
+from cometad.bench.trial import learned_numbers
 from cometad.comet import Comet
 from cometad.data.dataset import Dataset
 from cometad.data.windows import cut, window_starts
@@ -33,7 +34,7 @@ def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[
     vectors, scales, kinds = sampled(detector, dataset, np.random.default_rng(seed))
     places = needs_extra("umap", "viz").UMAP(random_state=seed, n_jobs=1).fit_transform(vectors)
     return {
-        "parameters": sum(parameter.numel() for parameter in detector.network_.parameters()),
+        "parameters": learned_numbers(detector),
         "fit_seconds": round(fitted - begun, 3),
         "score_seconds": round(time.monotonic() - fitted, 3),
         "points": {

@@ -24,6 +24,11 @@ from filelock import FileLock
 from cometad.errors import InputError, OutputError
 
 Record = dict[str, Any]
+# What a line must have for anybody to know which trial it is of, and how that ended.
+IDENTITY = (
+    *("experiment", "dataset", "entity", "fingerprint", "arm", "seed", "setting", "detector", "hyper_parameters"),
+    "error",
+)
 Key = tuple[str, str, str, str, int, str]
 
 
@@ -63,12 +68,12 @@ class Results:
 
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from cometad.bench.results import Results
+    >>> from cometad.bench.results import IDENTITY, Results
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     results = Results(Path(folder) / "main.jsonl")
-    ...     results.append({"dataset": "MSL", "error": None})
-    ...     results.read()
-    [{'dataset': 'MSL', 'error': None}]
+    ...     results.append(dict.fromkeys(IDENTITY) | {"dataset": "MSL"})
+    ...     [result["dataset"] for result in results.read()]
+    ['MSL']
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -89,13 +94,19 @@ class Results:
             content = file.read()
         whole = content[: content.rfind(b"\n") + 1]  # without an end of line, the end was not written yet
         records = []
-        for number, line in enumerate(whole.split(b"\n"), start=self._lines + 1):
+        for number, line in enumerate(whole.split(b"\n")[:-1], start=self._lines + 1):
             try:
-                records += [json.loads(line)] if line else []
-            except ValueError as error:
+                record = json.loads(line)
+                missing = [name for name in IDENTITY if name not in record]
+            except (ValueError, TypeError) as error:
                 raise InputError(
                     f"Line {number} of '{self.path}' is not a result ({error}). Remove that line."
                 ) from error
+            if missing:
+                raise InputError(
+                    f"Line {number} of '{self.path}' is not a result: it has no {missing[0]!r}. Remove that line."
+                )
+            records.append(record)
         self._read += len(whole)
         self._lines += whole.count(b"\n")
         return records

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cometad.baselines.memory import parameter_count
 from cometad.bench.experiments import Arm
 from cometad.bench.results import Record
 from cometad.comet import Comet
@@ -147,7 +148,7 @@ def at_threshold(labels: NDArray[np.bool_], scores: NDArray[np.float64], thresho
 def learned_numbers(detector: Estimator) -> int | None:
     """How many parameters a detector's network has; None without one."""
     network = getattr(detector, "network_", None)
-    return None if network is None else sum(parameter.numel() for parameter in network.parameters())
+    return None if network is None else parameter_count(network)
 
 
 class Peak:
