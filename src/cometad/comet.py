@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cometad.checkpoint import to_bytes
 from cometad.data.windows import cut, training_rows, window_starts
+from cometad.decision.alerts import Alerts
 from cometad.decision.decide import Block, Decision
 from cometad.decision.normalize import (
     NoCalibration,
@@ -23,6 +24,8 @@ from cometad.decision.select import (
     HighestVariables,
     Selection,
 )
+from cometad.decision.threshold import Quantile
+from cometad.decision.watch import Threshold
 from cometad.detector import Floats, Series
 from cometad.errors import ParameterError
 from cometad.estimator import Estimator, Scaled
@@ -39,7 +42,7 @@ from cometad.training import OneCycle, Schedule
 # Parameters that training does not look at.
 SCORING = (
     *("neighbors", "memory_distance", "score_weight", "calibration", "selection", "normalization"),
-    *("adaptation", "test_batch", "threshold_quantile", "verbose"),
+    *("adaptation", "test_batch", "threshold", "verbose"),
 )
 CALIBRATION_WINDOWS = 512  # evenly spread over the training series: the statistics of the training scores
 
@@ -80,7 +83,7 @@ class Comet(Estimator):
     schedule, batch_size, weight_decay, codebook_weight, commitment_weight
         Training: how long and how fast, windows per step, and the weights of the objective's parts.
     validation_share
-        The last share of the series given to `fit`, which is never trained on.
+        The last share of the series given to `fit`, which is never trained on; the threshold looks at its scores apart.
     scaler
         "standard" or "min-max", fitted on the training part only.
     neighbors, memory_distance
@@ -91,8 +94,9 @@ class Comet(Estimator):
         What happens to scores per variable, from variables to time steps, and before the two scores are mixed.
     adaptation, test_batch
         Whether and how the codebook follows drift, and after how many windows.
-    threshold_quantile
-        `threshold_` is this quantile of the training scores.
+    threshold
+        The rule that says which scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the
+        share of normal readings that it may flag.
     seed, device, verbose
         Same seed, same bytes, on one device and thread count; "cpu" or "cuda"; whether `fit` shows its progress.
     """
@@ -129,7 +133,7 @@ class Comet(Estimator):
         normalization: Normalization = TrainingNormalization(),
         adaptation: Adaptation = OnlineAdaptation(contrastive_weight=0.0, error_limit=0.99, max_drift=0.5),
         test_batch: int = 8,
-        threshold_quantile: float = 0.99,
+        threshold: Threshold = Quantile(rate=0.01),
         seed: int = 42,
         device: str = "cpu",
         verbose: bool = False,
@@ -158,7 +162,7 @@ class Comet(Estimator):
         self.normalization = normalization
         self.adaptation = adaptation
         self.test_batch = test_batch
-        self.threshold_quantile = threshold_quantile
+        self.threshold = threshold
         self.seed = seed
         self.device = device
         self.verbose = verbose
@@ -216,21 +220,28 @@ class Comet(Estimator):
         blocks = [block for release in (*raw.push(self.scaling_(series.values)), *raw.finish()) for block in release]
         return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
 
-    def stream(self, snapshot: bytes | None = None, *, adaptation: Adaptation | None = None) -> Stream:
+    def stream(
+        self,
+        snapshot: bytes | None = None,
+        *,
+        adaptation: Adaptation | None = None,
+        alerts: Alerts | None = None,
+    ) -> Stream:
         """A stream that starts from the fitted state, or goes on from a snapshot.
 
-        `adaptation` stands in for the detector's own: `NoAdaptation()` keeps the fitted state throughout.
+        `adaptation` stands in for the detector's own: `NoAdaptation()` keeps the fitted state throughout. `alerts` says
+        what counts as one event.
         """
         self._check_fitted()
-        adaptation = adaptation or self.adaptation
+        adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
         check_parameters({**self.get_params(deep=False), "adaptation": adaptation})
-        fingerprint = self._fingerprint(adaptation)
+        fingerprint = self._fingerprint(adaptation, alerts)
         stream = Stream(
             lambda: self._open(adaptation),
             self.scaling_.__call__,
             self.names_,
             self.named_,
-            self.threshold_,
+            lambda: self.judge(alerts),
             fingerprint,
         )
         if snapshot is not None:
@@ -381,9 +392,9 @@ class Comet(Estimator):
         self.active_, self.error_limits_ = list(state["active"].numpy()), list(state["error_limits"].numpy())
         self._prepare()
 
-    def _fingerprint(self, adaptation: Adaptation) -> str:
-        """A name for this fitted detector under an adaptation: a stream's snapshot goes with one of them."""
-        content = to_bytes(self._checkpoint()) + repr(adaptation).encode()
+    def _fingerprint(self, adaptation: Adaptation, alerts: Alerts) -> str:
+        """A name for this fitted detector with an adaptation and alerts: a stream's snapshot goes with one of them."""
+        content = to_bytes(self._checkpoint()) + repr((adaptation, alerts)).encode()
         return hashlib.sha256(content).hexdigest()[:16]
 
 
