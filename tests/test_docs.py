@@ -10,9 +10,11 @@ page leaves open (`Comet()`, `cometad fit` without --steps) is a small one here.
 import contextlib
 import doctest
 import io
+import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -153,6 +155,18 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
                 run_python(block, page, names)
             else:
                 run_commands(block)
+
+
+def test_the_site_builds_without_a_warning_and_asks_nothing_of_the_web(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    for page in tmp_path.rglob("*.html"):
+        asked = re.findall(
+            r"<(?:script|img|iframe)[^>]* src=.?https?:[^>]*|<link[^>]* href=.?https?:[^>]*", page.read_text()
+        )
+        assert not asked, f"{page.name}: {asked[0]}"
 
 
 def test_few_blocks_are_left_out():

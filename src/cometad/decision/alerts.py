@@ -74,13 +74,6 @@ class Alerts:
 
     So each hot step is in exactly one event, short or suppressed.
 
-    >>> from cometad.decision.alerts import Alerts, find_events
-    >>> from cometad.decision.severity import ScoreTail
-    >>> tail = ScoreTail.fit([0.0, 0.0, 1.0])
-    >>> events = find_events([0, 3, 3, 0, 3, 0, 0, 0, 3], 2.0, Alerts(merge_gap=1), tail)
-    >>> [(event.start, event.stop) for event in events]
-    [(1, 5), (8, 9)]
-
     Parameters
     ----------
     low
@@ -92,6 +85,13 @@ class Alerts:
         Quiet time steps in a row that an event outlasts.
     hold_off
         Time steps after the one an event closed with in which none starts.
+
+    >>> from cometad.decision.alerts import Alerts, find_events
+    >>> from cometad.decision.severity import ScoreTail
+    >>> tail = ScoreTail.fit([0.0, 0.0, 1.0])
+    >>> events = find_events([0, 3, 3, 0, 3, 0, 0, 0, 3], 2.0, Alerts(merge_gap=1), tail)
+    >>> [(event.start, event.stop) for event in events]
+    [(1, 5), (8, 9)]
     """
 
     low: float = 0.8
