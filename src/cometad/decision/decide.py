@@ -63,11 +63,12 @@ class Decision:
         normalized, state = self.normalization(_joined(selected, axis=1), state)
         width = self.calibration.shape[2]
         variables = [
-            self._mix(scores)[:, skip:].reshape(-1, width) for scores, skip in zip(calibrated, skips, strict=True)
+            self.mix(scores)[:, skip:].reshape(-1, width) for scores, skip in zip(calibrated, skips, strict=True)
         ]
-        return Decided(self._mix(normalized), _joined(variables, axis=0)), state
+        return Decided(self.mix(normalized), _joined(variables, axis=0)), state
 
-    def _mix(self, scores: Floats) -> Floats:
+    def mix(self, scores: Floats) -> Floats:
+        """Both scores (score, ...) as one (...), by their weights."""
         mixed: Floats = (1 - self.score_weight) * scores[0] + self.score_weight * scores[1]
         return mixed
 
