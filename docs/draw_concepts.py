@@ -27,7 +27,7 @@ SCALES = (BLUE, GREEN, ORANGE)
 
 def draw_window(plant: Plant, detector: Comet) -> None:
     rows, shown = 3 * detector.window, (0, 1, 2, 3)
-    figure, axes = plt.subplots(len(shown), 1, figsize=(8, 3.4), sharex=True, layout="constrained")
+    figure, axes = plt.subplots(len(shown), 1, figsize=(6, 3.4), sharex=True, layout="constrained")
     for axis, variable in zip(axes, shown, strict=True):
         axis.plot(plant.test[:rows, variable], color=BLUE, lw=1)
         axis.set_ylabel(plant.names[variable].split("_")[1], rotation=0, ha="right", va="center")
@@ -43,7 +43,7 @@ def draw_window(plant: Plant, detector: Comet) -> None:
 def draw_patches(plant: Plant, detector: Comet) -> None:
     length = 48
     figure, (above, below) = plt.subplots(
-        2, 1, figsize=(8, 3.6), sharex=True, height_ratios=(3, 4), layout="constrained"
+        2, 1, figsize=(6, 3.6), sharex=True, height_ratios=(3, 4), layout="constrained"
     )
     above.plot(plant.test[:length, 0], color=BLUE, lw=1.5, marker=".", ms=4)
     above.set_ylabel(plant.names[0].split("_")[1])
@@ -80,7 +80,7 @@ def draw_codebook(plant: Plant, detector: Comet, fault: Fault) -> None:
     along = np.linalg.svd(embeddings - center, full_matrices=False)[2][0]
     plane = np.linalg.qr(np.stack([along, own[strange] - nearest[strange]], axis=1))[0]  # (dim, 2)
 
-    figure = plt.figure(figsize=(8, 3.6), layout="constrained")
+    figure = plt.figure(figsize=(6, 3.6), layout="constrained")
     left, right = figure.add_gridspec(1, 2, width_ratios=(3, 2))
     axis = figure.add_subplot(left)
     axis.scatter(*((embeddings - center) @ plane).T, s=4, color=FAINT, label="patches of training", rasterized=False)
@@ -97,7 +97,7 @@ def draw_codebook(plant: Plant, detector: Comet, fault: Fault) -> None:
         small.plot(decoded[patch], color=BLUE, ls="--", lw=1.2)
         small.set_title(f"{word}: {errors[patch]:.2f}", fontsize=9, loc="left")
         small.set(xticks=[], yticks=[])
-    small.set_xlabel("solid: the patch; dashed: its code, decoded")
+    small.set_xlabel("solid: the patch\ndashed: its code, decoded")
     save(figure, "concept-codebook.svg")
 
 
@@ -105,7 +105,7 @@ def draw_scores(plant: Plant, detector: Comet, fault: Fault) -> None:
     around = _around(fault, detector, len(plant.test))
     variable = fault.variables[0]
     maps = detector.score_map(plant.test)
-    figure, axes = plt.subplots(3, 1, figsize=(8, 4.6), sharex=True, layout="constrained")
+    figure, axes = plt.subplots(3, 1, figsize=(6, 4.6), sharex=True, layout="constrained")
     axes[0].plot(range(around.start, around.stop), plant.test[around, variable], color=INK, lw=1)
     axes[0].set_title(plant.names[variable], fontsize=9, loc="left")
     pairs = (
@@ -116,7 +116,7 @@ def draw_scores(plant: Plant, detector: Comet, fault: Fault) -> None:
         for color, size, line in zip(SCALES, detector.patch_sizes, scores[:, around, variable], strict=True):
             axis.plot(range(around.start, around.stop), line, color=color, lw=1, label=f"patches of {size}")
         axis.set_title(title, fontsize=9, loc="left")
-    axes[1].legend(frameon=False, fontsize=8, ncols=3, loc="upper left", labelcolor=INK)
+    figure.legend(handles=axes[1].lines, frameon=False, fontsize=8, ncols=3, loc="upper right", labelcolor=INK)
     for axis in axes:
         axis.axvspan(fault.start, fault.stop, color=RED, alpha=0.12, lw=0)
         axis.set_yticks([])
@@ -131,16 +131,16 @@ def draw_selection(plant: Plant, detector: Comet, fault: Fault) -> None:
     scored = detector.stream(adaptation=NoAdaptation()).update_many(plant.test)
     raw = detector.score_map(plant.test).quantization.mean(axis=0)[around]
     own = scored.variables[around]
-    figure, axes = plt.subplots(3, 1, figsize=(8, 5.4), sharex=True, height_ratios=(3, 3, 2), layout="constrained")
+    figure, axes = plt.subplots(3, 1, figsize=(6, 5.4), sharex=True, height_ratios=(3, 3, 2), layout="constrained")
     names = [name.replace("_", " ") for name in plant.names]
     edges = (around.start, around.stop, len(names) - 0.5, -0.5)
     for axis, values, high, title in (
-        (axes[0], raw, np.quantile(raw, 0.995), "raw: some variables always fit their codes worse than others"),
+        (axes[0], raw, np.quantile(raw, 0.995), "raw: some variables always fit their codes worse"),
         (
             axes[1],
             own,
             np.quantile(own, 0.995),
-            "calibrated: 0 is a variable's usual score, 1 what one training reading in 100 has",
+            "calibrated: 1 is what one training reading in 100 has",
         ),
     ):
         low = np.quantile(values, 0.02)
@@ -149,7 +149,7 @@ def draw_selection(plant: Plant, detector: Comet, fault: Fault) -> None:
         axis.set_yticks(range(len(names)), names, fontsize=6)
     axes[2].plot(range(around.start, around.stop), scored.scores[around], color=BLUE, lw=1)
     axes[2].axhline(detector.threshold_, color=RED, lw=1, ls="--")
-    axes[2].set_title("selected: the mean of the 3 highest at each step, and the threshold", fontsize=9, loc="left")
+    axes[2].set_title("selected: the mean of the 3 highest, and the threshold", fontsize=9, loc="left")
     axes[2].axvspan(fault.start, fault.stop, color=RED, alpha=0.12, lw=0)
     axes[2].set(xlabel="time step", xlim=(around.start, around.stop))
     save(figure, "concept-selection.svg")
@@ -160,16 +160,14 @@ def draw_adaptation(detector: Comet) -> None:
     drifting = synthetic_plant(test_rows=60_000, variables=12, faults_per_kind=0, drift=2.0).test
     batch = detector.window * detector.test_batch
     streams = {"as fitted": detector.stream(adaptation=NoAdaptation()), "adapting": detector.stream()}
-    figure, axis = plt.subplots(figsize=(8, 2.8), layout="constrained")
+    figure, axis = plt.subplots(figsize=(6, 2.8), layout="constrained")
     for (name, stream), color in zip(streams.items(), (FAINT, BLUE), strict=True):
         scores = stream.update_many(drifting).scores
         typical = np.median(scores[: len(scores) // batch * batch].reshape(-1, batch), axis=1)
         axis.step(batch * np.arange(len(typical)), typical, where="post", color=color, lw=1.8, label=name)
     axis.legend(frameon=False, fontsize=9, labelcolor=INK)
     axis.set(xlabel="time step", ylabel="median score of a batch", xlim=(0, len(drifting)))
-    axis.set_title(
-        f"a plant that drifts without any fault; one learning step after every {batch} readings", fontsize=9, loc="left"
-    )
+    axis.set_title(f"drift without any fault; one learning step after every {batch} readings", fontsize=9, loc="left")
     save(figure, "concept-adaptation.svg")
 
 
@@ -180,7 +178,7 @@ def draw_events(plant: Plant, detector: Comet) -> None:
     worst = sorted(strict.events(plant.test, alerts), key=lambda event: -event.severity)[:3]
     around = slice(min(event.start for event in worst) - 200, max(event.stop for event in worst) + 200)
     top = 4 * strict.threshold_  # higher peaks are cut off
-    figure, axis = plt.subplots(figsize=(8, 3.2), layout="constrained")
+    figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
     axis.plot(range(around.start, around.stop), scores[around], color=BLUE, lw=1)
     for line, color, name in ((lenient, ORANGE, "Quantile(rate=0.01)"), (strict, RED, "Spot(rate=1e-4)")):
         axis.axhline(line.threshold_, color=color, lw=1.2, ls="--", label=name)
@@ -190,9 +188,7 @@ def draw_events(plant: Plant, detector: Comet) -> None:
             if event.severity > 0.1:
                 axis.text((event.start + event.stop) / 2, top, f"{event.severity:.2f}", ha="center", va="bottom")
     axis.legend(frameon=False, fontsize=8, loc=(0.6, 0.5), labelcolor=INK)
-    axis.set(
-        xlabel="time step (shaded: events above the red line; their severity where it is above 0.1)", ylabel="score"
-    )
+    axis.set(xlabel="time step (shaded: events, with their severity if above 0.1)", ylabel="score")
     axis.set(xlim=(around.start, around.stop), ylim=(scores[around].min(), 1.1 * top))
     save(figure, "concept-events.svg")
 
@@ -229,7 +225,7 @@ def two_colored(svg: str) -> str:
 
 def main() -> None:
     plt.rcParams.update(
-        {"svg.hashsalt": "cometad", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
+        {"svg.hashsalt": "cometad", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10}
     )
     plt.rcParams.update(dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor"), INK))
     plt.rcParams.update({"xtick.color": INK, "ytick.color": INK, "figure.facecolor": GROUND, "axes.facecolor": "none"})

@@ -80,7 +80,8 @@ def run_commands(block: Block) -> None:
         if command:
             printed = run_command(command)
             lines = (".*".join(map(re.escape, wanted.split("..."))) for wanted in expected)
-            assert re.search("(.*\n)*?".join(f"{wanted}\n" for wanted in lines), printed), printed
+            pattern = "(?:.*\n)*?".join(rf"^{wanted} *\n" for wanted in lines)
+            assert re.search(pattern, printed, re.MULTILINE), printed
         command, expected = line.removeprefix("$ "), []
 
 
@@ -144,6 +145,27 @@ def test_every_block_says_what_it_is(page):
 @pytest.mark.parametrize("page", [page for page in PAGES if any(blocks(page))], ids=name)
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    run_page(page)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "```python\n>>> 1 + 1\n3\n```\n",
+        "```python\nassert False\n```\n",
+        "```console\n$ cometad --version\ncometad 9\n```\n",
+        "```sh\ncometad score no.comet no.csv\n```\n",
+        "```sh\nrm no.csv\n```\n",
+    ],
+)
+def test_a_block_that_is_wrong_fails(block, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(block)
+    with pytest.raises(AssertionError):
+        run_page(page)
+
+
+def run_page(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     with contextlib.ExitStack() as kept:
         for table in TABLES:
