@@ -398,7 +398,8 @@ def forward_filled(column, limit, center):
             filled.append((value, False, False))
         else:
             age += 1
-            filled.append((center if last is None else last, True, last is None or age > limit))
+            held = last is not None and age <= limit
+            filled.append((last if held else center, True, not held))
     return filled
 
 
@@ -431,3 +432,19 @@ def resampled(times, rows, period, rule):
         columns = [[row[v] for row in inside if not math.isnan(row[v])] for v in range(len(rows[0]))]
         values.append([rules[rule](cells) if cells else math.nan for cells in columns])
     return list(edges), values
+
+
+def left_out(cells, scales):
+    """Which (time, variable) of a window rest on a marked cell: itself, or a cell of a patch over it at any scale.
+
+    `scales` are sizes and strides; a step behind the last patch takes that patch.
+    """
+    length, variables = len(cells), len(cells[0])
+    found = [[False] * variables for _ in range(length)]
+    for t, i in itertools.product(range(length), range(variables)):
+        found[t][i] = bool(cells[t][i])
+        for size, stride in scales:
+            starts = range(0, length - size + 1, stride)
+            over = [start for start in starts if start <= t < start + size] or [starts[-1]]
+            found[t][i] |= any(cells[u][i] for start in over for u in range(start, start + size))
+    return found

@@ -1,19 +1,30 @@
 """Gaps are filled by the rule that was chosen, are always marked, and never raise an alert by themselves."""
 
+import copy
 import itertools
 import math
+from functools import cache, partial
 
 import numpy as np
+import polars as pl
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
+from cometad import Comet, Epochs, NoAdaptation, OneCycle, OnlineAdaptation
 from cometad.data.gaps import GAPS, ForwardFill, GapRun, Interpolate, RefuseGaps, ScoreMeasured, fill, parse_gaps
+from cometad.data.windows import learnable, window_starts
+from cometad.decision.alerts import Alerts, find_events
+from cometad.decision.severity import ScoreTail
 from cometad.errors import InputError, ParameterError
-from contract import is_a_sentence
+from cometad.model.adapt import Seen
+from cometad.model.patches import holding, reached
+from contract import is_a_sentence, waves
 
 CENTER = np.array([10.0, -20.0])
+TAIL = ScoreTail.fit(np.arange(100.0))
 RULES = [ForwardFill(1), ForwardFill(3), Interpolate(1), Interpolate(3), ScoreMeasured()]
 CELL = st.one_of(st.just(math.nan), st.just(math.nan), st.floats(-1e300, 1e300))
 SERIES = st.lists(st.tuples(CELL, CELL), min_size=1, max_size=24).map(lambda rows: np.array(rows, np.float64))
@@ -66,9 +77,18 @@ def test_measured_cells_stay_as_they_are_and_no_other_is_given_as_measured(value
 def test_a_gap_longer_than_the_limit_is_filled_but_doubtful():
     column = np.array([[1.0], [np.nan], [np.nan], [np.nan], [5.0]])
     for rule, doubtful in ((ForwardFill(2), [0, 0, 0, 1, 0]), (Interpolate(2), [0, 1, 1, 1, 0])):
-        filled = fill(column, rule, np.zeros(1))
-        assert filled.values[:, 0].tolist() == [1.0, 1.0, 1.0, 1.0, 5.0]
+        filled = fill(column, rule, np.array([7.0]))
+        assert filled.values[:, 0].tolist() == [1.0, *(7.0 if doubt else 1.0 for doubt in doubtful[1:4]), 5.0]
         assert filled.doubtful[:, 0].tolist() == doubtful
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@given(values=SERIES)
+def test_nothing_is_filled_in_beyond_the_bounds(rule, values):
+    plain, bounded = fill(values, rule, CENTER), fill(values, rule, CENTER, (np.array([-3.0, -30.0]), 12.0))
+    near = plain.imputed & ~plain.doubtful
+    expected = np.where(near, np.minimum(np.maximum(plain.values, [-3.0, -30.0]), 12.0), plain.values)
+    assert np.array_equal(bounded.values, expected)
 
 
 def test_interpolation_gives_a_reading_as_soon_as_its_gap_has_ended_or_is_too_long():
@@ -118,3 +138,333 @@ def test_a_name_that_is_no_rule_is_refused(text):
     with pytest.raises(ParameterError, match="there are refuse, forward-fill") as caught:
         parse_gaps(text)
     assert is_a_sentence(str(caught.value))
+
+
+# -- what filled in readings do to scores ---------------------------------------------------------------------------
+
+SHAPE = {
+    "window": 24,
+    "window_stride": 8,
+    "patch_sizes": (2, 5, 8),  # 5 and 8 leave steps at the end of a window that no patch covers
+    "patch_strides": (1, 2, 5),
+    "dim": 8,
+    "core_dim": 5,
+    "codebook_size": 12,
+    "batch_size": 16,
+    "test_batch": 2,
+    "schedule": OneCycle(10),
+}
+SCALES = list(zip(SHAPE["patch_sizes"], SHAPE["patch_strides"], strict=True))
+LEARNING = OnlineAdaptation(learning_rate=1e-2, max_drift=0.5, error_limit=0.99, contrastive_weight=0.1, pairs=16)
+NORMAL = waves(300)
+FRESH = waves(170, seed=1)
+
+
+@cache
+def fitted(rule, adapts=False, **changes):
+    adaptation = LEARNING if adapts else NoAdaptation()
+    return Comet(**{**SHAPE, "adaptation": adaptation, "gaps": rule, **changes}).fit(NORMAL)
+
+
+@cache
+def fitted_paper(rule):
+    return Comet.paper(**{**SHAPE, "schedule": Epochs(1), "gaps": rule}).fit(NORMAL)
+
+
+def with_gaps(seed, share=0.02, series=FRESH):
+    """The series with cells, and some whole readings, missing at random."""
+    chance = np.random.default_rng(seed)
+    values = series.copy()
+    values[chance.random(values.shape) < share] = np.nan
+    for start in chance.integers(0, len(values), size=2):
+        values[start : start + chance.integers(1, 30)] = np.nan
+    return values
+
+
+@given(
+    cells=st.lists(st.tuples(st.booleans(), st.just(False)), min_size=8, max_size=30),
+    scales=st.lists(st.sampled_from([(1, 1), (2, 1), (5, 2), (8, 5), (4, 4)]), min_size=1, max_size=3),
+)
+def test_what_rests_on_a_cell_is_that_of_the_loops(cells, scales):
+    marked = np.array(cells)[None]
+    assert reached(marked, scales)[0].tolist() == naive.left_out(cells, scales)
+    for size, stride in scales:
+        starts = range(0, len(cells) - size + 1, stride)
+        expected = [any(cell[0] for cell in cells[start : start + size]) for start in starts]
+        assert holding(marked, size, stride)[0, :, 0].tolist() == expected
+
+
+@pytest.mark.parametrize("adapts", [False, True])
+def test_a_rule_for_gaps_changes_nothing_where_there_are_none(adapts):
+    without = fitted(RefuseGaps(), adapts)
+    for rule in RULES:
+        detector = fitted(rule, adapts)
+        assert detector.threshold_ == without.threshold_
+        assert detector.decision_function(FRESH).tobytes() == without.decision_function(FRESH).tobytes()
+        stream = detector.stream()
+        scored = [*(stream.update(row) for row in FRESH), stream.finish()]
+        assert np.concatenate(scored).tobytes() == without.decision_function(FRESH).tobytes()
+        assert all(part.left_out is None for part in scored)
+
+
+@pytest.mark.parametrize("make", [fitted, partial(fitted, adapts=True), fitted_paper], ids=["fixed", "adapts", "paper"])
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@settings(max_examples=5)
+@given(data=st.data())
+def test_a_stream_with_gaps_is_the_batch_whatever_the_chunks_and_snapshots(make, rule, data):
+    detector, values = make(rule), with_gaps(data.draw(st.integers(0, 99)))
+    judged = detector.judge(values)
+    cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(values) - 1), max_size=6))), len(values)]
+    stream, parts = detector.stream(), []
+    for start, stop in itertools.pairwise(cuts):
+        one_by_one = data.draw(st.booleans())
+        parts += [stream.update(row) for row in values[start:stop]] if one_by_one else []
+        parts += [] if one_by_one else [stream.update_many(values[start:stop])]
+        stream = detector.stream(stream.snapshot())
+    parts.append(stream.finish())
+    assert np.concatenate(parts).tobytes() == judged.scores.tobytes()
+    assert np.concatenate([part.flags for part in parts]).tolist() == judged.flags.tolist()
+    assert np.concatenate([part.imputed for part in parts]).tolist() == judged.imputed.tolist()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@given(seed=st.integers(0, 99))
+@settings(max_examples=5)
+def test_time_steps_out_of_reach_of_gaps_have_the_scores_of_the_whole_series(rule, seed):
+    detector, values = fitted(rule), with_gaps(seed, share=0.0)
+    whole = detector.decision_function(FRESH)
+    judged = detector.judge(values)
+    near = np.zeros(len(values), bool)
+    for start, new in naive.scoring_windows(len(values), SHAPE["window"]):
+        steps = slice(start, start + SHAPE["window"])
+        reach = naive.left_out(np.isnan(values[steps]).tolist(), SCALES)
+        near[start + new : steps.stop] = [any(row) for row in reach][new:]
+    assert near.any()
+    assert not near.all()
+    assert judged.scores[~near].tobytes() == whole[~near].tobytes()
+    assert judged.imputed.tolist() == near.tolist()  # all variables are missing at once
+    assert not judged.flags[near].any()
+    assert not judged.scores[near].any()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_variable_with_a_filled_in_reading_counts_as_normal(rule):
+    detector, values = fitted(rule), SPIKED_FRESH.copy()
+    values[60:64, 1] = np.nan
+    scored = detector.stream().update_many(values)
+    left_out = scored.left_out
+    assert left_out[60:64, 1].all()
+    assert not left_out[:, [0, 2]].any()
+    assert not scored.variables[left_out].any()
+    assert not scored.imputed.any()
+    assert scored.flags[100]  # the others go on
+
+
+SPIKED_FRESH = FRESH.copy()
+SPIKED_FRESH[100] += 25
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_broken_value_that_is_held_over_a_gap_raises_no_alert(rule):
+    """The last value before the gap is absurd, and so is what is filled in: only what was measured may count."""
+    values = FRESH.copy()
+    values[80] = 1e4
+    values[81:120] = np.nan
+    judged = fitted(rule).judge(values)
+    assert not judged.flags[81:120].any()
+    assert judged.imputed[81:120].all()
+    events = find_events(judged.scores, fitted(rule).threshold_, Alerts(), TAIL, judged.imputed)
+    assert all(event.stop <= 81 or event.start >= 120 for event in events)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_broken_value_that_is_held_over_a_gap_of_one_variable_does_not_speak_through_the_others(rule):
+    """All variables share a part of their features: what is filled in must not be absurd."""
+    values = FRESH.copy()
+    values[80, 1] = 1e4
+    values[81:140, 1] = np.nan
+    quiet = values.copy()
+    quiet[80, 1] = FRESH[80, 1]
+    flags, usual = (fitted(rule).judge(series).flags[90:140] for series in (values, quiet))
+    assert flags.sum() <= usual.sum()
+
+
+def test_what_is_filled_in_does_not_move_a_moving_minimum():
+    detector = Comet.paper(**{**SHAPE, "schedule": Epochs(1), "gaps": ScoreMeasured(), "adaptation": NoAdaptation()})
+    detector.fit(NORMAL)
+    values = FRESH.copy()
+    values[:48] = np.nan  # all of the first batch, to which later ones would be compared
+    judged = detector.judge(values)
+    assert judged.imputed.tolist() == [True] * 48 + [False] * (len(values) - 48)
+    assert judged.scores[48:].tobytes() == detector.decision_function(FRESH[48:]).tobytes()
+
+
+def test_adaptation_learns_nothing_from_patches_with_filled_in_readings():
+    """As if these patches had been taken for abnormal, where no contrast is learned."""
+    detector = fitted(RefuseGaps(), adapts=True)
+    windows = FRESH[:48].reshape(2, 24, 3).astype(np.float32)
+    imputed = np.zeros(windows.shape, bool)
+    imputed[0, 5:7, 1] = imputed[1, 20, :] = True
+    states = []
+    for marks, hidden in ((imputed, False), (None, True), (None, False)):
+        network = copy.deepcopy(detector.network_)
+        seen = Seen(detector.active_, [np.full(3, 1e6)] * 3)
+        settings = OnlineAdaptation(learning_rate=1e-2, contrastive_weight=0.0, error_limit=0.99)
+        adapter = settings.start(network, seen, detector._objective, seed=0)
+        scored = [detector._scorer.whole(windows, k) for k in range(3)]
+        if hidden:
+            for (size, stride), part in zip(SCALES, scored, strict=True):
+                part.errors[holding(imputed, size, stride)] = 1e9
+        adapter.learn(windows, scored, marks)
+        states.append(torch.cat([parameter.detach().flatten() for parameter in network.parameters()]))
+    assert torch.equal(states[0], states[1])
+    assert not torch.equal(states[0], states[2])
+
+
+def test_raw_scores_that_rest_on_filled_in_readings_are_not_given():
+    values = FRESH.copy()
+    values[60, 1] = np.nan
+    raw = fitted(ForwardFill(1)).score_map(values)
+    assert np.isnan(raw.memory[:, 60, 1]).all()
+    assert np.isfinite(raw.memory[:, :, [0, 2]]).all()
+
+
+# -- fitting --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [ForwardFill(3), Interpolate(3), ScoreMeasured()], ids=repr)
+def test_nothing_is_learned_from_doubtful_readings(rule, tmp_path):
+    values = NORMAL.copy()
+    values[100:140, 1] = np.nan
+    detector = Comet(**SHAPE, gaps=rule).fit(values)
+    measured = ~np.isnan(values[:, 1])
+    assert detector.scaling_.center[1] == pytest.approx(values[:270][measured[:270], 1].mean())
+    starts = window_starts(270, 24, 8)
+    kept = learnable(starts, 24, detector._checked(values))
+    doubtful = range(103 if isinstance(rule, ForwardFill) else 100, 140)
+    assert kept.tolist() == [start for start in starts if not set(range(start, start + 24)) & set(doubtful)]
+    judged = detector.judge(values)
+    assert np.array_equal(judged.scores, detector.decision_scores_)
+    assert detector.threshold_ == np.quantile(judged.scores[~judged.imputed], 0.99)
+    detector.save(tmp_path / "detector")
+    loaded = Comet.load(tmp_path / "detector")
+    assert loaded.gaps == rule
+    assert loaded.judge(values).scores.tobytes() == judged.scores.tobytes()
+    assert loaded.statistics_.names == detector.statistics_.names
+    assert np.array_equal(loaded.statistics_.quantiles, detector.statistics_.quantiles)
+
+
+def test_too_many_gaps_are_refused_when_fitting():
+    values = NORMAL.copy()
+    values[5::20, 1] = np.nan
+    with pytest.raises(
+        InputError, match=r"only 0 have no gap beyond the limit; most gaps are of variable 'v1'"
+    ) as caught:
+        Comet(**SHAPE, gaps=ScoreMeasured()).fit(values)
+    assert is_a_sentence(str(caught.value))
+    Comet(**SHAPE, gaps=ForwardFill(1)).fit(values)  # short gaps may be learned from
+    values[:, 1] = np.nan
+    with pytest.raises(InputError, match="Variable 'v1' has no reading in the training part") as caught:
+        Comet(**SHAPE, gaps=ForwardFill(1)).fit(values)
+    assert is_a_sentence(str(caught.value))
+
+
+def test_a_threshold_needs_readings_that_were_measured():
+    values = NORMAL.copy()
+    values[::2] = np.nan
+    with pytest.raises(InputError, match="Every time step of the training series rests on") as caught:
+        Comet(**SHAPE, gaps=ForwardFill(1)).fit(values)
+    assert is_a_sentence(str(caught.value))
+
+
+def test_infinite_readings_are_no_gaps():
+    values = FRESH.copy()
+    values[3, 1] = np.inf
+    with pytest.raises(InputError, match=r"Variable 'v1' is inf at time step 3\. Correct"):
+        fitted(ScoreMeasured()).judge(values)
+
+
+# -- columns that disappear -----------------------------------------------------------------------------------------
+
+NAMES = ["flow", "level", "heat"]
+
+
+@cache
+def fitted_on_a_frame(rule):
+    return Comet(**SHAPE, gaps=rule, adaptation=NoAdaptation()).fit(pl.DataFrame(NORMAL, schema=NAMES))
+
+
+def test_a_column_that_disappears_is_told_once_and_counts_as_missing(caplog):
+    detector = fitted_on_a_frame(ScoreMeasured())
+    gone = pl.DataFrame(FRESH, schema=NAMES).drop("level")
+    empty = FRESH.copy()
+    empty[:, 1] = np.nan
+    judged = detector.judge(gone)
+    assert [record.message for record in caplog.records] == [
+        "There is no column 'level'. All its readings count as missing."
+    ]
+    assert judged.scores.tobytes() == detector.judge(empty).scores.tobytes()
+    caplog.clear()
+    stream = detector.stream()
+    parts = [stream.update_many(part) for part in (gone[:50], gone[50:])]
+    by_name = detector.stream()
+    parts_by_name = [by_name.update(row) for row in gone.iter_rows(named=True)]
+    for scored, last in ((parts, stream.finish()), (parts_by_name, by_name.finish())):
+        assert np.concatenate([*scored, last]).tobytes() == judged.scores.tobytes()
+    assert len(caplog.records) == 1
+
+
+def test_a_column_that_disappears_is_refused_without_a_rule():
+    gone = pl.DataFrame(FRESH, schema=NAMES).drop("level")
+    with pytest.raises(InputError, match="fitted on 3 variables; this series has 2"):
+        fitted_on_a_frame(RefuseGaps()).judge(gone)
+
+
+@pytest.mark.parametrize("names", [["flow", "speed", "heat"], ["heat", "level", "flow"]])
+def test_other_columns_are_refused_with_a_rule_too(names):
+    with pytest.raises(InputError, match="where this series has"):
+        fitted_on_a_frame(ScoreMeasured()).judge(pl.DataFrame(FRESH, schema=names))
+    with pytest.raises(InputError, match="no value for 'flow'"):
+        fitted_on_a_frame(ScoreMeasured()).stream().update({"speed": 1.0})
+
+
+# -- late and duplicate readings ------------------------------------------------------------------------------------
+
+
+def timed(values, minutes):
+    times = np.datetime64("2024-03-01T00:00", "us") + np.asarray(minutes) * np.timedelta64(60_000_000, "us")
+    return pl.DataFrame(values, schema=NAMES).with_columns(pl.Series("time", times))
+
+
+@given(minutes=st.lists(st.integers(0, 60), min_size=40, max_size=80), data=st.data())
+@settings(max_examples=10)
+def test_late_and_duplicate_readings_are_dropped_and_counted_and_nothing_else_changes(minutes, data):
+    detector = fitted_on_a_frame(RefuseGaps())
+    values = FRESH[: len(minutes)]
+    kept = [i for i, minute in enumerate(minutes) if all(minute > other for other in minutes[:i])]
+    whole = detector.stream()
+    expected = whole.update_many(timed(values[kept], np.array(minutes)[kept]))
+    cut = data.draw(st.integers(0, len(minutes)))
+    stream, parts = detector.stream(late="drop"), []
+    for part in (slice(None, cut), slice(cut, None)):
+        if len(minutes[part]):
+            parts.append(stream.update_many(timed(values[part], minutes[part])))
+        stream = detector.stream(stream.snapshot(), late="drop")
+    assert np.concatenate([np.empty(0), *parts]).tobytes() == np.asarray(expected).tobytes()
+    assert (stream.seen, stream.dropped) == (len(kept), len(minutes) - len(kept))
+    assert stream.snapshot() != whole.snapshot() or len(kept) == len(minutes)
+
+
+def test_late_readings_are_refused_by_default_and_leave_the_stream_as_it_was():
+    stream = fitted_on_a_frame(RefuseGaps()).stream()
+    stream.update_many(timed(FRESH[:3], [0, 1, 2]))
+    before = stream.snapshot()
+    with pytest.raises(InputError, match="one stands twice"):
+        stream.update_many(timed(FRESH[:1], [2]))
+    assert stream.snapshot() == before
+    assert stream.dropped == 0
+
+
+def test_an_unknown_rule_for_late_readings_is_refused():
+    with pytest.raises(ParameterError, match="no rule for late readings 'keep'; there are refuse, drop"):
+        fitted_on_a_frame(RefuseGaps()).stream(late="keep")

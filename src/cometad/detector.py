@@ -151,12 +151,43 @@ def with_all_columns(series: Series, names: tuple[str, ...]) -> Series:
     return replace(series, values=values, names=names)
 
 
+def together(parts: Sequence[Series]) -> Series:
+    """The parts of a series, in order and one at least, as a whole.
+
+    >>> import numpy as np
+    >>> from cometad.detector import as_series, together
+    >>> len(together([as_series(np.zeros((2, 1))), as_series(np.ones((3, 1)))]))
+    5
+    """
+    times = [part.times for part in parts if part.times is not None]
+    values = np.concatenate([part.values for part in parts])
+    return replace(parts[0], values=values, times=np.concatenate(times) if times else None)
+
+
 def check_length(rows: int, least: int, what: str) -> None:
     """Refuse a series too short to be looked at even once."""
     if rows < least:
         raise InputError(
             f"The series has {rows} readings, fewer than {what} ({least}). Pass a longer series or a shorter window."
         )
+
+
+def on_time(series: Series, last: np.datetime64 | None) -> Flags:
+    """Which readings (time,) come after all that were before them, and after a last time; all of them without times.
+
+    >>> import numpy as np
+    >>> from cometad.detector import Series, on_time
+    >>> times = np.array(["2024-03-01", "2024-03-03", "2024-03-02", "2024-03-03"], "datetime64[us]")
+    >>> on_time(Series(np.zeros((4, 1)), ("flow",), times, named=True), np.datetime64("2024-02-29", "us"))
+    array([ True,  True, False, False])
+    """
+    if series.times is None:
+        return np.ones(len(series), bool)
+    first = np.datetime64(-(2**63) + 1, "us") if last is None else last.astype("datetime64[us]")
+    times = series.times.astype("datetime64[us]")
+    latest = np.maximum.accumulate(np.concatenate([[first], times[:-1]]))
+    late: Flags = times <= latest  # a time that is missing is not late: it is refused
+    return ~late
 
 
 def check_after(series: Series, last: np.datetime64) -> None:

@@ -3,7 +3,8 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -12,23 +13,35 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from cometad.checkpoint import Checkpoint, read, write
+from cometad.data.gaps import Gaps, complete, fill
+from cometad.data.quality import Statistics
 from cometad.data.scale import Scaling, fit_scaling
-from cometad.detector import Floats, Series, as_series, check_length, check_like
+from cometad.detector import Flags, Floats, Series, as_series, check_length, check_like
 from cometad.errors import InputError, ModelFileError, NotFittedError
 from cometad.parameters import as_json, from_json
 
 Scaled = NDArray[np.float32]
 
 
+class Judged(NamedTuple):
+    """What a detector says of a series; each field has the shape (time,)."""
+
+    scores: Floats  # higher is more anomalous
+    flags: NDArray[np.int64]  # 1 where the score is above the threshold and the time step not imputed
+    imputed: Flags  # cannot be judged, because its readings were filled in
+
+
 class Estimator(BaseEstimator, ABC):
     """A detector but for its method: `_learn` from a scaled series, `_score` one, and tell or take the `_state`."""
 
     scaler: str
+    gaps: Gaps
     threshold_quantile: float
     _parameters: dict[str, Any]  # that it was fitted with
     names_: tuple[str, ...]
     named_: bool
     n_features_in_: int
+    statistics_: Statistics
     scaling_: Scaling
     decision_scores_: Floats
     threshold_: float
@@ -38,7 +51,7 @@ class Estimator(BaseEstimator, ABC):
         self._check_parameters()
         if hasattr(self, "threshold_"):
             del self.threshold_  # not fitted until the end: an interrupted fit leaves no half of one
-        series = as_series(X)
+        series = as_series(X, missing=self.gaps.allowed)
         check_length(len(series), self._least_rows(), "a window")
         rows = self._training_rows(len(series))
         if rows < self._least_rows():
@@ -46,8 +59,11 @@ class Estimator(BaseEstimator, ABC):
                 f"Without the share kept for validation the series has {rows} readings, fewer than a window "
                 f"({self._least_rows()}). Pass a longer series or a shorter window."
             )
+        _check_measured(series, rows)
         self._remember(series.names, series.named)
-        self.scaling_ = fit_scaling(self.scaler, series.values[:rows])
+        self.statistics_ = Statistics.fit(series)
+        self.scaling_ = fit_scaling(self.scaler, series.values[:rows])  # of what was measured
+        series = self._filled(series)
         scaled = self.scaling_(series.values)
         self._learn(scaled, series)
         self._settle(scaled, series)
@@ -56,11 +72,27 @@ class Estimator(BaseEstimator, ABC):
     def decision_function(self, X: object) -> Floats:
         """One score per time step of a series (time, variable); higher is more anomalous."""
         series = self._checked(X)
-        return self._score(self.scaling_(series.values), series)
+        return self._judged(self.scaling_(series.values), series)[0]
 
     def predict(self, X: object) -> NDArray[np.int64]:
-        """1 for each time step whose score is above `threshold_`, else 0."""
-        return (self.decision_function(X) > self.threshold_).astype(np.int64)
+        """1 for each time step whose score is above `threshold_`, else 0; 0 where the time step is imputed."""
+        return self.judge(X).flags
+
+    def judge(self, X: object) -> Judged:
+        """The score of each time step of a series, whether it is flagged, and whether it could be judged at all.
+
+        >>> import numpy as np
+        >>> from cometad import BASELINES
+        >>> from cometad.data.gaps import ForwardFill
+        >>> detector = BASELINES["knn"](gaps=ForwardFill(2)).fit(np.random.default_rng(0).normal(size=(300, 2)))
+        >>> detector.judge(np.array([[0.0, 0.0], [9.0, np.nan], [9.0, 9.0]]))[1:]
+        (array([0, 0, 1]), array([False,  True, False]))
+        """
+        series = self._checked(X)
+        scores, imputed = self._judged(self.scaling_(series.values), series)
+        if imputed is None:
+            imputed = np.zeros(len(scores), bool)
+        return Judged(scores, ((scores > self.threshold_) & ~imputed).astype(np.int64), imputed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector to one file, whole or not at all."""
@@ -95,6 +127,11 @@ class Estimator(BaseEstimator, ABC):
     def _score(self, scaled: Scaled, series: Series) -> Floats:
         """One score per time step of a scaled series (time, variable)."""
 
+    def _judged(self, scaled: Scaled, series: Series) -> tuple[Floats, Flags | None]:
+        """The scores, and which time steps are imputed: None where none is, else those with any filled in reading."""
+        imputed = None if series.imputed is None else np.asarray(series.imputed.any(axis=1))
+        return self._score(scaled, series), imputed
+
     def _state(self) -> Mapping[str, Tensor]:
         """What was learned, by name."""
         return {}
@@ -118,18 +155,34 @@ class Estimator(BaseEstimator, ABC):
     def _settle(self, scaled: Scaled, series: Series) -> None:
         """Take the threshold from the scores of what was learned from: fitted from here on."""
         self._parameters = self.get_params(deep=False)
-        self.decision_scores_ = self._score(scaled, series)
-        self.threshold_ = float(np.quantile(self.decision_scores_, self.threshold_quantile))
+        self.decision_scores_, imputed = self._judged(scaled, series)
+        measured = self.decision_scores_ if imputed is None else self.decision_scores_[~imputed]
+        if not len(measured):
+            raise InputError(
+                "Every time step of the training series rests on readings that were filled in, so it shows no "
+                "threshold. Pass a series with fewer gaps."
+            )
+        self.threshold_ = float(np.quantile(measured, self.threshold_quantile))
 
     def _remember(self, names: tuple[str, ...], named: bool) -> None:
         self.names_, self.named_, self.n_features_in_ = names, named, len(names)
 
     def _checked(self, X: object) -> Series:
         self._check_fitted()
-        series = as_series(X)
+        series = as_series(X, missing=self.gaps.allowed)
+        if self.gaps.allowed and self.named_:
+            series = complete(series, self.names_)
         check_like(series, self.names_, self.named_)
         check_length(len(series), self._least_rows(), "a window")
-        return series
+        return self._filled(series)
+
+    def _filled(self, series: Series) -> Series:
+        """The series with its gaps filled by the rule; the medians of training keep the place where it has nothing."""
+        if not np.isnan(series.values).any():
+            return series
+        known = self.statistics_
+        values, imputed, doubtful = fill(series.values, self.gaps, known.center, known.usual)
+        return replace(series, values=values, imputed=imputed, doubtful=doubtful if doubtful.any() else None)
 
     def _checkpoint(self) -> Checkpoint:
         parameters = {name: as_json(value) for name, value in self.get_params(deep=False).items()}
@@ -139,6 +192,9 @@ class Estimator(BaseEstimator, ABC):
             "scaling.unit": self.scaling_.unit,
             "decision_scores": self.decision_scores_,
             "threshold": np.array([self.threshold_]),
+            "statistics.quantiles": self.statistics_.quantiles,
+            "statistics.longest": self.statistics_.longest,
+            "statistics.period": np.array([self.statistics_.period]),
         }
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return Checkpoint(type(self).__name__, facts, tensors | dict(self._state()))
@@ -146,6 +202,8 @@ class Estimator(BaseEstimator, ABC):
     def _restore(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         self._remember(tuple(facts["names"]), facts["named"])
         self.scaling_ = Scaling(tensors["scaling.center"].numpy(), tensors["scaling.unit"].numpy())
+        quantiles, longest, period = (tensors[f"statistics.{name}"] for name in ("quantiles", "longest", "period"))
+        self.statistics_ = Statistics(self.names_, quantiles.numpy(), longest.numpy(), float(period[0]))
         self._take_state(tensors)
         self._parameters = self.get_params(deep=False)
         self.decision_scores_ = tensors["decision_scores"].numpy()
@@ -163,3 +221,10 @@ class Estimator(BaseEstimator, ABC):
         changed = [name for name, value in self._parameters.items() if name != "verbose" and now[name] != value]
         if changed:
             raise NotFittedError(f"The parameter {changed[0]!r} was changed after fit. Call fit again.")
+
+
+def _check_measured(series: Series, rows: int) -> None:
+    unknown = np.isnan(series.values[:rows]).all(axis=0)
+    if unknown.any():
+        name = series.names[int(unknown.argmax())]
+        raise InputError(f"Variable {name!r} has no reading in the training part. Leave that variable out.")

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cometad.data.gaps import Gaps, RefuseGaps
+from cometad.data.windows import learnable
 from cometad.detector import Floats, Series
 from cometad.estimator import Estimator, Scaled
 from cometad.parameters import check_alike
@@ -31,6 +33,7 @@ class Baseline(Estimator):
 
     scaler: str = "standard"
     threshold_quantile: float = 0.99
+    gaps: Gaps = RefuseGaps()
     seed: int = 42
     device: str = "cpu"
     verbose: bool = False
@@ -56,6 +59,8 @@ class ReadingBaseline(Baseline):
     """A baseline that looks at each reading alone: in chunks, so that its memory does not grow with the series."""
 
     def _learn(self, scaled: Scaled, series: Series) -> None:
+        if series.doubtful is not None:
+            scaled = scaled[learnable(np.arange(len(scaled)), 1, series)]
         self._learn_readings(scaled)
 
     def _score(self, scaled: Scaled, series: Series) -> Floats:

@@ -4,18 +4,26 @@ A missing cell is a NaN; what stands in its place afterwards is *imputed* and ma
 series is a run taken to its end, so batch and stream agree by construction. docs/real-data.md says what to choose.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from cometad.detector import Series, with_all_columns
 from cometad.errors import InputError, ParameterError, unknown
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+
+Bounds = tuple[ArrayLike, ArrayLike]  # the lowest and the highest value that may be filled in
+
+UNBOUNDED = (-np.inf, np.inf)
+
+_log = logging.getLogger("cometad")
 
 
 class Filled(NamedTuple):
@@ -23,7 +31,7 @@ class Filled(NamedTuple):
 
     values: Floats
     imputed: Flags  # not measured: filled in
-    doubtful: Flags  # filled in beyond what the rule vouches for: nothing is learned from it
+    doubtful: Flags  # filled in without a measured neighbor to go by: nothing is learned from it
 
 
 class Cells(NamedTuple):
@@ -39,8 +47,7 @@ class Cells(NamedTuple):
 class Settled(NamedTuple):
     """What a rule says of missing cells; each field has the shape (time, variable)."""
 
-    values: Floats  # NaN where there is nothing to fill in but the center
-    doubtful: Flags
+    values: Floats  # NaN where the rule has nothing to go by
     waits: Flags  # later readings decide
 
 
@@ -74,13 +81,13 @@ class RefuseGaps:
 
 @dataclass(frozen=True)
 class ForwardFill:
-    """The last measured value stands in, and is vouched for up to `limit` readings after it.
+    """The last measured value stands in for up to `limit` readings after it; what lies beyond is as `ScoreMeasured`.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import ForwardFill, fill
-    >>> filled = fill(np.array([[1.0], [np.nan], [np.nan], [4.0]]), ForwardFill(limit=1), np.zeros(1))
+    >>> filled = fill(np.array([[1.0], [np.nan], [np.nan], [4.0]]), ForwardFill(limit=1), center=np.array([7.0]))
     >>> filled.values[:, 0], filled.imputed[:, 0], filled.doubtful[:, 0]
-    (array([1., 1., 1., 4.]), array([False,  True,  True, False]), array([False, False,  True, False]))
+    (array([1., 1., 7., 4.]), array([False,  True,  True, False]), array([False, False,  True, False]))
     """
 
     limit: int = 5
@@ -91,15 +98,14 @@ class ForwardFill:
 
     def settle(self, cells: Cells) -> Settled:
         """Nothing waits."""
-        doubtful = np.isnan(cells.before) | (cells.age > self.limit)
-        return Settled(cells.before, doubtful, np.zeros_like(doubtful))
+        return Settled(np.where(cells.age > self.limit, np.nan, cells.before), np.zeros_like(cells.missing))
 
 
 @dataclass(frozen=True)
 class Interpolate:
     """A line between the measured neighbors of a gap of up to `limit` readings; it waits for the second of them.
 
-    A longer gap, or one without a neighbor on either side, is filled as by `ScoreMeasured`.
+    A longer gap, or one without a neighbor on either side, is as by `ScoreMeasured`.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import Interpolate, fill
@@ -119,26 +125,26 @@ class Interpolate:
         known = short & ~np.isnan(cells.after)
         share = cells.age / (cells.length + 1)
         # Each neighbor times its share: their difference might overflow.
-        values = np.where(known, (1 - share) * cells.before + share * cells.after, cells.before)
-        return Settled(values, ~known, short & ~known)
+        values = np.where(known, (1 - share) * cells.before + share * cells.after, np.nan)
+        return Settled(values, short & ~known)
 
 
 @dataclass(frozen=True)
 class ScoreMeasured:
-    """Score what is there and say so: the last measured value, however old, only keeps the place; nothing is learned.
+    """Score what is there and say so: the median of training only keeps the place, and nothing is learned from it.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import ScoreMeasured, fill
-    >>> filled = fill(np.array([[np.nan], [1.0], [np.nan]]), ScoreMeasured(), center=np.array([7.0]))
+    >>> filled = fill(np.array([[1.0], [np.nan], [3.0]]), ScoreMeasured(), center=np.array([7.0]))
     >>> filled.values[:, 0], filled.doubtful[:, 0]
-    (array([7., 1., 1.]), array([ True, False,  True]))
+    (array([1., 7., 3.]), array([False,  True, False]))
     """
 
     allowed: ClassVar[bool] = True
 
     def settle(self, cells: Cells) -> Settled:
-        """Nothing waits, and nothing is vouched for."""
-        return Settled(cells.before, np.ones_like(cells.missing), np.zeros_like(cells.missing))
+        """There is nothing to go by, and nothing waits."""
+        return Settled(np.full(cells.missing.shape, np.nan), np.zeros_like(cells.missing))
 
 
 # name on the command line: rule
@@ -177,8 +183,10 @@ def parse_gaps(text: str) -> RefuseGaps | ForwardFill | Interpolate | ScoreMeasu
 class GapRun:
     """Fills readings that arrive in chunks of any size, in bounded memory.
 
-    `center` (variable,) stands in where nothing has been measured yet. With `Interpolate` the last readings, at most
-    as many as its limit, wait for later ones; what is given is the same whatever the chunks.
+    Where the rule has nothing to go by, `center` (variable,) keeps the place: a held value, were it an extreme one,
+    would speak through the features that all variables share. Nor is anything else filled in beyond the `bounds`, the
+    lowest and the highest value (variable,). With `Interpolate` the last readings, at most as many as its limit, wait
+    for later ones; what is given is the same whatever the chunks.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import GapRun, Interpolate
@@ -189,8 +197,8 @@ class GapRun:
     0
     """
 
-    def __init__(self, rule: Gaps, center: Floats) -> None:
-        self._rule, self._center = rule, np.asarray(center, np.float64)
+    def __init__(self, rule: Gaps, center: Floats, bounds: Bounds = UNBOUNDED) -> None:
+        self._rule, self._center, self._bounds = rule, np.asarray(center, np.float64), bounds
         self._last = np.full(len(self._center), np.nan)  # the last value that was measured and given
         self._open = np.zeros(len(self._center), np.int64)  # missing cells given since
         self._waiting = np.empty((0, len(self._center)))
@@ -222,17 +230,15 @@ class GapRun:
 
     def _fill(self, values: Floats, ended: bool) -> Filled:
         missing = np.isnan(values)
-        if not missing.any():
-            settled = Settled(values, missing, missing)
-        else:
-            settled = self._rule.settle(self._cells(values, missing))
+        settled = self._rule.settle(self._cells(values, missing)) if missing.any() else Settled(values, missing)
         waits = np.zeros(len(values), bool) if ended else (missing & settled.waits).any(axis=1)
         ready = int(waits.argmax()) if waits.any() else len(values)
-        filled = np.where(missing, settled.values, values)
-        filled = np.where(np.isnan(filled), self._center, filled)
+        doubtful = missing & np.isnan(settled.values)
+        filled = np.where(missing, np.clip(settled.values, *self._bounds), values)
+        filled = np.where(doubtful, self._center, filled)
         self._go_on(values[:ready])
         self._waiting = values[ready:].copy()
-        return Filled(filled[:ready], missing[:ready], (missing & settled.doubtful)[:ready])
+        return Filled(filled[:ready], missing[:ready], doubtful[:ready])
 
     def _cells(self, values: Floats, missing: Flags) -> Cells:
         count, columns = len(values), np.arange(values.shape[1])
@@ -259,7 +265,7 @@ class GapRun:
                 self._open[variable] += len(column)
 
 
-def fill(values: Floats, rule: Gaps, center: Floats) -> Filled:
+def fill(values: Floats, rule: Gaps, center: Floats, bounds: Bounds = UNBOUNDED) -> Filled:
     """A whole series (time, variable) in which NaN is missing, filled: a run taken to its end.
 
     >>> import numpy as np
@@ -267,12 +273,28 @@ def fill(values: Floats, rule: Gaps, center: Floats) -> Filled:
     >>> fill(np.array([[0.0], [np.nan], [np.nan]]), Interpolate(limit=2), np.zeros(1)).doubtful[:, 0]
     array([False,  True,  True])
     """
-    run = GapRun(rule, center)
+    run = GapRun(rule, center, bounds)
     first, last = run.push(np.asarray(values, np.float64)), run.finish()
     if not len(last.values):
         return first
     values, imputed, doubtful = (np.concatenate(parts) for parts in zip(first, last, strict=True))
     return Filled(values, imputed, doubtful)
+
+
+def complete(series: Series, names: tuple[str, ...]) -> Series:
+    """The series with a column of missing readings for each variable that is gone, which is told.
+
+    >>> import polars as pl
+    >>> from cometad.data.gaps import complete
+    >>> from cometad.detector import unchecked_series
+    >>> complete(unchecked_series(pl.DataFrame({"flow": [1.0]})), ("flow", "level")).values
+    array([[ 1., nan]])
+    """
+    whole = with_all_columns(series, names)
+    if whole is not series:
+        gone = ", ".join(repr(name) for name in names if name not in series.names)
+        _log.warning("There is no column %s. All its readings count as missing.", gone)
+    return whole
 
 
 def _check_limit(limit: Any) -> None:

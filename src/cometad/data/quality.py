@@ -68,6 +68,11 @@ class Statistics:
         """The highest reading of each variable."""
         return self._of(1.0)
 
+    @property
+    def usual(self) -> tuple[Floats, Floats]:
+        """The bounds of the middle nine tenths of each variable's readings."""
+        return self._of(0.05), self._of(0.95)
+
     def _of(self, quantile: float) -> Floats:
         row: Floats = self.quantiles[QUANTILES.index(quantile)]
         return row

@@ -7,14 +7,14 @@ missing ones do not count. A bin without any is a gap: its readings are missing 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.detector import Floats, Series, unchecked_series
+from cometad.detector import Floats, Series, together, unchecked_series
 from cometad.errors import InputError, ParameterError, unknown
 
 UNITS = {"ms": 10**3, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6}  # microseconds
@@ -72,6 +72,17 @@ class Resampling:
     def start(self) -> "ResampleRun":
         """A run over readings that arrive in the order of time."""
         return ResampleRun(self)
+
+
+def parse_resampling(text: str) -> Resampling:
+    """The grid of a period, with a rule where another one than the last reading is wanted.
+
+    >>> from cometad.data.resample import parse_resampling
+    >>> parse_resampling("60s"), parse_resampling("5min:mean")
+    (Resampling(period='60s', rule='last'), Resampling(period='5min', rule='mean'))
+    """
+    period, colon, rule = text.partition(":")
+    return Resampling(period, rule) if colon else Resampling(period)
 
 
 class ResampleRun:
@@ -174,10 +185,7 @@ def resample(readings: object, period: str | timedelta | np.timedelta64, rule: s
     (array([ 1., nan,  3.,  5.]), 'time step 1 (2024-03-01T12:01:00.000000)')
     """
     run = Resampling(period, rule).start()
-    first, last = run.push(readings), run.finish()
-    parts = [part for part in (first, last) if part.times is not None and len(part)]
-    times = np.concatenate([part.times for part in parts if part.times is not None])
-    return replace(first, values=np.concatenate([part.values for part in parts]), times=times)
+    return together([run.push(readings), run.finish()])
 
 
 def told(run: ResampleRun) -> str:
