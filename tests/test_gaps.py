@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 from functools import cache, partial
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
-from cometad import Comet, Epochs, NoAdaptation, OneCycle, OnlineAdaptation
+from cometad import Comet, DriftingSpot, Epochs, NoAdaptation, OneCycle, OnlineAdaptation, Quantile
 from cometad.data.gaps import GAPS, ForwardFill, GapRun, Interpolate, RefuseGaps, ScoreMeasured, fill, parse_gaps
 from cometad.data.windows import learnable, window_starts
-from cometad.decision.alerts import Alerts, find_events
+from cometad.decision.alerts import Alerts
+from cometad.decision.judge import Judge
 from cometad.decision.severity import ScoreTail
 from cometad.errors import InputError, ParameterError
 from cometad.model.adapt import Seen
@@ -181,6 +183,18 @@ def with_gaps(seed, share=0.02, series=FRESH):
     return values
 
 
+class Judged(NamedTuple):
+    scores: np.ndarray
+    imputed: np.ndarray
+    flags: np.ndarray
+
+
+def judged_by(detector, values):
+    scores, imputed = detector.step_scores(values)
+    assert detector.decision_function(values).tobytes() == scores.tobytes()
+    return Judged(scores, np.zeros(len(scores), bool) if imputed is None else imputed, detector.predict(values))
+
+
 @given(
     cells=st.lists(st.tuples(st.booleans(), st.just(False)), min_size=8, max_size=30),
     scales=st.lists(st.sampled_from([(1, 1), (2, 1), (5, 2), (8, 5), (4, 4)]), min_size=1, max_size=3),
@@ -213,7 +227,7 @@ def test_a_rule_for_gaps_changes_nothing_where_there_are_none(adapts):
 @given(data=st.data())
 def test_a_stream_with_gaps_is_the_batch_whatever_the_chunks_and_snapshots(make, rule, data):
     detector, values = make(rule), with_gaps(data.draw(st.integers(0, 99)))
-    judged = detector.judge(values)
+    judged = judged_by(detector, values)
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(values) - 1), max_size=6))), len(values)]
     stream, parts = detector.stream(), []
     for start, stop in itertools.pairwise(cuts):
@@ -233,7 +247,7 @@ def test_a_stream_with_gaps_is_the_batch_whatever_the_chunks_and_snapshots(make,
 def test_time_steps_out_of_reach_of_gaps_have_the_scores_of_the_whole_series(rule, seed):
     detector, values = fitted(rule), with_gaps(seed, share=0.0)
     whole = detector.decision_function(FRESH)
-    judged = detector.judge(values)
+    judged = judged_by(detector, values)
     near = np.zeros(len(values), bool)
     for start, new in naive.scoring_windows(len(values), SHAPE["window"]):
         steps = slice(start, start + SHAPE["window"])
@@ -270,11 +284,10 @@ def test_a_broken_value_that_is_held_over_a_gap_raises_no_alert(rule):
     values = FRESH.copy()
     values[80] = 1e4
     values[81:120] = np.nan
-    judged = fitted(rule).judge(values)
+    judged = judged_by(fitted(rule), values)
     assert not judged.flags[81:120].any()
     assert judged.imputed[81:120].all()
-    events = find_events(judged.scores, fitted(rule).threshold_, Alerts(), TAIL, judged.imputed)
-    assert all(event.stop <= 81 or event.start >= 120 for event in events)
+    assert all(event.stop <= 81 or event.start >= 120 for event in fitted(rule).events(values))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
@@ -285,7 +298,7 @@ def test_a_broken_value_that_is_held_over_a_gap_of_one_variable_does_not_speak_t
     values[81:140, 1] = np.nan
     quiet = values.copy()
     quiet[80, 1] = FRESH[80, 1]
-    flags, usual = (fitted(rule).judge(series).flags[90:140] for series in (values, quiet))
+    flags, usual = (judged_by(fitted(rule), series).flags[90:140] for series in (values, quiet))
     assert flags.sum() <= usual.sum()
 
 
@@ -294,7 +307,7 @@ def test_what_is_filled_in_does_not_move_a_moving_minimum():
     detector.fit(NORMAL)
     values = FRESH.copy()
     values[:48] = np.nan  # all of the first batch, to which later ones would be compared
-    judged = detector.judge(values)
+    judged = judged_by(detector, values)
     assert judged.imputed.tolist() == [True] * 48 + [False] * (len(values) - 48)
     assert judged.scores[48:].tobytes() == detector.decision_function(FRESH[48:]).tobytes()
 
@@ -329,6 +342,27 @@ def test_raw_scores_that_rest_on_filled_in_readings_are_not_given():
     assert np.isfinite(raw.memory[:, :, [0, 2]]).all()
 
 
+@pytest.mark.parametrize("rule", [Quantile(0.1), DriftingSpot(rate=1e-2, depth=5)], ids=repr)
+@given(scores=st.lists(st.tuples(st.floats(-3, 30), st.booleans()), max_size=40), cut=st.integers(0, 40))
+def test_a_threshold_neither_flags_nor_follows_what_was_not_measured(rule, scores, cut):
+    training = np.random.default_rng(0).normal(size=500)
+    values, imputed = np.array([score for score, _ in scores]), np.array([gone for _, gone in scores], bool)
+
+    def judge():
+        return Judge(rule, rule.fit(training), Alerts(), ScoreTail.fit(training))
+
+    run, alone = judge(), judge()
+    parts = [run.push(values[part], imputed[part]) for part in (slice(None, cut), slice(cut, None))]
+    flags, thresholds = (np.concatenate([getattr(part, name) for part in parts]) for name in ("flags", "thresholds"))
+    expected = alone.push(values[~imputed])
+    assert flags[~imputed].tolist() == expected.flags.tolist()
+    assert thresholds[~imputed].tolist() == expected.thresholds.tolist()
+    assert not flags[imputed].any()
+    assert np.isfinite(thresholds).all()
+    kinds = [change.kind for part in parts for change in part.changes]
+    assert kinds == [change.kind for change in expected.changes]
+
+
 # -- fitting --------------------------------------------------------------------------------------------------------
 
 
@@ -337,19 +371,21 @@ def test_nothing_is_learned_from_doubtful_readings(rule, tmp_path):
     values = NORMAL.copy()
     values[100:140, 1] = np.nan
     detector = Comet(**SHAPE, gaps=rule).fit(values)
-    measured = ~np.isnan(values[:, 1])
-    assert detector.scaling_.center[1] == pytest.approx(values[:270][measured[:270], 1].mean())
+    assert detector.scaling_.center[1] == pytest.approx(np.nanmean(values[:270, 1]))
     starts = window_starts(270, 24, 8)
     kept = learnable(starts, 24, detector._checked(values))
     doubtful = range(103 if isinstance(rule, ForwardFill) else 100, 140)
     assert kept.tolist() == [start for start in starts if not set(range(start, start + 24)) & set(doubtful)]
-    judged = detector.judge(values)
+    judged = judged_by(detector, values)
     assert np.array_equal(judged.scores, detector.decision_scores_)
-    assert detector.threshold_ == np.quantile(judged.scores[~judged.imputed], 0.99)
+    measured = ~judged.imputed
+    lines = [np.quantile(judged.scores[part][measured[part]], 0.99) for part in (slice(None), slice(270, None))]
+    assert detector.threshold_ == max(lines)
+    assert detector.with_threshold(Quantile(0.01)).threshold_ == detector.threshold_
     detector.save(tmp_path / "detector")
     loaded = Comet.load(tmp_path / "detector")
     assert loaded.gaps == rule
-    assert loaded.judge(values).scores.tobytes() == judged.scores.tobytes()
+    assert judged_by(loaded, values).scores.tobytes() == judged.scores.tobytes()
     assert loaded.statistics_.names == detector.statistics_.names
     assert np.array_equal(loaded.statistics_.quantiles, detector.statistics_.quantiles)
 
@@ -381,7 +417,7 @@ def test_infinite_readings_are_no_gaps():
     values = FRESH.copy()
     values[3, 1] = np.inf
     with pytest.raises(InputError, match=r"Variable 'v1' is inf at time step 3\. Correct"):
-        fitted(ScoreMeasured()).judge(values)
+        judged_by(fitted(ScoreMeasured()), values)
 
 
 # -- columns that disappear -----------------------------------------------------------------------------------------
@@ -399,11 +435,11 @@ def test_a_column_that_disappears_is_told_once_and_counts_as_missing(caplog):
     gone = pl.DataFrame(FRESH, schema=NAMES).drop("level")
     empty = FRESH.copy()
     empty[:, 1] = np.nan
-    judged = detector.judge(gone)
+    judged = detector.step_scores(gone)
     assert [record.message for record in caplog.records] == [
         "There is no column 'level'. All its readings count as missing."
     ]
-    assert judged.scores.tobytes() == detector.judge(empty).scores.tobytes()
+    assert judged.scores.tobytes() == judged_by(detector, empty).scores.tobytes()
     caplog.clear()
     stream = detector.stream()
     parts = [stream.update_many(part) for part in (gone[:50], gone[50:])]
@@ -417,13 +453,13 @@ def test_a_column_that_disappears_is_told_once_and_counts_as_missing(caplog):
 def test_a_column_that_disappears_is_refused_without_a_rule():
     gone = pl.DataFrame(FRESH, schema=NAMES).drop("level")
     with pytest.raises(InputError, match="fitted on 3 variables; this series has 2"):
-        fitted_on_a_frame(RefuseGaps()).judge(gone)
+        judged_by(fitted_on_a_frame(RefuseGaps()), gone)
 
 
 @pytest.mark.parametrize("names", [["flow", "speed", "heat"], ["heat", "level", "flow"]])
 def test_other_columns_are_refused_with_a_rule_too(names):
     with pytest.raises(InputError, match="where this series has"):
-        fitted_on_a_frame(ScoreMeasured()).judge(pl.DataFrame(FRESH, schema=names))
+        judged_by(fitted_on_a_frame(ScoreMeasured()), pl.DataFrame(FRESH, schema=names))
     with pytest.raises(InputError, match="no value for 'flow'"):
         fitted_on_a_frame(ScoreMeasured()).stream().update({"speed": 1.0})
 

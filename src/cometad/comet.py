@@ -13,6 +13,7 @@ from torch import Tensor
 from cometad.checkpoint import to_bytes
 from cometad.data.gaps import GapRun, Gaps, RefuseGaps
 from cometad.data.windows import cut, learnable, training_rows, window_starts
+from cometad.decision.alerts import Alerts
 from cometad.decision.decide import Block, Decision
 from cometad.decision.normalize import (
     NoCalibration,
@@ -24,9 +25,11 @@ from cometad.decision.select import (
     HighestVariables,
     Selection,
 )
-from cometad.detector import Flags, Floats, Series
+from cometad.decision.threshold import Quantile
+from cometad.decision.watch import Threshold
+from cometad.detector import Floats, Series
 from cometad.errors import ParameterError
-from cometad.estimator import Estimator, Scaled
+from cometad.estimator import Estimator, Scaled, StepScores
 from cometad.model.adapt import Adaptation, OnlineAdaptation
 from cometad.model.network import Network
 from cometad.model.score import WINDOWS_AT_ONCE, Scorer
@@ -40,7 +43,7 @@ from cometad.training import OneCycle, Schedule
 # Parameters that training does not look at.
 SCORING = (
     *("neighbors", "memory_distance", "score_weight", "calibration", "selection", "normalization"),
-    *("adaptation", "test_batch", "threshold_quantile", "verbose"),
+    *("adaptation", "test_batch", "threshold", "verbose"),
 )
 CALIBRATION_WINDOWS = 512  # evenly spread over the training series: the statistics of the training scores
 
@@ -81,7 +84,7 @@ class Comet(Estimator):
     schedule, batch_size, weight_decay, codebook_weight, commitment_weight
         Training: how long and how fast, windows per step, and the weights of the objective's parts.
     validation_share
-        The last share of the series given to `fit`, which is never trained on.
+        The last share of the series given to `fit`, which is never trained on; the threshold looks at its scores apart.
     scaler
         "standard" or "min-max", fitted on the training part only.
     neighbors, memory_distance
@@ -94,8 +97,9 @@ class Comet(Estimator):
         Whether and how the codebook follows drift, and after how many windows.
     gaps
         What happens to missing readings: they are refused, or filled in and never flagged.
-    threshold_quantile
-        `threshold_` is this quantile of the training scores.
+    threshold
+        The rule that says which scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the
+        share of normal readings that it may flag.
     seed, device, verbose
         Same seed, same bytes, on one device and thread count; "cpu" or "cuda"; whether `fit` shows its progress.
     """
@@ -133,7 +137,7 @@ class Comet(Estimator):
         adaptation: Adaptation = OnlineAdaptation(contrastive_weight=0.0, error_limit=0.99, max_drift=0.5),
         test_batch: int = 8,
         gaps: Gaps = RefuseGaps(),
-        threshold_quantile: float = 0.99,
+        threshold: Threshold = Quantile(rate=0.01),
         seed: int = 42,
         device: str = "cpu",
         verbose: bool = False,
@@ -163,7 +167,7 @@ class Comet(Estimator):
         self.adaptation = adaptation
         self.test_batch = test_batch
         self.gaps = gaps
-        self.threshold_quantile = threshold_quantile
+        self.threshold = threshold
         self.seed = seed
         self.device = device
         self.verbose = verbose
@@ -224,24 +228,29 @@ class Comet(Estimator):
         return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
 
     def stream(
-        self, snapshot: bytes | None = None, *, adaptation: Adaptation | None = None, late: str = "refuse"
+        self,
+        snapshot: bytes | None = None,
+        *,
+        adaptation: Adaptation | None = None,
+        alerts: Alerts | None = None,
+        late: str = "refuse",
     ) -> Stream:
         """A stream that starts from the fitted state, or goes on from a snapshot.
 
-        `adaptation` stands in for the detector's own: `NoAdaptation()` keeps the fitted state throughout. A reading
-        whose time is not after that of the reading before is refused with an error, or with `late="drop"` dropped and
-        counted.
+        `adaptation` stands in for the detector's own: `NoAdaptation()` keeps the fitted state throughout. `alerts` says
+        what counts as one event. A reading whose time is not after that of the reading before is refused with an error,
+        or with `late="drop"` dropped and counted.
         """
         self._check_fitted()
-        adaptation = adaptation or self.adaptation
+        adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
         check_parameters({**self.get_params(deep=False), "adaptation": adaptation})
-        fingerprint = self._fingerprint(adaptation)
+        fingerprint = self._fingerprint(adaptation, alerts)
         stream = Stream(
             lambda: self._open(adaptation),
             self.scaling_.__call__,
             self.names_,
             self.named_,
-            self.threshold_,
+            lambda: self.judge(alerts),
             fingerprint,
             self._start_filling if self.gaps.allowed else None,
             late,
@@ -338,13 +347,14 @@ class Comet(Estimator):
     # -- scoring ----------------------------------------------------------------------------------------------------
 
     def _score(self, scaled: Scaled, series: Series) -> Floats:
-        return self._judged(scaled, series)[0]
+        return self._step_scores(scaled, series).scores
 
-    def _judged(self, scaled: Scaled, series: Series) -> tuple[Floats, Flags | None]:
+    def _step_scores(self, scaled: Scaled, series: Series) -> StepScores:
         run = self._open(self.adaptation)
         decided = [*run.push(scaled, series.imputed), *run.finish()]
         scores = np.concatenate([some.scores for some in decided])
-        return scores, None if series.imputed is None else np.concatenate([some.imputed for some in decided])
+        imputed = None if series.imputed is None else np.concatenate([some.imputed for some in decided])
+        return StepScores(scores, imputed)
 
     def _open(self, adaptation: Adaptation) -> Run:
         limit, own = (getattr(kind, "error_limit", None) for kind in (adaptation, self.adaptation))
@@ -403,9 +413,9 @@ class Comet(Estimator):
         self.active_, self.error_limits_ = list(state["active"].numpy()), list(state["error_limits"].numpy())
         self._prepare()
 
-    def _fingerprint(self, adaptation: Adaptation) -> str:
-        """A name for this fitted detector under an adaptation: a stream's snapshot goes with one of them."""
-        content = to_bytes(self._checkpoint()) + repr(adaptation).encode()
+    def _fingerprint(self, adaptation: Adaptation, alerts: Alerts) -> str:
+        """A name for this fitted detector with an adaptation and alerts: a stream's snapshot goes with one of them."""
+        content = to_bytes(self._checkpoint()) + repr((adaptation, alerts)).encode()
         return hashlib.sha256(content).hexdigest()[:16]
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from cometad.comet import Comet
 from cometad.data.synthetic import Fault, Plant, synthetic_plant
+from cometad.decision.threshold import Quantile
 from cometad.errors import OutputError, needs_extra
 from cometad.model.adapt import NoAdaptation
 from cometad.plots import save_overview
@@ -20,7 +21,7 @@ from cometad.stream import Scored
 
 # One reading in a thousand of normal operation may raise an alarm: at the default's one in a hundred, a fault of sixty
 # readings would be "found" by chance every other time.
-THRESHOLD_QUANTILE = 0.999
+THRESHOLD = Quantile(rate=0.001)
 SHOWN_VARIABLES = 6
 
 Floats = NDArray[np.float64]
@@ -54,7 +55,7 @@ def run(out: Path, seed: int) -> None:
         f"A synthetic plant with {len(plant.names)} variables: {len(plant.train)} normal readings to learn from, "
         f"then {len(plant.test)} readings in which sensors drift and {len(plant.faults)} faults are planted."
     )
-    detector = Comet(threshold_quantile=THRESHOLD_QUANTILE, verbose=True).fit(plant.train)
+    detector = Comet(threshold=THRESHOLD, verbose=True).fit(plant.train)
     console.print(f"Learned. The threshold is {detector.threshold_:.2f}. Now live, one reading at a time:\n")
     live = _watch(detector, plant, console)
     findings = [judge(fault, live) for fault in plant.faults]
@@ -132,7 +133,7 @@ def _tell_false_alarms(detector: Comet, plant: Plant, live: Live, console: Conso
     adapted, fixed = 100 * live.flags[normal].mean(), 100 * still.flags[normal[: len(still)]].mean()
     console.print(
         f"Normal readings that raised an alarm: {adapted:.2f} %; without adaptation it would have been {fixed:.2f} % "
-        f"(the threshold allows {100 * (1 - detector.threshold_quantile):.1f} % where nothing drifts)."
+        f"(the threshold allows {100 * detector.threshold.rate:.1f} % where nothing drifts)."
     )
 
 

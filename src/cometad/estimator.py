@@ -1,5 +1,6 @@
 """What Comet and every baseline share: checks, scaling, names, the threshold, saving and loading."""
 
+import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,6 +17,10 @@ from cometad.checkpoint import Checkpoint, read, write
 from cometad.data.gaps import Gaps, complete, fill
 from cometad.data.quality import Statistics
 from cometad.data.scale import Scaling, fit_scaling
+from cometad.decision.alerts import Alerts, Event
+from cometad.decision.judge import Judge
+from cometad.decision.severity import ScoreTail
+from cometad.decision.watch import Threshold
 from cometad.detector import Flags, Floats, Series, as_series, check_length, check_like
 from cometad.errors import InputError, ModelFileError, NotFittedError
 from cometad.parameters import as_json, from_json
@@ -23,12 +28,11 @@ from cometad.parameters import as_json, from_json
 Scaled = NDArray[np.float32]
 
 
-class Judged(NamedTuple):
+class StepScores(NamedTuple):
     """What a detector says of a series; each field has the shape (time,)."""
 
     scores: Floats  # higher is more anomalous
-    flags: NDArray[np.int64]  # 1 where the score is above the threshold and the time step not imputed
-    imputed: Flags  # cannot be judged, because its readings were filled in
+    imputed: Flags | None  # cannot be judged, because its readings were filled in; None where nothing was
 
 
 class Estimator(BaseEstimator, ABC):
@@ -36,7 +40,7 @@ class Estimator(BaseEstimator, ABC):
 
     scaler: str
     gaps: Gaps
-    threshold_quantile: float
+    threshold: Threshold
     _parameters: dict[str, Any]  # that it was fitted with
     names_: tuple[str, ...]
     named_: bool
@@ -44,7 +48,10 @@ class Estimator(BaseEstimator, ABC):
     statistics_: Statistics
     scaling_: Scaling
     decision_scores_: Floats
-    threshold_: float
+    imputed_: Flags  # (time,)  which of these rest on readings that were filled in
+    threshold_: float  # that the first score of a series is held against
+    threshold_state_: Floats  # what the threshold rule learned
+    tail_: ScoreTail  # of the scores that the threshold was fitted on
 
     def fit(self, X: object, y: object = None) -> Self:
         """Learn what is normal from a series (time, variable); `y` is ignored."""
@@ -71,28 +78,70 @@ class Estimator(BaseEstimator, ABC):
 
     def decision_function(self, X: object) -> Floats:
         """One score per time step of a series (time, variable); higher is more anomalous."""
-        series = self._checked(X)
-        return self._judged(self.scaling_(series.values), series)[0]
+        return self.step_scores(X).scores
 
-    def predict(self, X: object) -> NDArray[np.int64]:
-        """1 for each time step whose score is above `threshold_`, else 0; 0 where the time step is imputed."""
-        return self.judge(X).flags
-
-    def judge(self, X: object) -> Judged:
-        """The score of each time step of a series, whether it is flagged, and whether it could be judged at all.
+    def step_scores(self, X: object) -> StepScores:
+        """The score of each time step of a series (time, variable), and which of them cannot be judged.
 
         >>> import numpy as np
-        >>> from cometad import BASELINES
-        >>> from cometad.data.gaps import ForwardFill
-        >>> detector = BASELINES["knn"](gaps=ForwardFill(2)).fit(np.random.default_rng(0).normal(size=(300, 2)))
-        >>> detector.judge(np.array([[0.0, 0.0], [9.0, np.nan], [9.0, 9.0]]))[1:]
-        (array([0, 0, 1]), array([False,  True, False]))
+        >>> from cometad import ForwardFill
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> detector = BASELINES["squared-norm"](gaps=ForwardFill(limit=2)).fit(normal)
+        >>> detector.step_scores([[0.0, 0.0], [9.0, np.nan], [9.0, 9.0]]).imputed
+        array([False,  True, False])
         """
         series = self._checked(X)
-        scores, imputed = self._judged(self.scaling_(series.values), series)
-        if imputed is None:
-            imputed = np.zeros(len(scores), bool)
-        return Judged(scores, ((scores > self.threshold_) & ~imputed).astype(np.int64), imputed)
+        return self._step_scores(self.scaling_(series.values), series)
+
+    def predict(self, X: object) -> NDArray[np.int64]:
+        """1 for each time step whose score is above the threshold, else 0; 0 where it cannot be judged."""
+        return self.judge().push(*self.step_scores(X)).flags
+
+    def events(self, X: object, alerts: Alerts | None = None) -> list[Event]:
+        """The events of a series (time, variable): flagged time steps that belong together, in the order of time.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> fresh = normal[:100].copy()
+        >>> fresh[40:43] = 9.0
+        >>> [(event.start, event.stop) for event in BASELINES["squared-norm"]().fit(normal).events(fresh)]
+        [(40, 43)]
+        """
+        judge = self.judge(alerts)
+        changes = judge.push(*self.step_scores(X)).changes + judge.finish()
+        return [change.event for change in changes if change.kind == "closed"]
+
+    def judge(self, alerts: Alerts | None = None) -> Judge:
+        """What turns scores of this detector into flags and events, from the fitted state on.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> BASELINES["squared-norm"]().fit(normal).judge().push([0.1, 99.0]).flags
+        array([0, 1])
+        """
+        self._check_fitted()
+        return Judge(self.threshold, self.threshold_state_, alerts or Alerts(), self.tail_)
+
+    def with_threshold(self, threshold: Threshold) -> Self:
+        """The same fitted detector with another threshold rule, fitted on the same scores.
+
+        >>> import numpy as np
+        >>> from cometad import Quantile, Spot
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(5000, 2))
+        >>> detector = BASELINES["squared-norm"](threshold=Quantile(rate=0.01)).fit(normal)
+        >>> detector.with_threshold(Spot(rate=1e-4)).threshold_ > detector.threshold_
+        True
+        """
+        self._check_fitted()
+        other = copy.copy(self)
+        other.threshold = threshold
+        other._check_parameters()
+        other._draw_line()
+        return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector to one file, whole or not at all."""
@@ -127,10 +176,10 @@ class Estimator(BaseEstimator, ABC):
     def _score(self, scaled: Scaled, series: Series) -> Floats:
         """One score per time step of a scaled series (time, variable)."""
 
-    def _judged(self, scaled: Scaled, series: Series) -> tuple[Floats, Flags | None]:
-        """The scores, and which time steps are imputed: None where none is, else those with any filled in reading."""
+    def _step_scores(self, scaled: Scaled, series: Series) -> StepScores:
+        """The scores; imputed is a time step with any filled in reading."""
         imputed = None if series.imputed is None else np.asarray(series.imputed.any(axis=1))
-        return self._score(scaled, series), imputed
+        return StepScores(self._score(scaled, series), imputed)
 
     def _state(self) -> Mapping[str, Tensor]:
         """What was learned, by name."""
@@ -153,16 +202,36 @@ class Estimator(BaseEstimator, ABC):
     # -- state ------------------------------------------------------------------------------------------------------
 
     def _settle(self, scaled: Scaled, series: Series) -> None:
-        """Take the threshold from the scores of what was learned from: fitted from here on."""
-        self._parameters = self.get_params(deep=False)
-        self.decision_scores_, imputed = self._judged(scaled, series)
-        measured = self.decision_scores_ if imputed is None else self.decision_scores_[~imputed]
-        if not len(measured):
+        """Score what was learned from, and take the threshold from these scores."""
+        self.decision_scores_, imputed = self._step_scores(scaled, series)
+        self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
+        self._draw_line()
+
+    def _draw_line(self) -> None:
+        """Fit the threshold: fitted from here on.
+
+        What was trained on fits better than what is to come, so its scores alone would give too low a threshold; the
+        readings kept from training are few, and may be of a quiet time. Fitted on all scores and on those of readings
+        kept from training, the higher threshold stands. Imputed time steps do not count.
+        """
+        rows, measured = self._training_rows(len(self.decision_scores_)), ~self.imputed_
+        scores, kept = self.decision_scores_[measured], self.decision_scores_[rows:][measured[rows:]]
+        if not len(scores):
             raise InputError(
                 "Every time step of the training series rests on readings that were filled in, so it shows no "
                 "threshold. Pass a series with fewer gaps."
             )
-        self.threshold_ = float(np.quantile(measured, self.threshold_quantile))
+        lines = []
+        for some in (scores, kept) if len(kept) else (scores,):
+            state = self.threshold.fit(some)
+            lines.append((self.threshold.watch(state).threshold, state, some))
+        highest, state, some = max(lines, key=lambda line: line[0])
+        self._take_line(state, ScoreTail.fit(some, highest))
+
+    def _take_line(self, state: Floats, tail: ScoreTail) -> None:
+        self._parameters = self.get_params(deep=False)
+        self.tail_, self.threshold_state_ = tail, state
+        self.threshold_ = self.threshold.watch(state).threshold
 
     def _remember(self, names: tuple[str, ...], named: bool) -> None:
         self.names_, self.named_, self.n_features_in_ = names, named, len(names)
@@ -191,7 +260,9 @@ class Estimator(BaseEstimator, ABC):
             "scaling.center": self.scaling_.center,
             "scaling.unit": self.scaling_.unit,
             "decision_scores": self.decision_scores_,
-            "threshold": np.array([self.threshold_]),
+            "imputed": self.imputed_,
+            "threshold": self.threshold_state_,
+            "tail": np.array(self.tail_),
             "statistics.quantiles": self.statistics_.quantiles,
             "statistics.longest": self.statistics_.longest,
             "statistics.period": np.array([self.statistics_.period]),
@@ -205,9 +276,8 @@ class Estimator(BaseEstimator, ABC):
         quantiles, longest, period = (tensors[f"statistics.{name}"] for name in ("quantiles", "longest", "period"))
         self.statistics_ = Statistics(self.names_, quantiles.numpy(), longest.numpy(), float(period[0]))
         self._take_state(tensors)
-        self._parameters = self.get_params(deep=False)
-        self.decision_scores_ = tensors["decision_scores"].numpy()
-        self.threshold_ = float(tensors["threshold"][0])
+        self.decision_scores_, self.imputed_ = tensors["decision_scores"].numpy(), tensors["imputed"].numpy()
+        self._take_line(tensors["threshold"].numpy(), ScoreTail(*tensors["tail"].tolist()))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "threshold_")

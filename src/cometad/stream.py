@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
 from cometad.data.gaps import GapRun, complete
+from cometad.decision.alerts import Change
 from cometad.decision.decide import Decided, joined
+from cometad.decision.judge import Judge
 from cometad.detector import (
     Flags,
     Series,
@@ -36,7 +38,8 @@ class Scored:
 
     >>> import numpy as np
     >>> from cometad.stream import Scored
-    >>> scored = Scored(start=7, scores=np.array([0.1, 3.0]), flags=np.array([0, 1]), variables=np.ones((2, 1)))
+    >>> flags, thresholds = np.array([0, 1]), np.array([2.0, 2.0])
+    >>> scored = Scored(7, np.array([0.1, 3.0]), flags, thresholds, variables=np.ones((2, 1)), changes=())
     >>> np.concatenate([scored, scored]), list(scored.steps)
     (array([0.1, 3. , 0.1, 3. ]), [7, 8])
     """
@@ -44,7 +47,9 @@ class Scored:
     start: int  # the time step of the first score, counted from the first reading of the stream
     scores: Floats  # (time,)
     flags: NDArray[np.int64]  # (time,)  1 where the score is above the threshold and the time step not imputed
+    thresholds: Floats  # (time,)  that each score was held against
     variables: Floats  # (time, variable)  each variable's calibrated score
+    changes: Sequence[Change]  # what happened to events with these scores
     left_out: Flags | None = None  # (time, variable)  counted as normal, since its readings were filled in
 
     def __len__(self) -> int:
@@ -83,22 +88,23 @@ class Stream:
         scaling: Callable[..., NDArray[np.float32]],
         names: Sequence[str],
         named: bool,
-        threshold: float,
+        judge: Callable[[], Judge],
         fingerprint: str,
         start_filling: Callable[[], GapRun] | None = None,
         late: str = "refuse",
     ) -> None:
         if late not in LATE:
             raise unknown("rule for late readings", late, LATE)
+        self._start, self._start_judge, self._scaling, self._fingerprint = start, judge, scaling, fingerprint
         self._start_filling, self._late = start_filling, late
-        self._start, self._scaling, self._fingerprint = start, scaling, fingerprint
-        self._names, self._named, self._threshold = tuple(names), named, threshold
-        self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty((0, len(names))))  # what most readings give
+        self._names, self._named = tuple(names), named
+        # What most readings give.
+        self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty(0), np.empty((0, len(names))), ())
         self.reset()
 
     def reset(self) -> None:
         """Go back to the fitted state: forget every reading seen and all that was learned from them."""
-        self._run = self._start()
+        self._run, self._judge = self._start(), self._start_judge()
         self._filling = None if self._start_filling is None else self._start_filling()
         self._columns_told = False
         self._dropped = 0
@@ -194,23 +200,27 @@ class Stream:
         return whole
 
     def finish(self) -> Scored:
-        """The scores of the readings that still waited for later ones; the stream takes none after that."""
+        """The scores of the readings that still waited for later ones, and the end of an event that is still open.
+
+        The stream takes no readings after that.
+        """
         parts: list[Decided] = []
         if self._filling is not None:
             filled = self._filling.finish()
             parts += self._run.push(self._scaling(filled.values), filled.imputed)
         last = self._scored([*parts, *self._run.finish()])
+        closed = [] if self._finished else self._judge.finish()
         self._finished = True
-        return last
+        return replace(last, changes=[*last.changes, *closed])
 
     def snapshot(self) -> bytes:
         """All of the stream's state; `detector.stream(snapshot)` goes on from it to the bit."""
         facts = {"detector": self._fingerprint, "seen": self._seen, "given": self._given, "finished": self._finished}
         facts["dropped"] = self._dropped
         facts["last_time"] = None if self._last_time is None else str(self._last_time)
-        state = self._run.state()
+        state = self._run.state() | _tensors("judge.", self._judge.state())
         if self._filling is not None:
-            state |= {f"filling.{name}": torch.from_numpy(array) for name, array in self._filling.state().items()}
+            state |= _tensors("filling.", self._filling.state())
         return to_bytes(Checkpoint(KIND, facts, state))
 
     def restore(self, snapshot: bytes) -> None:
@@ -219,11 +229,9 @@ class Stream:
         if checkpoint.facts["detector"] != self._fingerprint:
             raise ModelFileError("The snapshot is of another detector's stream. Load the detector it was taken from.")
         self._run.restore(checkpoint.tensors)
+        self._judge.restore(_arrays("judge.", checkpoint.tensors))
         if self._filling is not None:
-            prefix, tensors = "filling.", checkpoint.tensors
-            self._filling.restore(
-                {k.removeprefix(prefix): v.numpy() for k, v in tensors.items() if k.startswith(prefix)}
-            )
+            self._filling.restore(_arrays("filling.", checkpoint.tensors))
         self._dropped = checkpoint.facts["dropped"]
         self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]
         self._finished = checkpoint.facts["finished"]
@@ -255,7 +263,15 @@ class Stream:
         scores, variables, left_out = joined(parts)
         start = self._given
         self._given += len(scores)
-        flags = scores > self._threshold
-        if left_out is not None:
-            flags &= ~left_out.all(axis=1)
-        return Scored(start, scores, flags.astype(np.int64), variables, left_out)
+        imputed = None if left_out is None else np.asarray(left_out.all(axis=1))
+        flags, thresholds, changes = self._judge.push(scores, imputed)
+        return Scored(start, scores, flags, thresholds, variables, changes, left_out)
+
+
+def _tensors(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
+    return {prefix + name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _arrays(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
+    """What `_tensors` made of arrays, without the prefix."""
+    return {name.removeprefix(prefix): tensor.numpy() for name, tensor in tensors.items() if name.startswith(prefix)}

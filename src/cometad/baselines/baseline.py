@@ -12,6 +12,8 @@ from torch import Tensor
 
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.windows import learnable
+from cometad.decision.threshold import Quantile
+from cometad.decision.watch import Threshold
 from cometad.detector import Floats, Series
 from cometad.estimator import Estimator, Scaled
 from cometad.parameters import check_alike
@@ -32,8 +34,8 @@ class Baseline(Estimator):
     learned: ClassVar[tuple[str, ...]] = ()  # the attributes that `_learn` sets, all of them arrays
 
     scaler: str = "standard"
-    threshold_quantile: float = 0.99
     gaps: Gaps = RefuseGaps()
+    threshold: Threshold = Quantile(rate=0.01)
     seed: int = 42
     device: str = "cpu"
     verbose: bool = False
