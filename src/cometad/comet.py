@@ -234,6 +234,7 @@ class Comet(Estimator):
 
         With the readings and what normal codes make of them, from `context` time steps before to as many after. Only
         the windows there are looked at, with the fitted state: what adaptation learned up to then plays no part.
+        Readings that were filled in are nan, and have no share where they were.
 
         >>> import numpy as np
         >>> from cometad import Comet, OneCycle
@@ -257,7 +258,7 @@ class Comet(Estimator):
             self.levels_,
             self.typical_,
         )
-        return explain(series.values, self.names_, event, context)
+        return explain(series.values, self.names_, event, context, series.imputed)
 
     def stream(
         self,
