@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from cometad import Comet, Epochs, NoAdaptation, OneCycle
+from cometad.baselines import BASELINES
 from cometad.baselines.squared_norm import SquaredNorm
 from cometad.bench import experiments, runner
 from cometad.bench.drift import SETTINGS, compare
@@ -31,7 +32,7 @@ from cometad.data.dataset import Dataset
 from cometad.data.readers import load
 from cometad.errors import CometadError, InputError, ParameterError
 from cometad.metrics import METRICS, evaluate
-from cometad.parameters import ABLATIONS
+from cometad.parameters import ABLATIONS, as_json
 
 SMALL = {"schedule": Epochs(1), "codebook_size": 16, "dim": 8, "core_dim": 4}
 FAST = Experiment(
@@ -524,3 +525,14 @@ def test_published_figures_are_the_rows_of_the_papers_tables():
     for line in lines:
         figures = "&".join(f"{100 * line['metrics'][name]:.2f}" for name in METRICS)
         assert f"&{figures}\\\\" in rows, line
+
+
+def test_lines_from_before_there_were_rules_are_the_same_trials():
+    line = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}}
+    line |= {"fingerprint": "f", "detector": "pca"}
+    now = {name: as_json(value) for name, value in BASELINES["pca"]().get_params(deep=False).items()}
+    old = {name: value for name, value in now.items() if name not in ("threshold", "gaps")}
+    same = old | {"threshold_quantile": 0.99}
+    other = old | {"threshold_quantile": 0.999}
+    assert identity(line | {"hyper_parameters": same}) == identity(line | {"hyper_parameters": now})
+    assert identity(line | {"hyper_parameters": other}) != identity(line | {"hyper_parameters": now})

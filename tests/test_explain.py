@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import naive
-from cometad import Comet, Epochs, NoAdaptation, OneCycle, PercentileSelection
+from cometad import Comet, Epochs, NoAdaptation, OneCycle, PercentileSelection, ScoreMeasured
 from cometad.cli import main
 from cometad.cli.explain import bars
 from cometad.decision.alerts import Alerts, Event, find_events
@@ -530,3 +530,18 @@ def test_the_hit_rates_of_the_page_are_those_of_the_results():
         check=True,
     )
     assert shown.stdout in page
+
+
+def test_a_reading_that_was_filled_in_is_shown_as_none_and_has_no_share():
+    normal, fresh = waves(400, 3), waves(120, 3, seed=1)
+    fresh[60:64, 1] = 9.0
+    fresh[62, 2] = np.nan
+    fresh[60:64, 0] = np.nan
+    explanation = tiny(gaps=ScoreMeasured()).fit(normal).explain(fresh, (60, 64))
+    shares = {reason.variable: reason.share for reason in explanation.reasons}
+    assert shares["v0"] == 0
+    assert explanation.reasons[0].variable == "v1"
+    plain = json.loads(json.dumps(explanation.as_json(), allow_nan=False))
+    row = 62 - plain["begin"]
+    assert plain["observed"][row] == [None, 9.0, None]
+    np.testing.assert_array_equal(explanation.observed[np.isfinite(explanation.observed)][:3], fresh[28, :3])

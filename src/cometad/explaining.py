@@ -22,6 +22,7 @@ from cometad.model.score import PatchScores, Scorer
 WINDOWS = 8  # of an event, those with the highest scores, that shares are taken from: it bounds their cost
 
 Rows = NDArray[np.float32]
+Flags = NDArray[np.bool_]
 
 
 class Piece(NamedTuple):
@@ -103,8 +104,10 @@ class Explainer:
     levels: Floats  # (score, scale, variable)  the median of each raw score over the training patches
     typical: Rows  # (variable,)  the median of the scaled training readings
 
-    def __call__(self, values: Floats, names: Sequence[str], event: object, context: int) -> Explanation:
-        """The explanation of an event in a series (time, variable)."""
+    def __call__(
+        self, values: Floats, names: Sequence[str], event: object, context: int, imputed: Flags | None = None
+    ) -> Explanation:
+        """The explanation of an event in a series (time, variable), of which some cells may have been filled in."""
         check_whole("context", context, 0)
         start, stop = stretch_of(event, len(values))
         begin, end = max(0, start - context), min(len(values), stop + context)
@@ -114,7 +117,7 @@ class Explainer:
         if isinstance(event, Event):  # as it was when it was seen, with what adaptation had learned by then
             peak, score = event.peak, event.peak_score
         passage = self._passage(values, begin, end)
-        share = shares(self._rises(passage, scores, units, start, stop))
+        share = shares(self._rises(passage, scores, units, start, stop, imputed))
         codes = self._normal_codes(passage)
         reasons = [
             self._reason(values, names[i], i, float(share[i]), *where)
@@ -129,7 +132,7 @@ class Explainer:
             score,
             tuple(sorted(reasons, key=lambda reason: -reason.share)),
             begin,
-            values[begin:end].copy(),
+            values[begin:end].copy() if imputed is None else np.where(imputed[begin:end], np.nan, values[begin:end]),
             self.scaling.back(normal),
         )
 
@@ -165,8 +168,10 @@ class Explainer:
         """Both scores (score, window, time) of raw ones (score, window, time, variable)."""
         return self.decision.select(self.decision.calibrated(raw), skip=0).reshape(raw.shape[:3])
 
-    def _rises(self, passage: Passage, scores: Floats, units: Floats, start: int, stop: int) -> Floats:
-        """By how much each variable raises the scores of the steps start..stop (time, variable)."""
+    def _rises(
+        self, passage: Passage, scores: Floats, units: Floats, start: int, stop: int, imputed: Flags | None
+    ) -> Floats:
+        """By how much each variable raises the scores of the steps start..stop (time, variable); imputed: by 0."""
 
         def of_windows(windows: Rows) -> Floats:
             return self.decision.mix(self._selected(self.scorer.windows(windows)) * units[:, None, None])
@@ -179,6 +184,11 @@ class Explainer:
         }
         chosen = sorted(sorted(peaks, key=lambda i: -peaks[i])[:WINDOWS])
         raised = rises(passage.windows[chosen], self.typical, of_windows)
+        if imputed is not None:
+            for own, i in zip(raised, chosen, strict=True):
+                begin = passage.pieces[i].begin
+                filled = imputed[begin : begin + self.window]
+                own[: len(filled)][filled] = 0.0
         return np.concatenate([own[inside[i]] for own, i in zip(raised, chosen, strict=True)])
 
     def _normal_codes(self, passage: Passage) -> list[NDArray[np.int32]]:

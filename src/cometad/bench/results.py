@@ -50,6 +50,7 @@ def identity(record: Record) -> str:
     if "threshold_quantile" in parameters:  # before there were threshold rules
         rate = round(1 - parameters.pop("threshold_quantile"), 12)
         parameters["threshold"] = {"kind": "Quantile", "rate": rate}
+    parameters.setdefault("gaps", {"kind": "RefuseGaps"})  # before there were rules for them
     return json.dumps([key(record), record["fingerprint"], record["detector"], parameters], sort_keys=True)
 
 

@@ -55,11 +55,11 @@ class Explanation:
     score: float  # of the peak
     reasons: tuple[Reason, ...]  # of all variables, the largest share first
     begin: int  # the time step of the first row of the next two
-    observed: Floats  # (time, variable)  readings in sensor units, from some before to some after
+    observed: Floats  # (time, variable)  readings in sensor units, from some before to some after; nan: filled in
     normal: Floats  # (time, variable)  what normal codes make of them, in sensor units
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain numbers, texts, lists and dictionaries."""
+        """The same as plain numbers, texts, lists and dictionaries; a reading that was filled in is None."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
 
@@ -174,4 +174,8 @@ def _plain(value: Any) -> Any:
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, np.ndarray):
+        plain = value.astype(object)
+        plain[np.isnan(value)] = None
+        return plain.tolist()
+    return value
