@@ -130,6 +130,7 @@ class Explainer:
             begin,
             values[begin:end].copy(),
             self.scaling.back(normal),
+            tuple(names),
         )
 
     def _passage(self, values: Floats, start: int, stop: int) -> Passage:
