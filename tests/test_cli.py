@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cometad import NoAdaptation
+from cometad import Alerts, NoAdaptation, Quantile
 from cometad.cli import main
 from cometad.cli.readings import Clock, Layout, Reading, readings
 from cometad.cli.stream import Interrupts
@@ -120,7 +120,10 @@ def test_fit_ends_with_a_summary(run, folder):
     code, shown, said = run("fit", "normal.csv", "-o", "other.comet", *TINY, "--preset", "paper", "--dataset", "WADI")
     threshold = Comet.load("other.comet").threshold_
     assert code == 0
-    assert shown == f"Fitted on 300 readings of 3 variables; threshold {threshold:.4g}; wrote 'other.comet'.\n"
+    assert shown == (
+        f"Fitted on 300 readings of 3 variables; threshold {threshold:.4g}; wrote 'other.comet'.\n"
+        "Of normal readings like these 1 % may be flagged: 14.4 a day at one reading in 60 s.\n"
+    )
     assert "codes" in said
 
 
@@ -204,6 +207,35 @@ def test_peak_memory_does_not_grow_with_the_file(long):
     assert peak(10) - peak(1) < 80
 
 
+def test_events_are_written_beside_the_scores_with_their_times(run, folder):
+    detector, readings = Comet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
+    arguments = ("--threshold", "quantile:0.02", "--min-length", "2")
+    code, shown, said = run("score", "plant.comet", "today.csv", "-o", "s.csv", "--events", "events.csv", *arguments)
+    expected = detector.with_threshold(Quantile(0.02)).events(readings, Alerts(min_length=2))
+    assert (code, shown) == (0, "")
+    assert expected
+    assert f"in {len(expected)} events. Wrote 's.csv'. Wrote 'events.csv'." in said
+    events = pl.read_csv("events.csv", try_parse_dates=True)
+    assert events["start"].to_list() == [event.start for event in expected]
+    assert events["severity"].to_list() == [event.severity for event in expected]
+    assert events["start_time"].to_list() == [readings["time"][event.start] for event in expected]
+    assert events["last_time"].to_list() == [readings["time"][event.stop - 1] for event in expected]
+
+
+def test_the_events_of_a_baseline_are_written_too(run, folder):
+    assert (
+        run("fit", "normal.csv", "-o", "norm.model", "--detector", "squared-norm", "--threshold", "spot:1e-3")[0] == 0
+    )
+    assert run("score", "norm.model", "today.csv", "-o", "s.csv", "--events", "events.parquet")[0] == 0
+    assert 70 in pl.read_parquet("events.parquet")["peak"].to_list()
+
+
+@pytest.mark.parametrize("verb", [("score", "plant.comet", "today.csv"), ("stream", "plant.comet")])
+def test_a_threshold_that_does_not_exist_is_refused(run, verb):
+    _refused(run(*verb, "--threshold", "sport:1e-4"), "there are quantile, conformal, spot, drifting-spot")
+    _refused(run(*verb, "--threshold", "spot:2"), "needs a rate above 0 and below 0.02")
+
+
 # --- stream -----------------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +283,25 @@ def test_a_stream_in_two_parts_gives_the_scores_of_one(run, folder, tmp_path, cu
     scores = pl.read_csv("scores.csv")[: 100 - waiting]
     assert [line["score"] for line in lines] == scores["score"].to_list()
     assert [line["time"][:19] for line in lines] == scores["time"].to_list()  # also of those that waited
+
+
+@pytest.mark.parametrize("cut", [20, 71, 99])
+def test_events_open_and_close_once_across_snapshots(run, folder, tmp_path, cut):
+    header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
+    arguments = ("stream", "plant.comet", "--min-length", "2", "--merge-gap", "1", "--only-events")
+    snapshot = ["--snapshot", str(tmp_path / "plant.stream")]
+    whole = run(*arguments, stdin="".join([header, *rows]))[1]
+    parts = run(*arguments, *snapshot, stdin="".join([header, *rows[:cut]]))[1]
+    parts += run(*arguments, *snapshot, stdin="".join([header, *rows[cut:]]))[1]
+    changes = [change for line in _lines(whole) for change in line["events"]]
+    readings = pl.read_parquet(folder / "today.parquet")
+    events = Comet.load("plant.comet").events(readings, Alerts(min_length=2, merge_gap=1))
+    closed = [change for change in changes if change["change"] == "closed"]
+    assert [(change["number"], change["start"], change["stop"], change["severity"]) for change in closed] == [
+        (event.number, event.start, event.stop, event.severity) for event in events
+    ]
+    assert len([change for change in changes if change["change"] == "opened"]) == len(events) > 0
+    assert parts == whole[: len(parts)]  # but for what waits in the snapshot
 
 
 def test_after_a_bad_reading_the_snapshot_goes_on_with_the_corrected_one(run, folder, tmp_path):

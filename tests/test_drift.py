@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from cometad import Comet, NoAdaptation, OneCycle, OnlineAdaptation
 from cometad.bench.drift import CONTAMINATIONS, SETTINGS, Setting, compare, measure
 from cometad.bench.drift_figures import plot_contamination, plot_drift
+from cometad.bench.threshold import common_threshold
 from cometad.data.drift import DRIFTS, FAULTS, LEAST_PHASE, controlled_series, planted, split_normal
 from cometad.data.synthetic import Fault
 from cometad.errors import InputError, ParameterError
@@ -328,11 +329,11 @@ def naive_place(scores, labels, threshold, fault, start, stop):
 def test_the_figures_are_those_of_plain_loops(detector, series, adapting):
     scores = detector.decision_function(series.values).tolist()
     for name, (start, stop) in series.phases.items():
-        expected = naive_phase(scores, series.labels, detector.threshold_, start, stop)
+        expected = naive_phase(scores, series.labels, common_threshold(detector), start, stop)
         assert adapting["phases"][name] == pytest.approx(expected)
     for pair in series.probes:
         for name, fault in zip(("before", "after"), pair, strict=True):
-            expected = naive_place(scores, series.labels, detector.threshold_, fault, *series.phases[name])
+            expected = naive_place(scores, series.labels, common_threshold(detector), fault, *series.phases[name])
             assert adapting["probes"][fault.kind][name] == pytest.approx(expected)
 
 
@@ -396,7 +397,7 @@ def test_a_score_below_the_training_median_has_no_logarithm(adapting, fixed):
 
 def test_a_threshold_that_is_no_unit_leaves_scores_null_and_ranks_alone(detector, series, fixed):
     class Lenient:
-        threshold_ = -1.0
+        decision_scores_ = np.full(3, -1.0)
         stream = detector.stream
 
     figures = measure(Lenient(), series, NoAdaptation())

@@ -20,6 +20,7 @@ from cometad import (
 )
 from cometad.data.windows import window_starts
 from cometad.decision.decide import Block, Decision
+from cometad.model import moments
 from cometad.model.adapt import contrastive_loss
 from cometad.model.codebook import Codebook
 from cometad.model.kernel import back_to_time
@@ -225,6 +226,22 @@ def test_losses_and_gradients_from_sums_over_a_batch_equal_the_plain_ones(made, 
         ]
         for (name, _), ours, theirs in zip(network.named_parameters(), *gradients, strict=True):
             np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("variables, size, codes", [(1, 3, 5), (3, 11, 9), (13, 5, 7), (9, 16, 33), (33, 2, 4)])
+@pytest.mark.parametrize("share", [None, 0.7, 0.0])
+def test_products_by_kernel_are_those_of_torch_beyond_one_tile(variables, size, codes, share):
+    """More positions than a tile has, widths that fill no whole register, codes that fill no whole row."""
+    torch.manual_seed(variables)
+    (scale,) = Network(variables, (size,), (1,), dim=8, core_dim=4, codebook_size=codes)
+    batch = look(scale, torch.randn(7, size + 150, variables))
+    normal = None if share is None else torch.rand(batch.codes.shape) < share
+    if share == 0.7:
+        normal[..., 0] = False  # a variable without any normal patch
+    for fast, plain in zip(moments._products(batch, normal), moments._products_of(batch, normal), strict=True):
+        assert (fast is None) == (plain is None)
+        if fast is not None:
+            torch.testing.assert_close(fast, plain, rtol=1e-12, atol=1e-10)
 
 
 @given(networks(scales=1), seeds)

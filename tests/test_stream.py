@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometad import (
+    Alerts,
     AllVariables,
     BudgetSelection,
     Comet,
+    Conformal,
+    DriftingSpot,
     EmaMinMax,
     Epochs,
     HighestVariables,
@@ -22,6 +25,8 @@ from cometad import (
     OneCycle,
     OnlineAdaptation,
     PercentileSelection,
+    Quantile,
+    Spot,
     TrainingNormalization,
 )
 from cometad.errors import InputError, ModelFileError, NotFittedError
@@ -216,6 +221,57 @@ def test_a_stream_goes_on_from_its_snapshot_to_the_bit(name, how, data):
     untouched = [stream.update_many(series[cut:]), stream.finish()]
     assert joined(untouched).tobytes() == joined(after).tobytes()
     assert stream.adaptation_steps == other.adaptation_steps
+
+
+RULES = [Quantile(0.2), Conformal(0.2), Spot(0.05, level=0.8), DriftingSpot(0.05, level=0.8, depth=5)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@settings(max_examples=10)
+@given(chunked(), st.data(), st.sampled_from([Alerts(), Alerts(min_length=3, merge_gap=2, hold_off=4)]))
+def test_flags_and_events_are_those_of_the_batch_also_across_a_snapshot(rule, how, data, alerts):
+    rows, cuts = how
+    cut = data.draw(st.integers(0, rows))
+    detector, series = fitted("default").with_threshold(rule), fresh("default", rows)
+    first = detector.stream(alerts=alerts)
+    parts = fed(first, series[:cut], [c for c in cuts if c <= cut])
+    second = detector.stream(first.snapshot(), alerts=alerts)
+    parts += [*fed(second, series[cut:], [c - cut for c in cuts if c > cut]), second.finish()]
+    flags, thresholds = (np.concatenate([getattr(part, f) for part in parts]) for f in ("flags", "thresholds"))
+    np.testing.assert_array_equal(flags, detector.predict(series))
+    np.testing.assert_array_equal(flags, joined(parts) > thresholds)
+    changes = [change for part in parts for change in part.changes]
+    events = detector.events(series, alerts)
+    assert [change.event for change in changes if change.kind == "closed"] == events
+    opened = [change.event.number for change in changes if change.kind == "opened"]
+    assert opened == [event.number for event in events] == list(range(1, len(events) + 1))
+
+
+def test_a_snapshot_under_other_alerts_or_another_threshold_is_refused():
+    detector = fitted("default")
+    snapshot = detector.stream(alerts=Alerts(min_length=2)).snapshot()
+    for stream in (detector.stream, detector.with_threshold(Spot(level=0.8)).stream):
+        with pytest.raises(ModelFileError, match="another detector's stream"):
+            stream(snapshot)
+
+
+def test_another_threshold_leaves_the_detector_and_its_scores_as_they_were():
+    detector, series = fitted("default"), fresh("default", 60)
+    before = detector.threshold_
+    other = detector.with_threshold(Quantile(0.5))
+    kept = detector.decision_scores_[180:]  # not trained on
+    assert other.threshold_ == max(np.quantile(scores, 0.5) for scores in (detector.decision_scores_, kept))
+    assert other.threshold_ != detector.threshold_ == before
+    np.testing.assert_array_equal(other.decision_function(series), detector.decision_function(series))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+def test_a_saved_detector_judges_as_before(rule, tmp_path):
+    detector, series = fitted("default").with_threshold(rule), fresh("default", 90)
+    detector.save(tmp_path / "detector")
+    loaded = Comet.load(tmp_path / "detector")
+    assert (loaded.threshold, loaded.threshold_, loaded.tail_) == (rule, detector.threshold_, detector.tail_)
+    np.testing.assert_array_equal(loaded.predict(series), detector.predict(series))
 
 
 @pytest.mark.parametrize("name", ["default", "paper"])

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cometad.baselines import BASELINES as BASELINES
     from cometad.comet import Comet as Comet
+    from cometad.decision.alerts import Alerts as Alerts
+    from cometad.decision.alerts import Event as Event
     from cometad.decision.normalize import (
         EmaMinMax as EmaMinMax,
     )
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from cometad.decision.select import BudgetSelection as BudgetSelection
     from cometad.decision.select import HighestVariables as HighestVariables
     from cometad.decision.select import PercentileSelection as PercentileSelection
+    from cometad.decision.spot import DriftingSpot as DriftingSpot
+    from cometad.decision.spot import Spot as Spot
+    from cometad.decision.threshold import Conformal as Conformal
+    from cometad.decision.threshold import Quantile as Quantile
     from cometad.errors import CometadError as CometadError
     from cometad.model.adapt import NoAdaptation as NoAdaptation
     from cometad.model.adapt import OnlineAdaptation as OnlineAdaptation
@@ -55,6 +61,12 @@ _SHOP = {
     "HighestVariables": "decision.select",
     "PercentileSelection": "decision.select",
     "BudgetSelection": "decision.select",
+    "Quantile": "decision.threshold",
+    "Conformal": "decision.threshold",
+    "Spot": "decision.spot",
+    "DriftingSpot": "decision.spot",
+    "Alerts": "decision.alerts",
+    "Event": "decision.alerts",
     "CometadError": "errors",
 }
 __all__ = sorted(_SHOP)

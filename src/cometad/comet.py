@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cometad.checkpoint import to_bytes
 from cometad.data.windows import cut, training_rows, window_starts
-from cometad.decision.alerts import Event
+from cometad.decision.alerts import Alerts, Event
 from cometad.decision.decide import Block, Decision
 from cometad.decision.explain import Explanation
 from cometad.decision.normalize import (
@@ -25,6 +25,8 @@ from cometad.decision.select import (
     HighestVariables,
     Selection,
 )
+from cometad.decision.threshold import Quantile
+from cometad.decision.watch import Threshold
 from cometad.detector import Floats, Series
 from cometad.errors import ParameterError
 from cometad.estimator import Estimator, Scaled
@@ -42,7 +44,7 @@ from cometad.training import OneCycle, Schedule
 # Parameters that training does not look at.
 SCORING = (
     *("neighbors", "memory_distance", "score_weight", "calibration", "selection", "normalization"),
-    *("adaptation", "test_batch", "threshold_quantile", "verbose"),
+    *("adaptation", "test_batch", "threshold", "verbose"),
 )
 CALIBRATION_WINDOWS = 512  # evenly spread over the training series: the statistics of the training scores
 
@@ -83,7 +85,7 @@ class Comet(Estimator):
     schedule, batch_size, weight_decay, codebook_weight, commitment_weight
         Training: how long and how fast, windows per step, and the weights of the objective's parts.
     validation_share
-        The last share of the series given to `fit`, which is never trained on.
+        The last share of the series given to `fit`, which is never trained on; the threshold looks at its scores apart.
     scaler
         "standard" or "min-max", fitted on the training part only.
     neighbors, memory_distance
@@ -94,8 +96,9 @@ class Comet(Estimator):
         What happens to scores per variable, from variables to time steps, and before the two scores are mixed.
     adaptation, test_batch
         Whether and how the codebook follows drift, and after how many windows.
-    threshold_quantile
-        `threshold_` is this quantile of the training scores.
+    threshold
+        The rule that says which scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the
+        share of normal readings that it may flag.
     seed, device, verbose
         Same seed, same bytes, on one device and thread count; "cpu" or "cuda"; whether `fit` shows its progress.
     """
@@ -132,7 +135,7 @@ class Comet(Estimator):
         normalization: Normalization = TrainingNormalization(),
         adaptation: Adaptation = OnlineAdaptation(contrastive_weight=0.0, error_limit=0.99, max_drift=0.5),
         test_batch: int = 8,
-        threshold_quantile: float = 0.99,
+        threshold: Threshold = Quantile(rate=0.01),
         seed: int = 42,
         device: str = "cpu",
         verbose: bool = False,
@@ -161,7 +164,7 @@ class Comet(Estimator):
         self.normalization = normalization
         self.adaptation = adaptation
         self.test_batch = test_batch
-        self.threshold_quantile = threshold_quantile
+        self.threshold = threshold
         self.seed = seed
         self.device = device
         self.verbose = verbose
@@ -261,21 +264,28 @@ class Comet(Estimator):
         scaled = self.scaling_(self._checked(X).values)
         return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window))
 
-    def stream(self, snapshot: bytes | None = None, *, adaptation: Adaptation | None = None) -> Stream:
+    def stream(
+        self,
+        snapshot: bytes | None = None,
+        *,
+        adaptation: Adaptation | None = None,
+        alerts: Alerts | None = None,
+    ) -> Stream:
         """A stream that starts from the fitted state, or goes on from a snapshot.
 
-        `adaptation` stands in for the detector's own: `NoAdaptation()` keeps the fitted state throughout.
+        `adaptation` stands in for the detector's own: `NoAdaptation()` keeps the fitted state throughout. `alerts` says
+        what counts as one event.
         """
         self._check_fitted()
-        adaptation = adaptation or self.adaptation
+        adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
         check_parameters({**self.get_params(deep=False), "adaptation": adaptation})
-        fingerprint = self._fingerprint(adaptation)
+        fingerprint = self._fingerprint(adaptation, alerts)
         stream = Stream(
             lambda: self._open(adaptation),
             self.scaling_.__call__,
             self.names_,
             self.named_,
-            self.threshold_,
+            lambda: self.judge(alerts),
             fingerprint,
         )
         if snapshot is not None:
@@ -440,9 +450,9 @@ class Comet(Estimator):
         self.levels_, self.typical_ = state["levels"].numpy(), state["typical"].numpy()
         self._prepare()
 
-    def _fingerprint(self, adaptation: Adaptation) -> str:
-        """A name for this fitted detector under an adaptation: a stream's snapshot goes with one of them."""
-        content = to_bytes(self._checkpoint()) + repr(adaptation).encode()
+    def _fingerprint(self, adaptation: Adaptation, alerts: Alerts) -> str:
+        """A name for this fitted detector with an adaptation and alerts: a stream's snapshot goes with one of them."""
+        content = to_bytes(self._checkpoint()) + repr((adaptation, alerts)).encode()
         return hashlib.sha256(content).hexdigest()[:16]
 
 

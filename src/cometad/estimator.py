@@ -1,5 +1,6 @@
 """What Comet and every baseline share: checks, scaling, names, the threshold, saving and loading."""
 
+import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,6 +14,10 @@ from torch import Tensor
 
 from cometad.checkpoint import Checkpoint, read, write
 from cometad.data.scale import Scaling, fit_scaling
+from cometad.decision.alerts import Alerts, Event
+from cometad.decision.judge import Judge
+from cometad.decision.severity import ScoreTail
+from cometad.decision.watch import Threshold
 from cometad.detector import Floats, Series, as_series, check_length, check_like
 from cometad.errors import InputError, ModelFileError, NotFittedError
 from cometad.parameters import as_json, from_json
@@ -24,14 +29,16 @@ class Estimator(BaseEstimator, ABC):
     """A detector but for its method: `_learn` from a scaled series, `_score` one, and tell or take the `_state`."""
 
     scaler: str
-    threshold_quantile: float
+    threshold: Threshold
     _parameters: dict[str, Any]  # that it was fitted with
     names_: tuple[str, ...]
     named_: bool
     n_features_in_: int
     scaling_: Scaling
     decision_scores_: Floats
-    threshold_: float
+    threshold_: float  # that the first score of a series is held against
+    threshold_state_: Floats  # what the threshold rule learned
+    tail_: ScoreTail  # of the scores that the threshold was fitted on
 
     def fit(self, X: object, y: object = None) -> Self:
         """Learn what is normal from a series (time, variable); `y` is ignored."""
@@ -59,8 +66,53 @@ class Estimator(BaseEstimator, ABC):
         return self._score(self.scaling_(series.values), series)
 
     def predict(self, X: object) -> NDArray[np.int64]:
-        """1 for each time step whose score is above `threshold_`, else 0."""
-        return (self.decision_function(X) > self.threshold_).astype(np.int64)
+        """1 for each time step whose score is above the threshold, else 0."""
+        return self.judge().push(self.decision_function(X)).flags
+
+    def events(self, X: object, alerts: Alerts | None = None) -> list[Event]:
+        """The events of a series (time, variable): flagged time steps that belong together, in the order of time.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> fresh = normal[:100].copy()
+        >>> fresh[40:43] = 9.0
+        >>> [(event.start, event.stop) for event in BASELINES["squared-norm"]().fit(normal).events(fresh)]
+        [(40, 43)]
+        """
+        judge = self.judge(alerts)
+        changes = judge.push(self.decision_function(X)).changes + judge.finish()
+        return [change.event for change in changes if change.kind == "closed"]
+
+    def judge(self, alerts: Alerts | None = None) -> Judge:
+        """What turns scores of this detector into flags and events, from the fitted state on.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> BASELINES["squared-norm"]().fit(normal).judge().push([0.1, 99.0]).flags
+        array([0, 1])
+        """
+        self._check_fitted()
+        return Judge(self.threshold, self.threshold_state_, alerts or Alerts(), self.tail_)
+
+    def with_threshold(self, threshold: Threshold) -> Self:
+        """The same fitted detector with another threshold rule, fitted on the same scores.
+
+        >>> import numpy as np
+        >>> from cometad import Quantile, Spot
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(5000, 2))
+        >>> detector = BASELINES["squared-norm"](threshold=Quantile(rate=0.01)).fit(normal)
+        >>> detector.with_threshold(Spot(rate=1e-4)).threshold_ > detector.threshold_
+        True
+        """
+        self._check_fitted()
+        other = copy.copy(self)
+        other.threshold = threshold
+        other._check_parameters()
+        other._draw_line()
+        return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector to one file, whole or not at all."""
@@ -116,10 +168,30 @@ class Estimator(BaseEstimator, ABC):
     # -- state ------------------------------------------------------------------------------------------------------
 
     def _settle(self, scaled: Scaled, series: Series) -> None:
-        """Take the threshold from the scores of what was learned from: fitted from here on."""
-        self._parameters = self.get_params(deep=False)
+        """Score what was learned from, and take the threshold from these scores."""
         self.decision_scores_ = self._score(scaled, series)
-        self.threshold_ = float(np.quantile(self.decision_scores_, self.threshold_quantile))
+        self._draw_line()
+
+    def _draw_line(self) -> None:
+        """Fit the threshold: fitted from here on.
+
+        What was trained on fits better than what is to come, so its scores alone would give too low a threshold; the
+        readings kept from training are few, and may be of a quiet time. Fitted on all scores and on those of readings
+        kept from training, the higher threshold stands.
+        """
+        scores = self.decision_scores_
+        kept = scores[self._training_rows(len(scores)) :]
+        lines = []
+        for some in (scores, kept) if len(kept) else (scores,):
+            state = self.threshold.fit(some)
+            lines.append((self.threshold.watch(state).threshold, state, some))
+        highest, state, some = max(lines, key=lambda line: line[0])
+        self._take_line(state, ScoreTail.fit(some, highest))
+
+    def _take_line(self, state: Floats, tail: ScoreTail) -> None:
+        self._parameters = self.get_params(deep=False)
+        self.tail_, self.threshold_state_ = tail, state
+        self.threshold_ = self.threshold.watch(state).threshold
 
     def _remember(self, names: tuple[str, ...], named: bool) -> None:
         self.names_, self.named_, self.n_features_in_ = names, named, len(names)
@@ -138,7 +210,8 @@ class Estimator(BaseEstimator, ABC):
             "scaling.center": self.scaling_.center,
             "scaling.unit": self.scaling_.unit,
             "decision_scores": self.decision_scores_,
-            "threshold": np.array([self.threshold_]),
+            "threshold": self.threshold_state_,
+            "tail": np.array(self.tail_),
         }
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return Checkpoint(type(self).__name__, facts, tensors | dict(self._state()))
@@ -147,9 +220,8 @@ class Estimator(BaseEstimator, ABC):
         self._remember(tuple(facts["names"]), facts["named"])
         self.scaling_ = Scaling(tensors["scaling.center"].numpy(), tensors["scaling.unit"].numpy())
         self._take_state(tensors)
-        self._parameters = self.get_params(deep=False)
         self.decision_scores_ = tensors["decision_scores"].numpy()
-        self.threshold_ = float(tensors["threshold"][0])
+        self._take_line(tensors["threshold"].numpy(), ScoreTail(*tensors["tail"].tolist()))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "threshold_")

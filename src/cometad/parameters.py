@@ -18,6 +18,7 @@ from cometad.decision.normalize import (
     TrainingNormalization,
 )
 from cometad.decision.select import AllVariables, BudgetSelection, HighestVariables, PercentileSelection
+from cometad.decision.threshold import THRESHOLDS
 from cometad.errors import ParameterError, unknown
 from cometad.model.adapt import NoAdaptation, OnlineAdaptation
 from cometad.model.memory import DISTANCES
@@ -79,9 +80,7 @@ _WHOLE = {
     **dict.fromkeys(("seed", "refit", "patience"), 0),
 }
 _REAL = {
-    **dict.fromkeys(
-        ("score_weight", "validation_share", "threshold_quantile", "quantile", "momentum", "dropout"), (0, 1)
-    ),
+    **dict.fromkeys(("score_weight", "validation_share", "quantile", "momentum", "dropout"), (0, 1)),
     **dict.fromkeys(("weight_decay", "codebook_weight", "commitment_weight", "contrastive_weight"), (0, math.inf)),
     **dict.fromkeys(("learning_rate", "temperature", "max_drift", "least"), (0, math.inf)),
     "percentile": (0, 100),
@@ -101,6 +100,7 @@ _KINDS: dict[str, tuple[type[Any], ...]] = {
     "selection": (AllVariables, HighestVariables, PercentileSelection, BudgetSelection),
     "normalization": (NoNormalization, TrainingNormalization, EmaMinMax),
     "adaptation": (NoAdaptation, OnlineAdaptation),
+    "threshold": tuple(THRESHOLDS.values()),
 }
 _RULED = {*_WHOLE, *_REAL, *_NAMES, *_KINDS, "device"}
 VARIANTS = {kind.__name__: kind for kinds in _KINDS.values() for kind in kinds}

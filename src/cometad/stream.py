@@ -1,14 +1,17 @@
 """A run kept open: readings in, scored readings out."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
+from cometad.decision.alerts import Change
 from cometad.decision.decide import Decided
+from cometad.decision.judge import Judge
 from cometad.detector import Series, as_series, check_after, check_like
 from cometad.errors import InputError, ModelFileError
 from cometad.run import Run
@@ -24,7 +27,8 @@ class Scored:
 
     >>> import numpy as np
     >>> from cometad.stream import Scored
-    >>> scored = Scored(start=7, scores=np.array([0.1, 3.0]), flags=np.array([0, 1]), variables=np.ones((2, 1)))
+    >>> flags, thresholds = np.array([0, 1]), np.array([2.0, 2.0])
+    >>> scored = Scored(7, np.array([0.1, 3.0]), flags, thresholds, variables=np.ones((2, 1)), changes=())
     >>> np.concatenate([scored, scored]), list(scored.steps)
     (array([0.1, 3. , 0.1, 3. ]), [7, 8])
     """
@@ -32,7 +36,9 @@ class Scored:
     start: int  # the time step of the first score, counted from the first reading of the stream
     scores: Floats  # (time,)
     flags: NDArray[np.int64]  # (time,)  1 where the score is above the threshold
+    thresholds: Floats  # (time,)  that each score was held against
     variables: Floats  # (time, variable)  each variable's calibrated score
+    changes: Sequence[Change]  # what happened to events with these scores
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -65,17 +71,18 @@ class Stream:
         scaling: Callable[..., NDArray[np.float32]],
         names: Sequence[str],
         named: bool,
-        threshold: float,
+        judge: Callable[[], Judge],
         fingerprint: str,
     ) -> None:
-        self._start, self._scaling, self._fingerprint = start, scaling, fingerprint
-        self._names, self._named, self._threshold = tuple(names), named, threshold
-        self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty((0, len(names))))  # what most readings give
+        self._start, self._start_judge, self._scaling, self._fingerprint = start, judge, scaling, fingerprint
+        self._names, self._named = tuple(names), named
+        # What most readings give.
+        self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty(0), np.empty((0, len(names))), ())
         self.reset()
 
     def reset(self) -> None:
         """Go back to the fitted state: forget every reading seen and all that was learned from them."""
-        self._run = self._start()
+        self._run, self._judge = self._start(), self._start_judge()
         self._seen = 0
         self._given = 0
         self._finished = False
@@ -142,16 +149,21 @@ class Stream:
         return self._scored(self._run.push(self._scaling(series.values)))
 
     def finish(self) -> Scored:
-        """The scores of the readings that still waited for later ones; the stream takes none after that."""
+        """The scores of the readings that still waited for later ones, and the end of an event that is still open.
+
+        The stream takes no readings after that.
+        """
         last = self._scored(self._run.finish())
+        closed = [] if self._finished else self._judge.finish()
         self._finished = True
-        return last
+        return replace(last, changes=[*last.changes, *closed])
 
     def snapshot(self) -> bytes:
         """All of the stream's state; `detector.stream(snapshot)` goes on from it to the bit."""
         facts = {"detector": self._fingerprint, "seen": self._seen, "given": self._given, "finished": self._finished}
         facts["last_time"] = None if self._last_time is None else str(self._last_time)
-        return to_bytes(Checkpoint(KIND, facts, self._run.state()))
+        judge = {f"judge.{name}": torch.from_numpy(array) for name, array in self._judge.state().items()}
+        return to_bytes(Checkpoint(KIND, facts, self._run.state() | judge))
 
     def restore(self, snapshot: bytes) -> None:
         """Become the stream whose snapshot it is."""
@@ -159,6 +171,9 @@ class Stream:
         if checkpoint.facts["detector"] != self._fingerprint:
             raise ModelFileError("The snapshot is of another detector's stream. Load the detector it was taken from.")
         self._run.restore(checkpoint.tensors)
+        prefix = "judge."
+        judge = {name: tensor.numpy() for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)}
+        self._judge.restore({name.removeprefix(prefix): array for name, array in judge.items()})
         self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]
         self._finished = checkpoint.facts["finished"]
         last_time = checkpoint.facts["last_time"]
@@ -191,4 +206,5 @@ class Stream:
             variables = np.concatenate([part.variables for part in parts])
         start = self._given
         self._given += len(scores)
-        return Scored(start, scores, (scores > self._threshold).astype(np.int64), variables)
+        flags, thresholds, changes = self._judge.push(scores)
+        return Scored(start, scores, flags, thresholds, variables, changes)

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cometad.decision.threshold import Quantile
+from cometad.decision.watch import Threshold
 from cometad.detector import Floats, Series
 from cometad.estimator import Estimator, Scaled
 from cometad.parameters import check_alike
@@ -30,7 +32,7 @@ class Baseline(Estimator):
     learned: ClassVar[tuple[str, ...]] = ()  # the attributes that `_learn` sets, all of them arrays
 
     scaler: str = "standard"
-    threshold_quantile: float = 0.99
+    threshold: Threshold = Quantile(rate=0.01)
     seed: int = 42
     device: str = "cpu"
     verbose: bool = False

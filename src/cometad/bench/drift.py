@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cometad.bench.threshold import common_threshold
 from cometad.data.drift import DRIFTS, PHASES, Controlled
 from cometad.data.synthetic import Fault
 from cometad.detector import Floats
@@ -50,7 +51,7 @@ SETTINGS: tuple[Setting, ...] = tuple(
 class Streaming(Protocol):
     """A fitted detector that can read a series as a stream, with another adaptation than its own."""
 
-    threshold_: float
+    decision_scores_: Floats
 
     def stream(self, snapshot: bytes | None = None, *, adaptation: Adaptation | None = None) -> Stream:
         """A stream that starts from the fitted state."""
@@ -60,7 +61,7 @@ def measure(detector: Streaming, series: Controlled, adaptation: Adaptation | No
     """What a fitted detector says about a controlled series, ready for JSON; `None` is the detector's own adaptation.
 
     For each phase: both areas, the median score of normal readings, and the shares of normal readings (false alarms)
-    and of fault readings (found) above the detector's threshold. For each probe, in `before` and in `after`: its mean
+    and of fault readings (found) above the benchmark's threshold. For each probe, in `before` and in `after`: its mean
     score, and the share of that phase's normal readings that score lower than it (rank). Scores are multiples of the
     threshold. The detector stays as it was.
 
@@ -79,9 +80,10 @@ def measure(detector: Streaming, series: Controlled, adaptation: Adaptation | No
     stream = detector.stream(adaptation=adaptation)
     scores = np.concatenate([stream.update_many(series.values), stream.finish()])
     steps, rolled_back = stream.adaptation_steps
-    seen = {name: _Phase.of(series, scores, detector.threshold_, name) for name in PHASES}
+    threshold = common_threshold(detector)
+    seen = {name: _Phase.of(series, scores, threshold, name) for name in PHASES}
     return {
-        "threshold": detector.threshold_,
+        "threshold": threshold,
         "phases": {name: phase.figures() for name, phase in seen.items()},
         "probes": {
             before.kind: {"before": seen["before"].place(before), "after": seen["after"].place(after)}

@@ -12,7 +12,7 @@ from cometad.estimator import Scaled
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AllPositive(ReadingBaseline):
-    """Gives every reading the same score, above its threshold: what it reaches is a metric's gift.
+    """Gives every reading the same score, above those of training: what it reaches is a metric's gift.
 
     >>> import numpy as np
     >>> from cometad.bench.floor import AllPositive
@@ -23,7 +23,8 @@ class AllPositive(ReadingBaseline):
     def fit(self, X: object, y: object = None) -> Self:
         """Learn nothing."""
         super().fit(X)
-        self.threshold_ = 0.0
+        self.decision_scores_ = np.zeros_like(self.decision_scores_)
+        self._draw_line()
         return self
 
     def _learn_readings(self, readings: Scaled) -> None:

@@ -28,15 +28,15 @@ def metric_notes(summaries: Summaries, records: Iterable[Record], metrics: Seque
 
 
 def threshold_notes(summaries: Summaries, records: Iterable[Record]) -> list[str]:
-    """The footnotes of a table at the detectors' own thresholds.
+    """The footnotes of a table at thresholds from training scores.
 
     >>> from cometad.bench.footnotes import threshold_notes
     >>> threshold_notes({}, [])[1]
-    "The threshold is the detector's own: it was set without labels."
+    'The threshold is the 99 % quantile of the training scores: it was set without labels.'
     """
     return [
         _reading("Precision, recall and F1 are in percent.", summaries),
-        "The threshold is the detector's own: it was set without labels.",
+        "The threshold is the 99 % quantile of the training scores: it was set without labels.",
         "° F1 not above the better of the random and all-positive rows, which need no skill.",
         *_entities(summaries),
         *_silence(summaries),

@@ -104,7 +104,9 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     if over == "entity" and 0 < len(unseen) < len(records):
         title = f"{experiment.title}: without the entities whose labels were seen while Comet() was made"
         tables.append(metric_table(unseen, title, ranked_by=ranked_by, over=over))
-    tables.append(threshold_table(records, f"{experiment.title}: at the detector's own threshold, and what it costs"))
+    tables.append(
+        threshold_table(records, f"{experiment.title}: at a threshold from training scores, and what it costs")
+    )
     blocks = {(record["dataset"], record["entity"] if over == "entity" else "") for record in records}
     figures = []
     if len(blocks) > 1:

@@ -9,7 +9,7 @@ A line has these fields; `identity` is made of those marked with *.
     parameters                       how many numbers it learned, or null
     fit_seconds, score_seconds, peak_bytes, device, threads, versions, when
     metrics                          the nine metrics, as fractions; null where the trial failed
-    at_threshold                     figures at the detector's own threshold, which knows no labels
+    at_threshold                     figures at the 99 % quantile of the training scores
     error                            null, or one line that says why it failed
 """
 
@@ -45,9 +45,11 @@ def key(record: Record) -> Key:
 
 def identity(record: Record) -> str:
     """What makes a trial this one and no other: the same series, detector, parameters, seed and setting."""
-    parameters = {
-        name: value for name, value in record["hyper_parameters"].items() if name not in ("device", "verbose")
-    }
+    given = record["hyper_parameters"]
+    parameters = {name: value for name, value in given.items() if name not in ("device", "verbose")}
+    if "threshold_quantile" in parameters:  # before there were threshold rules
+        rate = round(1 - parameters.pop("threshold_quantile"), 12)
+        parameters["threshold"] = {"kind": "Quantile", "rate": rate}
     return json.dumps([key(record), record["fingerprint"], record["detector"], parameters], sort_keys=True)
 
 

@@ -175,7 +175,7 @@ def metric_table(
 
 
 def threshold_table(records: Iterable[Record], title: str) -> Table:
-    """What each arm does at its own threshold, which knows no labels, and what it costs.
+    """What each arm does at the threshold from its training scores, which knows no labels, and what it costs.
 
     >>> from cometad.bench.tables import threshold_table
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}

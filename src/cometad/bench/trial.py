@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cometad.baselines.memory import parameter_count
 from cometad.bench.experiments import Arm
 from cometad.bench.results import Record
+from cometad.bench.threshold import common_threshold
 from cometad.comet import Comet
 from cometad.data.dataset import Dataset
 from cometad.data.readers import PERIODS
@@ -116,7 +117,7 @@ def _measured(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[s
         "fit_seconds": round(fit_seconds, 3),
         "score_seconds": round(score_seconds, 3),
         "metrics": evaluate(dataset.labels, scores),
-        "at_threshold": at_threshold(dataset.labels, scores, detector.threshold_, PERIODS.get(dataset.name, 60)),
+        "at_threshold": at_threshold(dataset.labels, scores, common_threshold(detector), PERIODS.get(dataset.name, 60)),
     }
 
 

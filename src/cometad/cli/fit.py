@@ -10,6 +10,7 @@ import typer
 from cometad.cli import options
 
 if TYPE_CHECKING:
+    from cometad.detector import Series
     from cometad.estimator import Estimator
 
 OWN_OPTIONS = ("seed", "device", "verbose")  # not for --set
@@ -33,6 +34,7 @@ def fit(
     steps: Annotated[
         int | None, typer.Option(help="Training steps, with a learning rate that rises, then falls.", min=1)
     ] = None,
+    threshold: options.Threshold = None,
     seed: Annotated[int, typer.Option(help="Same seed, same detector.", min=0)] = 42,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     changes: Annotated[
@@ -52,17 +54,34 @@ def fit(
     """
     from cometad.cli.paths import check_writable
     from cometad.data.tables import read_table
+    from cometad.decision.threshold import parse_threshold
     from cometad.detector import as_series
 
     check_writable(output)
+    own = {"seed": seed, "device": device} | ({} if threshold is None else {"threshold": parse_threshold(threshold)})
     series = as_series(read_table(data, time_column, drop or ()))
-    made = _detector(detector, preset, dataset, steps, changes or [], {"seed": seed, "device": device})
+    made = _detector(detector, preset, dataset, steps, changes or [], own)
     made.set_params(verbose=True).fit(series)
     made.set_params(verbose=False).save(output)  # whether somebody watched is no part of what is saved
     print(
         f"Fitted on {len(series):,} readings of {len(series.names)} variables; threshold {made.threshold_:.4g}; "
         f"wrote '{output}'."
     )
+    print(_promise(made, series))
+
+
+def _promise(detector: "Estimator", series: "Series") -> str:
+    """How many false alarms the threshold allows."""
+    import numpy as np
+
+    from cometad.decision.threshold import expected_per_day
+
+    rate = detector.threshold.rate
+    per_day = ""
+    if series.times is not None and len(series) > 1:
+        seconds = float(np.median(np.diff(series.times)) / np.timedelta64(1, "s"))
+        per_day = f": {expected_per_day(detector.threshold, seconds):.3g} a day at one reading in {seconds:g} s"
+    return f"Of normal readings like these {100 * rate:.3g} % may be flagged{per_day}."
 
 
 def _detector(

@@ -24,3 +24,14 @@ Drop = Annotated[
 DataDir = Annotated[
     Path | None, typer.Option(help="The folder of the datasets. Without it: $COMETAD_DATA, else ../shared/data.")
 ]
+Threshold = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULE[:RATE]",
+        help="Which scores are anomalous: quantile, conformal, spot or drifting-spot, and the share of normal "
+        "readings that may be flagged, such as spot:1e-4.",
+    ),
+]
+MinLength = Annotated[int, typer.Option(help="Readings that make an event.", min=1)]
+MergeGap = Annotated[int, typer.Option(help="Quiet readings in a row that an event outlasts.", min=0)]
+HoldOff = Annotated[int, typer.Option(help="Readings after an event in which none starts.", min=0)]

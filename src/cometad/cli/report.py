@@ -16,6 +16,10 @@ def report(
     data: options.Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="The .html file to write.")] = Path("report.html"),
     most_events: Annotated[int, typer.Option(help="How many events to explain, the worst ones.", min=0)] = 20,
+    threshold: options.Threshold = None,
+    min_length: options.MinLength = 1,
+    merge_gap: options.MergeGap = 0,
+    hold_off: options.HoldOff = 0,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
 ) -> None:
@@ -26,12 +30,16 @@ def report(
     """
     from cometad.cli.paths import check_readable, check_writable
     from cometad.data.tables import read_table
+    from cometad.decision.alerts import Alerts
+    from cometad.decision.threshold import parse_threshold
     from cometad.errors import ParameterError
 
     check_readable(model)
     if output.suffix.lower() not in (".html", ".htm"):
         raise ParameterError(f"The name '{output}' does not end in .html. Choose one that does.")
     check_writable(output)
+    rule = None if threshold is None else parse_threshold(threshold)
+    alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     frame = read_table(data, time_column, drop or ())
 
     from cometad.cli.detectors import load_detector
@@ -39,13 +47,21 @@ def report(
     from cometad.report.page import save_report
 
     detector = load_detector(model)
-    chosen = {"--most-events": [str(most_events)], "--time-column": [time_column] if time_column else []}
-    given = [
-        word for name, values in (chosen | {"--drop": drop or []}).items() for value in values for word in (name, value)
-    ]
-    command = shlex.join(["cometad", "report", str(model), str(data), "-o", str(output), *given])
+    if rule is not None:
+        detector = detector.with_threshold(rule)
+    options_given = {
+        "--most-events": most_events,
+        "--threshold": threshold,
+        "--min-length": min_length,
+        "--merge-gap": merge_gap,
+        "--hold-off": hold_off,
+        "--time-column": time_column,
+    }
+    words = [word for name, value in options_given.items() if value is not None for word in (name, str(value))]
+    words += [word for name in drop or () for word in ("--drop", name)]
+    command = shlex.join(["cometad", "report", str(model), str(data), "-o", str(output), *words])
     sources = {"command": command, "model": _named(model), "data": _named(data)}
-    found = gather(detector, frame, most_events=most_events, sources=sources)
+    found = gather(detector, frame, alerts=alerts, most_events=most_events, sources=sources)
     save_report(output, found)
     say(f"{found.headline}. Wrote '{output}'.")
 

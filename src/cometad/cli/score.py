@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,9 +14,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cometad.comet import Comet
+    from cometad.decision.alerts import Alerts, Change, Event
     from cometad.detector import Array, Floats
     from cometad.estimator import Estimator
-    from cometad.stream import Scored
+    from cometad.stream import Scored, Stream
 
 
 def score(
@@ -27,57 +27,101 @@ def score(
         Path | None,
         typer.Option("--output", "-o", help="The .csv or .parquet file to write. Without it: CSV on standard output."),
     ] = None,
+    events: Annotated[
+        Path | None,
+        typer.Option(help="The .csv or .parquet file to write the events to: flagged readings that belong together."),
+    ] = None,
+    threshold: options.Threshold = None,
+    min_length: options.MinLength = 1,
+    merge_gap: options.MergeGap = 0,
+    hold_off: options.HoldOff = 0,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
 ) -> None:
     """Score every reading in a file.
 
     Gives one row per reading: step (counted from 0), time if there is one, score (higher is more anomalous), anomaly (1
-    where the score is above the detector's threshold) and, from comet, variable (the one with the highest score of
-    its own).
+    where the score is above the threshold: the detector's own, or that of --threshold on the same training scores)
+    and, from comet, variable (the one with the highest score of its own).
     """
     from cometad.cli.paths import check_readable, check_writable
     from cometad.data.tables import check_suffix, read_table, table_chunks, write_chunks
+    from cometad.decision.alerts import Alerts
+    from cometad.decision.threshold import parse_threshold
 
     check_readable(model)
-    if output is not None:
-        check_suffix(output)
-        check_writable(output)
+    for path in (output, events):
+        if path is not None:
+            check_suffix(path)
+            check_writable(path)
+    rule = None if threshold is None else parse_threshold(threshold)
+    alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     chunks = table_chunks(data, time_column, drop or ())
 
     from cometad.cli.detectors import load_detector
     from cometad.comet import Comet
 
     detector = load_detector(model)
+    if rule is not None:
+        detector = detector.with_threshold(rule)
+    tally = _Tally(keep_times=events is not None)
     if isinstance(detector, Comet):
-        scores = _streamed(detector, chunks)
+        scores = _streamed(detector.stream(alerts=alerts), detector, chunks, tally)
     else:
-        scores = iter([_at_once(detector, read_table(data, time_column, drop or ()))])
-    tally = _Tally()
+        scores = iter([_at_once(detector, alerts, read_table(data, time_column, drop or ()), tally)])
     if output is None:
         _print_whole(tally.over(scores))
     else:
         write_chunks(output, tally.over(scores))
-    written = "" if output is None else f" Wrote '{output}'."
-    say(f"Scored {tally.readings:,} readings, {tally.anomalous:,} of them anomalous.{written}")
+    if events is not None:
+        write_chunks(events, [tally.table()])
+    written = "".join(f" Wrote '{path}'." for path in (output, events) if path is not None)
+    say(
+        f"Scored {tally.readings:,} readings, {tally.anomalous:,} of them anomalous, "
+        f"in {len(tally.events):,} events.{written}"
+    )
 
 
-@dataclass
 class _Tally:
     """What has been scored."""
 
-    readings: int = 0
-    anomalous: int = 0
+    def __init__(self, keep_times: bool) -> None:
+        self.readings = self.anomalous = 0
+        self.events: list[Event] = []
+        self._keep_times = keep_times
+        self._times: list[pl.DataFrame] = []
 
     def over(self, tables: "Iterable[pl.DataFrame]") -> "Iterator[pl.DataFrame]":
         """The same tables, counted as they pass."""
         for table in tables:
             self.readings += len(table)
             self.anomalous += int(table["anomaly"].sum())
+            if self._keep_times and "time" in table.columns:
+                self._times.append(table.select("time"))
             yield table
 
+    def take(self, changes: "Iterable[Change]") -> None:
+        """Keep the events that have closed."""
+        self.events += [change.event for change in changes if change.kind == "closed"]
 
-def _streamed(detector: "Comet", chunks: "Iterable[pl.DataFrame]") -> "Iterator[pl.DataFrame]":
+    def table(self) -> "pl.DataFrame":
+        """One row per event: where, how long and how severe, with the times of its steps where there are any."""
+        import polars as pl
+
+        columns = ("number", "start", "stop", "peak", "peak_score", "severity", "steps")
+        rows = {name: [getattr(event, name) for event in self.events] for name in columns}
+        schema = {name: pl.Float64 if name in ("peak_score", "severity") else pl.Int64 for name in columns}
+        table = pl.DataFrame(rows, schema=schema)
+        if not self._times:
+            return table
+        times = pl.concat(self._times)["time"]
+        places = {"start": table["start"], "last": table["stop"] - 1, "peak": table["peak"]}
+        return table.with_columns(times.gather(steps).alias(f"{name}_time") for name, steps in places.items())
+
+
+def _streamed(
+    stream: "Stream", detector: "Comet", chunks: "Iterable[pl.DataFrame]", tally: _Tally
+) -> "Iterator[pl.DataFrame]":
     """The table of scores in parts, as they become final."""
     import numpy as np
     import polars as pl
@@ -85,15 +129,17 @@ def _streamed(detector: "Comet", chunks: "Iterable[pl.DataFrame]") -> "Iterator[
     from cometad.detector import check_length
 
     names = np.array(detector.names_)
-    stream = detector.stream()
     waiting: list[pl.DataFrame] = []  # the times of the readings whose scores are not final yet
     for chunk in chunks:
         scored = stream.update_many(chunk)
+        tally.take(scored.changes)
         times = pl.concat([*waiting, _times(chunk)])
         yield _explained(scored, times[: len(scored)], names)
         waiting = [times[len(scored) :]]
     check_length(stream.seen, detector.window, "a window")
-    yield _explained(stream.finish(), pl.concat(waiting), names)
+    scored = stream.finish()
+    tally.take(scored.changes)
+    yield _explained(scored, pl.concat(waiting), names)
 
 
 def _explained(scored: "Scored", times: "pl.DataFrame", names: "Array") -> "pl.DataFrame":
@@ -101,10 +147,13 @@ def _explained(scored: "Scored", times: "pl.DataFrame", names: "Array") -> "pl.D
     return _table(scored.start, times, scored.scores, scored.flags, names[scored.variables.argmax(axis=1)])
 
 
-def _at_once(detector: "Estimator", frame: "pl.DataFrame") -> "pl.DataFrame":
+def _at_once(detector: "Estimator", alerts: "Alerts", frame: "pl.DataFrame", tally: _Tally) -> "pl.DataFrame":
     """The table of scores of a detector that looks at the series as a whole."""
     scores = detector.decision_function(frame)
-    return _table(0, _times(frame), scores, (scores > detector.threshold_).astype(int))
+    judge = detector.judge(alerts)
+    judged = judge.push(scores)
+    tally.take([*judged.changes, *judge.finish()])
+    return _table(0, _times(frame), scores, judged.flags)
 
 
 def _times(frame: "pl.DataFrame") -> "pl.DataFrame":

@@ -1,5 +1,6 @@
 """`cometad stream`."""
 
+import dataclasses
 import json
 import select
 import signal
@@ -18,6 +19,8 @@ from cometad.cli.exits import say, write_output
 if TYPE_CHECKING:
     from cometad.cli.readings import Reading
     from cometad.comet import Comet
+    from cometad.decision.alerts import Alerts, Change
+    from cometad.decision.watch import Threshold
     from cometad.stream import Scored
 
 KIND = "stream snapshot"
@@ -37,6 +40,14 @@ def stream(
             "call can go on. Readings whose scores are not final yet then wait in it."
         ),
     ] = None,
+    threshold: options.Threshold = None,
+    min_length: options.MinLength = 1,
+    merge_gap: options.MergeGap = 0,
+    hold_off: options.HoldOff = 0,
+    only_events: Annotated[
+        bool,
+        typer.Option("--only-events", help="Only the lines of readings with which something happened to an event."),
+    ] = False,
     time_column: Annotated[
         str | None, typer.Option(help="The field of times. Without it: one named time, timestamp, datetime or date.")
     ] = None,
@@ -46,21 +57,29 @@ def stream(
     Each scored reading is one line with step, time (as it came), score, anomaly (0 or 1) and the variables with the
     highest scores of their own. A line comes as soon as its score is final, a few readings late.
 
+    Flagged readings that belong together are an event. The line of the reading with which one opened, rose to a new
+    peak or closed has the field events: each event opens and closes exactly once, also across snapshots.
+
     End of input and Ctrl-C both end the stream: the readings that still wait for later ones are scored then, or with
     --snapshot kept for the next call. A bad reading ends it too, with its line number and exit code 2; send it again,
     corrected, with what follows it.
     """
     from cometad.cli.paths import check_readable, check_writable
     from cometad.cli.readings import Clock, Layout, check_form, readings
+    from cometad.decision.alerts import Alerts
+    from cometad.decision.threshold import parse_threshold
     from cometad.errors import InputError, OutputError
 
     check_form(form)
     check_readable(model)
+    rule = None if threshold is None else parse_threshold(threshold)
+    alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     if snapshot is not None:
         check_writable(snapshot)
     problem: InputError | None = None
     with Interrupts() as interrupts:
-        session = _opened(model, snapshot)
+        detector = _loaded(model, rule)
+        session = _opened(detector, snapshot, alerts, only_events)
         layout = Layout(session.detector.names_, session.detector.named_, time_column)
         clock = Clock(session.last_time)
         try:
@@ -141,10 +160,19 @@ class Interrupts:
 class Session:
     """A stream with the times of the readings that wait in it."""
 
-    def __init__(self, detector: "Comet", state: bytes | None = None, times: Any = (), last_time: Any = None) -> None:
+    def __init__(
+        self,
+        detector: "Comet",
+        alerts: "Alerts",
+        only_events: bool,
+        state: bytes | None = None,
+        times: Any = (),
+        last_time: Any = None,
+    ) -> None:
         self.detector = detector
         self.last_time = last_time
-        self._stream = detector.stream(state)
+        self._stream = detector.stream(state, alerts=alerts)
+        self._only_events = only_events
         self._times = deque(times)
 
     def take(self, reading: "Reading") -> str:
@@ -180,24 +208,37 @@ class Session:
         )
 
     def _lines(self, scored: "Scored") -> str:
-        return "".join(json.dumps(self._line(scored, i)) + "\n" for i in range(len(scored)))
+        changes = deque(scored.changes)
+        lines = [self._line(scored, i, changes) for i in range(len(scored))]
+        if changes:  # the end of the stream closed an event, and all its readings had been given before
+            lines.append({"step": changes[0].step, "events": [_change(change) for change in changes]})
+        return "".join(json.dumps(line) + "\n" for line in lines if "events" in line or not self._only_events)
 
-    def _line(self, scored: "Scored", i: int) -> dict[str, Any]:
+    def _line(self, scored: "Scored", i: int, changes: "deque[Change]") -> dict[str, Any]:
+        """What is told of one reading; the changes of events that came with it are taken off `changes`."""
         own = scored.variables[i]
         top = (-own).argsort(kind="stable")[:TOP]
-        time = self._times.popleft()
+        step, time = scored.start + i, self._times.popleft()
+        events = []
+        while changes and changes[0].step == step:
+            events.append(_change(changes.popleft()))
         return {
-            "step": scored.start + i,
+            "step": step,
             **({} if time is None else {"time": time}),
             "score": float(scored.scores[i]),
             "anomaly": int(scored.flags[i]),
             "variables": {self.detector.names_[variable]: float(own[variable]) for variable in top},
+            **({"events": events} if events else {}),
         }
 
 
-def _opened(model: Path, snapshot: Path | None) -> Session:
+def _change(change: "Change") -> dict[str, Any]:
+    return {"change": change.kind, **dataclasses.asdict(change.event)}
+
+
+def _loaded(model: Path, rule: "Threshold | None") -> "Comet":
     from cometad.baselines import BASELINES
-    from cometad.checkpoint import kind_of, read
+    from cometad.checkpoint import kind_of
     from cometad.comet import Comet
     from cometad.errors import ModelFileError
 
@@ -205,9 +246,16 @@ def _opened(model: Path, snapshot: Path | None) -> Session:
     if kind in (known.__name__ for known in BASELINES.values()):
         raise ModelFileError(f"Only comet scores a stream; '{model}' holds a saved {kind}. Use cometad score.")
     detector = Comet.load(model)
+    return detector if rule is None else detector.with_threshold(rule)
+
+
+def _opened(detector: "Comet", snapshot: Path | None, alerts: "Alerts", only_events: bool) -> Session:
+    from cometad.checkpoint import read
+    from cometad.errors import ModelFileError
+
     if snapshot is None or not snapshot.exists():
-        return Session(detector)
+        return Session(detector, alerts, only_events)
     saved = read(snapshot, KIND)
     if "stream" not in saved.tensors:
         raise ModelFileError(f"'{snapshot}' is not a whole snapshot of a stream. Pass one that cometad stream wrote.")
-    return Session(detector, saved.tensors["stream"].numpy().tobytes(), **saved.facts)
+    return Session(detector, alerts, only_events, saved.tensors["stream"].numpy().tobytes(), **saved.facts)

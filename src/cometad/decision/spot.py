@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cometad.decision.tail import fit_tail
-from cometad.decision.watch import Flags, Floats, as_scores, check_between, check_whole, training_scores
+from cometad.decision.watch import Floats, Watch, as_scores, check_between, check_whole, training_scores
 
 KEPT = 1000  # excesses that are remembered, the most recent ones: 8 kB, and a fit of a few milliseconds
 REFIT = 10  # the tail is fitted again as soon as one in so many of the remembered excesses is new
@@ -31,7 +31,7 @@ class Peaks:
     >>> import numpy as np
     >>> from cometad.decision.spot import Peaks
     >>> peaks = Peaks.learn(np.arange(100.0), rate=0.01, level=0.9)
-    >>> round(peaks.base, 3), peaks.take(90.0), peaks.take(150.0)
+    >>> round(peaks.base, 3), 90.0 > peaks.threshold, 150.0 > peaks.threshold
     (89.1, False, True)
     """
 
@@ -55,22 +55,24 @@ class Peaks:
         """Base, limit, how many readings, excesses and excesses since the last fit, and the excesses remembered."""
         return np.array([self.base, self.limit, self._readings, self._excesses, self._fresh, *self._kept])
 
+    @property
+    def threshold(self) -> float:
+        """What a score must be above to be an alarm."""
+        return self.base + self.limit
+
     def skip(self, count: int) -> None:
         """Count readings that are not above the base."""
         self._readings += count
 
-    def take(self, score: float) -> bool:
-        """Whether a score is an alarm; the tail learns from it."""
+    def learn_from(self, score: float, alarm: bool) -> None:
+        """Count a score; the tail learns from one above the base."""
         excess = score - self.base
         if excess <= 0:
             self._readings += 1
-            return False
-        alarm = excess > self.limit
-        if not alarm:
+        elif not alarm:
             self._keep(excess)
         elif np.signbit(self._kept).sum() < self._explained():
             self._keep(-self.limit)
-        return alarm
 
     def _keep(self, excess: float) -> None:
         self._readings += 1
@@ -136,7 +138,7 @@ class Spot:
         return SpotWatch(Peaks(state, self.rate))
 
 
-class SpotWatch:
+class SpotWatch(Watch):
     """A stream of scores against the tail of those before; made by `Spot.watch`, whose example shows it."""
 
     def __init__(self, peaks: Peaks) -> None:
@@ -145,18 +147,20 @@ class SpotWatch:
     @property
     def threshold(self) -> float:
         """What the next score must be above to be an alarm."""
-        return self._peaks.base + self._peaks.limit
+        return self._peaks.threshold
 
-    def push(self, scores: ArrayLike) -> Flags:
-        """True (time,) for each score that is an alarm."""
+    def follow(self, scores: ArrayLike) -> Floats:
+        """The threshold (time,) that each score is held against."""
         values = as_scores(scores)
-        flags, done = np.zeros(len(values), bool), 0
+        thresholds, done = np.empty(len(values)), 0
         for i in np.flatnonzero(values > self._peaks.base).tolist():
             self._peaks.skip(i - done)
-            flags[i] = self._peaks.take(float(values[i]))
+            thresholds[done : i + 1] = self.threshold
+            self._peaks.learn_from(float(values[i]), bool(values[i] > thresholds[i]))
             done = i + 1
         self._peaks.skip(len(values) - done)
-        return flags
+        thresholds[done:] = self.threshold
+        return thresholds
 
     def state(self) -> Floats:
         """All that the watch knows."""
@@ -248,7 +252,7 @@ class DriftingSpot:
         return DriftingSpotWatch(MovingMean(mean), Peaks(peaks, self.rate))
 
 
-class DriftingSpotWatch:
+class DriftingSpotWatch(Watch):
     """A stream of scores against the tail above their own moving mean; made by `DriftingSpot.watch`."""
 
     def __init__(self, mean: MovingMean, peaks: Peaks) -> None:
@@ -257,21 +261,23 @@ class DriftingSpotWatch:
     @property
     def threshold(self) -> float:
         """What the next score must be above to be an alarm."""
-        return self._mean.value + self._peaks.base + self._peaks.limit
+        return self._mean.value + self._peaks.threshold
 
-    def push(self, scores: ArrayLike) -> Flags:
-        """True (time,) for each score that is an alarm."""
-        return np.fromiter((self._take(score) for score in as_scores(scores).tolist()), bool)
+    def follow(self, scores: ArrayLike) -> Floats:
+        """The threshold (time,) that each score is held against."""
+        return np.fromiter((self._follow(score) for score in as_scores(scores).tolist()), np.float64)
 
     def state(self) -> Floats:
         """All that the watch knows."""
         return np.concatenate([self._mean.state(), self._peaks.state()])
 
-    def _take(self, score: float) -> bool:
-        alarm = self._peaks.take(score - self._mean.value)
+    def _follow(self, score: float) -> float:
+        threshold, mean = self.threshold, self._mean.value
+        alarm = score > threshold
+        self._peaks.learn_from(score - mean, alarm)
         if not alarm:
             self._mean.add(score)
-        return alarm
+        return threshold
 
 
 def _check_tail(rate: float, level: float) -> None:

@@ -5,6 +5,7 @@ saved. `watch` opens that array for a stream of scores: it says which are alarms
 """
 
 import math
+from abc import ABC, abstractmethod
 from numbers import Integral, Real
 from typing import Any, Protocol
 
@@ -17,18 +18,25 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 
-class Watch(Protocol):
-    """What every watch can do, in bounded memory and with the same flags however the scores are cut into chunks."""
+class Watch(ABC):
+    """What every watch can do, in bounded memory and with the same answers however the scores are cut into chunks."""
 
     @property
+    @abstractmethod
     def threshold(self) -> float:
         """What the next score must be above to be an alarm."""
 
-    def push(self, scores: ArrayLike) -> Flags:
-        """True (time,) for each score that is an alarm; one score or some (time,), in the order of time."""
+    @abstractmethod
+    def follow(self, scores: ArrayLike) -> Floats:
+        """The threshold (time,) that each score is held against; one score or some (time,), in the order of time."""
 
+    @abstractmethod
     def state(self) -> Floats:
         """All that the watch knows; `rule.watch(state)` goes on from it to the bit."""
+
+    def push(self, scores: ArrayLike) -> Flags:
+        """True (time,) for each score that is an alarm: above the threshold it is held against."""
+        return np.atleast_1d(np.asarray(scores, np.float64)) > self.follow(scores)
 
 
 class Threshold(Protocol):
@@ -45,7 +53,7 @@ class Threshold(Protocol):
         """A watch that goes on from a state, which is left as it is."""
 
 
-class FixedWatch:
+class FixedWatch(Watch):
     """A threshold that never changes.
 
     >>> import numpy as np
@@ -62,9 +70,9 @@ class FixedWatch:
         """What a score must be above to be an alarm."""
         return self._threshold
 
-    def push(self, scores: ArrayLike) -> Flags:
-        """True (time,) for each score above the threshold."""
-        return as_scores(scores) > self._threshold
+    def follow(self, scores: ArrayLike) -> Floats:
+        """The same threshold for each score."""
+        return np.full(len(as_scores(scores)), self._threshold)
 
     def state(self) -> Floats:
         """The threshold."""

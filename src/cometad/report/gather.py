@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from cometad.comet import Comet
-from cometad.decision.alerts import Alerts, Event, find_events
+from cometad.decision.alerts import Alerts, Event
 from cometad.decision.explain import Explanation, Reason
-from cometad.decision.severity import ScoreTail
 from cometad.detector import Floats, Series, as_series
 from cometad.estimator import Estimator
 from cometad.parameters import as_json
@@ -33,33 +32,34 @@ def gather(
     *,
     alerts: Alerts = Alerts(),
     most_events: int = MOST_EVENTS,
+    scores: Floats | None = None,
     sources: Mapping[str, str] | None = None,
 ) -> Report:
     """Everything there is to say of a series (time, variable), from a fitted detector.
 
-    `most_events` are explained, the worst ones; `sources` are more settings to show: the files, the command.
+    `most_events` are explained, the worst ones. `scores` (time,) are those that the detector gives this series, where
+    they are known already; `sources` are more settings to show: the files, the command.
 
     >>> import numpy as np
-    >>> from cometad import BASELINES
+    >>> from cometad import BASELINES, Quantile
     >>> from cometad.report.gather import gather
     >>> normal, fresh = np.random.default_rng(0).normal(size=(2, 500, 2))
     >>> fresh[200] = 30.0
-    >>> gather(BASELINES["squared-norm"](threshold_quantile=1.0).fit(normal), fresh).headline
+    >>> gather(BASELINES["squared-norm"](threshold=Quantile(rate=1e-9)).fit(normal), fresh).headline
     '1 event in 500 readings: step 200'
     """
     series = as_series(X)
-    scores = detector.decision_function(series)
-    training = detector.decision_scores_
-    tail = ScoreTail.fit(training, detector.threshold_)
-    thresholds = np.full(len(scores), detector.threshold_)
+    scores = detector.decision_function(series) if scores is None else scores
     clock = Clock(len(series), series.times)
-    events = find_events(scores, thresholds, alerts, tail)
+    judge = detector.judge(alerts)
+    _, thresholds, changes = judge.push(scores)
+    events = [change.event for change in changes + judge.finish() if change.kind == "closed"]
     panels = [_panel(detector, series, scores, thresholds, clock, event) for event in worst(events, most_events)]
     return Report(
         headline=_headline(events, panels, clock),
         period=_period(clock),
         summary=_summary(series, scores, thresholds, events),
-        center=tail.center,
+        center=detector.tail_.center,
         threshold=float(detector.threshold_),
         axis=clock.axis,
         strip=_strip(scores, thresholds, clock, _merged(events, worst(events, most_events), len(scores))),
@@ -67,7 +67,7 @@ def gather(
         panels=tuple(panels),
         explained=isinstance(detector, Comet),
         usages=_usages(detector, series),
-        drift=drift(scores, training),
+        drift=drift(scores, detector.decision_scores_),
         findings=_findings(series),
         settings=_settings(detector, alerts, sources or {}),
     )
