@@ -1,8 +1,10 @@
 """The report: what it gathers, and the page as text. How it looks is in test_report_browser.py."""
 
+import doctest
 import re
 from datetime import timedelta
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -179,7 +181,7 @@ def test_only_the_worst_events_are_explained_and_the_page_says_so(detector, repo
     few = gather(detector, timed(faulty()), alerts=ALERTS, most_events=1)
     assert few.event_count == report.event_count >= 2
     assert [panel.severity for panel in few.panels] == [max(panel.severity for panel in report.panels)]
-    assert f"There are {few.event_count} events; the 1 worst" in page(few)
+    assert f"There are {few.event_count} events; the worst 1 of them" in page(few)
     assert len(few.strip.marks) == len(report.strip.marks)
 
 
@@ -332,3 +334,13 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(arguments, sentence, detec
     assert main(["report", *arguments]) == 2
     assert sentence in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plant.comet", "today.csv"]
+
+
+def test_the_examples_of_the_page_of_documentation_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    documentation = (Path(__file__).parents[1] / "docs" / "report.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", documentation, re.DOTALL)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "report.md", None, 0)
+    assert len(test.examples) > 8
+    assert doctest.DocTestRunner().run(test).failed == 0
+    assert (tmp_path / "report.html").exists()

@@ -151,37 +151,34 @@ def _events(report: Report) -> str:
     if not report.panels:
         return _section("events", "Events", f"<p>{escape(report.headline)}.</p>")
     shown = len(report.panels)
-    more = (
-        f"There are {report.event_count:,} events; the {shown} worst of them stand here."
-        if report.event_count > shown
-        else "Severity says how rare the highest score is among normal readings: 1 is one in a billion or rarer."
-    )
+    many = report.event_count > shown
+    more = f"There are {report.event_count:,} events; the worst {shown} of them stand here. " if many else ""
+    what = "Severity says how rare the highest score is among normal readings: 1 is one in a billion or rarer."
     why = "" if report.explained else " This detector does not say which variables are behind a score."
     opened = {panel.number for panel in _ranked(report.panels)[:OPEN]}
     panels = "".join(_panel(panel, report, panel.number in opened) for panel in report.panels)
-    return _section("events", "Events", f'<p class="lead">{more}{why}</p>', _table(report), panels)
+    return _section("events", "Events", f'<p class="lead">{more}{what}{why}</p>', _table(report), panels)
 
 
 def _table(report: Report) -> str:
-    names = ["event", "start", "end", "peak", "severity", *(["top variables"] if report.explained else [])]
-    head = "".join(f'<th scope="col">{name}</th>' for name in names)
-    rows = []
-    for panel in report.panels:
-        cells = [
-            f'<a href="#event-{panel.number}" aria-label="To event {panel.number}">{panel.number}</a> '
-            f'<span class="aside">{_prose(panel.lasting)}</span>',
-            _prose(panel.start),
-            _prose(panel.end),
-            f"{text(panel.score)} at {_prose(panel.peak)}",
-            _severity(panel.severity),
-            *(
-                [escape(", ".join(f"{name} {100 * share:.0f} %" for name, share in panel.top))]
-                if report.explained
-                else []
-            ),
-        ]
-        rows.append("<tr>" + "".join(_cell(name, cell) for name, cell in zip(names, cells, strict=True)) + "</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    rows = [_cells(panel) for panel in report.panels]
+    head = "".join(f'<th scope="col">{name}</th>' for name in rows[0])
+    body = "".join(f"<tr>{''.join(_cell(*cell) for cell in row.items())}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cells(panel: Panel) -> dict[str, str]:
+    """What the table says of an event, by the names of its columns."""
+    link = f'<a href="#event-{panel.number}" aria-label="To event {panel.number}">{panel.number}</a>'
+    cells = {
+        "event": f'{link} <span class="aside">{_prose(panel.lasting)}</span>',
+        "start": _prose(panel.start),
+        "end": _prose(panel.end),
+        "peak": f"{text(panel.score)} at {_prose(panel.peak)}",
+        "severity": _severity(panel.severity),
+    }
+    blamed = ", ".join(f"{name} {100 * share:.0f} %" for name, share in panel.top)
+    return cells | {"top variables": _prose(blamed)} if panel.top else cells
 
 
 def _cell(name: str, content: str) -> str:
