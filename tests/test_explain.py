@@ -1,10 +1,17 @@
 """Explanations: shares, worst patches, normal readings, each held to loops; and the whole as a stranger uses it."""
 
+import doctest
 import json
 import math
+import re
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from hypothesis import given
@@ -13,11 +20,14 @@ from hypothesis.extra import numpy as hnp
 
 import naive
 from cometad import Comet, Epochs, NoAdaptation, OneCycle, PercentileSelection
+from cometad.cli import main
+from cometad.cli.explain import bars
 from cometad.decision.alerts import Alerts, Event, find_events
 from cometad.decision.explain import rises, shares, stretch_of, worst_patches
 from cometad.decision.severity import ScoreTail
 from cometad.errors import InputError, NotFittedError, ParameterError
 from cometad.explaining import pieces, ready_steps
+from cometad.metrics.causes import chance_hit_rate, hit_rate
 from cometad.model.network import Network
 from cometad.model.normal import back_to_readings, decoded, normal_codes
 from cometad.model.patches import coverage, patch_count, patch_weights
@@ -215,6 +225,17 @@ def test_a_planted_fault_is_found_with_its_variable_its_readings_and_what_was_ex
     assert sum(reason.share for reason in explanation.reasons) == pytest.approx(1.0)
 
 
+def test_a_variable_in_its_usual_range_at_the_wrong_time_is_found():
+    def plant(seed):
+        wave = np.sin(np.arange(600) / 8)
+        return np.column_stack([wave, -wave, wave]) + 0.05 * np.random.default_rng(seed).normal(size=(600, 3))
+
+    detector, series = tiny(schedule=OneCycle(100)).fit(plant(0)), plant(1)
+    series[300:340, 1] *= -1
+    assert np.abs(series[300:340]).max() < np.abs(plant(0)).max()
+    assert detector.explain(series, (300, 340)).reasons[0].variable == "v1"
+
+
 def test_shares_are_how_much_each_variable_raises_the_score(detector, faulty):
     still = detector.with_scoring(waves(400), adaptation=NoAdaptation())
     begin, step = FAULT // 20 * 20, FAULT % 20
@@ -293,6 +314,15 @@ def test_the_published_method_explains_too(paper, faulty):
     assert paper.explain(faulty, len(faulty) - 1, context=0).observed.shape == (1, 3)
 
 
+def test_the_published_method_normalizes_by_the_batch_of_the_event(faulty):
+    sizes = {"window": 20, "window_stride": 10, "dim": 8, "core_dim": 4, "codebook_size": 16, "test_batch": 20}
+    still = Comet.paper(**sizes, schedule=Epochs(2, learning_rate=1e-3), adaptation=NoAdaptation()).fit(waves(400))
+    scores = still.decision_function(faulty)  # all of it in one batch
+    assert [still.explain(faulty, step).score for step in (0, FAULT, 306)] == scores[[0, FAULT, 306]].tolist()
+    near, far = (still.explain(faulty, FAULT, context=context) for context in (0, 100))
+    assert [reason.share for reason in near.reasons] == [reason.share for reason in far.reasons]
+
+
 def test_explaining_changes_neither_the_detector_nor_the_series(detector, faulty):
     before, series = saved(detector), faulty.copy()
     explanation = detector.explain(series, FAULT)
@@ -313,7 +343,8 @@ def test_as_json_is_json(detector, faulty):
     plain = json.loads(json.dumps(explanation.as_json(), allow_nan=False))
     assert plain["reasons"][0]["observed"] == explanation.reasons[0].observed.tolist()
     assert plain["normal"] == explanation.normal.tolist()
-    assert plain.keys() == {"start", "stop", "peak", "score", "reasons", "begin", "observed", "normal"}
+    assert plain.keys() == {"start", "stop", "peak", "score", "reasons", "begin", "observed", "normal", "names"}
+    assert plain["names"] == ["v0", "v1", "v2"]
 
 
 def test_readings_far_out_of_range_are_explained_with_finite_numbers(detector, faulty):
@@ -351,3 +382,152 @@ def test_a_context_that_is_no_number_of_time_steps_is_refused(detector, faulty, 
 def test_before_fit_there_is_nothing_to_explain():
     with pytest.raises(NotFittedError):
         tiny().explain(waves(100), 5)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+TINY = [
+    *("--set", "window=32", "--set", "patch_sizes=[2,4]", "--set", "patch_strides=[1,2]"),
+    *("--set", "codebook_size=16", "--set", "dim=16", "--set", "core_dim=8", "--steps", "30"),
+]
+
+
+def _frame(rows: int, seed: int) -> pl.DataFrame:
+    times = [datetime(2024, 3, 1) + timedelta(minutes=i) for i in range(rows)]
+    return pl.DataFrame({"time": times, **dict(zip(("flow", "level", "heat"), waves(rows, seed=seed).T, strict=True))})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a fitted detector and readings with a fault, with and without times."""
+    folder = tmp_path_factory.mktemp("explain")
+    _frame(400, seed=0).write_csv(folder / "normal.csv")
+    today = _frame(100, seed=1)
+    today[70, "level"] = 9.0
+    today.write_csv(folder / "today.csv")
+    today.drop("time").write_csv(folder / "timeless.csv")
+    assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / "plant.comet"), *TINY]) == 0
+    assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / "plant.knn"), "--detector", "knn"]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    """Run `cometad explain` inside the folder; its exit code, stdout and stderr."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        return main(["explain", *arguments]), *capsys.readouterr()
+
+    return run
+
+
+def test_the_table_names_the_variable_first_with_its_time_and_both_patterns(run):
+    code, shown, _ = run("plant.comet", "today.csv", "--start", "70", "--stop", "71", "--top", "2")
+    assert code == 0
+    assert "Time step 70 (2024-03-01 01:10:00)" in shown
+    rows = [line for line in shown.splitlines() if "level" in line or "flow" in line or "heat" in line]
+    assert len(rows) == 2
+    assert "level" in rows[0]
+    assert "█" in rows[0]
+    assert "to 9" in shown
+
+
+def test_without_times_the_table_shows_time_steps(run):
+    code, shown, _ = run("plant.comet", "timeless.csv", "--start", "68", "--stop", "73")
+    assert code == 0
+    assert "Time steps 68 to 72" in shown
+    assert "2024" not in shown
+
+
+def test_json_is_what_python_gives(run, folder):
+    code, shown, _ = run("plant.comet", "today.csv", "--step", "70", "--top", "1", "--context", "3", "--json")
+    told = json.loads(shown)
+    series = pl.read_csv(folder / "today.csv", try_parse_dates=True)
+    explanation = Comet.load(folder / "plant.comet").explain(series, 70, context=3).as_json()
+    assert code == 0
+    assert told.pop("variables") == ["flow", "level", "heat"]
+    assert told.pop("times")[3] == "2024-03-01T01:10:00.000000"
+    assert told == explanation | {"reasons": explanation["reasons"][:1]}
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["plant.comet", "today.csv"], "Pass either --step, or both --start and --stop"),
+        (["plant.comet", "today.csv", "--step", "1", "--stop", "2"], "Pass either --step, or both --start and --stop"),
+        (["plant.comet", "today.csv", "--start", "1"], "Pass either --step, or both --start and --stop"),
+        (["plant.comet", "today.csv", "--step", "100"], "not in the series, which has 100 readings"),
+        (["plant.comet", "today.csv", "--start", "9", "--stop", "9"], "no time step from 9 to 9"),
+        (["plant.comet", "nowhere.csv", "--step", "1"], "nowhere.csv"),
+        (["nowhere.comet", "today.csv", "--step", "1"], "The detector 'nowhere.comet' does not exist"),
+        (["plant.knn", "today.csv", "--step", "1"], "Only comet explains its scores"),
+        (["plant.comet", "today.csv", "--step", "1", "--top", "0"], "--top"),
+        (["plant.comet", "today.csv", "--step", "x"], "--step"),
+        (["plant.comet", "today.csv", "--step", "1", "--drop", "flow"], "fitted on 3 variables; this series has 2"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_code_two(run, arguments, sentence):
+    code, shown, said = run(*arguments)
+    last = said.strip().splitlines()[-1]
+    assert (code, shown) == (2, "")
+    assert last.startswith("cometad: ")
+    assert sentence in last
+    assert "Traceback" not in said
+
+
+def test_the_verb_has_help_with_an_example(run):
+    code, shown, _ = run("--help")
+    assert code == 0
+    assert "cometad explain" in shown.partition("Example: ")[2]
+
+
+@given(hnp.arrays(np.float64, st.integers(1, 8), elements=st.floats(-1e308, 1e308)))
+def test_bars_rise_with_their_values(values):
+    drawn = bars(values, values.min(), values.max())
+    assert len(drawn) == len(values)
+    assert [drawn[i] for i in np.argsort(values)] == sorted(drawn)
+
+
+# --- hit rates --------------------------------------------------------------------------------------------------------
+
+
+@given(st.permutations(range(8)), st.sets(st.integers(0, 7), min_size=1), st.sampled_from([100, 150]))
+def test_the_hit_rate_counts_causes_among_the_first_of_a_ranking(ranking, causes, percent):
+    count = (len(causes) * percent) // 100
+    hits = sum(1 for place, variable in enumerate(ranking) if place < count and variable in causes)
+    assert hit_rate(ranking, causes, percent) == hits / len(causes)
+
+
+@pytest.mark.parametrize("percent", [100, 150])
+def test_the_chance_is_the_mean_over_all_rankings(percent):
+    rates = [hit_rate(ranking, {0, 3, 4}, percent) for ranking in permutations(range(6))]
+    assert chance_hit_rate(6, 3, percent) == pytest.approx(np.mean(rates))
+
+
+# --- documentation ----------------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_page_run():
+    page = (ROOT / "docs" / "explanations.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, object] = {}
+    for block in blocks:
+        test = doctest.DocTestParser().get_doctest(block, names, "explanations.md", None, 0)
+        assert test.examples
+        assert doctest.DocTestRunner().run(test, clear_globs=False).failed == 0
+        names = test.globs
+    assert len(blocks) == 3
+
+
+def test_the_hit_rates_of_the_page_are_those_of_the_results():
+    page = (ROOT / "docs" / "explanations.md").read_text()
+    shown = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "explain.py", "--results", ROOT / "results" / "explain.jsonl"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout in page

@@ -1,5 +1,6 @@
 """The report: what it gathers, and the page as text. How it looks is in test_report_browser.py."""
 
+import dataclasses
 import doctest
 import re
 from datetime import timedelta
@@ -293,6 +294,13 @@ def test_every_drawing_has_a_name_and_a_description(report):
     content = page(report)
     assert content.count('role="img"') == content.count("<desc>") > 5
     assert len(re.findall(r'role="img"><title>[^<]+</title><desc>[^<]+</desc>', content)) == content.count("<desc>")
+
+
+def test_findings_stand_on_the_page_and_none_is_said_too(report):
+    told = dataclasses.replace(report, findings=(("dead", "Variable 'flow_1' is stuck at <0.25>."),))
+    assert "<b>dead</b>: Variable &#x27;flow_1&#x27; is stuck at &lt;0.25&gt;." in page(told)
+    assert "No findings." in page(dataclasses.replace(report, findings=()))
+    assert "were not looked at" in page(dataclasses.replace(report, findings=None))
 
 
 def test_missing_values_interrupt_a_curve():

@@ -244,6 +244,7 @@ class Comet(Estimator):
             self._decision,
             self.normalization_,
             self.window,
+            self.test_batch,
             self.scaling_,
             self.code_counts_,
             self.levels_,

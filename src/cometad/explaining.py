@@ -97,6 +97,7 @@ class Explainer:
     decision: Decision
     normalization: Floats  # the state that the normalization starts from
     window: int
+    test_batch: int  # windows
     scaling: Scaling
     counts: Sequence[NDArray[np.int64]]  # per scale (code,): how many training patches took it
     levels: Floats  # (score, scale, variable)  the median of each raw score over the training patches
@@ -107,12 +108,12 @@ class Explainer:
         check_whole("context", context, 0)
         start, stop = stretch_of(event, len(values))
         begin, end = max(0, start - context), min(len(values), stop + context)
-        passage = self._passage(values, begin, end)
-        scores, units = self._scores(passage)
-        peak = start + int(scores[start - begin : stop - begin].argmax())
-        score = float(scores[peak - begin])
+        scores, units = self._scores(values, start, stop)
+        peak = start + int(scores.argmax())
+        score = float(scores[peak - start])
         if isinstance(event, Event):  # as it was when it was seen, with what adaptation had learned by then
             peak, score = event.peak, event.peak_score
+        passage = self._passage(values, begin, end)
         share = shares(self._rises(passage, scores, units, start, stop))
         codes = self._normal_codes(passage)
         reasons = [
@@ -144,12 +145,22 @@ class Explainer:
             window[: len(readings)] = self.scaling(readings)
         return Passage(found, windows, [self.scorer.whole(windows, k) for k in range(len(sizes))])
 
-    def _scores(self, passage: Passage) -> tuple[Floats, Floats]:
-        """The final score (time,) of each step, and what 1 of each selected score (score,) is in units of it."""
-        selected = self._selected(self.scorer.steps(passage.patches, self.window, 0, self.window))
-        steps = np.stack([passage.taken(scores) for scores in selected])
-        normalized, state = self.decision.normalization(steps, self.normalization)
-        return self.decision.mix(normalized), 1 / (state[:, 1] - state[:, 0] + EPSILON)
+    def _scores(self, values: Floats, start: int, stop: int) -> tuple[Floats, Floats]:
+        """The final scores (time,) of the steps start..stop, and what 1 of each selected score (score,) is in them.
+
+        Where a normalization needs whole batches it begins with the first one that is looked at.
+        """
+        batch = self.window * self.test_batch
+        whole = self.decision.release == "batch"
+        first, last = (start // batch * batch, min(-(-stop // batch) * batch, len(values))) if whole else (start, stop)
+        state, found = self.normalization, []
+        for begin in range(first, last, batch):
+            passage = self._passage(values, begin, min(begin + batch, last))
+            selected = self._selected(self.scorer.steps(passage.patches, self.window, 0, self.window))
+            steps = np.stack([passage.taken(scores) for scores in selected])
+            normalized, state = self.decision.normalization(steps, state)
+            found.append(self.decision.mix(normalized))
+        return np.concatenate(found)[start - first : stop - first], 1 / (state[:, 1] - state[:, 0] + EPSILON)
 
     def _selected(self, raw: Floats) -> Floats:
         """Both scores (score, window, time) of raw ones (score, window, time, variable)."""
@@ -162,9 +173,8 @@ class Explainer:
             return self.decision.mix(self._selected(self.scorer.windows(windows)) * units[:, None, None])
 
         inside = [piece.inside(start, stop) for piece in passage.pieces]
-        first = passage.pieces[0].start
         peaks = {
-            i: scores[steps.start + piece.begin - first : steps.stop + piece.begin - first].max()
+            i: scores[steps.start + piece.begin - start : steps.stop + piece.begin - start].max()
             for i, (piece, steps) in enumerate(zip(passage.pieces, inside, strict=True))
             if steps.start < steps.stop
         }

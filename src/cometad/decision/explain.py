@@ -61,11 +61,7 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain numbers, texts, lists and dictionaries."""
-        plain = asdict(self)
-        plain["reasons"] = [
-            {name: _plain(value) for name, value in reason.items()} for reason in asdict(self)["reasons"]
-        ]
-        return {name: _plain(value) for name, value in plain.items()}
+        return {name: _plain(value) for name, value in asdict(self).items()}
 
 
 def rises(windows: Rows, typical: Rows, scores: Callable[[Rows], Floats]) -> Floats:
@@ -92,13 +88,6 @@ def rises(windows: Rows, typical: Rows, scores: Callable[[Rows], Floats]) -> Flo
     return found
 
 
-class Worst(NamedTuple):
-    """Where each variable deviates most; each field has the shape (variable,)."""
-
-    scale: NDArray[np.int64]  # the number of the scale
-    patch: NDArray[np.int64]  # the number of the patch at that scale
-
-
 def shares(found: Floats) -> Floats:
     """Each variable's share (variable,), given by how much it raises the score of each time step (time, variable).
 
@@ -117,6 +106,13 @@ def shares(found: Floats) -> Floats:
     relative = highest / largest  # so that no sum overflows
     share: Floats = relative / relative.sum()
     return share
+
+
+class Worst(NamedTuple):
+    """Where each variable deviates most; each field has the shape (variable,)."""
+
+    scale: NDArray[np.int64]  # the number of the scale
+    patch: NDArray[np.int64]  # the number of the patch at that scale
 
 
 def worst_patches(excess: Sequence[Floats], weights: Sequence[Floats]) -> Worst:
@@ -175,6 +171,8 @@ def _is_whole(value: object) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return value
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value

@@ -195,9 +195,9 @@ def _usages(detector: Estimator, series: Series) -> tuple[Usage, ...]:
     return tuple(usage(size, training, here) for size, training, here in pairs)
 
 
-def _findings(series: Series) -> tuple[tuple[str, str], ...]:
-    """What is noteworthy of the data itself."""
-    return ()
+def _findings(series: Series) -> tuple[tuple[str, str], ...] | None:
+    """What is noteworthy of the readings themselves."""
+    return None
 
 
 def _settings(detector: Estimator, alerts: Alerts, sources: Mapping[str, str]) -> dict[str, Any]:

@@ -329,9 +329,10 @@ def _histogram(moved: Drift) -> str:
     )
 
 
-def _quality(findings: Sequence[tuple[str, str]]) -> str:
+def _quality(findings: Sequence[tuple[str, str]] | None) -> str:
     if not findings:
-        return _section("quality", "Data quality", '<p class="lead">Nothing to remark.</p>')
+        words = "These readings were not looked at for gaps or dead sensors." if findings is None else "No findings."
+        return _section("quality", "Data quality", f'<p class="lead">{words}</p>')
     items = "".join(f"<li><b>{escape(kind)}</b>: {escape(sentence)}</li>" for kind, sentence in findings)
     return _section("quality", "Data quality", f'<ul class="findings">{items}</ul>')
 
