@@ -38,9 +38,9 @@ def main() -> None:
         detector = made(arguments.detector).fit(normal(TRAINING, arguments.variables, seed=0))
     data = with_faults(normal(arguments.readings, arguments.variables, seed=1))
     with measured("score every reading", seconds):
-        scores = detector.decision_function(data)
+        scored = detector.step_scores(data)
     with measured("gather: events, reasons, codebook, drift", seconds):
-        report = gather(detector, data, scores=scores)
+        report = gather(detector, data, scored=scored)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
         with measured("draw and write the page", seconds):

@@ -17,6 +17,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from cometad import ScoreMeasured
 from cometad.detector import Detector
 from cometad.errors import InputError, NotFittedError
 
@@ -182,6 +183,25 @@ def check_a_wrong_shape_and_missing_readings_are_refused(subject: Subject) -> No
             with pytest.raises(InputError, match=words) as caught:
                 use(series)
             assert is_a_sentence(str(caught.value))
+
+
+def check_missing_readings_are_filled_in_and_never_flagged(subject: Subject) -> None:
+    gappy = FRESH.copy()
+    gappy[60:110] = np.nan
+    gappy[200, 1] = np.nan
+    detector = subject.make().set_params(gaps=ScoreMeasured()).fit(NORMAL)
+    assert detector.decision_function(FRESH).tobytes() == subject.scores.tobytes()
+    scores, imputed = detector.step_scores(gappy)
+    assert np.isfinite(scores).all()
+    assert imputed[60:110].all()
+    assert not imputed[:40].any()
+    assert not detector.predict(gappy)[imputed].any()
+    learned = (
+        subject.make().set_params(gaps=ScoreMeasured()).fit(np.where(np.arange(500)[:, None] == 250, np.nan, NORMAL))
+    )
+    assert np.isfinite(learned.decision_scores_).all()
+    assert learned.imputed_[250]
+    assert np.isfinite(learned.decision_function(FRESH)).all()
 
 
 def check_saving_and_loading_keep_the_scores(subject: Subject) -> None:

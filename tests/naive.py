@@ -4,6 +4,7 @@ Every function is one formula over plain vectors in float64. Where the paper is 
 (section 2). Equation numbers count the paper's numbered equations in order.
 """
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -459,3 +460,68 @@ def normal_reading(codes, step, length, tables, strides):
         readings = [float(table[own[index]][min(step - index * stride, size - 1)]) for index in on_step]
         means.append(sum(readings) / len(readings))
     return sum(means) / len(means)
+
+
+# --- gaps -------------------------------------------------------------------------------------------------------------
+
+
+def forward_filled(column, limit, center):
+    """One variable with NaN for missing: its values, and for each whether it is imputed and whether doubtful."""
+    filled = []
+    last, age = None, 0
+    for value in column:
+        if not math.isnan(value):
+            last, age = value, 0
+            filled.append((value, False, False))
+        else:
+            age += 1
+            held = last is not None and age <= limit
+            filled.append((last if held else center, True, not held))
+    return filled
+
+
+def interpolated(column, limit, center):
+    """The same with a line through each gap of up to `limit` cells that has both neighbors."""
+    filled = forward_filled(column, 0, center)
+    measured = [t for t, value in enumerate(column) if not math.isnan(value)]
+    for left, right in itertools.pairwise(measured):
+        if right - left - 1 <= limit:
+            for t in range(left + 1, right):
+                share = (t - left) / (right - left)
+                filled[t] = ((1 - share) * column[left] + share * column[right], True, False)
+    return filled
+
+
+def resampled(times, rows, period, rule):
+    """Rows at whole-numbered times in bins [k * period, (k + 1) * period): the left edges, and a list per variable."""
+    rules = {
+        "last": lambda cells: cells[-1],
+        "first": lambda cells: cells[0],
+        "mean": lambda cells: sum(cells) / len(cells),
+        "min": min,
+        "max": max,
+    }
+    order = sorted(range(len(times)), key=lambda i: times[i])
+    edges = range(min(times) // period * period, max(times) // period * period + 1, period)
+    values = []
+    for edge in edges:
+        inside = [rows[i] for i in order if edge <= times[i] < edge + period]
+        columns = [[row[v] for row in inside if not math.isnan(row[v])] for v in range(len(rows[0]))]
+        values.append([rules[rule](cells) if cells else math.nan for cells in columns])
+    return list(edges), values
+
+
+def left_out(cells, scales):
+    """Which (time, variable) of a window rest on a marked cell: itself, or a cell of a patch over it at any scale.
+
+    `scales` are sizes and strides; a step behind the last patch takes that patch.
+    """
+    length, variables = len(cells), len(cells[0])
+    found = [[False] * variables for _ in range(length)]
+    for t, i in itertools.product(range(length), range(variables)):
+        found[t][i] = bool(cells[t][i])
+        for size, stride in scales:
+            starts = range(0, length - size + 1, stride)
+            over = [start for start in starts if start <= t < start + size] or [starts[-1]]
+            found[t][i] |= any(cells[u][i] for start in over for u in range(start, start + size))
+    return found

@@ -360,10 +360,10 @@ def test_columns_count_by_place_for_a_detector_fitted_on_an_array():
 
 @pytest.mark.parametrize("before, after", [("9", "10"), (9, 9.5), ("2024-03-01T01:00+01:00", "2024-03-01T00:30Z")])
 def test_a_clock_knows_numbers_and_iso_times(before, after):
-    Clock(before).check(Reading(1, [], after))
+    Clock(before).admit(Reading(1, [], after))
     with pytest.raises(InputError, match="is not after"):
-        Clock(after).check(Reading(1, [], before))
-    Clock(before).check(Reading(1, [], "noon"))  # no time it can read
+        Clock(after).admit(Reading(1, [], before))
+    Clock(before).admit(Reading(1, [], "noon"))  # no time it can read
 
 
 def test_an_interrupt_during_work_waits_for_its_end_and_for_what_was_read():

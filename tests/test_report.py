@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import naive_report
-from cometad import BASELINES, Quantile
+from cometad import BASELINES, ForwardFill, Quantile
 from cometad.cli import main
 from cometad.decision.alerts import Alerts
 from cometad.report.axis import Bent, Linear, score_axis, text
@@ -55,6 +55,16 @@ def test_thinning_keeps_the_extremes_of_every_bucket(values, buckets):
     assert values[chosen].min() == values.min()
     assert values[chosen].max() == values.max()
     assert len(chosen) <= max(2 * buckets, 2) + 2
+
+
+@given(arrays(np.float64, st.integers(1, 400), elements=numbers | st.just(np.nan)), st.integers(1, 40))
+def test_thinning_keeps_extremes_beside_missing_values_and_some_of_these(values, buckets):
+    chosen = thin(values, buckets)
+    measured = values[~np.isnan(values)]
+    if len(measured):
+        assert np.nanmin(values[chosen]) == measured.min()
+        assert np.nanmax(values[chosen]) == measured.max()
+    assert np.isnan(values[chosen]).any() == np.isnan(values).any()
 
 
 def test_a_spike_of_one_reading_in_a_million_is_kept():
@@ -186,6 +196,19 @@ def test_only_the_worst_events_are_explained_and_the_page_says_so(detector, repo
     assert len(few.strip.marks) == len(report.strip.marks)
 
 
+def test_what_was_filled_in_is_neither_judged_nor_drawn_and_the_page_says_so():
+    values = faulty()
+    values[1195:1400] = np.nan  # nothing comes while the fault lasts
+    detector = fitted(gaps=ForwardFill(limit=5))
+    report = gather(detector, timed(values), alerts=ALERTS)
+    first, last = (str(BEGIN + timedelta(minutes=step))[:16] for step in (1230, 1380))
+    assert not [panel for panel in report.panels if first <= panel.start <= last]
+    assert np.isnan(report.strip.scores.values).any()
+    assert dict(report.summary)["filled in, not judged"].endswith(" %")
+    assert "gaps" in dict(report.findings)
+    assert "<b>gaps</b>" in page(report)
+
+
 def test_without_events_the_page_says_so():
     normal = readings()
     quiet = gather(BASELINES["squared-norm"](threshold=Quantile(rate=1e-9)).fit(normal), normal[:500])
@@ -300,7 +323,6 @@ def test_findings_stand_on_the_page_and_none_is_said_too(report):
     told = dataclasses.replace(report, findings=(("dead", "Variable 'flow_1' is stuck at <0.25>."),))
     assert "<b>dead</b>: Variable &#x27;flow_1&#x27; is stuck at &lt;0.25&gt;." in page(told)
     assert "No findings." in page(dataclasses.replace(report, findings=()))
-    assert "were not looked at" in page(dataclasses.replace(report, findings=None))
 
 
 def test_missing_values_interrupt_a_curve():

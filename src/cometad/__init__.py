@@ -5,6 +5,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cometad.baselines import BASELINES as BASELINES
     from cometad.comet import Comet as Comet
+    from cometad.data.gaps import ForwardFill as ForwardFill
+    from cometad.data.gaps import Interpolate as Interpolate
+    from cometad.data.gaps import RefuseGaps as RefuseGaps
+    from cometad.data.gaps import ScoreMeasured as ScoreMeasured
+    from cometad.data.resample import resample as resample
     from cometad.decision.alerts import Alerts as Alerts
     from cometad.decision.alerts import Event as Event
     from cometad.decision.normalize import (
@@ -67,6 +72,11 @@ _SHOP = {
     "DriftingSpot": "decision.spot",
     "Alerts": "decision.alerts",
     "Event": "decision.alerts",
+    "RefuseGaps": "data.gaps",
+    "ForwardFill": "data.gaps",
+    "Interpolate": "data.gaps",
+    "ScoreMeasured": "data.gaps",
+    "resample": "data.resample",
     "CometadError": "errors",
 }
 __all__ = sorted(_SHOP)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cometad.checkpoint import to_bytes
-from cometad.data.windows import cut, training_rows, window_starts
+from cometad.data.gaps import GapRun, Gaps, RefuseGaps
+from cometad.data.windows import cut, learnable, training_rows, window_starts
 from cometad.decision.alerts import Alerts, Event
 from cometad.decision.decide import Block, Decision
 from cometad.decision.explain import Explanation
@@ -29,7 +30,7 @@ from cometad.decision.threshold import Quantile
 from cometad.decision.watch import Threshold
 from cometad.detector import Floats, Series
 from cometad.errors import ParameterError
-from cometad.estimator import Estimator, Scaled
+from cometad.estimator import Estimator, Scaled, StepScores
 from cometad.explaining import Explainer
 from cometad.model.adapt import Adaptation, OnlineAdaptation
 from cometad.model.network import Network
@@ -96,6 +97,8 @@ class Comet(Estimator):
         What happens to scores per variable, from variables to time steps, and before the two scores are mixed.
     adaptation, test_batch
         Whether and how the codebook follows drift, and after how many windows.
+    gaps
+        What happens to missing readings: they are refused, or filled in and never flagged.
     threshold
         The rule that says which scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the
         share of normal readings that it may flag.
@@ -135,6 +138,7 @@ class Comet(Estimator):
         normalization: Normalization = TrainingNormalization(),
         adaptation: Adaptation = OnlineAdaptation(contrastive_weight=0.0, error_limit=0.99, max_drift=0.5),
         test_batch: int = 8,
+        gaps: Gaps = RefuseGaps(),
         threshold: Threshold = Quantile(rate=0.01),
         seed: int = 42,
         device: str = "cpu",
@@ -164,6 +168,7 @@ class Comet(Estimator):
         self.normalization = normalization
         self.adaptation = adaptation
         self.test_batch = test_batch
+        self.gaps = gaps
         self.threshold = threshold
         self.seed = seed
         self.device = device
@@ -202,14 +207,15 @@ class Comet(Estimator):
                 )
         other = type(self)(**(self.get_params(deep=False) | changes))
         other._remember(self.names_, self.named_)
-        other.scaling_, other.network_, other.code_counts_ = self.scaling_, self.network_, self.code_counts_
+        other.scaling_, other.statistics_ = self.scaling_, self.statistics_
+        other.network_, other.code_counts_ = self.network_, self.code_counts_
         scaled = other.scaling_(series.values)
-        other._calibrate(scaled)
+        other._calibrate(scaled, series)
         other._settle(scaled, series)
         return other
 
     def score_map(self, X: object) -> ScoreMap:
-        """Both raw scores of every time step, each (scale, time, variable).
+        """Both raw scores of every time step, each (scale, time, variable); NaN where they rest on filled in readings.
 
         >>> import numpy as np
         >>> from cometad import Comet, OneCycle
@@ -219,7 +225,8 @@ class Comet(Estimator):
         """
         series = self._checked(X)
         raw = RawRun(self._fitted, self._scorer, self._decision.release, apart=True)
-        blocks = [block for release in (*raw.push(self.scaling_(series.values)), *raw.finish()) for block in release]
+        releases = (*raw.push(self.scaling_(series.values), series.imputed), *raw.finish())
+        blocks = [block for release in releases for block in release]
         return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
 
     def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> Explanation:
@@ -271,11 +278,13 @@ class Comet(Estimator):
         *,
         adaptation: Adaptation | None = None,
         alerts: Alerts | None = None,
+        late: str = "refuse",
     ) -> Stream:
         """A stream that starts from the fitted state, or goes on from a snapshot.
 
         `adaptation` stands in for the detector's own: `NoAdaptation()` keeps the fitted state throughout. `alerts` says
-        what counts as one event.
+        what counts as one event. A reading whose time is not after that of the reading before is refused with an error,
+        or with `late="drop"` dropped and counted.
         """
         self._check_fitted()
         adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
@@ -288,10 +297,15 @@ class Comet(Estimator):
             self.named_,
             lambda: self.judge(alerts),
             fingerprint,
+            self._start_filling if self.gaps.allowed else None,
+            late,
         )
         if snapshot is not None:
             stream.restore(snapshot)
         return stream
+
+    def _start_filling(self) -> GapRun:
+        return GapRun(self.gaps, self.statistics_.center, self.statistics_.usual)
 
     # -- fitting ----------------------------------------------------------------------------------------------------
 
@@ -306,9 +320,10 @@ class Comet(Estimator):
 
     def _learn(self, scaled: Scaled, series: Series) -> None:
         starts = window_starts(self._training_rows(len(scaled)), self.window, self.window_stride)
+        starts = learnable(starts, self.window, series)
         self.network_ = self._train(scaled, starts)
         self.code_counts_ = self._count_codes(scaled, starts)
-        self._calibrate(scaled)
+        self._calibrate(scaled, series)
 
     def _train(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> Network:
         with torch.random.fork_rng(devices=[]):
@@ -354,9 +369,9 @@ class Comet(Estimator):
                 count += np.bincount(scorer.whole(windows, k).codes.ravel(), minlength=self.codebook_size)
         return counts
 
-    def _calibrate(self, scaled: NDArray[np.float32]) -> None:
+    def _calibrate(self, scaled: NDArray[np.float32], series: Series) -> None:
         """Learn the statistics of the training scores."""
-        starts = window_starts(len(scaled), self.window, self.window)
+        starts = learnable(window_starts(len(scaled), self.window, self.window), self.window, series)
         chosen = np.linspace(0, len(starts) - 1, min(len(starts), CALIBRATION_WINDOWS)).astype(int)
         windows = cut(scaled, starts[chosen], self.window)
         width = scaled.shape[1]
@@ -388,8 +403,14 @@ class Comet(Estimator):
     # -- scoring ----------------------------------------------------------------------------------------------------
 
     def _score(self, scaled: Scaled, series: Series) -> Floats:
+        return self._step_scores(scaled, series).scores
+
+    def _step_scores(self, scaled: Scaled, series: Series) -> StepScores:
         run = self._open(self.adaptation)
-        return np.concatenate([decided.scores for decided in (*run.push(scaled), *run.finish())])
+        decided = [*run.push(scaled, series.imputed), *run.finish()]
+        scores = np.concatenate([some.scores for some in decided])
+        imputed = None if series.imputed is None else np.concatenate([some.imputed for some in decided])
+        return StepScores(scores, imputed)
 
     def _open(self, adaptation: Adaptation) -> Run:
         limit, own = (getattr(kind, "error_limit", None) for kind in (adaptation, self.adaptation))
@@ -460,4 +481,5 @@ class Comet(Estimator):
 def _flat(block: Block) -> Floats:
     """(score, scale, window, time, variable) as (score, scale, time, variable), without the steps to be skipped."""
     scores, scales, *_, variables = block.raw.shape
-    return block.raw[:, :, :, block.skip :].reshape(scores, scales, -1, variables)
+    raw = block.raw if block.left_out is None else np.where(block.left_out, np.nan, block.raw)
+    return raw[:, :, :, block.skip :].reshape(scores, scales, -1, variables)

@@ -17,6 +17,7 @@ from cometad.data.synthetic import Fault, Plant, synthetic_plant
 from cometad.decision.alerts import Alerts
 from cometad.decision.threshold import Quantile
 from cometad.errors import OutputError, needs_extra
+from cometad.estimator import StepScores
 from cometad.model.adapt import NoAdaptation
 from cometad.plots import save_overview
 from cometad.report.gather import gather
@@ -160,4 +161,4 @@ def _draw(path: Path, detector: Comet, plant: Plant, live: Live, findings: Seque
 
 def _report(path: Path, detector: Comet, plant: Plant, live: Live) -> None:
     readings = pl.DataFrame(plant.test, schema=list(plant.names))
-    save_report(path, gather(detector, readings, alerts=ALERTS, scores=live.scores))
+    save_report(path, gather(detector, readings, alerts=ALERTS, scored=StepScores(live.scores, None)))

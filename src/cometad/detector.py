@@ -6,7 +6,7 @@ Conventions, said once: a series has the shape (time, variable); a higher score 
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
 import narwhals as nw
@@ -17,6 +17,7 @@ from cometad.errors import InputError
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @runtime_checkable
@@ -44,7 +45,10 @@ class Detector(Protocol):
 
 @dataclass(frozen=True)
 class Series:
-    """A checked series: finite numbers with the names of their variables and, where given, their times.
+    """A checked series: numbers with the names of their variables and, where given, their times.
+
+    Missing readings are NaN, where they are allowed, until a gap rule has filled them: then all numbers are finite, and
+    `imputed` and `doubtful` say which of them nobody measured.
 
     >>> import numpy as np
     >>> from cometad.detector import as_series
@@ -58,6 +62,8 @@ class Series:
     times: Array | None  # (time,) strictly increasing
     named: bool  # the names came with the data: they can be compared with others
     first: int = 0  # the number of the first time step
+    imputed: Flags | None = None  # (time, variable)  filled in; None where nothing is
+    doubtful: Flags | None = None  # (time, variable)  filled in, and not to be learned from
 
     def __len__(self) -> int:
         return len(self.values)
@@ -68,8 +74,8 @@ class Series:
         return f"time step {number}" if self.times is None else f"time step {number} ({self.times[step]})"
 
 
-def as_series(X: object, names: Sequence[str] = (), first: int = 0) -> Series:
-    """The checked series behind an array or a pandas or polars frame.
+def as_series(X: object, names: Sequence[str] = (), first: int = 0, missing: bool = False) -> Series:
+    """The checked series behind an array or a pandas or polars frame; whether readings may be `missing` is said.
 
     In a frame, one column of dates (or, in pandas, a datetime index) is taken as the time; all other columns must be
     numbers or booleans. Constant variables are accepted. `names` are for an array, which has none of its own, and
@@ -81,6 +87,20 @@ def as_series(X: object, names: Sequence[str] = (), first: int = 0) -> Series:
     >>> frame = pl.DataFrame({"time": [datetime(2024, 3, 1), datetime(2024, 3, 2)], "flow": [1.0, 2.0]})
     >>> as_series(frame).names, as_series(frame).when(1)
     (('flow',), 'time step 1 (2024-03-02T00:00:00.000000)')
+    """
+    series = X if isinstance(X, Series) else unchecked_series(X, names, first)
+    _check_times(series)
+    _check_numbers(series, missing)
+    return series
+
+
+def unchecked_series(X: object, names: Sequence[str] = (), first: int = 0) -> Series:
+    """The series behind an array or a frame as it is: readings may be missing, times may stand twice or fall.
+
+    >>> import numpy as np
+    >>> from cometad.detector import unchecked_series
+    >>> unchecked_series(np.array([[1.0, np.nan]])).values
+    array([[ 1., nan]])
     """
     if isinstance(X, Series):
         return X
@@ -95,10 +115,7 @@ def as_series(X: object, names: Sequence[str] = (), first: int = 0) -> Series:
     if own_names is None:
         numbered = tuple(f"v{i}" for i in range(values.shape[1]))
         own_names = tuple(names) if len(names) == values.shape[1] else numbered
-    series = Series(values, own_names, times, named, first)
-    _check_times(series)
-    _check_finite(series)
-    return series
+    return Series(values, own_names, times, named, first)
 
 
 def check_like(series: Series, names: tuple[str, ...], named: bool) -> None:
@@ -116,12 +133,61 @@ def check_like(series: Series, names: tuple[str, ...], named: bool) -> None:
         )
 
 
+def with_all_columns(series: Series, names: tuple[str, ...]) -> Series:
+    """The series with a column of missing readings for each variable that it has no column of.
+
+    Only where the columns that are there are named, and stand in the order of the names; else the series as it is.
+
+    >>> import polars as pl
+    >>> from cometad.detector import unchecked_series, with_all_columns
+    >>> with_all_columns(unchecked_series(pl.DataFrame({"level": [1.0]})), ("flow", "level")).values
+    array([[nan,  1.]])
+    """
+    there = [names.index(name) for name in series.names if name in names]
+    if not series.named or len(there) != len(series.names) or there != sorted(there) or len(there) == len(names):
+        return series
+    values = np.full((len(series), len(names)), np.nan)
+    values[:, there] = series.values
+    return replace(series, values=values, names=names)
+
+
+def together(parts: Sequence[Series]) -> Series:
+    """The parts of a series, in order and one at least, as a whole.
+
+    >>> import numpy as np
+    >>> from cometad.detector import as_series, together
+    >>> len(together([as_series(np.zeros((2, 1))), as_series(np.ones((3, 1)))]))
+    5
+    """
+    times = [part.times for part in parts if part.times is not None]
+    values = np.concatenate([part.values for part in parts])
+    return replace(parts[0], values=values, times=np.concatenate(times) if times else None)
+
+
 def check_length(rows: int, least: int, what: str) -> None:
     """Refuse a series too short to be looked at even once."""
     if rows < least:
         raise InputError(
             f"The series has {rows} readings, fewer than {what} ({least}). Pass a longer series or a shorter window."
         )
+
+
+def on_time(series: Series, last: np.datetime64 | None) -> Flags:
+    """Which readings (time,) come after all that were before them, and after a last time; all of them without times.
+
+    >>> import numpy as np
+    >>> from cometad.detector import Series, on_time
+    >>> times = np.array(["2024-03-01", "2024-03-03", "2024-03-02", "2024-03-03"], "datetime64[us]")
+    >>> on_time(Series(np.zeros((4, 1)), ("flow",), times, named=True), np.datetime64("2024-02-29", "us"))
+    array([ True,  True, False, False])
+    """
+    if series.times is None:
+        return np.ones(len(series), bool)
+    first = np.datetime64(-(2**63) + 1, "us") if last is None else last.astype("datetime64[us]")
+    times = series.times.astype("datetime64[us]")
+    latest = np.maximum.accumulate(np.concatenate([[first], times[:-1]]))
+    late: Flags = times <= latest  # a time that is missing is not late: it is refused
+    return ~late
 
 
 def check_after(series: Series, last: np.datetime64) -> None:
@@ -212,11 +278,18 @@ def _backward(series: Series, step: int, before: np.datetime64) -> InputError:
     )
 
 
-def _check_finite(series: Series) -> None:
+def _check_numbers(series: Series, missing: bool) -> None:
+    """Refuse what is infinite and, unless readings may be missing, what is not a number."""
     if np.isfinite(series.values).all():
         return
-    step, variable = (int(i) for i in np.argwhere(~np.isfinite(series.values))[0])
+    wrong = np.isinf(series.values) if missing else ~np.isfinite(series.values)
+    if not wrong.any():
+        return
+    step, variable = (int(i) for i in np.argwhere(wrong)[0])
     value = series.values[step, variable]
-    raise InputError(
-        f"Variable {series.names[variable]!r} is {value} at {series.when(step)}. Fill or drop missing readings first."
+    advice = (
+        "Fill or drop missing readings first, or choose a rule such as gaps=ForwardFill(limit=5)."
+        if np.isnan(value)
+        else "Correct or drop that reading first, or mark it as missing (NaN)."
     )
+    raise InputError(f"Variable {series.names[variable]!r} is {value} at {series.when(step)}. {advice}")

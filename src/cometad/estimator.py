@@ -4,7 +4,8 @@ import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -13,29 +14,41 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from cometad.checkpoint import Checkpoint, read, write
+from cometad.data.gaps import Gaps, complete, fill
+from cometad.data.quality import Statistics
 from cometad.data.scale import Scaling, fit_scaling
 from cometad.decision.alerts import Alerts, Event
 from cometad.decision.judge import Judge
 from cometad.decision.severity import ScoreTail
 from cometad.decision.watch import Threshold
-from cometad.detector import Floats, Series, as_series, check_length, check_like
+from cometad.detector import Flags, Floats, Series, as_series, check_length, check_like
 from cometad.errors import InputError, ModelFileError, NotFittedError
 from cometad.parameters import as_json, from_json
 
 Scaled = NDArray[np.float32]
 
 
+class StepScores(NamedTuple):
+    """What a detector says of a series; each field has the shape (time,)."""
+
+    scores: Floats  # higher is more anomalous
+    imputed: Flags | None  # cannot be judged, because its readings were filled in; None where nothing was
+
+
 class Estimator(BaseEstimator, ABC):
     """A detector but for its method: `_learn` from a scaled series, `_score` one, and tell or take the `_state`."""
 
     scaler: str
+    gaps: Gaps
     threshold: Threshold
     _parameters: dict[str, Any]  # that it was fitted with
     names_: tuple[str, ...]
     named_: bool
     n_features_in_: int
+    statistics_: Statistics
     scaling_: Scaling
     decision_scores_: Floats
+    imputed_: Flags  # (time,)  which of these rest on readings that were filled in
     threshold_: float  # that the first score of a series is held against
     threshold_state_: Floats  # what the threshold rule learned
     tail_: ScoreTail  # of the scores that the threshold was fitted on
@@ -45,7 +58,7 @@ class Estimator(BaseEstimator, ABC):
         self._check_parameters()
         if hasattr(self, "threshold_"):
             del self.threshold_  # not fitted until the end: an interrupted fit leaves no half of one
-        series = as_series(X)
+        series = as_series(X, missing=self.gaps.allowed)
         check_length(len(series), self._least_rows(), "a window")
         rows = self._training_rows(len(series))
         if rows < self._least_rows():
@@ -53,8 +66,11 @@ class Estimator(BaseEstimator, ABC):
                 f"Without the share kept for validation the series has {rows} readings, fewer than a window "
                 f"({self._least_rows()}). Pass a longer series or a shorter window."
             )
+        _check_measured(series, rows)
         self._remember(series.names, series.named)
-        self.scaling_ = fit_scaling(self.scaler, series.values[:rows])
+        self.statistics_ = Statistics.fit(series)
+        self.scaling_ = fit_scaling(self.scaler, series.values[:rows])  # of what was measured
+        series = self._filled(series)
         scaled = self.scaling_(series.values)
         self._learn(scaled, series)
         self._settle(scaled, series)
@@ -62,12 +78,25 @@ class Estimator(BaseEstimator, ABC):
 
     def decision_function(self, X: object) -> Floats:
         """One score per time step of a series (time, variable); higher is more anomalous."""
+        return self.step_scores(X).scores
+
+    def step_scores(self, X: object) -> StepScores:
+        """The score of each time step of a series (time, variable), and which of them cannot be judged.
+
+        >>> import numpy as np
+        >>> from cometad import ForwardFill
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> detector = BASELINES["squared-norm"](gaps=ForwardFill(limit=2)).fit(normal)
+        >>> detector.step_scores([[0.0, 0.0], [9.0, np.nan], [9.0, 9.0]]).imputed
+        array([False,  True, False])
+        """
         series = self._checked(X)
-        return self._score(self.scaling_(series.values), series)
+        return self._step_scores(self.scaling_(series.values), series)
 
     def predict(self, X: object) -> NDArray[np.int64]:
-        """1 for each time step whose score is above the threshold, else 0."""
-        return self.judge().push(self.decision_function(X)).flags
+        """1 for each time step whose score is above the threshold, else 0; 0 where it cannot be judged."""
+        return self.judge().push(*self.step_scores(X)).flags
 
     def events(self, X: object, alerts: Alerts | None = None) -> list[Event]:
         """The events of a series (time, variable): flagged time steps that belong together, in the order of time.
@@ -81,7 +110,7 @@ class Estimator(BaseEstimator, ABC):
         [(40, 43)]
         """
         judge = self.judge(alerts)
-        changes = judge.push(self.decision_function(X)).changes + judge.finish()
+        changes = judge.push(*self.step_scores(X)).changes + judge.finish()
         return [change.event for change in changes if change.kind == "closed"]
 
     def judge(self, alerts: Alerts | None = None) -> Judge:
@@ -147,6 +176,11 @@ class Estimator(BaseEstimator, ABC):
     def _score(self, scaled: Scaled, series: Series) -> Floats:
         """One score per time step of a scaled series (time, variable)."""
 
+    def _step_scores(self, scaled: Scaled, series: Series) -> StepScores:
+        """The scores; imputed is a time step with any filled in reading."""
+        imputed = None if series.imputed is None else np.asarray(series.imputed.any(axis=1))
+        return StepScores(self._score(scaled, series), imputed)
+
     def _state(self) -> Mapping[str, Tensor]:
         """What was learned, by name."""
         return {}
@@ -169,7 +203,8 @@ class Estimator(BaseEstimator, ABC):
 
     def _settle(self, scaled: Scaled, series: Series) -> None:
         """Score what was learned from, and take the threshold from these scores."""
-        self.decision_scores_ = self._score(scaled, series)
+        self.decision_scores_, imputed = self._step_scores(scaled, series)
+        self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         self._draw_line()
 
     def _draw_line(self) -> None:
@@ -177,10 +212,15 @@ class Estimator(BaseEstimator, ABC):
 
         What was trained on fits better than what is to come, so its scores alone would give too low a threshold; the
         readings kept from training are few, and may be of a quiet time. Fitted on all scores and on those of readings
-        kept from training, the higher threshold stands.
+        kept from training, the higher threshold stands. Imputed time steps do not count.
         """
-        scores = self.decision_scores_
-        kept = scores[self._training_rows(len(scores)) :]
+        rows, measured = self._training_rows(len(self.decision_scores_)), ~self.imputed_
+        scores, kept = self.decision_scores_[measured], self.decision_scores_[rows:][measured[rows:]]
+        if not len(scores):
+            raise InputError(
+                "Every time step of the training series rests on readings that were filled in, so it shows no "
+                "threshold. Pass a series with fewer gaps."
+            )
         lines = []
         for some in (scores, kept) if len(kept) else (scores,):
             state = self.threshold.fit(some)
@@ -198,10 +238,20 @@ class Estimator(BaseEstimator, ABC):
 
     def _checked(self, X: object) -> Series:
         self._check_fitted()
-        series = as_series(X)
+        series = as_series(X, missing=self.gaps.allowed)
+        if self.gaps.allowed and self.named_:
+            series = complete(series, self.names_)
         check_like(series, self.names_, self.named_)
         check_length(len(series), self._least_rows(), "a window")
-        return series
+        return self._filled(series)
+
+    def _filled(self, series: Series) -> Series:
+        """The series with its gaps filled by the rule; the medians of training keep the place where it has nothing."""
+        if not np.isnan(series.values).any():
+            return series
+        known = self.statistics_
+        values, imputed, doubtful = fill(series.values, self.gaps, known.center, known.usual)
+        return replace(series, values=values, imputed=imputed, doubtful=doubtful if doubtful.any() else None)
 
     def _checkpoint(self) -> Checkpoint:
         parameters = {name: as_json(value) for name, value in self.get_params(deep=False).items()}
@@ -210,8 +260,12 @@ class Estimator(BaseEstimator, ABC):
             "scaling.center": self.scaling_.center,
             "scaling.unit": self.scaling_.unit,
             "decision_scores": self.decision_scores_,
+            "imputed": self.imputed_,
             "threshold": self.threshold_state_,
             "tail": np.array(self.tail_),
+            "statistics.quantiles": self.statistics_.quantiles,
+            "statistics.longest": self.statistics_.longest,
+            "statistics.period": np.array([self.statistics_.period]),
         }
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return Checkpoint(type(self).__name__, facts, tensors | dict(self._state()))
@@ -219,8 +273,10 @@ class Estimator(BaseEstimator, ABC):
     def _restore(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         self._remember(tuple(facts["names"]), facts["named"])
         self.scaling_ = Scaling(tensors["scaling.center"].numpy(), tensors["scaling.unit"].numpy())
+        quantiles, longest, period = (tensors[f"statistics.{name}"] for name in ("quantiles", "longest", "period"))
+        self.statistics_ = Statistics(self.names_, quantiles.numpy(), longest.numpy(), float(period[0]))
         self._take_state(tensors)
-        self.decision_scores_ = tensors["decision_scores"].numpy()
+        self.decision_scores_, self.imputed_ = tensors["decision_scores"].numpy(), tensors["imputed"].numpy()
         self._take_line(tensors["threshold"].numpy(), ScoreTail(*tensors["tail"].tolist()))
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -235,3 +291,10 @@ class Estimator(BaseEstimator, ABC):
         changed = [name for name, value in self._parameters.items() if name != "verbose" and now[name] != value]
         if changed:
             raise NotFittedError(f"The parameter {changed[0]!r} was changed after fit. Call fit again.")
+
+
+def _check_measured(series: Series, rows: int) -> None:
+    unknown = np.isnan(series.values[:rows]).all(axis=0)
+    if unknown.any():
+        name = series.names[int(unknown.argmax())]
+        raise InputError(f"Variable {name!r} has no reading in the training part. Leave that variable out.")

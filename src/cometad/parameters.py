@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cometad.data.gaps import ForwardFill, Interpolate, RefuseGaps, ScoreMeasured
 from cometad.data.scale import SCALERS
 from cometad.decision.normalize import (
     EmaMinMax,
@@ -75,7 +76,7 @@ def paper_parameters(dataset: str | None = None) -> dict[str, Any]:
 # What each number may be, also inside the variants: whole or real, at least, at most.
 _WHOLE = {
     **dict.fromkeys(("window", "window_stride", "dim", "core_dim", "codebook_size", "batch_size"), 1),
-    **dict.fromkeys(("neighbors", "test_batch", "epochs", "total", "count", "budget"), 1),
+    **dict.fromkeys(("neighbors", "test_batch", "epochs", "total", "count", "budget", "limit"), 1),
     **dict.fromkeys(("pairs",), 4),
     **dict.fromkeys(("seed", "refit", "patience"), 0),
 }
@@ -100,6 +101,7 @@ _KINDS: dict[str, tuple[type[Any], ...]] = {
     "selection": (AllVariables, HighestVariables, PercentileSelection, BudgetSelection),
     "normalization": (NoNormalization, TrainingNormalization, EmaMinMax),
     "adaptation": (NoAdaptation, OnlineAdaptation),
+    "gaps": (RefuseGaps, ForwardFill, Interpolate, ScoreMeasured),
     "threshold": tuple(THRESHOLDS.values()),
 }
 _RULED = {*_WHOLE, *_REAL, *_NAMES, *_KINDS, "device"}

@@ -17,11 +17,12 @@ from cometad.decision.decide import Block, Decided, Decision
 from cometad.errors import InputError
 from cometad.model.adapt import Adaptation, Adapter, Seen
 from cometad.model.network import Network
-from cometad.model.patches import coverage
+from cometad.model.patches import coverage, reached
 from cometad.model.score import PatchScores, Scorer
 from cometad.model.train import Objective
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 Rows = NDArray[np.float32]
 Release = list[Block]  # what becomes final together
 
@@ -53,7 +54,7 @@ class RawRun:
     `release` says what is given out together: each row as soon as all patches on it are complete, whole windows, or
     whole batches of windows. The last readings, those no complete window covers, are scored by one window that ends
     with the series; only the steps not given out before are taken from it. The scores are means over scales, or with
-    the scales `apart` have an axis of them.
+    the scales `apart` have an axis of them. A block says which of its scores rest on readings that were filled in.
     """
 
     def __init__(self, fitted: Fitted, scorer: Scorer, release: str, apart: bool = False) -> None:
@@ -61,7 +62,7 @@ class RawRun:
         self._network = copy.deepcopy(fitted.network)
         seen = Seen(fitted.active, fitted.limits)
         self._adapter = fitted.adaptation.start(self._network, seen, fitted.objective, fitted.seed)
-        sizes = [(scale.size, scale.stride) for scale in scorer.scales]
+        self._sizes = sizes = [(scale.size, scale.stride) for scale in scorer.scales]
         length = fitted.window
         self._variables = scorer.scales[0].series_codes.shape[0]
         final = np.max([coverage(length, *size).final for size in sizes], axis=0)  # (time,)
@@ -72,6 +73,9 @@ class RawRun:
         # The batch being filled, window by window, and the last window of the batch before it.
         self._batch = np.zeros((fitted.test_batch * length, self._variables), np.float32)
         self._before = np.zeros((0, self._variables), np.float32)
+        # Which of these cells were filled in; None where none was.
+        self._imputed: Flags | None = None
+        self._imputed_before: Flags | None = None
         self._filled = 0  # rows in the batch
         self._given = 0  # of these, rows whose scores were given out
         self._scored = scorer.room(fitted.test_batch, length)  # what the batch's patches got
@@ -81,12 +85,15 @@ class RawRun:
         """The run's adapter, if it adapts."""
         return self._adapter
 
-    def push(self, rows: Rows) -> Iterator[Release]:
-        """The releases that become final with these rows (time, variable)."""
+    def push(self, rows: Rows, imputed: Flags | None = None) -> Iterator[Release]:
+        """The releases that become final with these rows (time, variable), some cells of which may be `imputed`."""
         while len(rows):
             room = len(self._batch) - self._filled
             taken, rows = rows[:room], rows[room:]
             self._batch[self._filled : self._filled + len(taken)] = taken
+            if imputed is not None:
+                self._mark(imputed[:room])
+                imputed = imputed[room:]
             yield from self._advance(self._filled + len(taken))
             if self._filled == len(self._batch):
                 self._next_batch()
@@ -103,7 +110,8 @@ class RawRun:
         if left:
             tail = np.concatenate([self._before, self._batch[: self._filled]])[-length:]
             self._check_tail(len(tail))
-            release.append(Block(self._scorer.windows(tail[None], self._apart), len(tail) - left))
+            left_out = self._left_out_of_tail(len(tail))
+            release.append(Block(self._scorer.windows(tail[None], self._apart), len(tail) - left, left_out))
             self._given = self._filled
         if release:
             yield release
@@ -153,13 +161,16 @@ class RawRun:
                 self._scorer.patches(window, k, first, PatchScores(codes[:, first:last], errors[:, first:last]))
         given, final = self._given - begin, self._final[stop]
         if final > given:
-            yield [Block(self._scorer.steps(scored, length, given, final, self._apart), 0)]
+            left_out = self._left_out(begin, begin + length)
+            if left_out is not None:
+                left_out = left_out[:, given:final]
+            yield [Block(self._scorer.steps(scored, length, given, final, self._apart), 0, left_out)]
             self._given = begin + final
 
     def _windows(self, start: int, stop: int) -> Block:
         self._score_windows(start, stop)
-        length = self._fitted.window
-        return Block(self._scorer.steps(self._of_windows(start, stop), length, 0, length, self._apart), 0)
+        length, left_out = self._fitted.window, self._left_out(start, stop)
+        return Block(self._scorer.steps(self._of_windows(start, stop), length, 0, length, self._apart), 0, left_out)
 
     def _score_windows(self, start: int, stop: int) -> None:
         """Score all patches of the windows in rows start..stop of the batch."""
@@ -176,15 +187,43 @@ class RawRun:
         """Learn from the batch; the memory follows the codes index by index. Paper: Eq. 25."""
         if self._adapter is not None:
             # After scoring, never before: no reading vouches for itself.
-            self._adapter.learn(self._batch.reshape(-1, self._fitted.window, self._variables), self._scored)
+            windows = self._batch.reshape(-1, self._fitted.window, self._variables)
+            imputed = None if self._imputed is None else self._imputed.reshape(windows.shape)
+            self._adapter.learn(windows, self._scored, imputed)
             self._scorer = self._fitted.scorer(self._network)
         self._before = self._batch[-self._fitted.window :].copy()
+        self._imputed_before = None if self._imputed is None else self._imputed[-self._fitted.window :].copy()
+        self._imputed = None
         self._filled = self._given = 0
+
+    def _mark(self, imputed: Flags) -> None:
+        """Remember which cells of the rows that come next in the batch were filled in."""
+        if imputed.any():
+            if self._imputed is None:
+                self._imputed = np.zeros(self._batch.shape, bool)
+            self._imputed[self._filled : self._filled + len(imputed)] = imputed
+
+    def _left_out(self, start: int, stop: int) -> Flags | None:
+        """The scores (window, time, variable) of the windows in rows start..stop that rest on imputed cells."""
+        if self._imputed is None or not self._imputed[start:stop].any():
+            return None
+        return reached(self._imputed[start:stop].reshape(-1, self._fitted.window, self._variables), self._sizes)
+
+    def _left_out_of_tail(self, rows: int) -> Flags | None:
+        if self._imputed is None and self._imputed_before is None:
+            return None
+        before = np.zeros(self._before.shape, bool) if self._imputed_before is None else self._imputed_before
+        now = np.zeros(self._batch.shape, bool) if self._imputed is None else self._imputed
+        return reached(np.concatenate([before, now[: self._filled]])[None, -rows:], self._sizes)
 
     def state(self) -> dict[str, torch.Tensor]:
         """Everything that a later `restore` needs, by name."""
         arrays: dict[str, NDArray[Any]] = {"batch": self._batch[: self._filled], "before": self._before}
         arrays["counts"] = np.array([self._filled, self._given])
+        if self._imputed is not None:
+            arrays["imputed"] = self._imputed[: self._filled]
+        if self._imputed_before is not None:
+            arrays["imputed_before"] = self._imputed_before
         state = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
         if self._adapter is not None:
             state |= {f"adapter.{name}": value for name, value in self._adapter.state().items()}
@@ -195,6 +234,12 @@ class RawRun:
         self._filled, self._given = (int(count) for count in state["counts"])
         self._batch[: self._filled] = state["batch"].numpy()
         self._before = state["before"].numpy().copy()
+        self._imputed = self._imputed_before = None
+        if "imputed" in state:
+            self._imputed = np.zeros(self._batch.shape, bool)
+            self._imputed[: self._filled] = state["imputed"].numpy()
+        if "imputed_before" in state:
+            self._imputed_before = state["imputed_before"].numpy().copy()
         if self._adapter is not None:
             prefix = "adapter."
             self._adapter.restore({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
@@ -213,15 +258,15 @@ class Run:
         """The run underneath."""
         return self._raw
 
-    def push(self, rows: Rows) -> Iterator[Decided]:
-        """What becomes final with these rows (time, variable)."""
-        return self._decide(self._raw.push, rows)
+    def push(self, rows: Rows, imputed: Flags | None = None) -> Iterator[Decided]:
+        """What becomes final with these rows (time, variable), some cells of which may be `imputed`."""
+        return self._decide(self._raw.push, rows, imputed)
 
     def finish(self) -> Iterator[Decided]:
         """What was not given out yet."""
         return self._decide(self._raw.finish)
 
-    def _decide(self, releases: Callable[..., Iterator[Release]], *rows: Rows) -> Iterator[Decided]:
+    def _decide(self, releases: Callable[..., Iterator[Release]], *rows: Rows | Flags | None) -> Iterator[Decided]:
         for release in releases(*rows):
             decided, self._state = self._decision(release, self._state)
             yield decided

@@ -9,16 +9,27 @@ import torch
 from numpy.typing import NDArray
 
 from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
+from cometad.data.gaps import GapRun, complete
 from cometad.decision.alerts import Change
-from cometad.decision.decide import Decided
+from cometad.decision.decide import Decided, joined
 from cometad.decision.judge import Judge
-from cometad.detector import Series, as_series, check_after, check_like
-from cometad.errors import InputError, ModelFileError
+from cometad.detector import (
+    Flags,
+    Series,
+    as_series,
+    check_after,
+    check_like,
+    on_time,
+    unchecked_series,
+    with_all_columns,
+)
+from cometad.errors import InputError, ModelFileError, unknown
 from cometad.run import Run
 
 Floats = NDArray[np.float64]
 
 KIND = "Stream"
+LATE = ("refuse", "drop")  # what happens to a reading whose time is not after that of the one before
 
 
 @dataclass(frozen=True)
@@ -35,16 +46,22 @@ class Scored:
 
     start: int  # the time step of the first score, counted from the first reading of the stream
     scores: Floats  # (time,)
-    flags: NDArray[np.int64]  # (time,)  1 where the score is above the threshold
+    flags: NDArray[np.int64]  # (time,)  1 where the score is above the threshold and the time step not imputed
     thresholds: Floats  # (time,)  that each score was held against
     variables: Floats  # (time, variable)  each variable's calibrated score
     changes: Sequence[Change]  # what happened to events with these scores
+    left_out: Flags | None = None  # (time, variable)  counted as normal, since its readings were filled in
 
     def __len__(self) -> int:
         return len(self.scores)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
         return np.array(self.scores, dtype=dtype, copy=copy)
+
+    @property
+    def imputed(self) -> Flags:
+        """Which time steps (time,) rest on nothing but filled in readings: they cannot be judged."""
+        return np.zeros(len(self.scores), bool) if self.left_out is None else np.asarray(self.left_out.all(axis=1))
 
     @property
     def steps(self) -> range:
@@ -73,8 +90,13 @@ class Stream:
         named: bool,
         judge: Callable[[], Judge],
         fingerprint: str,
+        start_filling: Callable[[], GapRun] | None = None,
+        late: str = "refuse",
     ) -> None:
+        if late not in LATE:
+            raise unknown("rule for late readings", late, LATE)
         self._start, self._start_judge, self._scaling, self._fingerprint = start, judge, scaling, fingerprint
+        self._start_filling, self._late = start_filling, late
         self._names, self._named = tuple(names), named
         # What most readings give.
         self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty(0), np.empty((0, len(names))), ())
@@ -83,6 +105,9 @@ class Stream:
     def reset(self) -> None:
         """Go back to the fitted state: forget every reading seen and all that was learned from them."""
         self._run, self._judge = self._start(), self._start_judge()
+        self._filling = None if self._start_filling is None else self._start_filling()
+        self._columns_told = False
+        self._dropped = 0
         self._seen = 0
         self._given = 0
         self._finished = False
@@ -99,6 +124,11 @@ class Stream:
         return self._given
 
     @property
+    def dropped(self) -> int:
+        """How many readings came late and were dropped; they are not among those seen."""
+        return self._dropped
+
+    @property
     def adaptation_steps(self) -> tuple[int, int]:
         """How many steps adaptation has taken, and how many of them were rolled back."""
         adapter = self._run.raw.adapter
@@ -112,7 +142,7 @@ class Stream:
         values = self._plain(reading)
         if values is not None:
             self._seen += 1
-            return self._scored(self._run.push(self._scaling(values[None])))
+            return self._scored(self._push(values[None]))
         if isinstance(reading, Mapping) or (hasattr(reading, "index") and hasattr(reading, "items")):  # a pandas row
             reading = self._by_name(reading) if self._named or isinstance(reading, Mapping) else list(reading)
         one = reading.ndim == 1 if isinstance(reading, np.ndarray) else isinstance(reading, Sequence)
@@ -142,18 +172,43 @@ class Stream:
             raise InputError("The stream is finished. Open a new one with detector.stream().")
         if isinstance(readings, np.ndarray) and readings.ndim == 2 and len(readings) == 0:
             return self._scored([])
-        series = as_series(readings, self._names, self._seen)
+        series = unchecked_series(readings, self._names, self._seen)
+        kept = on_time(series, self._last_time) if self._late == "drop" else None
+        if kept is not None and not kept.all():
+            times = None if series.times is None else series.times[kept]
+            series = replace(series, values=series.values[kept], times=times)
+        series = as_series(series, missing=self._filling is not None)
+        if self._filling is not None and self._named:
+            series = self._complete(series)
         check_like(series, self._names, self._named)
-        self._check_times(series)
+        if len(series):
+            self._check_times(series)
         self._seen += len(series)
-        return self._scored(self._run.push(self._scaling(series.values)))
+        self._dropped += 0 if kept is None else int((~kept).sum())
+        return self._scored(self._push(series.values))
+
+    def _push(self, values: Floats) -> Iterable[Decided]:
+        if self._filling is None:
+            return self._run.push(self._scaling(values))
+        filled = self._filling.push(values)
+        return self._run.push(self._scaling(filled.values), filled.imputed if filled.imputed.any() else None)
+
+    def _complete(self, series: Series) -> Series:
+        """The series with all columns; those that are gone are told once."""
+        whole = with_all_columns(series, self._names) if self._columns_told else complete(series, self._names)
+        self._columns_told = self._columns_told or whole is not series
+        return whole
 
     def finish(self) -> Scored:
         """The scores of the readings that still waited for later ones, and the end of an event that is still open.
 
         The stream takes no readings after that.
         """
-        last = self._scored(self._run.finish())
+        parts: list[Decided] = []
+        if self._filling is not None:
+            filled = self._filling.finish()
+            parts += self._run.push(self._scaling(filled.values), filled.imputed)
+        last = self._scored([*parts, *self._run.finish()])
         closed = [] if self._finished else self._judge.finish()
         self._finished = True
         return replace(last, changes=[*last.changes, *closed])
@@ -161,9 +216,12 @@ class Stream:
     def snapshot(self) -> bytes:
         """All of the stream's state; `detector.stream(snapshot)` goes on from it to the bit."""
         facts = {"detector": self._fingerprint, "seen": self._seen, "given": self._given, "finished": self._finished}
+        facts["dropped"] = self._dropped
         facts["last_time"] = None if self._last_time is None else str(self._last_time)
-        judge = {f"judge.{name}": torch.from_numpy(array) for name, array in self._judge.state().items()}
-        return to_bytes(Checkpoint(KIND, facts, self._run.state() | judge))
+        state = self._run.state() | _tensors("judge.", self._judge.state())
+        if self._filling is not None:
+            state |= _tensors("filling.", self._filling.state())
+        return to_bytes(Checkpoint(KIND, facts, state))
 
     def restore(self, snapshot: bytes) -> None:
         """Become the stream whose snapshot it is."""
@@ -171,9 +229,10 @@ class Stream:
         if checkpoint.facts["detector"] != self._fingerprint:
             raise ModelFileError("The snapshot is of another detector's stream. Load the detector it was taken from.")
         self._run.restore(checkpoint.tensors)
-        prefix = "judge."
-        judge = {name: tensor.numpy() for name, tensor in checkpoint.tensors.items() if name.startswith(prefix)}
-        self._judge.restore({name.removeprefix(prefix): array for name, array in judge.items()})
+        self._judge.restore(_arrays("judge.", checkpoint.tensors))
+        if self._filling is not None:
+            self._filling.restore(_arrays("filling.", checkpoint.tensors))
+        self._dropped = checkpoint.facts["dropped"]
         self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]
         self._finished = checkpoint.facts["finished"]
         last_time = checkpoint.facts["last_time"]
@@ -189,6 +248,8 @@ class Stream:
 
     def _by_name(self, reading: Any) -> list[float]:
         missing = [name for name in self._names if name not in reading]
+        if self._filling is not None and len(missing) < len(self._names):
+            return [reading.get(name, np.nan) for name in self._names]
         if missing:
             raise InputError(
                 f"The reading has no value for {missing[0]!r}. Send every variable the detector was fitted on."
@@ -199,12 +260,18 @@ class Stream:
         parts = list(decided)
         if not parts:
             return Scored(self._given, *self._nothing)
-        if len(parts) == 1:
-            scores, variables = parts[0]
-        else:
-            scores = np.concatenate([part.scores for part in parts])
-            variables = np.concatenate([part.variables for part in parts])
+        scores, variables, left_out = joined(parts)
         start = self._given
         self._given += len(scores)
-        flags, thresholds, changes = self._judge.push(scores)
-        return Scored(start, scores, flags, thresholds, variables, changes)
+        imputed = None if left_out is None else np.asarray(left_out.all(axis=1))
+        flags, thresholds, changes = self._judge.push(scores, imputed)
+        return Scored(start, scores, flags, thresholds, variables, changes, left_out)
+
+
+def _tensors(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
+    return {prefix + name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _arrays(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
+    """What `_tensors` made of arrays, without the prefix."""
+    return {name.removeprefix(prefix): tensor.numpy() for name, tensor in tensors.items() if name.startswith(prefix)}

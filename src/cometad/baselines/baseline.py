@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cometad.data.gaps import Gaps, RefuseGaps
+from cometad.data.windows import learnable
 from cometad.decision.threshold import Quantile
 from cometad.decision.watch import Threshold
 from cometad.detector import Floats, Series
@@ -32,6 +34,7 @@ class Baseline(Estimator):
     learned: ClassVar[tuple[str, ...]] = ()  # the attributes that `_learn` sets, all of them arrays
 
     scaler: str = "standard"
+    gaps: Gaps = RefuseGaps()
     threshold: Threshold = Quantile(rate=0.01)
     seed: int = 42
     device: str = "cpu"
@@ -58,6 +61,8 @@ class ReadingBaseline(Baseline):
     """A baseline that looks at each reading alone: in chunks, so that its memory does not grow with the series."""
 
     def _learn(self, scaled: Scaled, series: Series) -> None:
+        if series.doubtful is not None:
+            scaled = scaled[learnable(np.arange(len(scaled)), 1, series)]
         self._learn_readings(scaled)
 
     def _score(self, scaled: Scaled, series: Series) -> Floats:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cometad.baselines.baseline import Baseline
 from cometad.baselines.memory import Activations, check_fits, parameter_count, windows_at_once
-from cometad.data.windows import cut, training_rows, window_starts
+from cometad.data.windows import cut, learnable, training_rows, window_starts
 from cometad.detector import Floats, Series
 from cometad.estimator import Scaled
 from cometad.progress import shown
@@ -89,10 +89,12 @@ class DeepBaseline(Baseline):
         features = self._features(scaled, series, training=True)
         self.window_bytes_ = np.array([self._measured(scaled.shape[1])])
         rows = self._training_rows(len(features))
-        learned = self._supply(features, window_starts(rows, self.window, self.window_stride))
+        starts = window_starts(rows, self.window, self.window_stride)
+        learned = self._supply(features, learnable(starts, self.window, series))
         unseen = None
         if len(features) - rows >= self.window:
-            unseen = self._supply(features[rows:], window_starts(len(features) - rows, self.window, self.window_stride))
+            starts = rows + window_starts(len(features) - rows, self.window, self.window_stride)
+            unseen = self._supply(features, learnable(starts, self.window, series))
         with seeded(self.seed, torch.device(self.device)):
             self.network_ = self._network(scaled.shape[1]).to(self.device)
             self._train(learned, unseen)

@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from cometad.baselines.baseline import Baseline, subsample
-from cometad.data.windows import cut
+from cometad.data.windows import cut, learnable
 from cometad.detector import Floats, Series
 from cometad.estimator import Scaled
 
@@ -40,7 +40,8 @@ class KMeansAD(Baseline):
         return self.window
 
     def _learn(self, scaled: Scaled, series: Series) -> None:
-        starts = subsample(len(scaled) - self.window + 1, self.sample, self.seed)
+        every = learnable(np.arange(len(scaled) - self.window + 1), self.window, series)
+        starts = every[subsample(len(every), self.sample, self.seed)]
         windows = cut(scaled, starts, self.window).reshape(len(starts), -1).astype(np.float64)
         distinct = len(np.unique(windows, axis=0))  # there cannot be more centers
         means = KMeans(min(self.clusters, distinct), n_init=1, random_state=self.seed)

@@ -31,6 +31,15 @@ def fit(
     ] = None,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
+    resample: options.Resample = None,
+    gaps: Annotated[
+        str,
+        typer.Option(
+            metavar="RULE",
+            help="What happens to missing readings, here and when scoring: refuse, forward-fill:LIMIT, "
+            "interpolate:LIMIT or score-measured.",
+        ),
+    ] = "refuse",
     steps: Annotated[
         int | None, typer.Option(help="Training steps, with a learning rate that rises, then falls.", min=1)
     ] = None,
@@ -50,17 +59,27 @@ def fit(
     """Learn what is normal from a file of readings, and write the detector to a file.
 
     The readings should be of normal operation: what is in them will not be found later. Every column but the time is
-    a variable.
+    a variable. What is wrong with the readings is told on stderr.
     """
     from cometad.cli.paths import check_writable
+    from cometad.cli.prepare import resampled, tell
+    from cometad.data.gaps import parse_gaps
+    from cometad.data.quality import Statistics, findings
+    from cometad.data.resample import parse_resampling
     from cometad.data.tables import read_table
     from cometad.decision.threshold import parse_threshold
-    from cometad.detector import as_series
+    from cometad.detector import as_series, together
 
     check_writable(output)
-    own = {"seed": seed, "device": device} | ({} if threshold is None else {"threshold": parse_threshold(threshold)})
-    series = as_series(read_table(data, time_column, drop or ()))
+    rule, grid = parse_gaps(gaps), None if resample is None else parse_resampling(resample)
+    own = {"seed": seed, "device": device, "gaps": rule}
+    own |= {} if threshold is None else {"threshold": parse_threshold(threshold)}
+    readings: Any = read_table(data, time_column, drop or ())
+    if grid is not None:
+        readings = together(list(resampled([readings], grid)))
+    series = as_series(readings, missing=rule.allowed)
     made = _detector(detector, preset, dataset, steps, changes or [], own)
+    tell(findings(series, Statistics.fit(series)))
     made.set_params(verbose=True).fit(series)
     made.set_params(verbose=False).save(output)  # whether somebody watched is no part of what is saved
     print(

@@ -21,6 +21,13 @@ TimeColumn = Annotated[
 Drop = Annotated[
     list[str] | None, typer.Option(help="A column to leave out, such as labels; may be given several times.")
 ]
+Resample = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PERIOD[:RULE]",
+        help="Put the readings on a regular grid first, such as 60s or 5min:mean. Rules: last, first, mean, min, max.",
+    ),
+]
 DataDir = Annotated[
     Path | None, typer.Option(help="The folder of the datasets. Without it: $COMETAD_DATA, else ../shared/data.")
 ]

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import Any, NamedTuple
 
+from cometad.cli.exits import say
 from cometad.data.tables import MISSING, named_like_time, parse_time
-from cometad.errors import InputError, unknown
+from cometad.errors import InputError, ParameterError, unknown
 
 Lines = Iterator[tuple[int, str]]  # the line's number, counted from 1, and its text without the line break
 
@@ -28,12 +29,14 @@ class Layout(NamedTuple):
     names: Sequence[str]  # the detector's variables
     named: bool  # whether these names came with the data it was fitted on
     time_column: str | None
+    gaps: bool = False  # whether values may be missing: they come as NaN
 
 
 def readings(lines: Iterable[str], form: str, layout: Layout) -> Iterator[Reading]:
     r"""The readings in some lines, each as soon as its line is there; blank lines do not count.
 
-    Fields are found by their names, in any order; what the detector was not fitted on is left aside.
+    Fields are found by their names, in any order; what the detector was not fitted on is left aside. Where readings
+    may have gaps, a value or a whole field may be missing, but not all of them.
 
     >>> from cometad.cli.readings import Layout, readings
     >>> [*readings(["flow,time\n", "1.5,noon\n"], "auto", Layout(["flow"], True, None))]
@@ -60,20 +63,77 @@ def check_form(form: str) -> None:
 
 
 class Clock:
-    """Refuses times that do not increase; those it cannot read (other than numbers and ISO 8601) it lets pass."""
+    """Refuses or drops readings whose times do not increase.
 
-    def __init__(self, last: str | float | None = None) -> None:
-        self.last = last
+    Times that it cannot read (other than numbers and ISO 8601) it lets pass.
 
-    def check(self, reading: Reading) -> None:
-        """Refuse the reading if its time is not after the last one's."""
-        now, before = _instant(reading.time), _instant(self.last)
+    >>> from cometad.cli.readings import Clock, Reading
+    >>> clock = Clock(late="drop")
+    >>> [len(clock.admit(Reading(2, [1.5], time))) for time in (10, 11, 11, 9, 12)], clock.told()
+    ([1, 1, 0, 0, 1], ['Dropped 2 readings that came late or twice.'])
+    """
+
+    def __init__(self, last: str | float | None = None, late: str = "refuse") -> None:
+        self._late, self._last, self._dropped = late, last, 0
+        self.admitted = 0
+
+    def admit(self, reading: Reading) -> list[Reading]:
+        """The reading, if its time is after the last one's."""
+        now, before = instant(reading.time), instant(self._last)
         if now is not None and before is not None and now <= before:
+            if self._late == "drop":
+                self._dropped += 1
+                return []
             raise InputError(
-                f"Line {reading.line}: the time {reading.time} is not after {self.last}, that of the reading before. "
-                "Send readings in the order of time, each once."
+                f"Line {reading.line}: the time {reading.time} is not after {self._last}, that of the reading before. "
+                "Send readings in the order of time, each once, or pass --late drop."
             )
-        self.last = reading.time if now is not None else self.last
+        self._last = reading.time if now is not None else self._last
+        self.admitted += 1
+        return [reading]
+
+    def finish(self) -> list[Reading]:
+        """Nothing is held back."""
+        return []
+
+    def told(self) -> list[str]:
+        """What was done, in sentences."""
+        return [dropped(self._dropped)] if self._dropped else []
+
+    def facts(self) -> dict[str, Any]:
+        """What a later `restore` needs, as JSON can hold it."""
+        return {"kind": "clock", "last": self._last, "dropped": self._dropped}
+
+    def tensors(self) -> dict[str, Any]:
+        """What a later `restore` needs besides: nothing."""
+        return {}
+
+    def restore(self, facts: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        """Become the clock whose state it is."""
+        check_gate(facts, "clock")
+        self._last, self._dropped = facts["last"], facts["dropped"]
+
+
+def dropped(count: int) -> str:
+    """How many readings were dropped, as a sentence.
+
+    >>> from cometad.cli.readings import dropped
+    >>> dropped(1200)
+    'Dropped 1,200 readings that came late or twice.'
+    """
+    return f"Dropped {count:,} readings that came late or twice."
+
+
+def check_gate(facts: Mapping[str, Any], kind: str) -> None:
+    """Refuse to go on with another grid than before, or without one.
+
+    >>> from cometad.cli.readings import check_gate
+    >>> check_gate({"kind": "clock"}, "clock")
+    """
+    if facts["kind"] != kind:
+        raise ParameterError(
+            "The snapshot is of a stream with another --resample, or without one. Pass what that stream had."
+        )
 
 
 def _from_csv(lines: Lines, layout: Layout) -> Iterator[Reading]:
@@ -84,6 +144,9 @@ def _from_csv(lines: Lines, layout: Layout) -> Iterator[Reading]:
     if not layout.named and not set(layout.names) <= set(header):  # fitted on an array: the columns count by place
         places = iter(layout.names)
         header = [name if name == time_field else next(places, name) for name in header]
+    gone = [repr(name) for name in layout.names if name not in header]
+    if layout.gaps and 0 < len(gone) < len(layout.names):
+        say(f"There is no column {', '.join(gone)}. All its readings count as missing.")
     for number, text in lines:
         cells = _cells(text)
         if len(cells) != len(header):
@@ -143,17 +206,26 @@ def _time_field(fields: Iterable[str], layout: Layout, number: int) -> str | Non
 
 def _values(fields: Mapping[str, Any], layout: Layout, number: int) -> list[float]:
     values = []
+    there = layout.gaps and any(name in fields for name in layout.names)
     for name in layout.names:
+        if name not in fields and there:
+            values.append(math.nan)
+            continue
         if name not in fields:
             raise InputError(
                 f"Line {number}: there is no value for the variable {name!r}. "
                 "Send every variable that the detector was fitted on."
             )
         value = _number(fields[name])
+        if layout.gaps and value in ABSENT:
+            value = math.nan
         if isinstance(value, str):
             raise InputError(f"Line {number}: variable {name!r} is {value}. Correct that reading and send it again.")
         values.append(value)
     return values
+
+
+ABSENT = ("missing", "nan, not a finite number")  # what is wrong with a number that is not there
 
 
 def _number(field: Any) -> float | str:
@@ -170,8 +242,13 @@ def _number(field: Any) -> float | str:
     return value if math.isfinite(value) else f"{value}, not a finite number"
 
 
-def _instant(time: str | float | None) -> float | None:
-    """A time as a number that can be compared, where it is one or is written in ISO 8601."""
+def instant(time: str | float | None) -> float | None:
+    """A time as a number that can be compared, where it is one or is written in ISO 8601.
+
+    >>> from cometad.cli.readings import instant
+    >>> instant("1970-01-01 00:01"), instant("7.5"), instant("noon")
+    (60.0, 7.5, None)
+    """
     if isinstance(time, str):
         try:
             return float(time)

@@ -3,7 +3,7 @@
 import hashlib
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +22,7 @@ def report(
     hold_off: options.HoldOff = 0,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
+    resample: options.Resample = None,
 ) -> None:
     """Write a page that shows what a detector finds in a file, and why.
 
@@ -29,6 +30,7 @@ def report(
     codebook is used, how the scores drift, findings on the data, and the settings. One file, which opens offline.
     """
     from cometad.cli.paths import check_readable, check_writable
+    from cometad.data.resample import parse_resampling
     from cometad.data.tables import read_table
     from cometad.decision.alerts import Alerts
     from cometad.decision.threshold import parse_threshold
@@ -40,15 +42,20 @@ def report(
     check_writable(output)
     rule = None if threshold is None else parse_threshold(threshold)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
-    frame = read_table(data, time_column, drop or ())
+    grid = None if resample is None else parse_resampling(resample)
+    readings: Any = read_table(data, time_column, drop or ())
 
     from cometad.cli.detectors import load_detector
+    from cometad.cli.prepare import resampled
+    from cometad.detector import together
     from cometad.report.gather import gather
     from cometad.report.page import save_report
 
     detector = load_detector(model)
     if rule is not None:
         detector = detector.with_threshold(rule)
+    if grid is not None:
+        readings = together(list(resampled([readings], grid)))
     options_given = {
         "--most-events": most_events,
         "--threshold": threshold,
@@ -56,12 +63,13 @@ def report(
         "--merge-gap": merge_gap,
         "--hold-off": hold_off,
         "--time-column": time_column,
+        "--resample": resample,
     }
     words = [word for name, value in options_given.items() if value is not None for word in (name, str(value))]
     words += [word for name in drop or () for word in ("--drop", name)]
     command = shlex.join(["cometad", "report", str(model), str(data), "-o", str(output), *words])
     sources = {"command": command, "model": _named(model), "data": _named(data)}
-    found = gather(detector, frame, alerts=alerts, most_events=most_events, sources=sources)
+    found = gather(detector, readings, alerts=alerts, most_events=most_events, sources=sources)
     save_report(output, found)
     say(f"{found.headline}. Wrote '{output}'.")
 

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cometad.comet import Comet
+    from cometad.data.quality import Inspection
     from cometad.decision.alerts import Alerts, Change, Event
     from cometad.detector import Array, Floats
     from cometad.estimator import Estimator
@@ -37,14 +38,18 @@ def score(
     hold_off: options.HoldOff = 0,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
+    resample: options.Resample = None,
 ) -> None:
     """Score every reading in a file.
 
     Gives one row per reading: step (counted from 0), time if there is one, score (higher is more anomalous), anomaly (1
     where the score is above the threshold: the detector's own, or that of --threshold on the same training scores)
-    and, from comet, variable (the one with the highest score of its own).
+    and, from comet, variable (the one with the highest score of its own). From a detector that was fitted with a rule
+    for gaps also imputed: 1 where nothing can be said, since the reading was filled in; then anomaly is 0. What is
+    wrong with the readings is told on stderr.
     """
     from cometad.cli.paths import check_readable, check_writable
+    from cometad.data.resample import parse_resampling
     from cometad.data.tables import check_suffix, read_table, table_chunks, write_chunks
     from cometad.decision.alerts import Alerts
     from cometad.decision.threshold import parse_threshold
@@ -56,37 +61,49 @@ def score(
             check_writable(path)
     rule = None if threshold is None else parse_threshold(threshold)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
-    chunks = table_chunks(data, time_column, drop or ())
+    grid = None if resample is None else parse_resampling(resample)
+    chunks: Iterable[Any] = table_chunks(data, time_column, drop or ())
 
     from cometad.cli.detectors import load_detector
+    from cometad.cli.prepare import resampled, tell
     from cometad.comet import Comet
+    from cometad.data.quality import Inspection
+    from cometad.detector import together
 
     detector = load_detector(model)
     if rule is not None:
         detector = detector.with_threshold(rule)
-    tally = _Tally(keep_times=events is not None)
+    tally = _Tally(Inspection(detector.statistics_), keep_times=events is not None)
+    if not isinstance(detector, Comet):
+        chunks = [read_table(data, time_column, drop or ())]
+    if grid is not None:
+        chunks = resampled(chunks, grid)
     if isinstance(detector, Comet):
         scores = _streamed(detector.stream(alerts=alerts), detector, chunks, tally)
     else:
-        scores = iter([_at_once(detector, alerts, read_table(data, time_column, drop or ()), tally)])
+        readings = next(iter(chunks)) if grid is None else together(list(chunks))
+        scores = iter([_at_once(detector, alerts, readings, tally)])
     if output is None:
         _print_whole(tally.over(scores))
     else:
         write_chunks(output, tally.over(scores))
     if events is not None:
         write_chunks(events, [tally.table()])
+    tell(tally.inspection.findings())
     written = "".join(f" Wrote '{path}'." for path in (output, events) if path is not None)
+    imputed = f" {tally.imputed:,} were filled in and say nothing." if tally.imputed else ""
     say(
         f"Scored {tally.readings:,} readings, {tally.anomalous:,} of them anomalous, "
-        f"in {len(tally.events):,} events.{written}"
+        f"in {len(tally.events):,} events.{imputed}{written}"
     )
 
 
 class _Tally:
     """What has been scored."""
 
-    def __init__(self, keep_times: bool) -> None:
-        self.readings = self.anomalous = 0
+    def __init__(self, inspection: "Inspection", keep_times: bool) -> None:
+        self.readings = self.anomalous = self.imputed = 0
+        self.inspection = inspection
         self.events: list[Event] = []
         self._keep_times = keep_times
         self._times: list[pl.DataFrame] = []
@@ -96,6 +113,7 @@ class _Tally:
         for table in tables:
             self.readings += len(table)
             self.anomalous += int(table["anomaly"].sum())
+            self.imputed += int(table["imputed"].sum()) if "imputed" in table.columns else 0
             if self._keep_times and "time" in table.columns:
                 self._times.append(table.select("time"))
             yield table
@@ -119,9 +137,7 @@ class _Tally:
         return table.with_columns(times.gather(steps).alias(f"{name}_time") for name, steps in places.items())
 
 
-def _streamed(
-    stream: "Stream", detector: "Comet", chunks: "Iterable[pl.DataFrame]", tally: _Tally
-) -> "Iterator[pl.DataFrame]":
+def _streamed(stream: "Stream", detector: "Comet", chunks: Iterable[Any], tally: _Tally) -> "Iterator[pl.DataFrame]":
     """The table of scores in parts, as they become final."""
     import numpy as np
     import polars as pl
@@ -132,36 +148,55 @@ def _streamed(
     waiting: list[pl.DataFrame] = []  # the times of the readings whose scores are not final yet
     for chunk in chunks:
         scored = stream.update_many(chunk)
+        tally.inspection.push(chunk)
         tally.take(scored.changes)
         times = pl.concat([*waiting, _times(chunk)])
-        yield _explained(scored, times[: len(scored)], names)
+        yield _explained(scored, times[: len(scored)], names, detector.gaps.allowed)
         waiting = [times[len(scored) :]]
     check_length(stream.seen, detector.window, "a window")
     scored = stream.finish()
     tally.take(scored.changes)
-    yield _explained(scored, pl.concat(waiting), names)
+    yield _explained(scored, pl.concat(waiting), names, detector.gaps.allowed)
 
 
-def _explained(scored: "Scored", times: "pl.DataFrame", names: "Array") -> "pl.DataFrame":
-    """The table of scores, with the variables behind them."""
-    return _table(scored.start, times, scored.scores, scored.flags, names[scored.variables.argmax(axis=1)])
+def _explained(scored: "Scored", times: "pl.DataFrame", names: "Array", gaps: bool) -> "pl.DataFrame":
+    """The table of scores, with the variables behind them: none behind what cannot be judged."""
+    import numpy as np
+
+    own = scored.variables
+    variables = names[own.argmax(axis=1)]
+    if scored.left_out is not None:
+        measured = names[np.where(scored.left_out, -np.inf, own).argmax(axis=1)]
+        variables = np.where(scored.imputed, "", measured)
+    columns = {"imputed": scored.imputed.astype(int)} if gaps else {}
+    return _table(scored.start, times, scored.scores, scored.flags, columns | {"variable": variables})
 
 
-def _at_once(detector: "Estimator", alerts: "Alerts", frame: "pl.DataFrame", tally: _Tally) -> "pl.DataFrame":
+def _at_once(detector: "Estimator", alerts: "Alerts", readings: Any, tally: _Tally) -> "pl.DataFrame":
     """The table of scores of a detector that looks at the series as a whole."""
-    scores = detector.decision_function(frame)
+    import numpy as np
+
+    scores, imputed = detector.step_scores(readings)
+    tally.inspection.push(readings)
     judge = detector.judge(alerts)
-    judged = judge.push(scores)
+    judged = judge.push(scores, imputed)
     tally.take([*judged.changes, *judge.finish()])
-    return _table(0, _times(frame), scores, judged.flags)
+    marks = np.zeros(len(scores), int) if imputed is None else imputed.astype(int)
+    return _table(0, _times(readings), scores, judged.flags, {"imputed": marks} if detector.gaps.allowed else {})
 
 
-def _times(frame: "pl.DataFrame") -> "pl.DataFrame":
-    """The column of times, or none."""
-    return frame.select(column.alias("time") for column in frame if column.dtype.is_temporal())
+def _times(readings: Any) -> "pl.DataFrame":
+    """The column of times of a frame or series, or none."""
+    import polars as pl
+
+    if not isinstance(readings, pl.DataFrame):
+        return pl.DataFrame([] if readings.times is None else [pl.Series("time", readings.times)])
+    return readings.select(column.alias("time") for column in readings if column.dtype.is_temporal())
 
 
-def _table(start: int, times: "pl.DataFrame", scores: "Floats", flags: "Array", *variables: "Array") -> "pl.DataFrame":
+def _table(
+    start: int, times: "pl.DataFrame", scores: "Floats", flags: "Array", more: "dict[str, Array]"
+) -> "pl.DataFrame":
     import numpy as np
     import polars as pl
 
@@ -171,7 +206,10 @@ def _table(start: int, times: "pl.DataFrame", scores: "Floats", flags: "Array", 
             *times,
             pl.Series("score", scores),
             pl.Series("anomaly", flags),
-            *(pl.Series("variable", names, dtype=pl.String) for names in variables),
+            *(
+                pl.Series(name, column, dtype=pl.String if name == "variable" else None)
+                for name, column in more.items()
+            ),
         ]
     )
 

@@ -17,7 +17,8 @@ from cometad.cli import options
 from cometad.cli.exits import say, write_output
 
 if TYPE_CHECKING:
-    from cometad.cli.readings import Reading
+    from cometad.cli.grid import Grid
+    from cometad.cli.readings import Clock, Reading
     from cometad.comet import Comet
     from cometad.decision.alerts import Alerts, Change
     from cometad.decision.watch import Threshold
@@ -48,6 +49,14 @@ def stream(
         bool,
         typer.Option("--only-events", help="Only the lines of readings with which something happened to an event."),
     ] = False,
+    resample: options.Resample = None,
+    late: Annotated[
+        str,
+        typer.Option(
+            metavar="RULE",
+            help="What happens to a reading whose time is not after that of the one before: refuse, or drop.",
+        ),
+    ] = "refuse",
     time_column: Annotated[
         str | None, typer.Option(help="The field of times. Without it: one named time, timestamp, datetime or date.")
     ] = None,
@@ -60,34 +69,50 @@ def stream(
     Flagged readings that belong together are an event. The line of the reading with which one opened, rose to a new
     peak or closed has the field events: each event opens and closes exactly once, also across snapshots.
 
+    With --resample each line is a bin, with the time of its left edge; a bin ends with the first reading after it.
+
+    With a detector that was fitted with a rule for gaps, values may be missing. A line then has the field imputed, 1
+    where nothing can be said of the reading, since it was filled in (then anomaly is 0), and where some variables count
+    as normal for that reason, the field left_out with their names.
+
     End of input and Ctrl-C both end the stream: the readings that still wait for later ones are scored then, or with
     --snapshot kept for the next call. A bad reading ends it too, with its line number and exit code 2; send it again,
     corrected, with what follows it.
     """
+    from cometad.cli.grid import Grid
     from cometad.cli.paths import check_readable, check_writable
     from cometad.cli.readings import Clock, Layout, check_form, readings
+    from cometad.data.resample import parse_resampling
     from cometad.decision.alerts import Alerts
     from cometad.decision.threshold import parse_threshold
-    from cometad.errors import InputError, OutputError
+    from cometad.errors import InputError, OutputError, unknown
+    from cometad.stream import LATE
 
     check_form(form)
+    if late not in LATE:
+        raise unknown("rule for late readings", late, LATE)
     check_readable(model)
     rule = None if threshold is None else parse_threshold(threshold)
+    resampling = None if resample is None else parse_resampling(resample)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     if snapshot is not None:
         check_writable(snapshot)
     problem: InputError | None = None
     with Interrupts() as interrupts:
         detector = _loaded(model, rule)
-        session = _opened(detector, snapshot, alerts, only_events)
-        layout = Layout(session.detector.names_, session.detector.named_, time_column)
-        clock = Clock(session.last_time)
+        gate = Clock(late=late) if resampling is None else Grid(resampling, detector.names_, late)
+        if resampling is not None and not detector.gaps.allowed:
+            raise InputError(
+                "A bin without readings is a gap, and this detector was fitted without a rule for gaps. "
+                "Fit it with --gaps, such as --gaps forward-fill:5, or leave out --resample."
+            )
+        session = _opened(detector, snapshot, alerts, only_events, gate)
+        layout = Layout(detector.names_, detector.named_, time_column, detector.gaps.allowed)
         try:
             try:
                 for reading in readings(interrupts.lines(sys.stdin.buffer), form, layout):
-                    clock.check(reading)
-                    session.last_time = clock.last
-                    write_output(session.take(reading))
+                    for admitted in gate.admit(reading):
+                        write_output(session.take(admitted))
             except InputError as error:
                 problem = error
             if snapshot is None:
@@ -101,6 +126,8 @@ def stream(
             ) from None
         if snapshot is not None:
             session.save(snapshot)
+        for sentence in gate.told():
+            say(sentence)
     if problem is not None:
         raise problem
 
@@ -165,12 +192,12 @@ class Session:
         detector: "Comet",
         alerts: "Alerts",
         only_events: bool,
+        gate: "Clock | Grid",
         state: bytes | None = None,
         times: Any = (),
-        last_time: Any = None,
     ) -> None:
         self.detector = detector
-        self.last_time = last_time
+        self._gate = gate
         self._stream = detector.stream(state, alerts=alerts)
         self._only_events = only_events
         self._times = deque(times)
@@ -185,10 +212,10 @@ class Session:
         """The lines of the readings that still wait; where there are too few to score them, an error if `strict`."""
         from cometad.errors import InputError
 
-        if strict and self._stream.seen == 0:
+        if strict and self._gate.admitted == 0:
             raise InputError("No reading came. Send CSV with a header line, or JSON lines, to standard input.")
         try:
-            return self._lines(self._stream.finish())
+            return "".join(map(self.take, self._gate.finish())) + self._lines(self._stream.finish())
         except InputError:
             if strict:
                 raise
@@ -201,7 +228,8 @@ class Session:
         from cometad.checkpoint import Checkpoint, write
 
         state = torch.frombuffer(bytearray(self._stream.snapshot()), dtype=torch.uint8)
-        write(path, Checkpoint(KIND, {"times": list(self._times), "last_time": self.last_time}, {"stream": state}))
+        facts = {"times": list(self._times), "gate": self._gate.facts()}
+        write(path, Checkpoint(KIND, facts, {"stream": state} | self._gate.tensors()))
         say(
             f"Wrote '{path}' after {self._stream.seen:,} readings; the scores of the last {len(self._times)} come "
             "with those that follow."
@@ -217,7 +245,11 @@ class Session:
     def _line(self, scored: "Scored", i: int, changes: "deque[Change]") -> dict[str, Any]:
         """What is told of one reading; the changes of events that came with it are taken off `changes`."""
         own = scored.variables[i]
-        top = (-own).argsort(kind="stable")[:TOP]
+        left_out = [] if scored.left_out is None else scored.left_out[i].nonzero()[0].tolist()
+        top = [variable for variable in (-own).argsort(kind="stable").tolist() if variable not in left_out][:TOP]
+        gaps: dict[str, Any] = {"imputed": int(len(left_out) == len(own))} if self.detector.gaps.allowed else {}
+        if left_out:
+            gaps |= {"left_out": [self.detector.names_[variable] for variable in left_out]}
         step, time = scored.start + i, self._times.popleft()
         events = []
         while changes and changes[0].step == step:
@@ -227,6 +259,7 @@ class Session:
             **({} if time is None else {"time": time}),
             "score": float(scored.scores[i]),
             "anomaly": int(scored.flags[i]),
+            **gaps,
             "variables": {self.detector.names_[variable]: float(own[variable]) for variable in top},
             **({"events": events} if events else {}),
         }
@@ -249,13 +282,16 @@ def _loaded(model: Path, rule: "Threshold | None") -> "Comet":
     return detector if rule is None else detector.with_threshold(rule)
 
 
-def _opened(detector: "Comet", snapshot: Path | None, alerts: "Alerts", only_events: bool) -> Session:
+def _opened(
+    detector: "Comet", snapshot: Path | None, alerts: "Alerts", only_events: bool, gate: "Clock | Grid"
+) -> Session:
     from cometad.checkpoint import read
     from cometad.errors import ModelFileError
 
     if snapshot is None or not snapshot.exists():
-        return Session(detector, alerts, only_events)
+        return Session(detector, alerts, only_events, gate)
     saved = read(snapshot, KIND)
     if "stream" not in saved.tensors:
         raise ModelFileError(f"'{snapshot}' is not a whole snapshot of a stream. Pass one that cometad stream wrote.")
-    return Session(detector, alerts, only_events, saved.tensors["stream"].numpy().tobytes(), **saved.facts)
+    gate.restore(saved.facts["gate"], saved.tensors)
+    return Session(detector, alerts, only_events, gate, saved.tensors["stream"].numpy().tobytes(), saved.facts["times"])

@@ -47,7 +47,7 @@ def _scale(values: Floats, center: Floats, unit: Floats, scaled: NDArray[np.floa
 
 
 def fit_scaling(kind: str, values: Floats) -> Scaling:
-    """The scaling of a training part (time, variable); constant variables get the unit 1.
+    """The scaling of a training part (time, variable), of what is not NaN in it; constant variables get the unit 1.
 
     >>> import numpy as np
     >>> from cometad.data.scale import fit_scaling
@@ -56,7 +56,7 @@ def fit_scaling(kind: str, values: Floats) -> Scaling:
     """
     if kind not in SCALERS:
         raise unknown("scaler", kind, SCALERS)
-    if np.abs(values).max() > LARGEST:
+    if np.nanmax(np.abs(values)) > LARGEST:
         raise InputError(f"The series has readings beyond {LARGEST:g}, too large to be scaled. Choose other units.")
     return SCALERS[kind](values)
 

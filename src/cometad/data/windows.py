@@ -3,6 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from cometad.detector import Series
+from cometad.errors import InputError
+
+LEAST_LEARNABLE = 0.1  # the share of windows, or of readings, that must be fit to learn from
+
 
 def training_rows(rows: int, validation_share: float) -> int:
     """How many readings of a series are trained on; the rest, the last in time, is validation.
@@ -38,3 +43,29 @@ def cut(values: NDArray[np.float32], starts: NDArray[np.int64], length: int) -> 
     """
     windows: NDArray[np.float32] = values[starts[:, None] + np.arange(length)]
     return windows
+
+
+def learnable(starts: NDArray[np.int64], length: int, series: Series) -> NDArray[np.int64]:
+    """Of windows that begin at `starts` in a series, those to learn from: without doubtful readings.
+
+    Refused where they are too few.
+
+    >>> import numpy as np
+    >>> from cometad.data.windows import learnable
+    >>> from cometad.detector import Series
+    >>> doubtful = np.array([False, False, False, True])[:, None]
+    >>> learnable(np.array([0, 1, 2]), 2, Series(np.zeros((4, 1)), ("flow",), None, True, doubtful=doubtful))
+    array([0, 1])
+    """
+    if series.doubtful is None:
+        return starts
+    before = np.concatenate([[0], np.cumsum(series.doubtful.any(axis=1))])
+    kept: NDArray[np.int64] = starts[before[starts + length] == before[starts]]
+    if len(kept) < max(1.0, LEAST_LEARNABLE * len(starts)):
+        worst = series.names[int(series.doubtful.sum(axis=0).argmax())]
+        what = "readings" if length == 1 else f"windows of {length} readings"
+        raise InputError(
+            f"Of {len(starts):,} {what} to learn from only {len(kept):,} have no gap beyond the limit; most gaps are "
+            f"of variable {worst!r}. Leave that variable out, choose a longer limit, or pass a longer series."
+        )
+    return kept

@@ -14,7 +14,7 @@ from cometad.decision.watch import Floats, Threshold
 class Judged(NamedTuple):
     """What became of some scores."""
 
-    flags: NDArray[np.int64]  # (time,)  1 where the score is above the threshold it was held against
+    flags: NDArray[np.int64]  # (time,)  1 where a measured score is above the threshold it was held against
     thresholds: Floats  # (time,)
     changes: list[Change]  # what happened to events
 
@@ -39,12 +39,24 @@ class Judge:
         self._watch = rule.watch(state)
         self._run = alerts.start(tail)
 
-    def push(self, scores: ArrayLike) -> Judged:
-        """What becomes of the next scores (time,), in the order of time."""
+    def push(self, scores: ArrayLike, imputed: NDArray[np.bool_] | None = None) -> Judged:
+        """What becomes of the next scores (time,), in the order of time.
+
+        Where `imputed` (time,) is true nothing was measured: such a score is never flagged, nor learned from.
+        """
         values = np.atleast_1d(np.asarray(scores, np.float64))
-        thresholds = self._watch.follow(values)
-        changes = self._run.push(values, thresholds)
-        return Judged((values > thresholds).astype(np.int64), thresholds, changes)
+        if imputed is None or not imputed.any():
+            thresholds = self._watch.follow(values)
+            return Judged((values > thresholds).astype(np.int64), thresholds, self._run.push(values, thresholds))
+        thresholds = self._follow_measured(values, ~imputed)
+        flags = ((values > thresholds) & ~imputed).astype(np.int64)
+        return Judged(flags, thresholds, self._run.push(values, thresholds, imputed))
+
+    def _follow_measured(self, values: Floats, measured: NDArray[np.bool_]) -> Floats:
+        """The threshold of each time step; one that was not measured has that of the next one."""
+        known = np.append(self._watch.follow(values[measured]), self._watch.threshold)
+        followed: Floats = known[np.cumsum(measured) - measured]
+        return followed
 
     def finish(self) -> list[Change]:
         """Close what is open at the end of the series."""

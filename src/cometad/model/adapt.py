@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cometad.model.moments import Batch, batch_loss, embeddings_of, look, small_products, sum_losses
 from cometad.model.network import Network
+from cometad.model.patches import holding
 from cometad.model.score import PatchScores
 from cometad.model.train import Objective
 
@@ -99,12 +100,20 @@ class Adapter:
         self.steps = 0
         self.rolled_back = 0
 
-    def learn(self, windows: NDArray[np.float32], scored: Sequence[PatchScores]) -> None:
-        """Take one step on windows (window, time, variable), given what their patches got at each scale."""
+    def learn(
+        self,
+        windows: NDArray[np.float32],
+        scored: Sequence[PatchScores],
+        imputed: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Take one step on windows (window, time, variable), given what their patches got at each scale.
+
+        Nothing is learned from a patch that holds an `imputed` cell (window, time, variable).
+        """
         before = self.state()
         self.steps += 1
         with small_products(self._network):
-            finite = self._step(*self._look(windows, scored))
+            finite = self._step(*self._look(windows, scored), self._measured(imputed))
         if finite:
             self._stay_near()
             return
@@ -122,12 +131,21 @@ class Adapter:
             normal.append(self._memory.normal(k, codes, errors))
         return batches, normal
 
-    def _step(self, batches: list[Batch], normal: list[Tensor]) -> bool:
+    def _measured(self, imputed: NDArray[np.bool_] | None) -> list[Tensor] | None:
+        """The patches (window, patch, variable) of each scale without imputed cells; None where there are none."""
+        if imputed is None:
+            return None
+        device = self._fitted[0].device
+        return [torch.as_tensor(~holding(imputed, scale.size, scale.stride), device=device) for scale in self._network]
+
+    def _step(self, batches: list[Batch], normal: list[Tensor], measured: list[Tensor] | None) -> bool:
         """Change the network; False if something was not finite. Paper: Eq. 24."""
+        if measured is not None:
+            normal = [taken & whole for taken, whole in zip(normal, measured, strict=True)]
         parts = sum_losses([batch_loss(batch, taken)[0] for batch, taken in zip(batches, normal, strict=True)])
         loss = self._objective.total(parts)
         if self._settings.contrastive_weight:
-            loss = loss + self._settings.contrastive_weight * self._contrast(batches, normal)
+            loss = loss + self._settings.contrastive_weight * self._contrast(batches, normal, measured)
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         if not (_finite([loss]) and _finite(p.grad for p in self._network.parameters() if p.grad is not None)):
@@ -135,21 +153,24 @@ class Adapter:
         self._optimizer.step()
         return _finite(self._network.parameters())
 
-    def _contrast(self, batches: Sequence[Batch], normal: Sequence[Tensor]) -> Tensor:
+    def _contrast(
+        self, batches: Sequence[Batch], normal: Sequence[Tensor], measured: Sequence[Tensor] | None
+    ) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=self._fitted[0].device)
-        for batch, taken in zip(batches, normal, strict=True):
+        for k, (batch, taken) in enumerate(zip(batches, normal, strict=True)):
             labels = ~taken.flatten()
-            chosen = self._draw(labels)
+            chosen = self._draw(labels, None if measured is None else measured[k].flatten())
             if chosen is not None:
                 sample = embeddings_of(batch, chosen)
                 # In float32: it is no difference of large sums, and the largest part of a step.
                 total = total + contrastive_loss(sample.float(), labels[chosen], self._settings.temperature)
         return total
 
-    def _draw(self, labels: Tensor) -> Tensor | None:
-        """Indices drawn half from each pseudo-label, or None where one has fewer than two."""
+    def _draw(self, labels: Tensor, measured: Tensor | None = None) -> Tensor | None:
+        """Indices drawn half from each pseudo-label, or None where one has fewer than two; only what was measured."""
         flags = labels.cpu().numpy()
-        classes = [np.flatnonzero(~flags), np.flatnonzero(flags)]
+        among = np.ones_like(flags) if measured is None else measured.cpu().numpy()
+        classes = [np.flatnonzero(~flags & among), np.flatnonzero(flags & among)]
         if min(map(len, classes)) < 2:
             return None
         half = self._settings.pairs // 2

@@ -1,5 +1,6 @@
 """From a window to patches, and from patches back to time steps."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -73,3 +74,42 @@ def patch_weights(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[
     for low, high in zip(first - first.min(), last - first.min() + 1, strict=True):
         weights[low:high] += 1 / (high - low)
     return weights
+
+
+def holding(cells: NDArray[np.bool_], size: int, stride: int) -> NDArray[np.bool_]:
+    """Which patches of windows hold a marked cell (window, time, variable), as (window, patch, variable).
+
+    >>> import numpy as np
+    >>> from cometad.model.patches import holding
+    >>> holding(np.array([0, 0, 1, 0, 0, 0], bool)[None, :, None], size=2, stride=2)[0, :, 0]
+    array([False,  True, False])
+    """
+    starts = stride * np.arange(patch_count(cells.shape[1], size, stride))
+    return _between(_counts(cells), starts, starts + size)
+
+
+def reached(cells: NDArray[np.bool_], scales: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Which time steps of windows are marked, or have a patch over them, at any scale, that holds a marked cell.
+
+    Of cells (window, time, variable), in the same shape; a scale is the size and stride of its patches.
+
+    >>> import numpy as np
+    >>> from cometad.model.patches import reached
+    >>> reached(np.array([0, 0, 1, 0, 0, 0], bool)[None, :, None], [(2, 2), (1, 1)])[0, :, 0].astype(int)
+    array([0, 0, 1, 1, 0, 0])
+    """
+    counts, found = _counts(cells), cells.copy()
+    for size, stride in scales:
+        cover = coverage(cells.shape[1], size, stride)
+        found |= _between(counts, cover.first * stride, cover.last * stride + size)  # patches touch or overlap
+    return found
+
+
+def _counts(cells: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How many marked cells lie before each time step, and in all of them."""
+    return np.pad(np.cumsum(cells, axis=1), ((0, 0), (1, 0), (0, 0)))
+
+
+def _between(counts: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = counts[:, stops] > counts[:, starts]
+    return found

@@ -102,7 +102,7 @@ def score_axis(values: Sequence[ArrayLike], center: float, threshold: float) -> 
     unit = threshold - center
     if unit <= 0 or straight.high - center < BEND_ABOVE * unit:
         return straight
-    low = min(float(np.min(some)) for some in values)
+    low = min(float(np.nanmin(some)) for some in values)
     return Bent(center, unit, low - 0.1 * unit, straight.high * 1.15 if straight.high > 0 else straight.high)
 
 

@@ -101,5 +101,5 @@ class Report:
     explained: bool  # the detector says which variables are behind a score
     usages: tuple[Usage, ...]  # one per scale; none where the detector has no codebook
     drift: Drift
-    findings: tuple[tuple[str, str], ...] | None  # of the data's quality: the kind, and a sentence; None: not looked at
+    findings: tuple[tuple[str, str], ...]  # of the data's quality: the kind, and a sentence
     settings: Mapping[str, Any]  # what JSON can hold

@@ -6,12 +6,15 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cometad.comet import Comet
+from cometad.data.gaps import complete
+from cometad.data.quality import findings
 from cometad.decision.alerts import Alerts, Event
 from cometad.decision.explain import Explanation, Reason
-from cometad.detector import Floats, Series, as_series
-from cometad.estimator import Estimator
+from cometad.detector import Flags, Floats, Series, as_series
+from cometad.estimator import Estimator, StepScores
 from cometad.parameters import as_json
 from cometad.report.axis import text
 from cometad.report.contents import Line, Mark, Panel, Report, Strip, Trace
@@ -32,13 +35,13 @@ def gather(
     *,
     alerts: Alerts = Alerts(),
     most_events: int = MOST_EVENTS,
-    scores: Floats | None = None,
+    scored: StepScores | None = None,
     sources: Mapping[str, str] | None = None,
 ) -> Report:
     """Everything there is to say of a series (time, variable), from a fitted detector.
 
-    `most_events` are explained, the worst ones. `scores` (time,) are those that the detector gives this series, where
-    they are known already; `sources` are more settings to show: the files, the command.
+    `most_events` are explained, the worst ones. `scored` is what the detector's `step_scores` gives for the series,
+    where that is known already; `sources` are more settings to show: the files, the command.
 
     >>> import numpy as np
     >>> from cometad import BASELINES, Quantile
@@ -48,27 +51,30 @@ def gather(
     >>> gather(BASELINES["squared-norm"](threshold=Quantile(rate=1e-9)).fit(normal), fresh).headline
     '1 event in 500 readings: step 200'
     """
-    series = as_series(X)
-    scores = detector.decision_function(series) if scores is None else scores
+    series = as_series(X, missing=detector.gaps.allowed)
+    if detector.gaps.allowed and detector.named_:
+        series = complete(series, detector.names_)
+    scores, imputed = detector.step_scores(series) if scored is None else scored
     clock = Clock(len(series), series.times)
     judge = detector.judge(alerts)
-    _, thresholds, changes = judge.push(scores)
+    flags, thresholds, changes = judge.push(scores, imputed)
     events = [change.event for change in changes + judge.finish() if change.kind == "closed"]
-    panels = [_panel(detector, series, scores, thresholds, clock, event) for event in worst(events, most_events)]
+    judged = _judged(scores, imputed)
+    panels = [_panel(detector, series, judged, thresholds, clock, event) for event in worst(events, most_events)]
     return Report(
         headline=_headline(events, panels, clock),
         period=_period(clock),
-        summary=_summary(series, scores, thresholds, events),
+        summary=_summary(series, flags, imputed, events),
         center=detector.tail_.center,
         threshold=float(detector.threshold_),
         axis=clock.axis,
-        strip=_strip(scores, thresholds, clock, _merged(events, worst(events, most_events), len(scores))),
+        strip=_strip(judged, thresholds, clock, _merged(events, worst(events, most_events), len(scores))),
         event_count=len(events),
         panels=tuple(panels),
         explained=isinstance(detector, Comet),
         usages=_usages(detector, series),
-        drift=drift(scores, detector.decision_scores_),
-        findings=_findings(series),
+        drift=drift(_measured(judged), _measured(_judged(detector.decision_scores_, detector.imputed_))),
+        findings=tuple((found.kind, found.sentence) for found in findings(series, detector.statistics_)),
         settings=_settings(detector, alerts, sources or {}),
     )
 
@@ -106,7 +112,7 @@ def _period(clock: Clock) -> str:
 
 
 def _summary(
-    series: Series, scores: Floats, thresholds: Floats, events: Sequence[Event]
+    series: Series, flags: NDArray[np.int64], imputed: Flags | None, events: Sequence[Event]
 ) -> tuple[tuple[str, str], ...]:
     inside = sum(event.stop - event.start for event in events)
     return (
@@ -114,7 +120,12 @@ def _summary(
         ("variables", f"{len(series.names):,}"),
         ("events", f"{len(events):,}"),
         ("inside events", f"{100 * inside / len(series):.2g} %"),
-        ("above threshold", f"{100 * np.mean(scores > thresholds):.2g} %"),
+        ("above threshold", f"{100 * flags.mean():.2g} %"),
+        *(
+            [("filled in, not judged", f"{100 * imputed.mean():.2g} %")]
+            if imputed is not None and imputed.any()
+            else []
+        ),
     )
 
 
@@ -154,7 +165,8 @@ def _panel(
         begin, end = explanation.begin, explanation.begin + len(explanation.observed)
         leading = _leading(explanation.reasons)
         names = series.names if series.named else detector.names_
-        traces = tuple(_trace(explanation, reason, names, clock) for reason in leading)
+        raw = series.values[begin:end]
+        traces = tuple(_trace(explanation, reason, raw, names, clock) for reason in leading)
         top = tuple((trace.variable, trace.share) for trace in traces)
     inside = slice(begin, end)
     return Panel(
@@ -176,7 +188,7 @@ def _leading(reasons: Sequence[Reason]) -> list[Reason]:
     return [reason for k, reason in enumerate(reasons[:MOST_TRACES]) if k == 0 or reason.share >= LEAST_SHARE]
 
 
-def _trace(explanation: Explanation, reason: Reason, names: Sequence[str], clock: Clock) -> Trace:
+def _trace(explanation: Explanation, reason: Reason, raw: Floats, names: Sequence[str], clock: Clock) -> Trace:
     column = explanation.names.index(reason.variable)
     far = int(np.argmax(np.abs(reason.observed - reason.expected)))
     sentence = (
@@ -184,7 +196,9 @@ def _trace(explanation: Explanation, reason: Reason, names: Sequence[str], clock
         f"normal patterns of {reason.scale} readings has {text(float(reason.expected[far]))}; that pattern is "
         f"{100 * reason.frequency:.2g} % of training."
     )
-    lines = (Line.of(explanation.observed[:, column]), Line.of(explanation.normal[:, column]))
+    # What was filled in is not drawn as if it had been read.
+    read = np.where(np.isnan(raw[:, column]), np.nan, explanation.observed[:, column])
+    lines = (Line.of(read), Line.of(explanation.normal[:, column]))
     return Trace(names[column], reason.share, *lines, sentence)
 
 
@@ -195,9 +209,13 @@ def _usages(detector: Estimator, series: Series) -> tuple[Usage, ...]:
     return tuple(usage(size, training, here) for size, training, here in pairs)
 
 
-def _findings(series: Series) -> tuple[tuple[str, str], ...] | None:
-    """What is noteworthy of the readings themselves."""
-    return None
+def _measured(judged: Floats) -> Floats:
+    return judged[~np.isnan(judged)]
+
+
+def _judged(scores: Floats, imputed: Flags | None) -> Floats:
+    """The scores (time,), NaN where nothing was measured; as they are where nothing was measured at all."""
+    return scores if imputed is None or imputed.all() else np.where(imputed, np.nan, scores)
 
 
 def _settings(detector: Estimator, alerts: Alerts, sources: Mapping[str, str]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _overview(report: Report) -> str:
             report.strip,
             report,
             "Scores over time",
-            f"{report.headline}. The highest score is {text(float(report.strip.scores.values.max()))}.",
+            f"{report.headline}. The highest score is {text(float(np.nanmax(report.strip.scores.values)))}.",
             "tall",
             numbered=[panel.number for panel in _ranked(report.panels)],
         ),
@@ -329,10 +329,9 @@ def _histogram(moved: Drift) -> str:
     )
 
 
-def _quality(findings: Sequence[tuple[str, str]] | None) -> str:
+def _quality(findings: Sequence[tuple[str, str]]) -> str:
     if not findings:
-        words = "These readings were not looked at for gaps or dead sensors." if findings is None else "No findings."
-        return _section("quality", "Data quality", f'<p class="lead">{words}</p>')
+        return _section("quality", "Data quality", '<p class="lead">No findings.</p>')
     items = "".join(f"<li><b>{escape(kind)}</b>: {escape(sentence)}</li>" for kind, sentence in findings)
     return _section("quality", "Data quality", f'<ul class="findings">{items}</ul>')
 

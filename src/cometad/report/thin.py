@@ -2,7 +2,7 @@
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from tsdownsample import MinMaxDownsampler
+from tsdownsample import MinMaxDownsampler, NaNMinMaxDownsampler
 
 BUCKETS = 500  # on a strip of a thousand pixels the eye sees no more
 
@@ -10,7 +10,8 @@ BUCKETS = 500  # on a strip of a thousand pixels the eye sees no more
 def thin(values: ArrayLike, buckets: int = BUCKETS) -> NDArray[np.int64]:
     """Which of the values (time,) to draw, in order: of each bucket the lowest and the highest, and the two ends.
 
-    All of them where they are few. The buckets are equally long, up to one value.
+    All of them where they are few. The buckets are equally long, up to one value; one with missing values keeps one of
+    these too.
 
     >>> import numpy as np
     >>> from cometad.report.thin import thin
@@ -23,5 +24,7 @@ def thin(values: ArrayLike, buckets: int = BUCKETS) -> NDArray[np.int64]:
     line = np.ascontiguousarray(values, dtype=np.float64)
     if len(line) <= 2 * buckets:
         return np.arange(len(line))
-    chosen = MinMaxDownsampler().downsample(line, n_out=2 * buckets)
-    return np.unique(np.concatenate([[0], chosen.astype(np.int64), [len(line) - 1]]))
+    # The first one passes over missing values, the second finds them.
+    ways = (MinMaxDownsampler, NaNMinMaxDownsampler) if np.isnan(line).any() else (MinMaxDownsampler,)
+    chosen = [way().downsample(line, n_out=2 * buckets).astype(np.int64) for way in ways]
+    return np.unique(np.concatenate([[0], *chosen, [len(line) - 1]]))

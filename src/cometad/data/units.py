@@ -1,0 +1,72 @@
+"""Changes of units that readings are known to go through."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+LIKENESS = 0.3  # quantiles that differ by less than this share of the known spread are taken for the same
+
+Floats = NDArray[np.float64]
+
+
+class Conversion(NamedTuple):
+    """How readings change with a change of units: new = factor * old + offset.
+
+    >>> from cometad.data.units import Conversion
+    >>> str(Conversion("°C to °F", 1.8, 32.0)), str(Conversion("minutes to seconds", 60.0).back)
+    ('°C to °F (times 1.8, plus 32)', 'seconds to minutes (divided by 60)')
+    """
+
+    name: str
+    factor: float
+    offset: float = 0.0
+
+    def __str__(self) -> str:
+        ways = []
+        if self.factor != 1:
+            ways.append(f"times {self.factor:.6g}" if self.factor > 1 else f"divided by {1 / self.factor:.6g}")
+        if self.offset:
+            ways.append(f"{'plus' if self.offset > 0 else 'minus'} {abs(self.offset):.6g}")
+        return f"{self.name} ({', '.join(ways)})"
+
+    @property
+    def back(self) -> "Conversion":
+        """The other way round."""
+        old, _, new = self.name.partition(" to ")
+        return Conversion(f"{new} to {old}", 1 / self.factor, -self.offset / self.factor)
+
+
+_ONE_WAY = (
+    Conversion("kilo-units to units", 1e3),
+    Conversion("mega-units to units", 1e6),
+    Conversion("fractions to percent", 100.0),
+    Conversion("cm to mm", 10.0),
+    Conversion("minutes to seconds", 60.0),
+    Conversion("hours to seconds", 3600.0),
+    Conversion("°C to °F", 1.8, 32.0),
+    Conversion("°C to K", 1.0, 273.15),
+    Conversion("bar to psi", 14.503774),
+    Conversion("m/s to km/h", 3.6),
+    Conversion("m to ft", 3.280840),
+    Conversion("in to mm", 25.4),
+    Conversion("gal to l", 3.785412),
+    Conversion("kg to lb", 2.204623),
+)
+CONVERSIONS = (*_ONE_WAY, *(conversion.back for conversion in _ONE_WAY))
+
+
+def likely_conversion(quantiles: Floats, known: Floats) -> Conversion | None:
+    """The change of units that makes quantiles (quantile,) most like known ones, if they then are like them.
+
+    >>> import numpy as np
+    >>> from cometad.data.units import likely_conversion
+    >>> likely_conversion(np.array([64.0, 68.0, 75.0]), known=np.array([18.0, 20.0, 24.0])).name
+    '°C to °F'
+    """
+    spread = known[-1] - known[0]
+    if not spread or not quantiles[-1] > quantiles[0]:  # NaN too; what does not move shows no factor
+        return None
+    errors = [np.abs((quantiles - c.offset) / c.factor - known).max() / spread for c in CONVERSIONS]
+    best = int(np.argmin(errors))
+    return CONVERSIONS[best] if errors[best] <= LIKENESS else None
