@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import naive_report
-from cometad import BASELINES, ForwardFill, Quantile
+from cometad import BASELINES, Comet, ForwardFill, Quantile
 from cometad.cli import main
 from cometad.decision.alerts import Alerts
 from cometad.report.axis import Bent, Linear, score_axis, text
@@ -26,7 +26,7 @@ from cometad.report.page import page, save_report
 from cometad.report.thin import thin
 from cometad.report.times import Clock, duration
 from cometad.report.usage import usage
-from report_case import BEGIN, FAULTS, NAMES, faulty, fitted, readings, timed
+from report_case import BEGIN, FAULTS, NAMES, SMALL, faulty, fitted, readings, timed
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 ALERTS = Alerts(merge_gap=20)
@@ -227,6 +227,13 @@ def test_a_baseline_has_neither_reasons_nor_a_codebook_and_the_page_says_so():
     assert not any(panel.traces for panel in report.panels)
 
 
+def test_names_of_the_data_stand_in_where_the_detector_has_none():
+    unnamed = Comet(**SMALL).fit(readings())
+    report = gather(unnamed, timed(faulty()), alerts=ALERTS)
+    assert {panel.top[0][0] for panel in report.panels} <= set(NAMES)
+    assert not re.search(r"\bv\d\b", page(report))
+
+
 def test_the_use_of_codes_counts_every_patch(detector):
     counts = detector.code_counts(timed(readings()))
     again = detector.code_counts(timed(readings()))
@@ -298,19 +305,12 @@ def test_names_from_the_data_are_text_and_nothing_else():
     hostile = "<script>alert(1)</script>&\"'"
     values = {hostile: readings()[:, 0], "b": readings()[:, 1]}
     frame = pl.DataFrame(values)
-    detector = fitted_on(frame)
+    detector = Comet(**SMALL).fit(frame)
     values[hostile] = values[hostile] + 40.0 * (np.arange(len(readings())) // 100 == 20)
     content = page(gather(detector, pl.DataFrame(values)))
     assert "<script" not in content
     assert "&lt;script&gt;" in content
     assert _Tags(content).open == []
-
-
-def fitted_on(frame):
-    from cometad import Comet
-    from report_case import SMALL
-
-    return Comet(**SMALL).fit(frame)
 
 
 def test_every_drawing_has_a_name_and_a_description(report):

@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -74,7 +75,7 @@ def gather(
         explained=isinstance(detector, Comet),
         usages=_usages(detector, series),
         drift=drift(_measured(judged), _measured(_judged(detector.decision_scores_, detector.imputed_))),
-        findings=tuple((found.kind, found.sentence) for found in findings(series, detector.statistics_)),
+        findings=_findings(detector, series),
         settings=_settings(detector, alerts, sources or {}),
     )
 
@@ -216,6 +217,14 @@ def _measured(judged: Floats) -> Floats:
 def _judged(scores: Floats, imputed: Flags | None) -> Floats:
     """The scores (time,), NaN where nothing was measured; as they are where nothing was measured at all."""
     return scores if imputed is None or imputed.all() else np.where(imputed, np.nan, scores)
+
+
+def _findings(detector: Estimator, series: Series) -> tuple[tuple[str, str], ...]:
+    """What is noteworthy of the readings themselves."""
+    known = detector.statistics_
+    if not detector.named_:  # fitted on an array: the names are those of this series
+        known = replace(known, names=series.names)
+    return tuple((found.kind, found.sentence) for found in findings(series, known))
 
 
 def _settings(detector: Estimator, alerts: Alerts, sources: Mapping[str, str]) -> dict[str, Any]:
