@@ -448,3 +448,80 @@ def left_out(cells, scales):
             over = [start for start in starts if start <= t < start + size] or [starts[-1]]
             found[t][i] |= any(cells[u][i] for start in over for u in range(start, start + size))
     return found
+
+
+# -- explanations ---------------------------------------------------------------------------------------------------
+
+
+def rise(window, step, variable, typical, score):
+    """Half of what a variable raises the score of a step by alone, and half of what it falls by without that variable.
+
+    `score` gives one number per time step of a window (time, variable).
+    """
+    nothing = [list(typical) for _ in window]
+    alone = [
+        [reading if i == variable else typical[i] for i, reading in enumerate(readings)] for readings in window.tolist()
+    ]
+    without = [
+        [typical[i] if i == variable else reading for i, reading in enumerate(readings)] for readings in window.tolist()
+    ]
+    raised = score(alone)[step] - score(nothing)[step]
+    fallen = score(window.tolist())[step] - score(without)[step]
+    return (raised + fallen) / 2
+
+
+def shares(rises):
+    """Each variable by the step (time, variable) that it raises most, as a share of all; what falls counts as 0."""
+    highest = [max(0.0, *(float(row[variable]) for row in rises)) for variable in range(len(rises[0]))]
+    if sum(highest) == 0:
+        return [1 / len(highest) for _ in highest]
+    return [value / sum(highest) for value in highest]
+
+
+def worst_patch(window, variable, steps, scales, levels):
+    """The scale and patch of a variable's worst quantization score on some steps of a window.
+
+    The scale is the one whose score, a mean over these steps, is furthest above its level; the patch is the worst
+    of those on the steps, the first of equals.
+    """
+    parts, patches = [], []
+    for weights, level in zip(scales, levels, strict=True):
+        shape = (len(window), weights.size, weights.stride)
+        found = [
+            quantization_score(*_with_code(window, variable, index, weights)) for index in range(patch_count(*shape))
+        ]
+        over_time = back_to_time([[value] for value in found], *shape)
+        parts.append(sum(over_time[step][0] for step in steps) / len(steps) - level)
+        on_steps = sorted({index for step in steps for index in covering(step, *shape)})
+        patches.append(max(on_steps, key=lambda index: (found[index], -index)))
+    scale = max(range(len(scales)), key=lambda k: (parts[k], -k))
+    return scale, patches[scale]
+
+
+def _with_code(window, variable, index, weights):
+    vector = embedding(window, variable, index, weights)
+    return vector, weights.codes[nearest_code(vector, weights.codes)]
+
+
+def normal_code(window, variable, index, weights, active):
+    """The nearest of the active codes of one patch."""
+    return active[nearest_code(embedding(window, variable, index, weights), [weights.codes[m] for m in active])]
+
+
+def decoded(code, weights):
+    """The patch that a code stands for, in scaled readings."""
+    return linear(weights.decoder_weight, weights.decoder_bias, [float(value) for value in weights.codes[code]])
+
+
+def normal_reading(codes, step, length, tables, strides):
+    """What the codes of one variable's patches, given for each scale, make of one step.
+
+    The mean over the patches on it, then over the scales. A step behind the last patch takes its last reading.
+    """
+    means = []
+    for own, table, stride in zip(codes, tables, strides, strict=True):
+        size = len(table[0])
+        on_step = covering(step, length, size, stride)
+        readings = [float(table[own[index]][min(step - index * stride, size - 1)]) for index in on_step]
+        means.append(sum(readings) / len(readings))
+    return sum(means) / len(means)

@@ -13,7 +13,7 @@ from torch import Tensor
 from cometad.errors import ModelFileError
 from cometad.files import write_whole
 
-FORMAT = 2  # 2: threshold rules
+FORMAT = 2  # 2: threshold rules, how often training took each code
 LONGEST_HEADER = 100_000_000  # bytes; safetensors allows no longer one
 
 _NOT_WHOLE = "{source} is not a saved {kind}, or only a part of one. Pass a whole file written by save."
@@ -79,13 +79,13 @@ def from_bytes(content: bytes, kind: str, source: str = "This", needs: Collectio
     header, tensors = _parse(content, kind, source)
     if header["format"] > FORMAT:
         raise ModelFileError(
-            f"{source} was written by a newer cometad (format {header['format']}; this one reads {FORMAT}). "
+            f"{source} was written by a newer cometad (format {header['format']}; this one reads format {FORMAT}). "
             "Upgrade cometad."
         )
     if header["format"] < FORMAT:
         raise ModelFileError(
-            f"{source} was written by an older cometad (format {header['format']}; this one reads {FORMAT}). "
-            "Fit the detector again."
+            f"{source} was written by an older cometad (format {header['format']}; this one reads format {FORMAT}). "
+            "Fit and save it again."
         )
     if header["kind"] != kind:
         raise ModelFileError(f"{source} holds a saved {header['kind']}, not a {kind}. Pass the path of a saved {kind}.")

@@ -13,8 +13,9 @@ from torch import Tensor
 from cometad.checkpoint import to_bytes
 from cometad.data.gaps import GapRun, Gaps, RefuseGaps
 from cometad.data.windows import cut, learnable, training_rows, window_starts
-from cometad.decision.alerts import Alerts
+from cometad.decision.alerts import Alerts, Event
 from cometad.decision.decide import Block, Decision
+from cometad.decision.explain import Explanation
 from cometad.decision.normalize import (
     NoCalibration,
     Normalization,
@@ -30,9 +31,10 @@ from cometad.decision.watch import Threshold
 from cometad.detector import Floats, Series
 from cometad.errors import ParameterError
 from cometad.estimator import Estimator, Scaled, StepScores
+from cometad.explaining import Explainer
 from cometad.model.adapt import Adaptation, OnlineAdaptation
 from cometad.model.network import Network
-from cometad.model.score import WINDOWS_AT_ONCE, Scorer
+from cometad.model.score import WINDOWS_AT_ONCE, PatchScores, Scorer
 from cometad.model.train import Objective, initialize, place_codes, train
 from cometad.parameters import check_parameters, paper_parameters
 from cometad.progress import shown
@@ -206,7 +208,7 @@ class Comet(Estimator):
         other = type(self)(**(self.get_params(deep=False) | changes))
         other._remember(self.names_, self.named_)
         other.scaling_, other.statistics_ = self.scaling_, self.statistics_
-        other.network_, other.active_ = self.network_, self.active_
+        other.network_, other.code_counts_ = self.network_, self.code_counts_
         scaled = other.scaling_(series.values)
         other._calibrate(scaled, series)
         other._settle(scaled, series)
@@ -226,6 +228,36 @@ class Comet(Estimator):
         releases = (*raw.push(self.scaling_(series.values), series.imputed), *raw.finish())
         blocks = [block for release in releases for block in release]
         return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
+
+    def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> Explanation:
+        """Which variables are behind the score of an event, a time step or a pair (start, stop) of a series, and why.
+
+        With the readings and what normal codes make of them, from `context` time steps before to as many after. Only
+        the windows there are looked at, with the fitted state: what adaptation learned up to then plays no part.
+
+        >>> import numpy as np
+        >>> from cometad import Comet, OneCycle
+        >>> chance = np.random.default_rng(0)
+        >>> normal, fresh = chance.normal(size=(2, 1000, 3))
+        >>> fresh[500, 1] = 12.0
+        >>> reason = Comet(schedule=OneCycle(50)).fit(normal).explain(fresh, 500).reasons[0]
+        >>> reason.variable, bool(12.0 in reason.observed)
+        ('v1', True)
+        """
+        series = self._checked(X)
+        explain = Explainer(
+            self.network_,
+            self._scorer,
+            self._decision,
+            self.normalization_,
+            self.window,
+            self.test_batch,
+            self.scaling_,
+            self.code_counts_,
+            self.levels_,
+            self.typical_,
+        )
+        return explain(series.values, self.names_, event, context)
 
     def stream(
         self,
@@ -277,7 +309,7 @@ class Comet(Estimator):
         starts = window_starts(self._training_rows(len(scaled)), self.window, self.window_stride)
         starts = learnable(starts, self.window, series)
         self.network_ = self._train(scaled, starts)
-        self.active_ = self._activated(scaled, starts)
+        self.code_counts_ = self._count_codes(scaled, starts)
         self._calibrate(scaled, series)
 
     def _train(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> Network:
@@ -308,16 +340,21 @@ class Comet(Estimator):
             place_codes(network, windows(few), self.refit, self.seed)
         return network
 
-    def _activated(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
+    @property
+    def active_(self) -> list[NDArray[np.bool_]]:
         """Which codes of each scale the training windows activate. Paper: Eq. 12, 21."""
+        return [counts > 0 for counts in self.code_counts_]
+
+    def _count_codes(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """How many patches of the training windows take each code, for each scale."""
         everything = [np.ones(self.codebook_size, bool) for _ in self.patch_sizes]  # the table plays no part here
         scorer = Scorer(self.network_, everything, self.neighbors, self.memory_distance, self.device)
-        active = [np.zeros(self.codebook_size, bool) for _ in self.patch_sizes]
+        counts = [np.zeros(self.codebook_size, np.int64) for _ in self.patch_sizes]
         for begin in range(0, len(starts), WINDOWS_AT_ONCE):
             windows = cut(scaled, starts[begin : begin + WINDOWS_AT_ONCE], self.window)
-            for k, seen in enumerate(active):
-                seen[scorer.whole(windows, k).codes] = True
-        return active
+            for k, count in enumerate(counts):
+                count += np.bincount(scorer.whole(windows, k).codes.ravel(), minlength=self.codebook_size)
+        return counts
 
     def _calibrate(self, scaled: NDArray[np.float32], series: Series) -> None:
         """Learn the statistics of the training scores."""
@@ -326,23 +363,29 @@ class Comet(Estimator):
         windows = cut(scaled, starts[chosen], self.window)
         width = scaled.shape[1]
         scorer = Scorer(self.network_, self.active_, self.neighbors, self.memory_distance, self.device)
-        self.error_limits_ = [self._limit(scorer, windows, k) for k in range(len(self.patch_sizes))]
+        patches = [scorer.whole(windows, k) for k in range(len(self.patch_sizes))]
+        self.error_limits_ = [self._limit(scored.errors) for scored in patches]
+        self.typical_ = np.median(windows, axis=(0, 1))
+        self.levels_ = np.stack([self._levels(scorer.memory[k], scored) for k, scored in enumerate(patches)], axis=1)
         self.calibration_ = np.stack([NoCalibration().fit(np.empty((0, width)))] * 2)
         self.normalization_ = np.zeros((2, 2))
         self._prepare()
-        raw = scorer.windows(windows)
+        raw = scorer.steps(patches, self.window, 0, self.window)
         self.calibration_ = np.stack([self.calibration.fit(scores.reshape(-1, width)) for scores in raw])
         self._prepare()
         selected = self._decision.select(self._decision.calibrated(raw), skip=0)
         self.normalization_ = np.stack([self.normalization.fit(scores) for scores in selected])
 
-    def _limit(self, scorer: Scorer, windows: NDArray[np.float32], k: int) -> Floats:
+    def _limit(self, errors: NDArray[np.float32]) -> Floats:
         """The largest error (variable,) that adaptation takes for normal at one scale."""
-        quantile = getattr(self.adaptation, "error_limit", None)
+        quantile, width = getattr(self.adaptation, "error_limit", None), errors.shape[2]
         if quantile is None:
-            return np.full(windows.shape[2], np.inf)
-        errors = scorer.whole(windows, k).errors
-        return np.asarray(np.quantile(errors.reshape(-1, windows.shape[2]), quantile, axis=0), dtype=np.float64)
+            return np.full(width, np.inf)
+        return np.asarray(np.quantile(errors.reshape(-1, width), quantile, axis=0), dtype=np.float64)
+
+    def _levels(self, memory: Floats, scored: PatchScores) -> Floats:
+        """The median of each raw score (score, variable) over the training patches of one scale."""
+        return np.stack([np.median(scores, axis=(0, 1)) for scores in (memory[scored.codes], scored.errors)])
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 
@@ -398,7 +441,9 @@ class Comet(Estimator):
         arrays = {
             "calibration": self.calibration_,
             "normalization": self.normalization_,
-            "active": np.stack(self.active_),
+            "code_counts": np.stack(self.code_counts_),
+            "levels": self.levels_,
+            "typical": self.typical_,
             "error_limits": np.stack(self.error_limits_),
         }
         network = {f"network.{name}": value for name, value in self.network_.state_dict().items()}
@@ -410,7 +455,8 @@ class Comet(Estimator):
             {name.removeprefix("network."): value for name, value in state.items() if name.startswith("network.")}
         )
         self.calibration_, self.normalization_ = state["calibration"].numpy(), state["normalization"].numpy()
-        self.active_, self.error_limits_ = list(state["active"].numpy()), list(state["error_limits"].numpy())
+        self.code_counts_, self.error_limits_ = list(state["code_counts"].numpy()), list(state["error_limits"].numpy())
+        self.levels_, self.typical_ = state["levels"].numpy(), state["typical"].numpy()
         self._prepare()
 
     def _fingerprint(self, adaptation: Adaptation, alerts: Alerts) -> str:

@@ -28,6 +28,16 @@ class Scaling(NamedTuple):
         _scale(values, self.center, self.unit, scaled)
         return scaled
 
+    def back(self, scaled: Floats) -> Floats:
+        """Scaled readings (..., variable) in the sensors' units.
+
+        >>> import numpy as np
+        >>> from cometad.data.scale import Scaling
+        >>> Scaling(center=np.array([2.0]), unit=np.array([0.5])).back(np.array([[4.0]]))
+        array([[4.]])
+        """
+        return scaled * self.unit + self.center
+
 
 @jit
 def _scale(values: Floats, center: Floats, unit: Floats, scaled: NDArray[np.float32]) -> None:

@@ -76,9 +76,9 @@ class Decision:
         left_out = _left_out(blocks, width)
         normalized, state = self._normalized(_joined(selected, axis=1), left_out, state)
         variables = [
-            self._mix(scores)[:, skip:].reshape(-1, width) for scores, skip in zip(calibrated, skips, strict=True)
+            self.mix(scores)[:, skip:].reshape(-1, width) for scores, skip in zip(calibrated, skips, strict=True)
         ]
-        return Decided(self._mix(normalized), _joined(variables, axis=0), left_out), state
+        return Decided(self.mix(normalized), _joined(variables, axis=0), left_out), state
 
     def _normalized(self, selected: Floats, left_out: Flags | None, state: Floats) -> tuple[Floats, Floats]:
         measured = None if left_out is None else ~left_out.all(axis=1)
@@ -89,7 +89,8 @@ class Decision:
             normalized[:, measured], state = self.normalization(selected[:, measured], state)
         return normalized, state
 
-    def _mix(self, scores: Floats) -> Floats:
+    def mix(self, scores: Floats) -> Floats:
+        """Both scores (score, ...) as one (...), by their weights."""
         mixed: Floats = (1 - self.score_weight) * scores[0] + self.score_weight * scores[1]
         return mixed
 

@@ -99,3 +99,17 @@ def _counts(cells: NDArray[np.bool_]) -> NDArray[np.int64]:
 def _between(counts: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = counts[:, stops] > counts[:, starts]
     return found
+
+
+def patch_weights(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How much each patch counts, from the first to the last of all, where each step is a mean over first..last.
+
+    >>> import numpy as np
+    >>> from cometad.model.patches import patch_weights
+    >>> patch_weights(np.array([3, 3]), np.array([3, 4]))  # one step is patch 3 alone, the next is half of each
+    array([1.5, 0.5])
+    """
+    weights = np.zeros(last.max() - first.min() + 1)
+    for low, high in zip(first - first.min(), last - first.min() + 1, strict=True):
+        weights[low:high] += 1 / (high - low)
+    return weights

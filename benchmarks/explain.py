@@ -1,0 +1,218 @@
+"""Do explanations name the variables behind an anomaly? Hit rates on SMD's interpretation labels, as Markdown tables.
+
+    python benchmarks/explain.py [--data-dir DIR] [--models DIR] [--machine NAME ...] [--results results/explain.jsonl]
+
+Each machine's detectors are fitted on its training part; each labeled anomaly of its test part is then explained, and
+the ranking of variables by share held to those that people named. A machine and method that the results file holds
+already is not run again, so the same command goes on after an interruption; `--models` keeps fitted detectors too.
+
+Beside them stand chance (the average over random rankings), the mean of the squared scaled readings of the event, the
+largest absolute one, and each variable's own score, which shares are not made of. How shares are defined was decided on
+the development machines alone. The second table's intervals hold 95 % of the differences when machines are drawn anew.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from cometad import Comet, NoAdaptation
+from cometad.data.dataset import Dataset
+from cometad.data.readers import load
+from cometad.data.scale import fit_scaling
+from cometad.metrics.causes import chance_hit_rate, hit_rate
+
+DEVELOPMENT = ("machine-1-2", "machine-2-4")
+MACHINES = (  # those of the experiment with one model per entity
+    *DEVELOPMENT,
+    *("machine-1-4", "machine-1-6", "machine-1-8", "machine-2-2", "machine-2-7", "machine-2-9"),
+    *("machine-3-3", "machine-3-5", "machine-3-8", "machine-3-11"),
+)
+PERCENTS = (100, 150)
+SEED = 0
+DRAWS = 10_000  # of machines, for an interval
+
+Rows = dict[tuple[str, str], dict]  # by machine and method
+Ranking = Callable[[int, int], np.ndarray]  # the time steps of an anomaly -> how much each variable counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--models", type=Path, help="A folder that keeps the fitted detectors.")
+    parser.add_argument("--machine", action="append", choices=MACHINES, help="Of all machines, only this one.")
+    parser.add_argument("--results", type=Path, default=Path("results", "explain.jsonl"))
+    arguments = parser.parse_args()
+    done = read(arguments.results)
+    wanted = [(machine, name) for machine in arguments.machine or MACHINES for name in METHODS]
+    if any(pair not in done for pair in wanted):
+        machines = {dataset.entity: dataset for dataset in load("SMD", arguments.data_dir)}
+        for machine, name in wanted:
+            if (machine, name) not in done:
+                row = measured(machines[machine], name, arguments.models)
+                with arguments.results.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+    print_tables(read(arguments.results))
+
+
+def read(path: Path) -> Rows:
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {(row["machine"], row["method"]): row for row in rows}
+
+
+def measured(dataset: Dataset, name: str, models: Path | None) -> dict:
+    begin = time.perf_counter()
+    ranking = METHODS[name](dataset, models)
+    rates = [list(rates_of(ranking, *reason, len(dataset.names))) for reason in dataset.reasons]
+    return {
+        "machine": dataset.entity,
+        "fingerprint": dataset.fingerprint,
+        "method": name,
+        "seed": SEED,
+        "causes": [len(causes) for _, causes in dataset.reasons],
+        "hit_rates": {str(percent): [rate[i] for rate in rates] for i, percent in enumerate(PERCENTS)},
+        "seconds": round(time.perf_counter() - begin, 1),
+    }
+
+
+def rates_of(
+    ranking: Ranking | None, stretch: tuple[int, int], causes: tuple[int, ...], variables: int
+) -> Iterator[float]:
+    if ranking is None:
+        yield from (round(chance_hit_rate(variables, len(causes), percent), 6) for percent in PERCENTS)
+        return
+    order = np.argsort(-ranking(*stretch), kind="stable").tolist()
+    yield from (round(hit_rate(order, causes, percent), 6) for percent in PERCENTS)
+
+
+def scaled(dataset: Dataset) -> np.ndarray:
+    return fit_scaling("standard", dataset.train)(dataset.test)
+
+
+def chance(dataset: Dataset, models: Path | None) -> None:
+    return None
+
+
+def squared_norm(dataset: Dataset, models: Path | None) -> Ranking:
+    values = scaled(dataset).astype(np.float64)
+    return lambda start, stop: (values[start:stop] ** 2).mean(axis=0)
+
+
+def largest_reading(dataset: Dataset, models: Path | None) -> Ranking:
+    values = np.abs(scaled(dataset))
+    return lambda start, stop: values[start:stop].max(axis=0)
+
+
+def default() -> Comet:
+    return Comet(seed=SEED)
+
+
+def explained(name: str, make: Callable[[], Comet]) -> Callable[[Dataset, Path | None], Ranking]:
+    def ranking(dataset: Dataset, models: Path | None) -> Ranking:
+        detector = fitted(dataset, make, kept(models, dataset, name))
+
+        def share(start: int, stop: int) -> np.ndarray:
+            reasons = detector.explain(dataset.test, (start, stop), context=0).reasons
+            shares = {reason.variable: reason.share for reason in reasons}
+            return np.array([shares[name] for name in dataset.names])
+
+        return share
+
+    return ranking
+
+
+def own_scores(dataset: Dataset, models: Path | None) -> Ranking:
+    detector = fitted(dataset, default, kept(models, dataset, "comet"))
+    stream = detector.stream(adaptation=NoAdaptation())
+    scores = np.concatenate([stream.update_many(dataset.test).variables, stream.finish().variables])
+    return lambda start, stop: scores[start:stop].max(axis=0)
+
+
+def kept(models: Path | None, dataset: Dataset, name: str) -> Path | None:
+    return None if models is None else models / f"{dataset.entity}.{name}"
+
+
+def fitted(dataset: Dataset, make: Callable[[], Comet], path: Path | None) -> Comet:
+    if path is not None and path.exists():
+        return Comet.load(path)
+    detector = make().fit(dataset.train)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        detector.save(path)
+    return detector
+
+
+METHODS: dict[str, Callable[[Dataset, Path | None], Ranking | None]] = {
+    "chance": chance,
+    "squared norm": squared_norm,
+    "largest reading": largest_reading,
+    "comet-paper": explained("comet-paper", lambda: Comet.paper(seed=SEED)),
+    "comet": explained("comet", default),
+    "comet scores": own_scores,
+}
+TITLES = {
+    "chance": "chance",
+    "squared norm": "squared scaled reading, mean over the event",
+    "largest reading": "absolute scaled reading, largest in the event",
+    "comet-paper": "`Comet.paper()`, shares",
+    "comet": "`Comet()`, shares",
+    "comet scores": "`Comet()`, each variable's own score, highest in the event",
+}
+
+
+def print_tables(rows: Rows) -> None:
+    there = [machine for machine in MACHINES if all((machine, name) in rows for name in METHODS)]
+    groups = {
+        "development": [machine for machine in there if machine in DEVELOPMENT],
+        "held out": [machine for machine in there if machine not in DEVELOPMENT],
+    }
+    heads = [f"{title} @{percent} %" for title in groups for percent in PERCENTS]
+    print(f"| ranked by | {' | '.join(heads)} |")
+    print("|---" * (len(heads) + 1) + "|")
+    for name, title in TITLES.items():
+        cells = [mean(rates(rows, group, name, percent)) for group in groups.values() for percent in PERCENTS]
+        print(f"| {title} | {' | '.join(cells)} |")
+    counts = [str(sum(len(rows[machine, "chance"]["causes"]) for machine in group)) for group in groups.values()]
+    print(f"| anomalies | {' | '.join(count for count in counts for _ in PERCENTS)} |")
+    print(f"| machines | {' | '.join(str(len(group)) for group in groups.values() for _ in PERCENTS)} |")
+    if groups["held out"]:
+        print()
+        print_differences(rows, groups["held out"])
+
+
+def print_differences(rows: Rows, machines: list[str]) -> None:
+    print(f"| `Comet()` minus, held out | {' | '.join(f'@{percent} %' for percent in PERCENTS)} |")
+    print("|---" * (len(PERCENTS) + 1) + "|")
+    for name in ("squared norm", "largest reading"):
+        cells = [
+            difference(rates(rows, machines, "comet", percent), rates(rows, machines, name, percent))
+            for percent in PERCENTS
+        ]
+        print(f"| {TITLES[name]} | {' | '.join(cells)} |")
+
+
+def rates(rows: Rows, machines: list[str], name: str, percent: int) -> list[np.ndarray]:
+    """The hit rates of all anomalies (anomaly,), for each machine."""
+    return [np.array(rows[machine, name]["hit_rates"][str(percent)]) for machine in machines]
+
+
+def mean(of_machines: list[np.ndarray]) -> str:
+    return f"{np.concatenate(of_machines).mean():.3f}" if of_machines else "-"
+
+
+def difference(left: list[np.ndarray], right: list[np.ndarray]) -> str:
+    """The mean difference over anomalies, and where 95 % of such means lie when machines are drawn again."""
+    apart = [a - b for a, b in zip(left, right, strict=True)]
+    chance = np.random.default_rng(0)
+    drawn = [
+        np.concatenate([apart[i] for i in chance.integers(len(apart), size=len(apart))]).mean() for _ in range(DRAWS)
+    ]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return f"{np.concatenate(apart).mean():+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+if __name__ == "__main__":
+    main()
