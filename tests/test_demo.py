@@ -1,5 +1,7 @@
 """The demo: what it says of each planted fault, and its files."""
 
+import re
+
 import numpy as np
 
 from cometad import demo
@@ -26,7 +28,7 @@ def test_an_alarm_before_or_after_a_fault_does_not_find_it():
     assert (finding.found, finding.delay, finding.blamed) == (False, None, (1,))
 
 
-def test_the_demo_tells_of_every_fault_and_writes_one_picture(tmp_path, capsys, monkeypatch):
+def test_the_demo_tells_of_every_fault_and_writes_a_picture_and_a_report(tmp_path, capsys, monkeypatch):
     # The same demo with a hundredth of the training: what it finds is not the point here.
     monkeypatch.setattr(demo, "Comet", lambda **changes: Comet(schedule=OneCycle(4), codebook_size=32, **changes))
     demo.run(tmp_path / "out", seed=0)
@@ -34,5 +36,9 @@ def test_the_demo_tells_of_every_fault_and_writes_one_picture(tmp_path, capsys, 
     for kind in ("spike", "context", "shape", "correlation", "stuck"):
         assert told.count(kind) >= 2
     assert "without adaptation it would have been" in " ".join(told.split())
-    assert [file.name for file in (tmp_path / "out").iterdir()] == ["demo.png"]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["demo.png", "report.html"]
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "12,000" in page
+    assert re.search(r"mostly (unit\d|plant)_", page)
+    assert "report.html" in told

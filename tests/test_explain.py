@@ -343,7 +343,8 @@ def test_as_json_is_json(detector, faulty):
     plain = json.loads(json.dumps(explanation.as_json(), allow_nan=False))
     assert plain["reasons"][0]["observed"] == explanation.reasons[0].observed.tolist()
     assert plain["normal"] == explanation.normal.tolist()
-    assert plain.keys() == {"start", "stop", "peak", "score", "reasons", "begin", "observed", "normal"}
+    assert plain.keys() == {"start", "stop", "peak", "score", "reasons", "begin", "observed", "normal", "names"}
+    assert plain["names"] == ["v0", "v1", "v2"]
 
 
 def test_readings_far_out_of_range_are_explained_with_finite_numbers(detector, faulty):

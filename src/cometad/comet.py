@@ -260,6 +260,19 @@ class Comet(Estimator):
         )
         return explain(series.values, self.names_, event, context, series.imputed)
 
+    def code_counts(self, X: object) -> list[NDArray[np.int64]]:
+        """How many patches of a series take each code (code,), for each scale, with the codebook as fitted.
+
+        >>> import numpy as np
+        >>> from cometad import Comet, OneCycle
+        >>> normal = np.random.default_rng(0).normal(size=(640, 2))
+        >>> detector = Comet(schedule=OneCycle(5)).fit(normal)
+        >>> [int(counts.sum()) for counts in detector.code_counts(normal)]  # 5 windows of 2 variables
+        [630, 310, 150]
+        """
+        scaled = self.scaling_(self._checked(X).values)
+        return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window))
+
     def stream(
         self,
         snapshot: bytes | None = None,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
@@ -13,15 +14,20 @@ from rich.table import Table
 
 from cometad.comet import Comet
 from cometad.data.synthetic import Fault, Plant, synthetic_plant
+from cometad.decision.alerts import Alerts
 from cometad.decision.threshold import Quantile
 from cometad.errors import OutputError, needs_extra
+from cometad.estimator import StepScores
 from cometad.model.adapt import NoAdaptation
 from cometad.plots import save_overview
+from cometad.report.gather import gather
+from cometad.report.page import save_report
 from cometad.stream import Scored
 
 # One reading in a thousand of normal operation may raise an alarm: at the default's one in a hundred, a fault of sixty
 # readings would be "found" by chance every other time.
 THRESHOLD = Quantile(rate=0.001)
+ALERTS = Alerts(merge_gap=30)  # of the report: a fault that pauses for as long is still the same one
 SHOWN_VARIABLES = 6
 
 Floats = NDArray[np.float64]
@@ -46,7 +52,7 @@ class Live(NamedTuple):
 
 
 def run(out: Path, seed: int) -> None:
-    """Fit, stream, tell; write one picture into the folder `out`."""
+    """Fit, stream, tell; write a picture and a report into the folder `out`."""
     needs_extra("matplotlib.figure", "viz")
     console = Console(highlight=False)
     _make_folder(out)
@@ -65,6 +71,9 @@ def run(out: Path, seed: int) -> None:
     picture = out / "demo.png"
     _draw(picture, detector, plant, live, findings)
     console.print(f"The picture: {picture}")
+    page = out / "report.html"
+    _report(page, detector, plant, live)
+    console.print(f"The report, for a browser: {page}")
 
 
 def judge(fault: Fault, live: Live) -> Finding:
@@ -148,3 +157,8 @@ def _draw(path: Path, detector: Comet, plant: Plant, live: Live, findings: Seque
         [(fault.start, fault.stop) for fault in plant.faults],
         [finding.found for finding in findings],
     )
+
+
+def _report(path: Path, detector: Comet, plant: Plant, live: Live) -> None:
+    readings = pl.DataFrame(plant.test, schema=list(plant.names))
+    save_report(path, gather(detector, readings, alerts=ALERTS, scored=StepScores(live.scores, None)))

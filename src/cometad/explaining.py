@@ -134,6 +134,7 @@ class Explainer:
             begin,
             values[begin:end].copy() if imputed is None else np.where(imputed[begin:end], np.nan, values[begin:end]),
             self.scaling.back(normal),
+            tuple(names),
         )
 
     def _passage(self, values: Floats, start: int, stop: int) -> Passage:

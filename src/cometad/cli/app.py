@@ -13,6 +13,7 @@ from cometad.cli.evaluate import evaluate
 from cometad.cli.exits import MISTAKE, guarded, say
 from cometad.cli.explain import explain
 from cometad.cli.fit import fit
+from cometad.cli.report import report
 from cometad.cli.score import score
 from cometad.cli.stream import stream
 
@@ -53,6 +54,7 @@ _add(app, "demo", demo, "cometad demo --out demo")
 _add(app, "fit", fit, "cometad fit normal.csv -o plant.comet", "Interrupted; nothing was written.")
 _add(app, "score", score, "cometad score plant.comet today.csv -o scores.csv", "Interrupted; nothing was written.")
 _add(app, "explain", explain, "cometad explain plant.comet today.csv --start 120 --stop 131")
+_add(app, "report", report, "cometad report plant.comet today.csv -o report.html", "Interrupted; nothing was written.")
 _add(app, "evaluate", evaluate, "cometad evaluate labels.csv scores.csv")
 _add(app, "stream", stream, "tail -n +1 -f today.csv | cometad stream plant.comet")
 

@@ -57,6 +57,7 @@ class Explanation:
     begin: int  # the time step of the first row of the next two
     observed: Floats  # (time, variable)  readings in sensor units, from some before to some after; nan: filled in
     normal: Floats  # (time, variable)  what normal codes make of them, in sensor units
+    names: tuple[str, ...] = ()  # of these variables
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain numbers, texts, lists and dictionaries; a reading that was filled in is None."""

@@ -1,0 +1,59 @@
+"""How the distribution of scores moves: its quantiles over time, and before and after."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+LEVELS = (0.5, 0.9, 0.99)
+BINS = 100  # of time
+BARS = 40  # of the histogram
+SHOWN = 0.995  # of the scores have a bar of their own; the last bar takes those above too
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Scores over time against those of training.
+
+    >>> import numpy as np
+    >>> from cometad.report.drift import drift
+    >>> moved = drift(np.arange(100.0), training=np.zeros(50), bins=2)
+    >>> moved.quantiles[0], moved.training[0]  # the median of each half, and of the training scores
+    (array([24.5, 74.5]), np.float64(0.0))
+    """
+
+    quantiles: Floats  # (level, bin)  of the scores, in bins of time that are equally long
+    training: Floats  # (level,)  of the training scores
+    edges: Floats  # (bar + 1,)  of the histogram
+    before: Floats  # (bar,)  share of the training scores
+    after: Floats  # (bar,)  share of the scores
+    above: float  # share of the scores above the training scores' highest level
+
+
+def drift(scores: ArrayLike, training: ArrayLike, bins: int = BINS) -> Drift:
+    """What there is to say of scores (time,) beside training scores (time,).
+
+    >>> import numpy as np
+    >>> from cometad.report.drift import drift
+    >>> chance = np.random.default_rng(0)
+    >>> same = drift(chance.normal(size=50_000), chance.normal(size=50_000))
+    >>> round(same.above, 2), round(float(same.after.sum()), 6)
+    (0.01, 1.0)
+    """
+    now, then = np.asarray(scores, np.float64), np.asarray(training, np.float64)
+    parts = np.array_split(now, min(bins, len(now)))
+    quantiles = np.stack([np.quantile(part, LEVELS) for part in parts], axis=1)
+    known = np.quantile(then, LEVELS)
+    edges = _edges(now, then)
+    before, after = (np.histogram(np.clip(some, edges[0], edges[-1]), edges)[0] / len(some) for some in (then, now))
+    return Drift(quantiles, known, edges, before, after, above=float(np.mean(now > known[-1])))
+
+
+def _edges(now: Floats, then: Floats) -> Floats:
+    low = min(now.min(), then.min())
+    high = max(np.quantile(now, SHOWN), np.quantile(then, SHOWN))
+    # Never narrower than what floats can tell apart.
+    width = max(high - low, 1e-6 * max(abs(low), abs(high)), np.finfo(np.float64).tiny * 2**60)
+    return np.linspace(low, low + width, BARS + 1)

@@ -1,0 +1,52 @@
+"""How often each code of a codebook is used, in training and here."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The use of one scale's codes, those first that training used most.
+
+    >>> from cometad.report.usage import usage
+    >>> some = usage(8, training=[1, 3, 0], here=[1, 0, 1])
+    >>> some.training, some.here, some.unseen
+    (array([0.75, 0.25, 0.  ]), array([0. , 0.5, 0.5]), 0.5)
+    """
+
+    patch_size: int  # readings in a patch of this scale
+    training: Floats  # (code,)  share of the training's patches
+    here: Floats  # (code,)  share of this data's patches
+    unseen: float  # share of this data's patches on codes that training never used
+
+    @property
+    def used(self) -> int:
+        """How many codes training used."""
+        return int(np.count_nonzero(self.training))
+
+    @property
+    def used_here(self) -> int:
+        """How many codes this data uses."""
+        return int(np.count_nonzero(self.here))
+
+
+def usage(patch_size: int, training: ArrayLike, here: ArrayLike) -> Usage:
+    """The use of one scale's codes, from how many patches each had (code,) in training and here.
+
+    >>> from cometad.report.usage import usage
+    >>> usage(8, training=[5, 0], here=[3, 1]).used
+    1
+    """
+    before, now = _shares(training), _shares(here)
+    order = np.lexsort((-now, -before))
+    return Usage(int(patch_size), before[order], now[order], float(now[before == 0].sum()))
+
+
+def _shares(counts: ArrayLike) -> Floats:
+    numbers = np.asarray(counts, np.float64)
+    shares: Floats = numbers / max(numbers.sum(), 1.0)
+    return shares
