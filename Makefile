@@ -4,7 +4,7 @@ TORCH  := torch==2.13.0
 BIN    := .venv/bin
 READY  := .venv/.ready
 
-.PHONY: demo test check format clean
+.PHONY: demo test check docs format clean
 
 demo: $(READY)  ## learn a synthetic plant, stream it with drift and planted faults, say what was found
 	$(BIN)/cometad demo
@@ -18,12 +18,16 @@ check: $(READY)  ## format, lint, types, import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(READY)  ## the documentation in site/index.html; a warning fails it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html"
+
 format: $(READY)  ## rewrite files the way `make check` wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv
+	rm -rf .venv site
 
 # torch first and from a CPU build: a wheel on disk where there is one, else by uv, which knows where CPU builds live.
 # Asked for by another package, pip would take the build with gigabytes of CUDA.

@@ -84,12 +84,15 @@ def evaluate(labels: object, scores: object, protocol: str = "paper") -> dict[st
     }
     window, max_window = resolved_window(ranked, rules.window), resolved_window(ranked, rules.max_window)
     surface = window_areas(ranked, 0, max(window, max_window), rules.flavor, rules.ranks)
-    return values | {
+    values |= {
         "r_auc_roc": float(surface.roc[window]),
         "r_auc_pr": float(surface.pr[window]),
         "vus_roc": float(surface.roc[: max_window + 1].mean()),
         "vus_pr": float(surface.pr[: max_window + 1].mean()),
     }
+    # The nine share one ranking; a metric that was added to the table is computed by itself.
+    added = {name: metric for name, metric in METRICS.items() if name not in values}
+    return values | {name: metric.function(ranked.labels, ranked.scores) for name, metric in added.items()}
 
 
 @dataclass(frozen=True)
