@@ -557,10 +557,10 @@ def test_the_examples_of_the_page_run():
 def pictures():
     """Each picture of the page: its scores, and for each setting below them where it draws events."""
     page = (ROOT / "docs" / "alerts.md").read_text()
-    for scores, rows in re.findall(r"^    scores (.*)\n((?:    [a-z_]+=.*\n)+)", page, re.MULTILINE):
+    for scores, rows in re.findall(r"^scores (.*)\n((?:[a-z_]+=.*\n)+)", page, re.MULTILINE):
         margin = len(scores) - len(scores.lstrip())
         picture = scores.split()
-        for name, value, drawing in re.findall(r"^    ([a-z_]+)=([0-9.]+)(.*)$", rows, re.MULTILINE):
+        for name, value, drawing in re.findall(r"^([a-z_]+)=([0-9.]+)(.*)$", rows, re.MULTILINE):
             width = len("scores ") + margin - len(f"{name}={value}")
             cells = drawing[width : width + 2 * len(picture) : 2]
             yield pytest.param("".join(picture), name, float(value), cells, id=f"{name}={value}")
