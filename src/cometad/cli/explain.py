@@ -103,21 +103,21 @@ def _table(told: "Explanation", series: "Series", top: int) -> "Table":
     title = f"{steps}\nScore {told.score:.4g} at time step {_when(series, told.peak)}"
     table = Table(title=Text(title), title_justify="left")
     for heading in ("variable", "share", "scale", "from", "observed", "expected", "training"):
-        right = heading in ("share", "scale", "training")
-        table.add_column(heading, justify="right" if right else "left", no_wrap=heading not in ("variable", "from"))
+        right = heading in ("share", "scale", "from", "training")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "variable", overflow="fold")
     for reason in told.reasons[:top]:
-        table.add_row(*(Text(cell) for cell in _row(reason, series)))
+        table.add_row(*(Text(cell) for cell in _row(reason)))
     return table
 
 
-def _row(reason: "Reason", series: "Series") -> "Sequence[str]":
+def _row(reason: "Reason") -> "Sequence[str]":
     low = min(reason.observed.min(), reason.expected.min())
     high = max(reason.observed.max(), reason.expected.max())
     return (
         reason.variable,
         f"{reason.share:.1%}",
         str(reason.scale),
-        _when(series, reason.start).replace(" (", "\n").removesuffix(")"),
+        str(reason.start),
         f"{bars(reason.observed, low, high)}\n{_between(reason.observed)}",
         f"{bars(reason.expected, low, high)}\n{_between(reason.expected)}",
         f"{reason.frequency:.2%}",
