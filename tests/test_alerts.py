@@ -1,6 +1,5 @@
 """Events open, update and close exactly once, however the scores arrive; severity says how rare a peak is."""
 
-import doctest
 import itertools
 import math
 import pickle
@@ -540,18 +539,6 @@ def test_a_tail_of_nothing_known_is_refused(scores, threshold):
     with pytest.raises(InputError) as caught:
         ScoreTail.fit(scores, threshold)
     assert is_a_sentence(str(caught.value))
-
-
-def test_the_examples_of_the_page_run():
-    page = (ROOT / "docs" / "alerts.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, object] = {}
-    for block in blocks:
-        test = doctest.DocTestParser().get_doctest(block, names, "alerts.md", None, 0)
-        assert test.examples
-        assert doctest.DocTestRunner().run(test, clear_globs=False).failed == 0
-        names = test.globs
-    assert len(blocks) == 3
 
 
 def pictures():

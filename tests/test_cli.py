@@ -222,6 +222,12 @@ def test_events_are_written_beside_the_scores_with_their_times(run, folder):
     assert events["last_time"].to_list() == [readings["time"][event.stop - 1] for event in expected]
 
 
+def test_scores_and_events_do_not_overwrite_each_other(run, folder):
+    result = run("score", "plant.comet", "today.csv", "-o", "both.csv", "--events", "./both.csv")
+    _refused(result, "Scores and events cannot both go to 'both.csv'. Choose another file for --events.")
+    assert not (folder / "both.csv").exists()
+
+
 def test_the_events_of_a_baseline_are_written_too(run, folder):
     assert (
         run("fit", "normal.csv", "-o", "norm.model", "--detector", "squared-norm", "--threshold", "spot:1e-3")[0] == 0

@@ -1,9 +1,7 @@
 """Explanations: shares, worst patches, normal readings, each held to loops; and the whole as a stranger uses it."""
 
-import doctest
 import json
 import math
-import re
 import subprocess
 import sys
 from datetime import datetime, timedelta
@@ -26,11 +24,11 @@ from cometad.decision.alerts import Alerts, Event, find_events
 from cometad.decision.explain import rises, shares, stretch_of, worst_patches
 from cometad.decision.severity import ScoreTail
 from cometad.errors import InputError, NotFittedError, ParameterError
-from cometad.explaining import pieces, ready_steps
+from cometad.explaining import pieces
 from cometad.metrics.causes import chance_hit_rate, hit_rate
 from cometad.model.network import Network
 from cometad.model.normal import back_to_readings, decoded, normal_codes
-from cometad.model.patches import coverage, patch_count, patch_weights
+from cometad.model.patches import coverage, patch_count, patch_weights, ready_steps
 from contract import is_a_sentence, saved, waves
 
 ROOT = Path(__file__).parents[1]
@@ -508,18 +506,6 @@ def test_the_chance_is_the_mean_over_all_rankings(percent):
 
 
 # --- documentation ----------------------------------------------------------------------------------------------------
-
-
-def test_the_examples_of_the_page_run():
-    page = (ROOT / "docs" / "explanations.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, object] = {}
-    for block in blocks:
-        test = doctest.DocTestParser().get_doctest(block, names, "explanations.md", None, 0)
-        assert test.examples
-        assert doctest.DocTestRunner().run(test, clear_globs=False).failed == 0
-        names = test.globs
-    assert len(blocks) == 3
 
 
 def test_the_hit_rates_of_the_page_are_those_of_the_results():

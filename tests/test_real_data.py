@@ -1,6 +1,5 @@
 """Real data on the command line, and the examples of its page."""
 
-import doctest
 import io
 import json
 import re
@@ -274,18 +273,3 @@ def test_many_findings_are_not_all_told(run, folder):
     wide.write_csv(folder / "wide.csv")
     assert run("fit", "wide.csv", "-o", "wide.model", "--detector", "squared-norm")[2].count("is always 1") == 10
     assert "There are 5 more findings like these." in run("score", "wide.model", "wide.csv")[2]
-
-
-# -- the page -------------------------------------------------------------------------------------------------------
-
-
-def test_the_examples_of_the_page_run():
-    page = (ROOT / "docs" / "real-data.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, object] = {}
-    for block in blocks:
-        test = doctest.DocTestParser().get_doctest(block, names, "real-data.md", None, 0)
-        assert test.examples
-        assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, clear_globs=False).failed == 0
-        names = test.globs
-    assert len(blocks) >= 4

@@ -1,11 +1,9 @@
 """The report: what it gathers, and the page as text. How it looks is in test_report_browser.py."""
 
 import dataclasses
-import doctest
 import re
 from datetime import timedelta
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -364,13 +362,3 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(arguments, sentence, detec
     assert main(["report", *arguments]) == 2
     assert sentence in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plant.comet", "today.csv"]
-
-
-def test_the_examples_of_the_page_of_documentation_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    documentation = (Path(__file__).parents[1] / "docs" / "report.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", documentation, re.DOTALL)
-    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "report.md", None, 0)
-    assert len(test.examples) > 8
-    assert doctest.DocTestRunner().run(test).failed == 0
-    assert (tmp_path / "report.html").exists()

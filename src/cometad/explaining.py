@@ -16,7 +16,7 @@ from cometad.decision.watch import check_whole
 from cometad.detector import Array, Floats
 from cometad.model.network import Network
 from cometad.model.normal import back_to_readings, decoded, normal_codes
-from cometad.model.patches import coverage, patch_weights
+from cometad.model.patches import coverage, patch_weights, ready_steps
 from cometad.model.score import PatchScores, Scorer
 
 WINDOWS = 8  # of an event, those with the highest scores, that shares are taken from: it bounds their cost
@@ -54,17 +54,6 @@ def pieces(rows: int, window: int, ready: int, start: int, stop: int) -> list[Pi
     rest = [Piece(whole, whole, whole + ready), Piece(rows - window, whole + ready, rows)]
     clipped = [Piece(begin, max(first, start), min(last, stop)) for begin, first, last in (*full, *rest)]
     return [piece for piece in clipped if piece.start < piece.stop]
-
-
-def ready_steps(rows: int, window: int, sizes: Sequence[tuple[int, int]]) -> int:
-    """How many steps of a window are final once so many of its rows have come, for patches of (size, stride).
-
-    >>> from cometad.explaining import ready_steps
-    >>> ready_steps(rows=8, window=10, sizes=[(4, 2)])  # a patch that is not complete yet begins with step 6
-    6
-    """
-    final = np.max([coverage(window, *size).final for size in sizes], axis=0)
-    return int(np.searchsorted(final, rows - 1, side="right"))
 
 
 class Passage(NamedTuple):

@@ -17,7 +17,7 @@ from cometad.decision.decide import Block, Decided, Decision
 from cometad.errors import InputError
 from cometad.model.adapt import Adaptation, Adapter, Seen
 from cometad.model.network import Network
-from cometad.model.patches import coverage, reached
+from cometad.model.patches import reached, ready_steps
 from cometad.model.score import PatchScores, Scorer
 from cometad.model.train import Objective
 
@@ -65,9 +65,8 @@ class RawRun:
         self._sizes = sizes = [(scale.size, scale.stride) for scale in scorer.scales]
         length = fitted.window
         self._variables = scorer.scales[0].series_codes.shape[0]
-        final = np.max([coverage(length, *size).final for size in sizes], axis=0)  # (time,)
         # How many steps of a window are final once so many of its rows have come.
-        self._final = [int(np.searchsorted(final, rows - 1, side="right")) for rows in range(length + 1)]
+        self._final = [ready_steps(rows, length, sizes) for rows in range(length + 1)]
         # And, for each scale, how many of its patches are complete.
         self._complete = [[max(0, (rows - size) // stride + 1) for rows in range(length + 1)] for size, stride in sizes]
         # The batch being filled, window by window, and the last window of the batch before it.

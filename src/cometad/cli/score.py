@@ -53,12 +53,15 @@ def score(
     from cometad.data.tables import check_suffix, read_table, table_chunks, write_chunks
     from cometad.decision.alerts import Alerts
     from cometad.decision.threshold import parse_threshold
+    from cometad.errors import InputError
 
     check_readable(model)
     for path in (output, events):
         if path is not None:
             check_suffix(path)
             check_writable(path)
+    if events is not None and output is not None and events.resolve() == output.resolve():
+        raise InputError(f"Scores and events cannot both go to '{output}'. Choose another file for --events.")
     rule = None if threshold is None else parse_threshold(threshold)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     grid = None if resample is None else parse_resampling(resample)

@@ -1,6 +1,6 @@
 """From a window to patches, and from patches back to time steps."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -60,6 +60,17 @@ def coverage(length: int, size: int, stride: int) -> Coverage:
     first = np.minimum(np.maximum(-(-(steps - size + 1) // stride), 0), end)
     last = np.minimum(steps // stride, end)
     return Coverage(first, last, np.maximum(steps, last * stride + size - 1))
+
+
+def ready_steps(rows: int, window: int, sizes: Sequence[tuple[int, int]]) -> int:
+    """How many steps of a window are final once so many of its rows have come, for patches of (size, stride).
+
+    >>> from cometad.model.patches import ready_steps
+    >>> ready_steps(rows=8, window=10, sizes=[(4, 2)])  # a patch that is not complete yet begins with step 6
+    6
+    """
+    final = np.max([coverage(window, *size).final for size in sizes], axis=0)
+    return int(np.searchsorted(final, rows - 1, side="right"))
 
 
 def patch_weights(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float64]:
