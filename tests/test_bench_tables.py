@@ -12,6 +12,7 @@ from scipy.stats import friedmanchisquare
 
 from cometad.bench.figures import (
     Point,
+    efficiency_floor,
     efficiency_points,
     plot_critical_difference,
     plot_efficiency,
@@ -424,20 +425,21 @@ def test_a_diagram_of_equal_arms_can_be_drawn_and_of_one_arm_is_refused():
 
 def test_the_area_of_a_circle_grows_with_the_parameters_and_a_square_has_none():
     axes = Figure().subplots()
-    plot_efficiency(axes, [Point("small", 1.0, 0.7, 1e4), Point("large", 9.0, 0.8, 1e6), Point("pca", 0.0, 0.6, None)])
+    points = [Point("small", 1.0, 0.7, 1e4), Point("large", 9.0, 0.8, 1e6), Point("pca", 0.0, 0.6, None)]
+    plot_efficiency(axes, points, floor=0.68)
     small, large, square = (points.get_sizes()[0] for points in axes.collections[:3])
     assert large > 10 * small
     assert square < large / 10
     assert axes.get_xscale() == "log"
-    assert {"small", "large", "pca", "random scores "} == {text.get_text() for text in axes.texts}
+    assert {"small", "large", "pca", "without any skill "} == {text.get_text() for text in axes.texts}
     with pytest.raises(InputError, match="run more trials"):
-        plot_efficiency(axes, [])
+        plot_efficiency(axes, [], floor=0.68)
 
 
 def test_labels_of_efficiency_do_not_cover_each_other():
     figure = Figure(figsize=(8, 5))
     axes = figure.subplots()
-    plot_efficiency(axes, [Point(f"detector {n}", 10 + 0.1 * n, 0.7 + 0.001 * n, 1e5) for n in range(4)])
+    plot_efficiency(axes, [Point(f"detector {n}", 10 + 0.1 * n, 0.7 + 0.001 * n, 1e5) for n in range(4)], floor=0.68)
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in axes.texts if text.get_text().startswith("detector")]
     assert len(boxes) == 4
@@ -456,6 +458,16 @@ def test_efficiency_takes_the_detectors_that_have_every_dataset():
     ]
     records += [trial("knn"), trial("random"), trial("random", dataset="PSM")]
     assert efficiency_points(records) == [Point("pca", 2.0, pytest.approx(0.7), 20.0)]
+
+
+def test_the_floor_of_efficiency_is_what_the_better_row_without_skill_reached():
+    records = [trial("random", 0.66), trial("all-positive", 0.68), trial("random", 0.7, "PSM"), trial("pca", 0.9)]
+    assert efficiency_floor(records) == pytest.approx(0.69)
+    assert efficiency_floor([trial("pca", 0.9)]) == pytest.approx(2 / 3)
+    axes = Figure().subplots()
+    plot_efficiency(axes, [Point("pca", 1.0, 0.9, 10)], floor=0.69)
+    assert [line.get_ydata()[0] for line in axes.lines] == [pytest.approx(69.0)]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["10 parameters", "1 parameters"]
 
 
 def test_both_figures_are_written_from_records(tmp_path):

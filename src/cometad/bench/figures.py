@@ -18,7 +18,7 @@ from cometad.plots import FOUND, INK, LIMIT, SCORE
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
 
 FONT = 8.5
-FLOOR = "random scores"
+FLOOR = "without any skill"
 GAPS = (2.0, 8.0, 16.0)  # between a circle and its label, in points; beyond the first a thread joins the two
 ROW, LEVEL = 1.0, 0.55  # heights in a critical-difference diagram: of a label, of a bar
 
@@ -168,13 +168,34 @@ def efficiency_points(records: Iterable[Record]) -> list[Point]:
     return points
 
 
-def plot_efficiency(axes: Any, points: Sequence[Point]) -> None:
-    """Draw Aff-F1 against training time; a circle's area is the number of parameters, a square has none.
+def efficiency_floor(records: Iterable[Record]) -> float:
+    """The Aff-F1 that needs no skill: the mean over the datasets of the better of the random and all-positive rows.
+
+    Where a dataset has neither, it is that of random scores on any labels.
+
+    >>> from cometad.bench.figures import efficiency_floor
+    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
+    >>> efficiency_floor([cell | {"arm": "random", "metrics": {"aff_f1": 0.68}, "fit_seconds": 0, "parameters": None}])
+    0.68
+    """
+    summaries = summarize(records)
+    floors = []
+    for dataset in dict.fromkeys(dataset for dataset, _ in summaries):
+        rows = [summaries[dataset, arm] for arm in REFERENCES if (dataset, arm) in summaries]
+        reached = [row.values["aff_f1"].mean for row in rows if _is_whole(row)]
+        floors.append(max(reached, default=METRICS["aff_f1"].floor or 0.0))
+    return float(np.mean(floors))
+
+
+def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
+    """Draw Aff-F1 against training time, and the Aff-F1 that needs no skill.
+
+    A circle's area is the number of parameters, a square has none.
 
     >>> from matplotlib.figure import Figure
     >>> from cometad.bench.figures import Point, plot_efficiency
     >>> axes = Figure().subplots()
-    >>> plot_efficiency(axes, [Point("comet", 40.0, 0.75, 250_000), Point("pca", 0.2, 0.68, None)])
+    >>> plot_efficiency(axes, [Point("comet", 40.0, 0.75, 250_000), Point("pca", 0.2, 0.68, None)], floor=0.67)
     >>> axes.get_ylabel()
     'Aff-F1 (%)'
     """
@@ -187,9 +208,9 @@ def plot_efficiency(axes: Any, points: Sequence[Point]) -> None:
     for point, x, y, area in zip(points, seconds, heights, areas, strict=True):
         marker, color = ("o", SCORE) if point.parameters else ("s", FOUND)
         axes.scatter(x, y, s=area, marker=marker, color=color, alpha=0.45, edgecolor=color, linewidth=1)
-    _dress(axes, seconds, heights)
-    _draw_sizes(axes, largest)
-    _label(axes, [point.arm for point in points], np.column_stack([seconds, heights]), areas)
+    _dress(axes, seconds, heights, 100 * floor)
+    _draw_sizes(axes, largest, any(not point.parameters for point in points))
+    _label(axes, [point.arm for point in points], np.column_stack([seconds, heights]), areas, 100 * floor)
 
 
 def save_efficiency(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
@@ -207,7 +228,8 @@ def save_efficiency(path: str | os.PathLike[str], records: Iterable[Record]) -> 
     """
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(8, 5), dpi=150, layout="constrained")
     axes = figure.subplots()
-    plot_efficiency(axes, efficiency_points(records))
+    trials = list(records)
+    plot_efficiency(axes, efficiency_points(trials), efficiency_floor(trials))
     write_whole(path, lambda aside: figure.savefig(aside))
 
 
@@ -228,9 +250,8 @@ def _area(parameters: float | None, largest: float) -> float:
     return 20 + 980 * parameters / largest if parameters else 30
 
 
-def _dress(axes: Any, seconds: Sequence[float], heights: Sequence[float]) -> None:
+def _dress(axes: Any, seconds: Sequence[float], heights: Sequence[float], floor: float) -> None:
     """Axes with room for circles and labels, and the floor."""
-    floor = 100 * (METRICS["aff_f1"].floor or 0)
     low, high = min(*heights, floor), max(*heights, floor)
     axes.set_xscale("log")
     axes.set_xlim(min(seconds) / 3, max(seconds) * 3)
@@ -244,7 +265,7 @@ def _dress(axes: Any, seconds: Sequence[float], heights: Sequence[float]) -> Non
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_sizes(axes: Any, largest: float) -> None:
+def _draw_sizes(axes: Any, largest: float, has_squares: bool) -> None:
     """The legend: what circles of two sizes and squares stand for."""
     sizes = [10.0 ** math.floor(math.log10(largest) - step) for step in (0, 1)] if largest >= 10 else []
     handles = [
@@ -253,19 +274,21 @@ def _draw_sizes(axes: Any, largest: float) -> None:
         )
         for size in sizes
     ]
-    handles.append(axes.scatter([], [], s=_area(None, 0), marker="s", color=FOUND, alpha=0.45, label="no parameters"))
+    if has_squares:
+        square = {"s": _area(None, 0), "marker": "s", "color": FOUND, "alpha": 0.45}
+        handles.append(axes.scatter([], [], label="no parameters", **square))
     place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": len(handles)}  # above, where no circle can be
     axes.legend(handles=handles, frameon=False, fontsize=FONT, columnspacing=2.5, handletextpad=0.8, **place)
 
 
-def _label(axes: Any, names: Sequence[str], places: Any, areas: Sequence[float]) -> None:
+def _label(axes: Any, names: Sequence[str], places: Any, areas: Sequence[float], floor: float) -> None:
     """Write each name where it covers the least of circles, other names and the floor, nearest places first."""
     points_per_pixel = 72 / axes.figure.dpi
     centers = axes.transData.transform(places) * points_per_pixel
     frame = axes.transAxes.transform([(0, 0), (1, 1)]).ravel() * points_per_pixel
     radii = [math.sqrt(area / math.pi) for area in areas]
     taken: list[Box] = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(centers, radii, strict=True)]
-    taken += _floor_boxes(axes, frame, points_per_pixel)
+    taken += _floor_boxes(axes, floor, frame, points_per_pixel)
     for name, (x, y), radius, place in zip(names, centers, radii, places, strict=True):
         width, height = _extent(name)
         shifts = _shifts(radius, width, height)
@@ -286,9 +309,8 @@ def _extent(text: str) -> tuple[float, float]:
     return 0.58 * FONT * len(text), 1.25 * FONT
 
 
-def _floor_boxes(axes: Any, frame: Any, points_per_pixel: float) -> list[Box]:
-    """What the line of random scores and its name cover."""
-    floor = 100 * (METRICS["aff_f1"].floor or 0)
+def _floor_boxes(axes: Any, floor: float, frame: Any, points_per_pixel: float) -> list[Box]:
+    """What the line of the floor and its name cover."""
     y = axes.transData.transform((axes.get_xlim()[0], floor))[1] * points_per_pixel
     width, height = _extent(FLOOR)
     return [(frame[0], y - 1, frame[2], y + 1), (frame[2] - width, y, frame[2], y + height)]
