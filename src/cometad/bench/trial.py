@@ -2,7 +2,6 @@
 
 import os
 import platform
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -163,14 +162,18 @@ class Peak:
             clear.write_text("5")  # Linux: the peak so far is forgotten
 
     @property
-    def bytes(self) -> int:
-        """The peak; where the system cannot forget an earlier one, that of the whole process."""
+    def bytes(self) -> int | None:
+        """The peak; where the system cannot forget an earlier one, that of the whole process; on Windows none."""
         if self._cuda:
             return torch.cuda.max_memory_allocated(self._cuda)
         status = Path("/proc/self/status")
         if status.exists():
             line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
             return int(line.split()[1]) * 1024
+        if sys.platform == "win32":
+            return None
+        import resource  # there is none on Windows
+
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
 
