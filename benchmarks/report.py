@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from cometad import BASELINES, Comet, NoAdaptation, OneCycle, Spot
+from cometad import BASELINES, Comet, NoAdaptation, Spot
 from cometad.estimator import Estimator
 from cometad.report.gather import gather
 from cometad.report.page import save_report
@@ -56,15 +56,11 @@ def main() -> None:
 
 
 def made(name: str) -> Estimator:
-    """The detector by its name; its training is short, since what it finds is not the point here."""
+    """The detector by its name."""
     rule = {"threshold": Spot(rate=1e-4)}
     if name == "comet":
-        return Comet(schedule=OneCycle(100), **rule)
-    return (
-        Comet(schedule=OneCycle(100), adaptation=NoAdaptation(), **rule)
-        if name == "comet-fixed"
-        else BASELINES[name](**rule)
-    )
+        return Comet(**rule)
+    return Comet(adaptation=NoAdaptation(), **rule) if name == "comet-fixed" else BASELINES[name](**rule)
 
 
 def normal(rows: int, variables: int, seed: int) -> pl.DataFrame:
