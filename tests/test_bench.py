@@ -134,12 +134,53 @@ def test_a_failed_trial_is_kept_and_run_again_on_demand_only(fast, data, monkeyp
     outcome = fast(seeds=[0], arms=["pca", "random"], entities=["omi-1"])
     assert outcome.done == 1
     assert [failed["error"] for failed in outcome.failed] == ["MemoryError: no room"]
-    assert fast(seeds=[0], arms=["pca"], entities=["omi-1"]).there == 1
+    again = fast(seeds=[0], arms=["pca", "random"], entities=["omi-1"])
+    assert (again.there, again.failed_before, again.done, again.failed) == (1, 1, 0, [])
     monkeypatch.setattr(Broken, "broken", False)
     assert fast(seeds=[0], arms=["pca"], entities=["omi-1"], retry=True).done == 1
     lines = results_of("fast", data.parent / "results").read()
     assert [line["error"] is None for line in lines if line["arm"] == "pca"] == [False, True]
     assert [line["error"] for line in latest(lines) if line["arm"] == "pca"] == [None]
+
+
+def test_a_trial_that_fails_again_is_tried_once_in_a_run(fast, data, monkeypatch):
+    monkeypatch.setitem(experiments.BASELINES, "pca", Broken)
+    asked = {"arms": ["pca", "pca"], "seeds": [0, 0], "entities": ["omi-1"]}
+    fast(**asked)
+    assert len(fast(**asked, retry=True).failed) == 1
+    assert len(results_of("fast", data.parent / "results").read()) == 2
+
+
+def test_what_failed_elsewhere_meanwhile_is_not_tried_again(fast, data, monkeypatch):
+    monkeypatch.setitem(experiments.BASELINES, "pca", Broken)
+    results = results_of("fast", data.parent / "results")
+    first, second = ("omi-1", "omi-2")
+    fast(arms=["pca"], seeds=[0])
+    lines = {line["entity"]: line for line in results.read()}
+
+    def fit(self, X, y=None):  # while the first one runs, another process tries the second
+        results.append(lines[second])
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Broken, "fit", fit)
+    outcome = fast(arms=["pca"], seeds=[0], retry=True)
+    assert [failed["entity"] for failed in outcome.failed] == [first]
+
+
+def test_a_figure_that_is_not_a_number_is_a_failure_and_the_rest_runs(fast, monkeypatch):
+    figures = dict.fromkeys(METRICS, 0.5)
+    monkeypatch.setattr("cometad.bench.trial.evaluate", lambda labels, scores: figures | {"vus_pr": float("nan")})
+    outcome = fast(arms=["pca", "random"], seeds=[0], entities=["omi-1"])
+    assert [failed["error"][:10] for failed in outcome.failed] == ["ValueError"] * 2
+
+
+def test_progress_begins_with_the_count_and_ends_with_all_of_it(fast, data, capsys):
+    fast(arms=["random"], seeds=[0], verbose=True)
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == "trial 0/2 2 to run"
+    assert re.fullmatch(r"trial 2/2 0 failed, about 0 s left; last: ASD omi-2 random, seed 0", last)
+    fast(arms=["random"], seeds=[0], verbose=True)
+    assert capsys.readouterr().err.splitlines()[-1] == "trial 2/2 nothing left to run"
 
 
 def test_an_absent_dataset_is_told_with_how_to_get_it_and_the_rest_runs(fast):
@@ -184,6 +225,34 @@ def test_what_is_wrong_is_refused_before_the_first_trial(fast, data, asked, word
 def test_an_unknown_experiment_names_the_known_ones(capsys):
     assert main(["bench", "run", "mian"]) == 2
     assert "There is no experiment 'mian'; there are main, ablation" in capsys.readouterr().err
+
+
+def test_an_experiment_on_whole_datasets_takes_no_entities(data):
+    with pytest.raises(ParameterError, match="main takes a dataset whole"):
+        run("main", entities=["omi-1"], datasets=["ASD"], data_dir=data, folder=data.parent / "results")
+
+
+def test_an_entity_may_be_of_a_dataset_that_is_absent(fast):
+    assert list(fast(datasets=["PSM"], entities=["machine-1-1"]).absent) == ["PSM"]
+
+
+def test_the_command_says_what_failed_and_ends_with_1(data, monkeypatch, capsys):
+    monkeypatch.setitem(EXPERIMENTS, "fast", FAST)
+    monkeypatch.setitem(experiments.BASELINES, "pca", Broken)
+    folder = str(data.parent / "results")
+    command = ["bench", "run", "fast", "--data-dir", str(data), "--results", folder, "--arm", "pca", "--seed", "0"]
+    assert main(command) == 1
+    assert "cometad: pca on ASD omi-2, seed 0: MemoryError: no room\n" in capsys.readouterr().err
+    assert main(command) == 0
+    assert "0 failed. 2 failed before; --retry runs them again." in capsys.readouterr().out
+
+
+def test_the_command_ends_with_2_where_no_dataset_is_there(tmp_path, capsys):
+    command = ["bench", "run", "main", "--data-dir", str(tmp_path), "--results", str(tmp_path / "results")]
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "MSL is absent." in said
+    assert "None of the datasets is there, so nothing was run." in said
 
 
 def test_the_command_runs_and_says_how_it_went(data, monkeypatch, capsys):
@@ -271,7 +340,7 @@ def test_no_alarm_has_no_precision():
 
 
 def result(number, **more):
-    return dict.fromkeys(IDENTITY) | {"seed": number} | more
+    return dict.fromkeys(IDENTITY) | {"seed": number, "setting": {}, "hyper_parameters": {}} | more
 
 
 def append(path, name):
@@ -301,6 +370,14 @@ def test_a_half_written_last_line_does_not_count_and_is_taken_off(tmp_path):
     assert results.read() == [result(1), result(2)]
 
 
+def test_a_last_line_that_only_lacks_its_end_is_kept(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps(result(1)) + "\n" + json.dumps(result(2)))
+    results = Results(path)
+    results.append(result(3))
+    assert results.read() == [result(1), result(2), result(3)]
+
+
 def test_results_that_another_process_adds_are_seen(tmp_path):
     ours, theirs = Results(tmp_path / "results.jsonl"), Results(tmp_path / "results.jsonl")
     ours.append(result(1))
@@ -317,11 +394,21 @@ def test_a_run_leaves_no_lock_of_a_job_behind(fast, data):
     assert [path.name for path in (data.parent / "results" / ".locks").iterdir()] == ["fast-append.lock"]
 
 
-@pytest.mark.parametrize("line", ["oops", "", "7", '{"seed": 3}'])
-def test_a_line_that_is_no_result_is_refused_with_its_number(line, tmp_path):
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("oops", "Expecting value"),
+        ("", "Expecting value"),
+        ("7", "it is no object"),
+        ('{"seed": 3}', "it has no 'experiment'"),
+        (json.dumps(result("one")), "its 'seed' is 'one'"),
+        (json.dumps(result(1, hyper_parameters=None)), "its 'hyper_parameters' is None"),
+    ],
+)
+def test_a_line_that_is_no_result_is_refused_with_its_number(line, why, tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text(f"{json.dumps(result(1))}\n{line}\n{json.dumps(result(2))}\n")
-    with pytest.raises(InputError, match="Line 2 of"):
+    with pytest.raises(InputError, match=f"Line 2 of .* is not a result.*{why}"):
         Results(path).read()
 
 
@@ -375,6 +462,18 @@ def test_a_report_has_a_table_in_three_forms_and_the_ranks(reported):
     assert "false alarms per day" in text
     assert reported["fast.tex"].read_text().count(r"\begin{tabular}") == 3
     assert reported["fast-ranks.png"].read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "trials", [[("MSL", "pca"), ("SMAP", "pca")], [("MSL", "pca"), ("MSL", "knn"), ("SMAP", "hbos")]]
+)
+def test_a_report_of_a_part_has_its_table_and_no_ranks(trials, tmp_path):
+    results = results_of("main", tmp_path)
+    for dataset, arm in trials:
+        figures = {"metrics": dict.fromkeys(METRICS, 0.5), "at_threshold": None, "device": "a machine"}
+        cell = {"experiment": "main", "dataset": dataset, "entity": "all", "arm": arm, "fit_seconds": 1.0}
+        results.append(result(0) | cell | figures)
+    assert {path.name for path in report(["main"], folder=tmp_path)} == {"main.md", "main.html", "main.tex"}
 
 
 def test_the_page_of_a_report_needs_no_other_file(reported):

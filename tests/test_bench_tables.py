@@ -398,6 +398,13 @@ def test_html_is_well_formed_escaped_and_has_scopes():
         assert word in outline.words
 
 
+def test_where_the_costs_are_from_stands_below_them():
+    one = threshold_table([trial("pca", device="a laptop")], "")
+    assert note_with(one, "Seconds are on a laptop. Memory")
+    two = threshold_table([trial("pca", device="a laptop"), trial("vtt", device="a card")], "")
+    assert note_with(two, "Seconds are on a laptop: pca; a card: vtt. Memory")
+
+
 # Figures
 
 

@@ -177,7 +177,7 @@ def chosen(experiment: Experiment, arms: Sequence[str] | None) -> tuple[Arm, ...
     for name in arms or ():
         if name not in known:
             raise unknown("arm", name, known)
-    return tuple(known[name] for name in arms) if arms else experiment.arms
+    return tuple(known[name] for name in dict.fromkeys(arms)) if arms else experiment.arms
 
 
 def groups(arms: Sequence[Arm]) -> list[list[Arm]]:

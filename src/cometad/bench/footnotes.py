@@ -38,6 +38,8 @@ def threshold_notes(summaries: Summaries, records: Iterable[Record]) -> list[str
         _reading("Precision, recall and F1 are in percent.", summaries),
         "The threshold is the 99 % quantile of the training scores: it was set without labels.",
         "° F1 not above the better of the random and all-positive rows, which need no skill.",
+        "An alarm that touches an anomaly is not false, however long it is: flagging everything raises none.",
+        *_devices(records),
         *_entities(summaries),
         *_silence(summaries),
         *_coverage(summaries),
@@ -60,11 +62,12 @@ def _oracle(metrics: Sequence[str]) -> list[str]:
 def _floors(metrics: Sequence[str]) -> list[str]:
     notes = ["° not above the better of the random and all-positive rows, which need no skill: the floor."]
     if "aff_f1" in metrics:
-        notes.append(
-            f"Aff-F1 of random scores is about {100 * (METRICS['aff_f1'].floor or 0):.1f} (2/3) on any labels."
-        )
+        floor = f"{100 * (METRICS['aff_f1'].floor or 0):.1f} (2/3)"
+        notes.append(f"Aff-F1 of random flags is about {floor} on any labels; the search for a threshold adds to it.")
     if "f1_k0" in metrics:
         notes.append("F1 (K=0) is point adjusted: its floor is the random row, which may be high.")
+    if {"r_auc_pr", "vus_pr"} & set(metrics):
+        notes.append("R-AUC-PR and VUS-PR are high for constant scores, so their floor is the all-positive row.")
     return notes
 
 
@@ -92,6 +95,17 @@ def _entities(summaries: Summaries) -> list[str]:
     if all(summary.all_entities == 1 for summary in summaries.values()):
         return []
     return ["Over entities, anomalies and seconds are summed, memory and parameters the largest, all else the mean."]
+
+
+def _devices(records: Iterable[Record]) -> list[str]:
+    """Where the costs are from: those of different machines cannot be compared."""
+    arms: dict[str, dict[str, None]] = {}
+    for record in records:
+        if record.get("device"):
+            arms.setdefault(record["device"], {})[record["arm"]] = None
+    lists = [device if len(arms) == 1 else f"{device}: {', '.join(names)}" for device, names in arms.items()]
+    memory = "Memory is that of the whole process, on a graphics card what was taken of its own."
+    return [f"Seconds are on {'; '.join(lists)}. {memory}"] if lists else []
 
 
 def _silence(summaries: Summaries) -> list[str]:

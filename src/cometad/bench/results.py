@@ -5,12 +5,17 @@ A line has these fields; `identity` is made of those marked with *.
     experiment*, dataset*, entity*   what was asked, of which series ("all": entities one after the other)
     fingerprint*                     of that series
     arm*, seed*, setting*            the row of a table; and, where an experiment has such, what was done to the series
-    detector, hyper_parameters*      the detector and all its parameters (the device is not part of the identity)
+    detector*, hyper_parameters*     the detector and all its parameters (the device is not part of the identity)
     parameters                       how many numbers it learned, or null
     fit_seconds, score_seconds, peak_bytes, device, threads, versions, when
-    metrics                          the nine metrics, as fractions; null where the trial failed
+    metrics                          the nine metrics, as fractions
     at_threshold                     figures at the 99 % quantile of the training scores
-    error                            null, or one line that says why it failed
+    adapting, fixed, moved           of drift, in place of both: figures with and without adaptation, and between them
+    points                           of embedding, in place of both: where its patches and codes lie
+    error                            null, or one line that says why it failed; then there are no figures
+
+The identity knows nothing of the state of the code: after a change to a detector begin a new folder, or take its lines
+out.
 """
 
 import json
@@ -29,6 +34,7 @@ IDENTITY = (
     *("experiment", "dataset", "entity", "fingerprint", "arm", "seed", "setting", "detector", "hyper_parameters"),
     "error",
 )
+_KINDS = {"seed": int, "setting": dict, "hyper_parameters": dict}  # fields that something is done with
 Key = tuple[str, str, str, str, int, str]
 
 
@@ -74,7 +80,8 @@ class Results:
     >>> from cometad.bench.results import IDENTITY, Results
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     results = Results(Path(folder) / "main.jsonl")
-    ...     results.append(dict.fromkeys(IDENTITY) | {"dataset": "MSL"})
+    ...     trial = dict.fromkeys(IDENTITY) | {"seed": 0, "setting": {}, "hyper_parameters": {}}
+    ...     results.append(trial | {"dataset": "MSL"})
     ...     [result["dataset"] for result in results.read()]
     ['MSL']
     """
@@ -100,15 +107,13 @@ class Results:
         for number, line in enumerate(whole.split(b"\n")[:-1], start=self._lines + 1):
             try:
                 record = json.loads(line)
-                missing = [name for name in IDENTITY if name not in record]
-            except (ValueError, TypeError) as error:
+            except ValueError as error:
                 raise InputError(
                     f"Line {number} of '{self.path}' is not a result ({error}). Remove that line."
                 ) from error
-            if missing:
-                raise InputError(
-                    f"Line {number} of '{self.path}' is not a result: it has no {missing[0]!r}. Remove that line."
-                )
+            problem = _problem(record)
+            if problem:
+                raise InputError(f"Line {number} of '{self.path}' is not a result: {problem}. Remove that line.")
             records.append(record)
         self._read += len(whole)
         self._lines += whole.count(b"\n")
@@ -119,7 +124,7 @@ class Results:
         line = json.dumps(record, allow_nan=False) + "\n"
         with self.lock("append"):
             try:
-                self._drop_half_line()
+                self._end_last_line()
                 with self.path.open("a", encoding="utf-8") as file:
                     file.write(line)
                     file.flush()
@@ -137,11 +142,34 @@ class Results:
             ) from error
         return FileLock(self._locks / f"{self.path.stem}-{name}.lock")
 
-    def _drop_half_line(self) -> None:
-        """Take off what a killed process left behind the last end of line."""
+    def _end_last_line(self) -> None:
+        """Take off what a killed process left behind the last end of line; end it where it is a whole result."""
         if not self.path.exists():
             return
         with self.path.open("rb+") as file:
             content = file.read()
-            if content and not content.endswith(b"\n"):
-                file.truncate(content.rfind(b"\n") + 1)
+            whole = content.rfind(b"\n") + 1
+            if _is_result(content[whole:]):
+                file.write(b"\n")
+            else:
+                file.truncate(whole)
+
+
+def _problem(record: object) -> str:
+    """What is wrong with what should be a result, or nothing."""
+    if not isinstance(record, dict):
+        return "it is no object"
+    for name in IDENTITY:
+        if name not in record:
+            return f"it has no {name!r}"
+    for name, kind in _KINDS.items():
+        if not isinstance(record[name], kind):
+            return f"its {name!r} is {record[name]!r}"
+    return ""
+
+
+def _is_result(line: bytes) -> bool:
+    try:
+        return not _problem(json.loads(line))
+    except ValueError:
+        return False

@@ -8,7 +8,7 @@ import hashlib
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -29,6 +29,7 @@ from cometad.errors import OutputError, ParameterError, needs_extra, unknown
 from cometad.progress import Report, shown
 
 FOLDER = Path("results")
+WHOLE = ("concatenated", "embedding")  # protocols that take the entities of a dataset as one series
 
 
 def _nothing(sentence: str) -> None:
@@ -57,7 +58,9 @@ class Outcome:
     []
     """
 
-    there: int = 0  # trials that had a result before
+    asked: int = 0  # trials that could run, or have run
+    there: int = 0  # of these, those that had a result before
+    failed_before: int = 0  # trials that had only an error before, and were not run again
     done: int = 0
     failed: list[Record] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)  # datasets that were not found, and how to get them
@@ -92,7 +95,9 @@ def run(
     (0, ['PSM'])
     """
     experiment = _experiment(name)
-    wanted, rows = _datasets(experiment, datasets), chosen(experiment, arms)
+    wanted, rows = tuple(dict.fromkeys(_datasets(experiment, datasets))), chosen(experiment, arms)
+    if entities and experiment.protocol in WHOLE:
+        raise ParameterError(f"The experiment {name} takes a dataset whole. Leave the entities out.")
     results = results_of(name, folder)
     _check(experiment, rows, device, results)
     outcome = Outcome()
@@ -105,11 +110,11 @@ def run(
     there = [
         part for dataset in wanted if dataset not in outcome.absent for part in _series(dataset, experiment, data_dir)
     ]
-    series = _only(there, entities)
+    series = _only(there, entities, outcome.absent)
     jobs = [
         job
         for part in series
-        for seed in seeds or experiment.seeds
+        for seed in dict.fromkeys(seeds or experiment.seeds)
         for job in _PROTOCOLS[experiment.protocol](
             name,
             part,
@@ -189,13 +194,13 @@ def _series(name: str, experiment: Experiment, data_dir: str | os.PathLike[str] 
     entities = load(name, data_dir)
     if name in experiment.entities:
         entities = [entity for entity in entities if entity.entity in experiment.entities[name]]
-    return [concatenate(entities)] if experiment.protocol in ("concatenated", "embedding") else entities
+    return [concatenate(entities)] if experiment.protocol in WHOLE else entities
 
 
-def _only(series: list[Dataset], entities: Sequence[str] | None) -> list[Dataset]:
+def _only(series: list[Dataset], entities: Sequence[str] | None, absent: Collection[str]) -> list[Dataset]:
     known = {part.entity for part in series}
     for name in entities or ():
-        if name not in known:
+        if name not in known and not absent:  # it may be of a dataset that is absent
             raise unknown("entity", name, sorted(known))
     return [part for part in series if not entities or part.entity in entities]
 
@@ -246,36 +251,46 @@ _PROTOCOLS: dict[str, _Jobs] = {
 
 
 def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: Report) -> None:
-    total, passed, ledger, watch = sum(len(job.begun) for job in jobs), 0, _Ledger(results, retry), _Watch()
-    waiting = Counter(begun["arm"] for job in jobs for begun in ledger.missing(job))
-    outcome.there = total - waiting.total()
-    for job in jobs:
+    ledger, watch = _Ledger(results, retry), _Watch()
+    total, passed = sum(len(job.begun) for job in jobs), 0
+    waiting = [Counter(begun["arm"] for begun in ledger.missing(job)) for job in jobs]  # of each job, by arm
+    outcome.asked = total
+    outcome.failed_before = sum(name in ledger.failed for job in jobs for name in job.identities) * (not retry)
+    outcome.there = total - outcome.failed_before - sum(counts.total() for counts in waiting)
+    report(0, total, f"{total - outcome.there - outcome.failed_before} to run")
+    for place, job in enumerate(jobs):
         with claimed(results, job) as mine:
             missing = ledger.missing(job) if mine else []
-            outcome.elsewhere += 0 if mine else len(job.begun)
+            outcome.elsewhere += 0 if mine else waiting[place].total()
+            waiting[place] = Counter(begun["arm"] for begun in missing)
             passed += len(job.begun) - len(missing)
             for record in job.work(missing):
                 results.append(record)
                 outcome.done += record["error"] is None
                 outcome.failed += [record] if record["error"] is not None else []
                 passed += 1
-                waiting[record["arm"]] -= 1
+                waiting[place][record["arm"]] -= 1
                 watch.lap(record)
                 what = f"{record['dataset']} {record['entity']} {record['arm']}, seed {record['seed']}"
-                note = f"{len(outcome.failed)} failed, about {watch.left(waiting)} left; last: {what}"
-                report(passed, total, note)
+                left = watch.left(sum(waiting[place:], Counter()))
+                report(passed, total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
+    if not outcome.done and not outcome.failed:
+        report(passed, total, "nothing left to run")
 
 
 class _Ledger:
     """Which trials have a result, also those that other processes add meanwhile."""
 
     def __init__(self, results: Results, retry: bool) -> None:
-        self._results, self._retry = Results(results.path), retry
-        self._there: set[str] = set()
+        self._results = Results(results.path)
+        before = self._results.new()
+        self._there = {identity(record) for record in before if record["error"] is None}
+        self.failed = {identity(record) for record in before} - self._there  # without a result, before this run
+        self._there |= set() if retry else self.failed
 
     def missing(self, job: Job) -> list[Record]:
-        new = self._results.new()
-        self._there |= {identity(record) for record in new if record["error"] is None or not self._retry}
+        # What fails while this runs, here or in another process, is not tried again.
+        self._there |= {identity(record) for record in self._results.new()}
         return [begun for begun, name in zip(job.begun, job.identities, strict=True) if name not in self._there]
 
 

@@ -1,5 +1,6 @@
 """One trial: fit a detector, score the test part, and say what came out and what it cost."""
 
+import json
 import os
 import platform
 import sys
@@ -68,6 +69,7 @@ def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any
     peak = Peak(device)
     try:
         found = measure()
+        json.dumps(found, allow_nan=False)  # a figure that is not a number is a failure too
     except Exception as error:  # kept in the results: a table must say who failed, and the others go on
         first = (str(error) or "no message").splitlines()[0]
         found = {"error": first if isinstance(error, CometadError) else f"{type(error).__name__}: {first}"}

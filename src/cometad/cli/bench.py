@@ -46,12 +46,14 @@ def run(
     Several may run at once on one folder of results; each takes trials that no other has.
     """
     from cometad.bench.runner import run as run_trials
-    from cometad.cli.exits import say
+    from cometad.cli.exits import FAILED, MISTAKE, say
 
     if threads is not None:
         import torch
+        from threadpoolctl import threadpool_limits
 
         torch.set_num_threads(threads)
+        threadpool_limits(threads)  # those of numpy and scikit-learn
     outcome = run_trials(
         experiment,
         datasets=dataset,
@@ -68,12 +70,19 @@ def run(
     print(_summary(outcome))
     for failed in outcome.failed:
         say(f"{failed['arm']} on {failed['dataset']} {failed['entity']}, seed {failed['seed']}: {failed['error']}")
+    if outcome.failed:
+        raise typer.Exit(FAILED)
+    if not outcome.asked:
+        say("None of the datasets is there, so nothing was run.")
+        raise typer.Exit(MISTAKE)
 
 
 def _summary(outcome: "Outcome") -> str:
     parts = [f"{outcome.done} done", f"{outcome.there} there before", f"{len(outcome.failed)} failed"]
     parts += [f"{outcome.elsewhere} with another process"] if outcome.elsewhere else []
-    return f"Trials: {', '.join(parts)}."
+    before = outcome.failed_before
+    again = f" {before} failed before; --retry runs {'it' if before == 1 else 'them'} again." if before else ""
+    return f"Trials: {', '.join(parts)}.{again}"
 
 
 def report(

@@ -1,4 +1,7 @@
-"""How a verb ends: 0; 2 with one sentence for a user's mistake; 1 with a traceback for a bug; 130 when interrupted."""
+"""How a verb ends: 0; 2 with one sentence for a user's mistake; 1 with a traceback for a bug; 130 when interrupted.
+
+A verb that runs many trials ends with 1 too where some failed, after a sentence for each.
+"""
 
 import errno
 import functools
@@ -14,6 +17,7 @@ import typer
 P = ParamSpec("P")
 
 MISTAKE, BUG, INTERRUPTED = 2, 1, 130
+FAILED = 1  # some of many pieces of work failed, each with its own sentence
 
 
 def say(sentence: object) -> None:
