@@ -374,12 +374,13 @@ class Outline(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.open, self.scopes, self.words = [], [], []
+        self.open, self.scopes, self.words, self.names, self.inside = [], [], [], {}, {}
 
     def handle_starttag(self, tag, attrs):
-        if tag != "br":
-            self.open.append(tag)
+        self.inside[tag] = tuple(self.open)
+        self.open.append(tag)
         self.scopes += [value for name, value in attrs if name == "scope"]
+        self.names |= {(tag, name): value for name, value in attrs if name in ("id", "aria-labelledby")}
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -394,8 +395,16 @@ def test_html_is_well_formed_escaped_and_has_scopes():
     outline.close()
     assert outline.open == []
     assert outline.scopes == ["col", "col", "col", "rowgroup", "row"]
-    for word in (("caption", ODD.title), ("strong", "50.0 ± 1.0"), ("u", "1.0"), ("th", "a|b_c (1 of 2)")):
+    for word in (("h2", ODD.title), ("li", "* note"), ("strong", "50.0 ± 1.0"), ("u", "1.0"), ("th", "a|b_c (1 of 2)")):
         assert word in outline.words
+
+
+def test_of_an_html_table_only_the_figures_scroll_and_its_title_names_it():
+    outline = Outline()
+    outline.feed(as_html(ODD))
+    assert outline.inside["table"] == ("section", "div")
+    assert outline.inside["h2"] == outline.inside["ul"] == ("section",)
+    assert outline.names["table", "aria-labelledby"] == outline.names["h2", "id"] == "50-of-a_b-1-x"
 
 
 # Figures

@@ -1,6 +1,7 @@
 """A table as Markdown, LaTeX or HTML."""
 
 import html
+import re
 from collections.abc import Callable
 
 from cometad.bench.tables import Cell, Column, Group, Row, Table
@@ -101,35 +102,45 @@ def as_latex(table: Table) -> str:
 
 
 def as_html(table: Table) -> str:
-    """The table as one piece of HTML, with a caption and headers that a screen reader can follow.
+    """The table as one section of HTML: its title, the part that may scroll sideways, and the footnotes.
 
     >>> from cometad.bench.forms import as_html
     >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
     >>> rows = (Row("pca", (Cell(0.7, mark="best"),)),)
-    >>> print(as_html(Table("A & B", (Column("Aff-F1", scale=100),), (Group("MSL", rows),), ())))
-    <table>
-    <caption>A &amp; B</caption>
+    >>> print(as_html(Table("A & B", (Column("Aff-F1", scale=100),), (Group("MSL", rows),), ("In %.",))))
+    <section>
+    <h2 id="a-b">A &amp; B</h2>
+    <div class="scroll" role="region" aria-labelledby="a-b" tabindex="0">
+    <table aria-labelledby="a-b">
     <thead>
     <tr><th scope="col">arm</th><th scope="col">Aff-F1</th></tr>
     </thead>
     <tbody>
-    <tr><th scope="rowgroup" colspan="2">MSL</th></tr>
+    <tr><th scope="rowgroup" colspan="2"><span>MSL</span></th></tr>
     <tr><th scope="row">pca</th><td><strong>70.0</strong></td></tr>
     </tbody>
     </table>
+    </div>
+    <ul class="notes">
+    <li>In %.</li>
+    </ul>
+    </section>
     """
     header = "".join(
         f'<th scope="col">{html.escape(text)}</th>'
         for text in (table.rows, *(column.header + column.note for column in table.columns))
     )
-    lines = ["<table>", f"<caption>{html.escape(table.title)}</caption>"]
-    lines += ["<thead>", f"<tr>{header}</tr>", "</thead>"]
+    name = "-".join(re.findall(r"\w+", table.title.lower()))
+    lines = ["<section>", f'<h2 id="{name}">{html.escape(table.title)}</h2>']
+    # What scrolls has to take the focus: without it, no key moves it.
+    lines += [f'<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0">']
+    lines += [f'<table aria-labelledby="{name}">', "<thead>", f"<tr>{header}</tr>", "</thead>"]
     for group in table.groups:
         lines += ["<tbody>", *_html_rows(group, table), "</tbody>"]
+    lines += ["</table>", "</div>"]
     if table.footnotes:
-        notes = "<br>\n".join(html.escape(note) for note in table.footnotes)
-        lines += ["<tfoot>", f'<tr><td colspan="{1 + len(table.columns)}">{notes}</td></tr>', "</tfoot>"]
-    return "\n".join([*lines, "</table>"])
+        lines += ['<ul class="notes">', *(f"<li>{html.escape(note)}</li>" for note in table.footnotes), "</ul>"]
+    return "\n".join([*lines, "</section>"])
 
 
 def _marked(cell: Cell, column: Column, escape: Callable[[str], str], marks: Markup) -> str:
@@ -177,7 +188,8 @@ def _latex_row(row: Row, table: Table) -> str:
 
 
 def _html_rows(group: Group, table: Table) -> list[str]:
-    lines = [f'<tr><th scope="rowgroup" colspan="{1 + len(table.columns)}">{html.escape(group.name)}</th></tr>']
+    name = f"<span>{html.escape(group.name)}</span>"  # the cell is as wide as the table: only a part of it can stay put
+    lines = [f'<tr><th scope="rowgroup" colspan="{1 + len(table.columns)}">{name}</th></tr>']
     for row in group.rows:
         figures = "".join(
             f"<td>{_marked(cell, column, html.escape, HTML_MARKS)}</td>"

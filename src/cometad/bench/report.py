@@ -209,14 +209,22 @@ def _markdown(name: str, content: Content) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+# A row's name stays at the left while its figures scroll below it, so it needs a background.
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:80rem;padding:0 1rem}"
-    "table{border-collapse:collapse;margin:2rem 0;display:block;overflow-x:auto}"
-    "caption{font-weight:600;text-align:left}"
-    "th,td{padding:.2rem .6rem;text-align:right;white-space:nowrap}th[scope=row],th[scope=rowgroup]{text-align:left}"
-    "tbody{border-top:1px solid #888}tfoot td{text-align:left;white-space:normal;font-size:13px}"
-    "th[scope=row]{font-weight:400}img{max-width:100%}figure{margin:2rem 0}"
-    "@media(prefers-color-scheme:dark){body{background:#16181d;color:#e6e6e6}img{background:#fff}}"
+    ":root{color-scheme:light dark;--paper:#fff;--ink:#16181d}"
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:80rem;padding:0 1rem;"
+    "background:var(--paper);color:var(--ink)}"
+    "section,figure{margin:2rem 0}h2{font-size:1.1rem;margin:0 0 .5rem}.scroll{overflow-x:auto}"
+    "table{border-collapse:collapse}tbody{border-top:1px solid #888}"
+    "th,td{padding:.2rem .6rem;text-align:right;white-space:nowrap}"
+    "thead th{white-space:normal;vertical-align:bottom}"
+    "th[scope=row],th[scope=rowgroup],thead th:first-child{text-align:left}th[scope=row]{font-weight:400}"
+    "th[scope=row],thead th:first-child{position:sticky;left:0;background:var(--paper);"
+    "box-shadow:1px 0 #8888}"
+    "th[scope=rowgroup] span{position:sticky;left:.6rem}"
+    ".notes{font-size:13px;padding-left:1.2rem}img{max-width:100%}"
+    "@media(max-width:40rem){th[scope=row]{white-space:normal;min-width:6rem;max-width:8rem}}"
+    "@media(prefers-color-scheme:dark){:root{--paper:#16181d;--ink:#e6e6e6}img{background:#fff}}"
 )
 
 
