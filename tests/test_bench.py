@@ -373,7 +373,7 @@ def test_a_report_has_a_table_in_three_forms_and_the_ranks(reported):
     assert r"Aff-F1\*" in text
     assert "oracle threshold" in text
     assert "false alarms per day" in text
-    assert reported["fast.tex"].read_text().count(r"\begin{tabular}") == 3
+    assert reported["fast.tex"].read_text().count(r"\begin{longtable}") == 3
     assert reported["fast-ranks.png"].read_bytes().startswith(b"\x89PNG")
 
 

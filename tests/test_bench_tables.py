@@ -360,13 +360,71 @@ def test_markdown_has_as_many_cells_in_every_line():
     assert lines[-1] == r"| M&M | a\|b\_c (1 of 2) | **50.0 ± 1.0** | <u>1.0</u>° |"
 
 
+def latex_rows(text):
+    """The lines of each longtable that are rows, in cells, with the number of columns it declares."""
+    for columns, body in re.findall(r"\\begin\{longtable\}\{(l?r*)\}\n(.*?)\\end\{longtable\}", text, re.DOTALL):
+        rows = [line for line in body.splitlines() if re.search(r"(?<!\\)&", line)]
+        yield len(columns), [re.split(r"(?<!\\)&", row.removesuffix(r" \\")) for row in rows]
+
+
+def wide(columns, groups=2):
+    cells = tuple(Cell(number / 100) for number in range(columns))
+    headers = tuple(Column(f"metric_{number}, fixed", "*", scale=100) for number in range(columns))
+    return Table(
+        "Wide", headers, tuple(Group(f"G{n}", (Row("a", cells), Row("[b]", cells))) for n in range(groups)), ("Note.",)
+    )
+
+
 def test_latex_escapes_its_signs_and_marks_figures():
     text = as_latex(ODD)
-    assert r"\caption{50 \% of a\_b \& \#1 $<$x$>$}" in text
+    assert r"\caption{50 \% of a\_b \& \#1 $<$x$>$} \\" in text
     assert r"a|b\_c (1 of 2) & \textbf{50.0 $\pm$ 1.0} & \underline{1.0}$^{\circ}$ \\" in text
-    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
-    assert r"{*} note\par" in text
+    assert r"\noindent {*} note\par" in text
     assert text.count("{") == text.count("}")
+
+
+def test_latex_repeats_the_head_on_every_page_and_the_caption_on_none():
+    text = as_latex(ODD)
+    first, rest = text.split("\\endfirsthead\n")
+    assert rest.startswith(first[first.index(r"\toprule") :] + "\\endhead\n\\bottomrule\n\\endfoot\n")
+    assert text.count(r"\caption") == 1
+
+
+@pytest.mark.parametrize("columns", [1, 6, 7, 10, 11, 18, 21])
+def test_every_row_of_latex_has_the_cells_that_its_table_declares(columns):
+    text = as_latex(wide(columns))
+    tables = list(latex_rows(text))
+    assert sum(declared - 1 for declared, _ in tables) == columns
+    for declared, rows in tables:
+        assert [len(cells) for cells in rows] == [declared] * 6  # the head twice, then two groups of two rows
+        assert text.count(rf"\multicolumn{{{declared}}}{{l}}{{\textit{{G1}}}} \\*") >= 1
+    figures = [cell.strip() for _, rows in tables for cell in rows[2][1:]]
+    assert figures == [f"{number}.0" for number in range(columns)]
+
+
+def test_latex_turns_the_page_for_many_columns_and_parts_what_fits_on_none():
+    upright, turned, parted = (as_latex(wide(columns)) for columns in (6, 7, 11))
+    assert upright.startswith("% Needs \\usepackage{booktabs,longtable}\n\\begingroup\n")
+    assert upright.endswith("\\noindent Note.\\par\n\\endgroup")
+    assert turned.startswith("% Needs \\usepackage{booktabs,longtable,pdflscape}\n\\begin{landscape}\n")
+    assert turned.endswith("\\noindent Note.\\par\n\\end{landscape}")
+    assert re.findall(r"\\caption\{(.*?)\}", turned) == ["Wide"]
+    assert re.findall(r"\\caption\{(.*?)\}", parted) == ["Wide (part 1 of 2)", "Wide (part 2 of 2)"]
+    assert parted.count("Note.") == 1
+
+
+def test_a_rule_stands_between_groups_of_latex_and_a_group_is_not_torn_from_its_first_row():
+    body = as_latex(wide(1)).split("\\endfoot\n")[1]
+    assert [line.split("{")[0] for line in body.splitlines()[:7]] == [
+        r"\multicolumn",
+        r"a & 0.0 \\",
+        r"",
+        r"\midrule",
+        r"\multicolumn",
+        r"a & 0.0 \\",
+        r"",
+    ]
+    assert "\n{[}b] & 0.0" in body  # a bare bracket would be read as an argument of the end of the line before
 
 
 class Outline(HTMLParser):
