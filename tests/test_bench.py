@@ -446,6 +446,17 @@ def test_embeddings_are_laid_out_and_drawn(monkeypatch, data):
     ]
 
 
+def test_embeddings_of_two_seeds_are_two_files_and_of_one_seed_is_named_by_its_dataset(tmp_path):
+    points = {"x": [0.0, 1.0], "y": [0.0, 1.0], "patch": [2, 2], "kind": ["code", "train normal"]}
+    basis = {"experiment": "embedding", "entity": "all", "arm": "comet-paper", "setting": {}, "error": None}
+    basis |= {"points": points, "detector": "comet-paper", "hyper_parameters": {}, "fingerprint": "f"}
+    for dataset, seed in (("SMAP", 0), ("MSL", 0), ("MSL", 1)):
+        results_of("embedding", tmp_path).append(basis | {"dataset": dataset, "seed": seed})
+    pictures = [path.name for path in report(["embedding"], folder=tmp_path) if path.suffix == ".png"]
+    assert pictures == ["embedding-SMAP.png", "embedding-MSL-seed-0.png", "embedding-MSL-seed-1.png"]
+    assert "UMAP; seed 1." in (tmp_path / "embedding.md").read_text()
+
+
 def test_sampled_embeddings_of_anomalies_are_those_under_labels():
     dataset = plant()
     detector = Comet.paper(**SMALL).fit(dataset.train)

@@ -165,7 +165,7 @@ def test_an_arm_without_some_entities_says_so_and_is_neither_marked_nor_averaged
     records = [trial("knn", 0.7, dataset, entity) for dataset in ("SMD", "PSM") for entity in "abc"]
     records += [trial("pca", 0.6, dataset, entity) for dataset in ("SMD", "PSM") for entity in "abc"]
     records += [trial("easy", 0.9, "SMD", entity) for entity in "ab"] + [trial("easy", 0.9, "PSM", e) for e in "abc"]
-    table = metric_table(records, "Main")
+    table = metric_table(records, "Main", ranked_by="aff_f1")
     easy = row(table, "easy", "SMD")
     assert (easy.note, easy.cells[0].mark) == ("2 of 3 entities", "")
     assert easy.cells[-1].value is None  # no rank
@@ -287,7 +287,8 @@ def test_the_published_average_is_over_the_datasets_of_the_table():
 
 def test_the_average_and_the_mean_rank_are_over_all_datasets():
     figures = {("pca", "MSL"): 0.9, ("pca", "PSM"): 0.5, ("knn", "MSL"): 0.8, ("knn", "PSM"): 0.7, ("new", "MSL"): 0.99}
-    table = metric_table([trial(arm, value, dataset) for (arm, dataset), value in figures.items()], "Main")
+    records = [trial(arm, value, dataset) for (arm, dataset), value in figures.items()]
+    table = metric_table(records, "Main", ranked_by="aff_f1")
     assert table.columns[-1].header == "rank by Aff-F1"
     average = {it.arm: [cell.value for cell in it.cells] for it in table.groups[-1].rows}
     assert average == {"pca": [pytest.approx(0.7), 1.5], "knn": [pytest.approx(0.75), 1.5]}
@@ -296,12 +297,23 @@ def test_the_average_and_the_mean_rank_are_over_all_datasets():
     assert note_with(table, "among the 2 detectors that have all 2 datasets")
 
 
+def test_arms_are_ranked_by_auc_pr_unless_another_metric_is_named():
+    records = [
+        trial(arm, dataset=dataset, metrics={"auc_pr": value, "aff_f1": 1 - value})
+        for arm, value in (("pca", 0.3), ("knn", 0.4))
+        for dataset in ("MSL", "PSM")
+    ]
+    table = metric_table(records, "Main")
+    assert table.columns[-1].header == "rank by AUC-PR"
+    assert row(table, "knn").cells[-1].value == 1.0
+
+
 def test_ranks_over_entities_weigh_every_entity_alike():
     figures = {"a": (0.9, 0.1), "b": (0.9, 0.1), "c": (0.1, 0.9)}
     records = [
         trial(arm, it, "SMD", e) for e, pair in figures.items() for arm, it in zip(("x", "y"), pair, strict=True)
     ]
-    table = metric_table(records, "Main", over="entity")
+    table = metric_table(records, "Main", ranked_by="aff_f1", over="entity")
     assert row(table, "x", "SMD").cells[-1].value == pytest.approx(4 / 3)
     assert [group.name for group in table.groups] == ["SMD"]
 
@@ -543,7 +555,7 @@ def test_both_figures_are_written_from_records(tmp_path):
         for number, arm in enumerate(("pca", "knn", "usad"))
         for dataset in ("MSL", "PSM", "SMAP")
     ]
-    save_critical_difference(tmp_path / "ranks.png", records)
+    save_critical_difference(tmp_path / "ranks.png", records, "aff_f1")
     save_efficiency(tmp_path / "efficiency.png", records)
     for name in ("ranks.png", "efficiency.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

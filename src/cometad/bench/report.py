@@ -16,13 +16,11 @@ from cometad.bench.forms import as_html, as_latex, as_markdown
 from cometad.bench.published import published
 from cometad.bench.results import Record, latest
 from cometad.bench.runner import FOLDER, results_of
-from cometad.bench.summaries import REFERENCES
+from cometad.bench.summaries import RANKED_BY, REFERENCES
 from cometad.bench.tables import Table, metric_table, threshold_table
 from cometad.errors import InputError, OutputError, unknown
 from cometad.files import write_whole
 from cometad.metrics import METRICS
-
-RANKED_BY = "auc_pr"  # needs no threshold, and rewards no luck with rare anomalies
 
 
 @dataclass(frozen=True)
@@ -149,16 +147,20 @@ def _efficiency(name: str, records: Sequence[Record], ranked_by: str) -> Content
 
 
 def _embedding(name: str, records: Sequence[Record], ranked_by: str) -> Content:
-    return Content(
-        figures=[
+    figures = []
+    for record in records:
+        dataset = record["dataset"]
+        seeds = {other["seed"] for other in records if other["dataset"] == dataset}
+        several = len(seeds) > 1
+        title = f"{dataset}: embeddings of patches and active codes of {record['arm']}, laid out by UMAP"
+        figures.append(
             Figure(
-                f"{name}-{record['dataset']}.png",
-                f"{record['dataset']}: embeddings of patches and active codes of {record['arm']}, laid out by UMAP",
+                f"{name}-{dataset}-seed-{record['seed']}.png" if several else f"{name}-{dataset}.png",
+                f"{title}; seed {record['seed']}" if several else title,
                 partial(save_embedding, points=record["points"]),
             )
-            for record in records
-        ]
-    )
+        )
+    return Content(figures=figures)
 
 
 def _drift(name: str, records: Sequence[Record], ranked_by: str) -> Content:
