@@ -402,16 +402,49 @@ def test_figures_without_the_entities_that_were_looked_at_stand_apart(reported, 
     assert f"{100 * np.mean(values):.1f} ± {100 * np.std(values):.1f}" in table
 
 
+def line_of(experiment, arm, seed=0):
+    """A result line on MSL."""
+    line = {"experiment": experiment, "dataset": "MSL", "entity": "all", "fingerprint": "f", "seed": seed}
+    line |= {"arm": arm, "detector": arm, "hyper_parameters": {}, "parameters": 5, "error": None, "setting": {}}
+    line |= {"fit_seconds": 1.0, "score_seconds": 1.0, "peak_bytes": 1, "device": "cpu"}
+    line |= {"metrics": dict.fromkeys(METRICS, 0.123)}
+    return line | {"at_threshold": at_threshold(np.array([False, True]), np.array([0.0, 1.0]), 0.5, 60)}
+
+
 def test_published_figures_stand_below_our_own(data):
-    record = {"experiment": "main", "dataset": "MSL", "entity": "all", "fingerprint": "f", "seed": 0, "setting": {}}
-    record |= {"arm": "vtt", "detector": "vtt", "hyper_parameters": {}, "parameters": 5, "error": None}
-    record |= {"fit_seconds": 1.0, "score_seconds": 1.0, "peak_bytes": 1, "metrics": dict.fromkeys(METRICS, 0.123)}
-    record |= {"at_threshold": at_threshold(np.array([False, True]), np.array([0.0, 1.0]), 0.5, 60)}
-    results_of("main", data).append(record)
+    results_of("main", data).append(line_of("main", "vtt"))
     report(["main"], folder=data)
     lines = (data / "main.md").read_text().splitlines()
     below = lines[next(number for number, line in enumerate(lines) if "| vtt" in line) + 1]
     assert "| paper | 89.0 | 13.5 |" in below
+
+
+def test_efficiency_has_its_metrics_and_costs_before_its_pictures(tmp_path):
+    for arm in ("usad", "random", "all-positive"):
+        results_of("efficiency", tmp_path).append(line_of("efficiency", arm, seed=42))
+    written = {path.name for path in report(["efficiency"], folder=tmp_path)}
+    assert written == {"efficiency-MSL.png", "efficiency.md", "efficiency.html", "efficiency.tex"}
+    metrics, costs = (tmp_path / "efficiency.md").read_text().split("| dataset | arm |")[1:]
+    for table in (metrics, costs):
+        assert all(f"| {arm} |" in table for arm in ("usad", "random", "all-positive"))
+    assert "AUC-PR" in metrics
+    assert "fit (s)" in costs
+    assert "![MSL:" in costs  # below the last table
+    assert (tmp_path / "efficiency.tex").read_text().count(r"\begin{longtable}") == 2
+
+
+@pytest.mark.parametrize("name", ["sensitivity", "efficiency"])
+def test_a_report_of_rows_without_skill_says_what_is_missing(name, tmp_path):
+    for arm in ("random", "all-positive"):
+        results_of(name, tmp_path).append(line_of(name, arm))
+    report([name], folder=tmp_path)
+    for ending in ("md", "html"):
+        text = (tmp_path / f"{name}.{ending}").read_text()
+        assert "nothing to compare yet" in text
+        assert f"cometad bench run {name}." in text
+    results_of(name, tmp_path).append(line_of(name, {"sensitivity": "codebook 16", "efficiency": "usad"}[name]))
+    report([name], folder=tmp_path)
+    assert "nothing to compare" not in (tmp_path / f"{name}.md").read_text()
 
 
 @pytest.mark.parametrize(

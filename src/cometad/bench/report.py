@@ -38,6 +38,7 @@ class Content:
 
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
+    missing: str = ""  # what there is no result of yet, in words
 
 
 def report(
@@ -102,9 +103,7 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     if over == "entity" and 0 < len(unseen) < len(records):
         title = f"{experiment.title}: without the entities whose labels were seen while Comet() was made"
         tables.append(metric_table(unseen, title, ranked_by=ranked_by, over=over))
-    tables.append(
-        threshold_table(records, f"{experiment.title}: at a threshold from training scores, and what it costs")
-    )
+    tables.append(_costs(name, records))
     blocks = {(record["dataset"], record["entity"] if over == "entity" else "") for record in records}
     figures = []
     if len(blocks) > 1:
@@ -119,13 +118,26 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     return Content(tables, figures)
 
 
+def _costs(name: str, records: Sequence[Record]) -> Table:
+    return threshold_table(
+        records, f"{EXPERIMENTS[name].title}: at a threshold from training scores, and what it costs"
+    )
+
+
 def _sensitivity(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     """One table for each parameter, as in the paper: it is the first word of an arm's name."""
     tables = []
     for parameter in dict.fromkeys(_first_word(record) for record in records if record["arm"] not in REFERENCES):
         here = [record for record in records if record["arm"] in REFERENCES or _first_word(record) == parameter]
         tables.append(metric_table(here, f"{EXPERIMENTS[name].title}: {parameter}", published(name), ranked_by))
-    return Content(tables)
+    return Content(tables, missing="" if tables else _only_references(name))
+
+
+def _only_references(name: str) -> str:
+    return (
+        f"There is nothing to compare yet: all results are of {' or '.join(REFERENCES)}, which need no skill. "
+        f"Make others with cometad bench run {name}."
+    )
 
 
 def _first_word(record: Record) -> str:
@@ -133,17 +145,20 @@ def _first_word(record: Record) -> str:
 
 
 def _efficiency(name: str, records: Sequence[Record], ranked_by: str) -> Content:
+    title = EXPERIMENTS[name].title
+    tables = [metric_table(records, f"{title}: all metrics", published(name), ranked_by), _costs(name, records)]
     figures = []
     for dataset in dict.fromkeys(record["dataset"] for record in records):
         here = [record for record in records if record["dataset"] == dataset]
         if efficiency_points(here):
             devices = " and ".join(dict.fromkeys(record["device"] for record in here))
-            title = (
+            caption = (
                 f"{dataset}: affiliation F1 (oracle threshold) against seconds to fit, on {devices}; "
                 "a circle's area is the number of parameters"
             )
-            figures.append(Figure(f"{name}-{dataset}.png", title, partial(save_efficiency, records=here)))
-    return Content(figures=figures)
+            figures.append(Figure(f"{name}-{dataset}.png", caption, partial(save_efficiency, records=here)))
+    is_bare = all(record["arm"] in REFERENCES for record in records)
+    return Content(tables, figures, missing=_only_references(name) if is_bare else "")
 
 
 def _embedding(name: str, records: Sequence[Record], ranked_by: str) -> Content:
@@ -210,7 +225,8 @@ def _write(name: str, content: Content, target: Path) -> list[Path]:
 
 
 def _markdown(name: str, content: Content) -> str:
-    parts = [f"# {EXPERIMENTS[name].title}", *(as_markdown(table) for table in content.tables)]
+    parts = [f"# {EXPERIMENTS[name].title}", *([content.missing] if content.missing else [])]
+    parts += [as_markdown(table) for table in content.tables]
     parts += [f"![{figure.title}]({figure.name})\n\n{figure.title}." for figure in content.figures]
     return "\n\n".join(parts) + "\n"
 
@@ -237,7 +253,8 @@ _STYLE = (
 def _page(name: str, content: Content, target: Path) -> str:
     """One file that opens without a network: the figures are in it."""
     title = html.escape(EXPERIMENTS[name].title)
-    parts = [as_html(table) for table in content.tables]
+    parts = [f"<p>{html.escape(content.missing)}</p>"] if content.missing else []
+    parts += [as_html(table) for table in content.tables]
     for figure in content.figures:
         picture = base64.b64encode((target / figure.name).read_bytes()).decode()
         image = f'<img alt="{html.escape(figure.title)}" src="data:image/png;base64,{picture}">'
