@@ -433,6 +433,14 @@ def test_efficiency_has_its_metrics_and_costs_before_its_pictures(tmp_path):
     assert (tmp_path / "efficiency.tex").read_text().count(r"\begin{longtable}") == 2
 
 
+@pytest.mark.parametrize("arms", [("random", "random"), ("pca", "knn")], ids=["no detector", "no detector with both"])
+def test_a_report_without_arms_to_rank_has_its_tables_and_no_ranks(arms, tmp_path):
+    for arm, dataset in zip(arms, ("MSL", "SMAP"), strict=True):
+        results_of("main", tmp_path).append(line_of("main", arm) | {"dataset": dataset})
+    written = [path.name for path in report(["main"], folder=tmp_path)]
+    assert written == ["main.md", "main.html", "main.tex"]
+
+
 @pytest.mark.parametrize("name", ["sensitivity", "efficiency"])
 def test_a_report_of_rows_without_skill_says_what_is_missing(name, tmp_path):
     for arm in ("random", "all-positive"):

@@ -16,7 +16,7 @@ from cometad.bench.forms import as_html, as_latex, as_markdown
 from cometad.bench.published import published
 from cometad.bench.results import Record, latest
 from cometad.bench.runner import FOLDER, results_of
-from cometad.bench.summaries import RANKED_BY, REFERENCES
+from cometad.bench.summaries import RANKED_BY, REFERENCES, blocks
 from cometad.bench.tables import Table, metric_table, threshold_table
 from cometad.errors import InputError, OutputError, unknown
 from cometad.files import write_whole
@@ -104,13 +104,13 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
         title = f"{experiment.title}: without the entities whose labels were seen while Comet() was made"
         tables.append(metric_table(unseen, title, ranked_by=ranked_by, over=over))
     tables.append(_costs(name, records))
-    blocks = {(record["dataset"], record["entity"] if over == "entity" else "") for record in records}
+    ranked = blocks(records, ranked_by, over)
     figures = []
-    if len(blocks) > 1:
+    if len(ranked.blocks) > 1 and len(ranked.arms) > 1:
         figures.append(
             Figure(
                 f"{name}-ranks.png",
-                f"Mean ranks by {METRICS[ranked_by].title} over {len(blocks)} "
+                f"Mean ranks by {METRICS[ranked_by].title} over {len(ranked.blocks)} "
                 f"{'entities' if over == 'entity' else 'datasets'}; a bar joins arms that are not significantly apart",
                 lambda path: save_critical_difference(path, records, ranked_by, over),
             )
