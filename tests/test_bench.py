@@ -460,25 +460,30 @@ def test_a_report_has_a_table_in_three_forms_and_the_ranks(reported):
     assert r"Aff-F1\*" in text
     assert "oracle threshold" in text
     assert "false alarms per day" in text
-    assert reported["fast.tex"].read_text().count(r"\begin{tabular}") == 3
+    assert reported["fast.tex"].read_text().count(r"\begin{longtable}") == 3
     assert reported["fast-ranks.png"].read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    "trials", [[("MSL", "pca"), ("SMAP", "pca")], [("MSL", "pca"), ("MSL", "knn"), ("SMAP", "hbos")]]
-)
-def test_a_report_of_a_part_has_its_table_and_no_ranks(trials, tmp_path):
-    results = results_of("main", tmp_path)
-    for dataset, arm in trials:
-        figures = {"metrics": dict.fromkeys(METRICS, 0.5), "at_threshold": None, "device": "a machine"}
-        cell = {"experiment": "main", "dataset": dataset, "entity": "all", "arm": arm, "fit_seconds": 1.0}
-        results.append(result(0) | cell | figures)
-    assert {path.name for path in report(["main"], folder=tmp_path)} == {"main.md", "main.html", "main.tex"}
+def test_a_report_says_which_trials_failed(tmp_path):
+    results, error = results_of("main", tmp_path), "MemoryError: no room for <all>"
+    results.append(line_of("main", "vtt") | {"error": "another one"})
+    results.append(line_of("main", "vtt") | {"error": error})
+    with pytest.raises(InputError, match=r"There are no results of main in .*; all trials failed, run them again"):
+        report(["main"], folder=tmp_path)
+    for seed, arm in ((0, "pca"), (1, "pca"), (1, "vtt")):
+        results.append(line_of("main", arm, seed) | {"error": None if arm == "pca" else error})
+    report(["main"], folder=tmp_path)
+    assert f"no part in one: vtt on MSL (2: {error})." in (tmp_path / "main.md").read_text()
+    assert "vtt on MSL (2: MemoryError: no room for &lt;all&gt;)." in (tmp_path / "main.html").read_text()
+    for seed in (0, 1):
+        results.append(line_of("main", "vtt", seed))
+    report(["main"], folder=tmp_path)
+    assert "failed" not in (tmp_path / "main.md").read_text()
 
 
 def test_the_page_of_a_report_needs_no_other_file(reported):
     page = reported["fast.html"].read_text()
-    assert page.count("<table>") == 3
+    assert page.count("<table ") == 3
     assert 'src="data:image/png;base64,' in page
     assert "http" not in page
 
@@ -501,16 +506,57 @@ def test_figures_without_the_entities_that_were_looked_at_stand_apart(reported, 
     assert f"{100 * np.mean(values):.1f} ± {100 * np.std(values):.1f}" in table
 
 
+def line_of(experiment, arm, seed=0):
+    """A result line on MSL."""
+    line = {"experiment": experiment, "dataset": "MSL", "entity": "all", "fingerprint": "f", "seed": seed}
+    line |= {"arm": arm, "detector": arm, "hyper_parameters": {}, "parameters": 5, "error": None, "setting": {}}
+    line |= {"fit_seconds": 1.0, "score_seconds": 1.0, "peak_bytes": 1, "device": "cpu"}
+    line |= {"metrics": dict.fromkeys(METRICS, 0.123)}
+    return line | {"at_threshold": at_threshold(np.array([False, True]), np.array([0.0, 1.0]), 0.5, 60)}
+
+
 def test_published_figures_stand_below_our_own(data):
-    record = {"experiment": "main", "dataset": "MSL", "entity": "all", "fingerprint": "f", "seed": 0, "setting": {}}
-    record |= {"arm": "vtt", "detector": "vtt", "hyper_parameters": {}, "parameters": 5, "error": None}
-    record |= {"fit_seconds": 1.0, "score_seconds": 1.0, "peak_bytes": 1, "metrics": dict.fromkeys(METRICS, 0.123)}
-    record |= {"at_threshold": at_threshold(np.array([False, True]), np.array([0.0, 1.0]), 0.5, 60)}
-    results_of("main", data).append(record)
+    results_of("main", data).append(line_of("main", "vtt"))
     report(["main"], folder=data)
     lines = (data / "main.md").read_text().splitlines()
     below = lines[next(number for number, line in enumerate(lines) if "| vtt" in line) + 1]
     assert "| paper | 89.0 | 13.5 |" in below
+
+
+def test_efficiency_has_its_metrics_and_costs_before_its_pictures(tmp_path):
+    for arm in ("usad", "random", "all-positive"):
+        results_of("efficiency", tmp_path).append(line_of("efficiency", arm, seed=42))
+    written = {path.name for path in report(["efficiency"], folder=tmp_path)}
+    assert written == {"efficiency-MSL.png", "efficiency.md", "efficiency.html", "efficiency.tex"}
+    metrics, costs = (tmp_path / "efficiency.md").read_text().split("| dataset | arm |")[1:]
+    for table in (metrics, costs):
+        assert all(f"| {arm} |" in table for arm in ("usad", "random", "all-positive"))
+    assert "AUC-PR" in metrics
+    assert "fit (s)" in costs
+    assert "![MSL:" in costs  # below the last table
+    assert (tmp_path / "efficiency.tex").read_text().count(r"\begin{longtable}") == 2
+
+
+@pytest.mark.parametrize("arms", [("random", "random"), ("pca", "knn")], ids=["no detector", "no detector with both"])
+def test_a_report_without_arms_to_rank_has_its_tables_and_no_ranks(arms, tmp_path):
+    for arm, dataset in zip(arms, ("MSL", "SMAP"), strict=True):
+        results_of("main", tmp_path).append(line_of("main", arm) | {"dataset": dataset})
+    written = [path.name for path in report(["main"], folder=tmp_path)]
+    assert written == ["main.md", "main.html", "main.tex"]
+
+
+@pytest.mark.parametrize("name", ["sensitivity", "efficiency"])
+def test_a_report_of_rows_without_skill_says_what_is_missing(name, tmp_path):
+    for arm in ("random", "all-positive"):
+        results_of(name, tmp_path).append(line_of(name, arm))
+    report([name], folder=tmp_path)
+    for ending in ("md", "html"):
+        text = (tmp_path / f"{name}.{ending}").read_text()
+        assert "nothing to compare yet" in text
+        assert f"cometad bench run {name}." in text
+    results_of(name, tmp_path).append(line_of(name, {"sensitivity": "codebook 16", "efficiency": "usad"}[name]))
+    report([name], folder=tmp_path)
+    assert "nothing to compare" not in (tmp_path / f"{name}.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -543,6 +589,17 @@ def test_embeddings_are_laid_out_and_drawn(monkeypatch, data):
         "embedding.md",
         "embedding.html",
     ]
+
+
+def test_embeddings_of_two_seeds_are_two_files_and_of_one_seed_is_named_by_its_dataset(tmp_path):
+    points = {"x": [0.0, 1.0], "y": [0.0, 1.0], "patch": [2, 2], "kind": ["code", "train normal"]}
+    basis = {"experiment": "embedding", "entity": "all", "arm": "comet-paper", "setting": {}, "error": None}
+    basis |= {"points": points, "detector": "comet-paper", "hyper_parameters": {}, "fingerprint": "f"}
+    for dataset, seed in (("SMAP", 0), ("MSL", 0), ("MSL", 1)):
+        results_of("embedding", tmp_path).append(basis | {"dataset": dataset, "seed": seed})
+    pictures = [path.name for path in report(["embedding"], folder=tmp_path) if path.suffix == ".png"]
+    assert pictures == ["embedding-SMAP.png", "embedding-MSL-seed-0.png", "embedding-MSL-seed-1.png"]
+    assert "UMAP; seed 1." in (tmp_path / "embedding.md").read_text()
 
 
 def test_sampled_embeddings_of_anomalies_are_those_under_labels():

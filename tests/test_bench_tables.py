@@ -165,7 +165,7 @@ def test_an_arm_without_some_entities_says_so_and_is_neither_marked_nor_averaged
     records = [trial("knn", 0.7, dataset, entity) for dataset in ("SMD", "PSM") for entity in "abc"]
     records += [trial("pca", 0.6, dataset, entity) for dataset in ("SMD", "PSM") for entity in "abc"]
     records += [trial("easy", 0.9, "SMD", entity) for entity in "ab"] + [trial("easy", 0.9, "PSM", e) for e in "abc"]
-    table = metric_table(records, "Main")
+    table = metric_table(records, "Main", ranked_by="aff_f1")
     easy = row(table, "easy", "SMD")
     assert (easy.note, easy.cells[0].mark) == ("2 of 3 entities", "")
     assert easy.cells[-1].value is None  # no rank
@@ -287,7 +287,8 @@ def test_the_published_average_is_over_the_datasets_of_the_table():
 
 def test_the_average_and_the_mean_rank_are_over_all_datasets():
     figures = {("pca", "MSL"): 0.9, ("pca", "PSM"): 0.5, ("knn", "MSL"): 0.8, ("knn", "PSM"): 0.7, ("new", "MSL"): 0.99}
-    table = metric_table([trial(arm, value, dataset) for (arm, dataset), value in figures.items()], "Main")
+    records = [trial(arm, value, dataset) for (arm, dataset), value in figures.items()]
+    table = metric_table(records, "Main", ranked_by="aff_f1")
     assert table.columns[-1].header == "rank by Aff-F1"
     average = {it.arm: [cell.value for cell in it.cells] for it in table.groups[-1].rows}
     assert average == {"pca": [pytest.approx(0.7), 1.5], "knn": [pytest.approx(0.75), 1.5]}
@@ -296,12 +297,23 @@ def test_the_average_and_the_mean_rank_are_over_all_datasets():
     assert note_with(table, "among the 2 detectors that have all 2 datasets")
 
 
+def test_arms_are_ranked_by_auc_pr_unless_another_metric_is_named():
+    records = [
+        trial(arm, dataset=dataset, metrics={"auc_pr": value, "aff_f1": 1 - value})
+        for arm, value in (("pca", 0.3), ("knn", 0.4))
+        for dataset in ("MSL", "PSM")
+    ]
+    table = metric_table(records, "Main")
+    assert table.columns[-1].header == "rank by AUC-PR"
+    assert row(table, "knn").cells[-1].value == 1.0
+
+
 def test_ranks_over_entities_weigh_every_entity_alike():
     figures = {"a": (0.9, 0.1), "b": (0.9, 0.1), "c": (0.1, 0.9)}
     records = [
         trial(arm, it, "SMD", e) for e, pair in figures.items() for arm, it in zip(("x", "y"), pair, strict=True)
     ]
-    table = metric_table(records, "Main", over="entity")
+    table = metric_table(records, "Main", ranked_by="aff_f1", over="entity")
     assert row(table, "x", "SMD").cells[-1].value == pytest.approx(4 / 3)
     assert [group.name for group in table.groups] == ["SMD"]
 
@@ -360,13 +372,71 @@ def test_markdown_has_as_many_cells_in_every_line():
     assert lines[-1] == r"| M&M | a\|b\_c (1 of 2) | **50.0 ± 1.0** | <u>1.0</u>° |"
 
 
+def latex_rows(text):
+    """The lines of each longtable that are rows, in cells, with the number of columns it declares."""
+    for columns, body in re.findall(r"\\begin\{longtable\}\{(l?r*)\}\n(.*?)\\end\{longtable\}", text, re.DOTALL):
+        rows = [line for line in body.splitlines() if re.search(r"(?<!\\)&", line)]
+        yield len(columns), [re.split(r"(?<!\\)&", row.removesuffix(r" \\")) for row in rows]
+
+
+def wide(columns, groups=2):
+    cells = tuple(Cell(number / 100) for number in range(columns))
+    headers = tuple(Column(f"metric_{number}, fixed", "*", scale=100) for number in range(columns))
+    return Table(
+        "Wide", headers, tuple(Group(f"G{n}", (Row("a", cells), Row("[b]", cells))) for n in range(groups)), ("Note.",)
+    )
+
+
 def test_latex_escapes_its_signs_and_marks_figures():
     text = as_latex(ODD)
-    assert r"\caption{50 \% of a\_b \& \#1 $<$x$>$}" in text
+    assert r"\caption{50 \% of a\_b \& \#1 $<$x$>$} \\" in text
     assert r"a|b\_c (1 of 2) & \textbf{50.0 $\pm$ 1.0} & \underline{1.0}$^{\circ}$ \\" in text
-    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
-    assert r"{*} note\par" in text
+    assert r"\noindent {*} note\par" in text
     assert text.count("{") == text.count("}")
+
+
+def test_latex_repeats_the_head_on_every_page_and_the_caption_on_none():
+    text = as_latex(ODD)
+    first, rest = text.split("\\endfirsthead\n")
+    assert rest.startswith(first[first.index(r"\toprule") :] + "\\endhead\n\\bottomrule\n\\endfoot\n")
+    assert text.count(r"\caption") == 1
+
+
+@pytest.mark.parametrize("columns", [1, 6, 7, 10, 11, 18, 21])
+def test_every_row_of_latex_has_the_cells_that_its_table_declares(columns):
+    text = as_latex(wide(columns))
+    tables = list(latex_rows(text))
+    assert sum(declared - 1 for declared, _ in tables) == columns
+    for declared, rows in tables:
+        assert [len(cells) for cells in rows] == [declared] * 6  # the head twice, then two groups of two rows
+        assert text.count(rf"\multicolumn{{{declared}}}{{l}}{{\textit{{G1}}}} \\*") >= 1
+    figures = [cell.strip() for _, rows in tables for cell in rows[2][1:]]
+    assert figures == [f"{number}.0" for number in range(columns)]
+
+
+def test_latex_turns_the_page_for_many_columns_and_parts_what_fits_on_none():
+    upright, turned, parted = (as_latex(wide(columns)) for columns in (6, 7, 11))
+    assert upright.startswith("% Needs \\usepackage{booktabs,longtable}\n\\begingroup\n")
+    assert upright.endswith("\\noindent Note.\\par\n\\endgroup")
+    assert turned.startswith("% Needs \\usepackage{booktabs,longtable,pdflscape}\n\\begin{landscape}\n")
+    assert turned.endswith("\\noindent Note.\\par\n\\end{landscape}")
+    assert re.findall(r"\\caption\{(.*?)\}", turned) == ["Wide"]
+    assert re.findall(r"\\caption\{(.*?)\}", parted) == ["Wide (part 1 of 2)", "Wide (part 2 of 2)"]
+    assert parted.count("Note.") == 1
+
+
+def test_a_rule_stands_between_groups_of_latex_and_a_group_is_not_torn_from_its_first_row():
+    body = as_latex(wide(1)).split("\\endfoot\n")[1]
+    assert [line.split("{")[0] for line in body.splitlines()[:7]] == [
+        r"\multicolumn",
+        r"a & 0.0 \\",
+        r"",
+        r"\midrule",
+        r"\multicolumn",
+        r"a & 0.0 \\",
+        r"",
+    ]
+    assert "\n{[}b] & 0.0" in body  # a bare bracket would be read as an argument of the end of the line before
 
 
 class Outline(HTMLParser):
@@ -374,12 +444,13 @@ class Outline(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.open, self.scopes, self.words = [], [], []
+        self.open, self.scopes, self.words, self.names, self.inside = [], [], [], {}, {}
 
     def handle_starttag(self, tag, attrs):
-        if tag != "br":
-            self.open.append(tag)
+        self.inside[tag] = tuple(self.open)
+        self.open.append(tag)
         self.scopes += [value for name, value in attrs if name == "scope"]
+        self.names |= {(tag, name): value for name, value in attrs if name in ("id", "aria-labelledby")}
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -394,7 +465,7 @@ def test_html_is_well_formed_escaped_and_has_scopes():
     outline.close()
     assert outline.open == []
     assert outline.scopes == ["col", "col", "col", "rowgroup", "row"]
-    for word in (("caption", ODD.title), ("strong", "50.0 ± 1.0"), ("u", "1.0"), ("th", "a|b_c (1 of 2)")):
+    for word in (("h2", ODD.title), ("li", "* note"), ("strong", "50.0 ± 1.0"), ("u", "1.0"), ("th", "a|b_c (1 of 2)")):
         assert word in outline.words
 
 
@@ -403,6 +474,14 @@ def test_where_the_costs_are_from_stands_below_them():
     assert note_with(one, "Seconds are on a laptop. Memory")
     two = threshold_table([trial("pca", device="a laptop"), trial("vtt", device="a card")], "")
     assert note_with(two, "Seconds are on a laptop: pca; a card: vtt. Memory")
+
+
+def test_of_an_html_table_only_the_figures_scroll_and_its_title_names_it():
+    outline = Outline()
+    outline.feed(as_html(ODD))
+    assert outline.inside["table"] == ("section", "div")
+    assert outline.inside["h2"] == outline.inside["ul"] == ("section",)
+    assert outline.names["table", "aria-labelledby"] == outline.names["h2", "id"] == "50-of-a_b-1-x"
 
 
 # Figures
@@ -483,7 +562,7 @@ def test_both_figures_are_written_from_records(tmp_path):
         for number, arm in enumerate(("pca", "knn", "usad"))
         for dataset in ("MSL", "PSM", "SMAP")
     ]
-    save_critical_difference(tmp_path / "ranks.png", records)
+    save_critical_difference(tmp_path / "ranks.png", records, "aff_f1")
     save_efficiency(tmp_path / "efficiency.png", records)
     for name in ("ranks.png", "efficiency.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

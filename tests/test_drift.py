@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from cometad import Comet, NoAdaptation, OneCycle, OnlineAdaptation
 from cometad.bench.drift import CONTAMINATIONS, SETTINGS, Setting, compare, measure
-from cometad.bench.drift_figures import plot_contamination, plot_drift
+from cometad.bench.drift_figures import ARMS, plot_contamination, plot_drift
+from cometad.bench.drift_report import drift_table, save_drift
 from cometad.bench.threshold import common_threshold
 from cometad.data.drift import DRIFTS, FAULTS, LEAST_PHASE, controlled_series, planted, split_normal
 from cometad.data.synthetic import Fault
@@ -419,45 +420,112 @@ def test_settings_are_distinct_and_hold_every_drift_and_every_contamination():
 # --- the figures for the eye ------------------------------------------------------------------------------------------
 
 
-def outcomes(adapting, fixed, drifts=("none", "offset"), contaminations=(0.05, 0.3)):
+def outcomes(adapting, fixed, drifts=("none", "offset"), contaminations=(0.05, 0.3), seed=0):
+    said = {"adapting": adapting, "fixed": fixed, "seed": seed}
     return [
-        {"setting": dataclasses.asdict(Setting(drift, contamination=share)), "adapting": adapting, "fixed": fixed}
+        {"setting": dataclasses.asdict(Setting(drift, contamination=share)), **said}
         for drift in drifts
         for share in contaminations
     ]
 
 
-def drawn(axes, label):
-    (line,) = [line for line in axes.get_lines() if line.get_label() == label]
-    return line.get_ydata()
+def after(figures, name):
+    return figures["phases"]["after"][name]
 
 
-def test_the_figure_of_drifts_shows_each_phase_of_each_drift(adapting, fixed):
+def by_color(axes, arm):
+    """The points (x, y) of one outcome, in the order in which they were drawn."""
+    lines = [line for line in axes.get_lines() if line.get_marker() == "o" and line.get_color() == ARMS[arm]["color"]]
+    return np.concatenate([line.get_xydata() for line in lines])
+
+
+def test_the_figure_of_drifts_shows_both_outcomes_after_each_drift(adapting, fixed):
     axes = Figure().subplots()
     others = outcomes(fixed, adapting, contaminations=[0.3])
-    plot_drift(axes, outcomes(adapting, fixed, contaminations=[0.05]) + others, "false_alarms")
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["b", "d\nnone", "a", "b", "d\noffset", "a"]
-    for label, figures in (("adapting", adapting), ("as fitted", fixed)):
-        shown = [figures["phases"][name]["false_alarms"] for name in ("before", "during", "after")]
-        np.testing.assert_allclose(drawn(axes, label), 2 * shown)
+    plot_drift(axes, outcomes(adapting, fixed, contaminations=[0.05]) + others, "false_alarms", contamination=0.05)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["none", "offset"]
+    for arm, figures in (("adapting", adapting), ("fixed", fixed)):
+        np.testing.assert_allclose(by_color(axes, arm)[:, 0], [after(figures, "false_alarms")] * 2)
+    heights = np.concatenate([by_color(axes, arm)[:, 1] for arm in ARMS])
+    assert len(set(heights)) == 4  # equal figures do not cover each other
+    assert axes.get_legend_handles_labels()[1] == ["as fitted", "adapting"]
 
 
-def test_the_figure_of_drifts_shows_means_over_series(adapting, fixed):
+def test_the_figure_of_drifts_shows_means_over_series_and_deviations_over_seeds(adapting, fixed):
     axes = Figure().subplots()
-    both = outcomes(adapting, fixed, ["gain"], [0.05]) + outcomes(fixed, fixed, ["gain"], [0.05])
-    plot_drift(axes, both, "auc_roc")
-    after = [figures["phases"]["after"]["auc_roc"] for figures in (adapting, fixed)]
-    assert drawn(axes, "adapting")[2] == pytest.approx(np.mean(after))
+    same_seed = outcomes(adapting, fixed, ["gain"], [0.0]) + outcomes(fixed, fixed, ["gain"], [0.0])
+    plot_drift(axes, same_seed + outcomes(fixed, fixed, ["gain"], [0.0], seed=1), "auc_roc")
+    one, other = np.mean([after(adapting, "auc_roc"), after(fixed, "auc_roc")]), after(fixed, "auc_roc")
+    assert by_color(axes, "adapting")[0, 0] == pytest.approx((one + other) / 2)
+    (bar,) = axes.containers[1].lines[2]
+    np.testing.assert_allclose(sorted(bar.get_segments()[0][:, 0]), sorted((one, other)))  # of two seeds, the ends
 
 
 def test_the_figure_of_contamination_has_it_on_the_x_axis(adapting, fixed):
     axes = Figure().subplots()
     plot_contamination(axes, outcomes(adapting, fixed), "auc_pr")
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["5 %", "30 %"]
-    expected = [adapting["phases"]["after"]["auc_pr"]] * 2
-    np.testing.assert_allclose(drawn(axes, "offset, adapting"), expected)
+    ticks = dict(zip(axes.get_xticks(), (label.get_text() for label in axes.get_xticklabels()), strict=True))
+    points = by_color(axes, "adapting")
+    assert [ticks[round(place)] for place in points[:, 0]] == ["5 %", "30 %"] * 2
+    np.testing.assert_allclose(points[:, 1], [after(adapting, "auc_pr")] * 4)
+
+
+def test_the_whole_figure_has_a_row_for_each_dataset_and_one_for_the_long_stream(
+    monkeypatch, adapting, fixed, tmp_path
+):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path: drawn.append(figure) or path.write_bytes(b""))
+    places = [("SMD", "a"), ("SMD", "b"), ("plant", "short"), ("plant", "long")]
+    basis = {"experiment": "drift", "arm": "comet", "error": None}
+    save_drift(
+        tmp_path / "drift.png",
+        [
+            outcome | basis | {"dataset": dataset, "entity": entity}
+            for dataset, entity in places
+            for outcome in outcomes(adapting, fixed, contaminations=[0.0, 0.3])
+        ],
+    )
+    (figure,) = drawn
+    assert [panel.get_ylabel() for panel in figure.axes[::4]] == ["SMD\n2 entities", "plant", "plant\na long stream"]
+    for panel in figure.axes:
+        assert len(by_color(panel, "adapting")) == (2 if panel in figure.axes[0::4] + figure.axes[1::4] else 4)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_texts_of_the_whole_figure_do_not_overlap(monkeypatch, adapting, fixed, tmp_path, seeds):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path: drawn.append(figure) or path.write_bytes(b""))
+    basis = {"experiment": "drift", "arm": "comet", "error": None, "dataset": "plant"}
+    records = [
+        outcome | basis | {"entity": entity}
+        for seed in range(seeds)
+        for entity, drifts in (("short", DRIFTS), ("long", ("none", "offset")))
+        for outcome in outcomes(adapting, fixed, drifts, [0.0, 0.3], seed)
+    ]
+    save_drift(tmp_path / "drift.png", records)
+    figure = drawn[0]
+    figure.draw_without_rendering()
+    texts = [text for panel in figure.axes for text in (panel.title, panel.yaxis.label, *panel.get_yticklabels())]
+    texts += figure.legends[0].get_texts()
+    boxes = [text.get_window_extent() for text in texts if text.get_text() and text.get_visible()]
+    assert len(boxes) > 20
+    assert not [pair for pair in itertools.combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
 def test_a_figure_of_something_not_measured_is_refused(adapting, fixed):
     with pytest.raises(ParameterError, match="no figure 'speed'; there are false_alarms"):
-        plot_drift(Figure().subplots(), outcomes(adapting, fixed), "speed")
+        plot_drift(Figure().subplots(), outcomes(adapting, fixed), "speed", contamination=0.05)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_every_header_of_the_table_says_of_what_it_is(adapting, fixed):
+    basis = {"experiment": "drift", "dataset": "plant", "entity": "short", "arm": "comet", "error": None}
+    records = [it | basis | {"moved": compare(adapting, fixed)} for it in outcomes(adapting, fixed)]
+    table = drift_table(records, "Drift")
+    headers = [column.header for column in table.columns]
+    assert len(set(headers)) == len(headers)
+    place = headers.index("AUC-ROC during, adapting")
+    assert table.groups[0].rows[0].cells[place].value == adapting["phases"]["during"]["auc_roc"]
+    assert "99 % quantile of the training scores" in table.footnotes[0]

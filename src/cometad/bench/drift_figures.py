@@ -1,20 +1,17 @@
 """The drift experiment for the eye: functions that draw on a matplotlib `Axes`.
 
-An outcome is a mapping with the `setting` of a series and what `measure` said of it, `adapting` and `fixed`. Several
-outcomes of one setting, from other series or seeds, are drawn as their mean.
+An outcome is a mapping with the `setting` of a series, the `seed`, and what `measure` said of it, `adapting` and
+`fixed`. Several outcomes of one setting are drawn as their mean, with the deviation over seeds as a thin bar.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from cometad.bench.drift import CONTAMINATED
-from cometad.data.drift import DRIFTS, PHASES
+from cometad.bench.drift import CONTAMINATED, CONTAMINATIONS
+from cometad.bench.drift_summary import Outcome, of_phase, over_seeds
+from cometad.data.drift import DRIFTS
 from cometad.errors import unknown
 from cometad.plots import INK, LIMIT, SCORE
-
-Outcome = Mapping[str, Any]
 
 LABELS = {
     "false_alarms": "false alarms (of normal readings)",
@@ -23,37 +20,48 @@ LABELS = {
     "auc_pr": "AUC-PR",
     "normal_score": "median normal score / threshold",
 }
-# How each outcome of `measure` is drawn: rings around dots, so that equal figures are seen as two.
 ARMS: dict[str, dict[str, Any]] = {
-    "adapting": {"label": "adapting", "color": SCORE, "markersize": 3.5},
-    "fixed": {"label": "as fitted", "color": LIMIT, "markersize": 8, "markerfacecolor": "none"},
+    "fixed": {"label": "as fitted", "color": LIMIT, "markersize": 6, "markerfacecolor": "none"},
+    "adapting": {"label": "adapting", "color": SCORE, "markersize": 4.5},
 }
+APART = 0.32  # between the two outcomes of one setting, so that equal ones are seen as two; settings are 1 apart
 LINES = ("-", "--")  # of each drift in CONTAMINATED
+TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+BAR = 0.7  # the width of a deviation's line, in points
 
 
 def plot_drift(
-    axes: Any, outcomes: Sequence[Outcome], figure: str = "false_alarms", contamination: float = 0.05
+    axes: Any,
+    outcomes: Sequence[Outcome],
+    figure: str = "false_alarms",
+    phase: str = "after",
+    contamination: float = 0.0,
 ) -> None:
-    """Draw one figure of `measure` before, during and after each drift, with adaptation and without it.
+    """Draw one figure of `measure` in one phase by kind of drift, as fitted above and adapting below it.
 
     >>> from matplotlib.figure import Figure
     >>> from cometad.bench.drift_figures import plot_drift
-    >>> phases = {name: {"found": 0.5} for name in ("before", "during", "after")}
-    >>> setting = {"drift": "gain", "strength": 1.0, "contamination": 0.05}
+    >>> setting = {"drift": "gain", "strength": 1.0, "contamination": 0.0}
+    >>> said = {"phases": {"after": {"found": 0.5}}}
     >>> axes = Figure().subplots()
-    >>> plot_drift(axes, [{"setting": setting, "adapting": {"phases": phases}, "fixed": {"phases": phases}}], "found")
-    >>> axes.get_ylabel()
-    'found (of fault readings)'
+    >>> plot_drift(axes, [{"setting": setting, "seed": 0, "adapting": said, "fixed": said}], "found")
+    >>> axes.get_xlabel(), [label.get_text() for label in axes.get_yticklabels()]
+    ('found (of fault readings)', ['gain'])
     """
-    chosen = [outcome for outcome in outcomes if outcome["setting"]["contamination"] == contamination]
-    drifts = [drift for drift in DRIFTS if drift in {outcome["setting"]["drift"] for outcome in chosen}]
-    places = [k * (len(PHASES) + 1) + step for k in range(len(drifts)) for step in range(len(PHASES))]
-    for arm, style in ARMS.items():
-        means = [_mean(chosen, arm, figure, phase, drift=drift) for drift in drifts for phase in PHASES]
-        axes.plot(places, means, "o", **style)  # no lines: the faults during a drift are not those before and after it
-    axes.set_xticks(places, [name for drift in drifts for name in ("b", f"d\n{drift}", "a")], fontsize=8)
-    axes.set_xlabel("drift; in each b(efore), d(uring), a(fter)")
-    _finish(axes, figure)
+    drifts = [drift for drift in DRIFTS if _of(outcomes, drift, contamination)]
+    for row, drift in enumerate(drifts):
+        here = _of(outcomes, drift, contamination)
+        ends = []
+        for arm, side in zip(ARMS, (-1, 1), strict=True):
+            mean, deviation = _spread(here, arm, phase, figure)
+            ends.append((mean, row + side * APART / 2))
+            style = ARMS[arm] if row == 0 else ARMS[arm] | {"label": None}  # one entry in a legend
+            axes.errorbar(*ends[-1], xerr=deviation, fmt="o", elinewidth=BAR, **style)
+        axes.plot(*zip(*ends, strict=True), color=INK, linewidth=BAR, zorder=0)
+    axes.set_yticks(range(len(drifts)), drifts)
+    axes.set_ylim(len(drifts) - 0.5, -0.5)
+    axes.set_xlabel(LABELS[figure])
+    _finish(axes, figure, "x")
 
 
 def plot_contamination(axes: Any, outcomes: Sequence[Outcome], figure: str = "auc_roc", phase: str = "after") -> None:
@@ -64,39 +72,47 @@ def plot_contamination(axes: Any, outcomes: Sequence[Outcome], figure: str = "au
     >>> setting = {"drift": "none", "strength": 1.0, "contamination": 0.1}
     >>> said = {"phases": {"after": {"auc_roc": 0.9}}}
     >>> axes = Figure().subplots()
-    >>> plot_contamination(axes, [{"setting": setting, "adapting": said, "fixed": said}])
+    >>> plot_contamination(axes, [{"setting": setting, "seed": 0, "adapting": said, "fixed": said}])
     >>> [label.get_text() for label in axes.get_xticklabels()]
-    ['10 %']
+    ['0 %', '1 %', '5 %', '10 %', '30 %']
     """
-    drifts = [drift for drift in CONTAMINATED if drift in {outcome["setting"]["drift"] for outcome in outcomes}]
-    chosen = [outcome for outcome in outcomes if outcome["setting"]["drift"] in drifts]
-    shares = sorted({outcome["setting"]["contamination"] for outcome in chosen})
-    for drift, line in zip(drifts, LINES, strict=False):
-        for arm, style in ARMS.items():
-            means = [_mean(chosen, arm, figure, phase, drift=drift, contamination=share) for share in shares]
-            axes.plot(means, f"o{line}", linewidth=1, **style | {"label": f"{drift}, {style['label']}"})
-    axes.set_xticks(range(len(shares)), [f"{100 * share:g} %" for share in shares])
-    axes.set_xlabel(f"faulty readings during the drift; shown: {phase}")
-    _finish(axes, figure)
+    for drift, line in zip(CONTAMINATED, LINES, strict=True):
+        shares = [share for share in CONTAMINATIONS if _of(outcomes, drift, share)]
+        for arm, side in zip(ARMS, (-1, 1), strict=True):
+            spreads = [_spread(_of(outcomes, drift, share), arm, phase, figure) for share in shares]
+            places = [CONTAMINATIONS.index(share) + side * APART / 4 for share in shares]
+            means, deviations = ([spread[k] for spread in spreads] for k in (0, 1))
+            style = ARMS[arm] | {"label": f"{ARMS[arm]['label']}, drift: {drift}", "linewidth": 1, "elinewidth": BAR}
+            axes.errorbar(places, means, yerr=deviations, fmt=f"o{line}", **style)
+    axes.set_xticks(range(len(CONTAMINATIONS)), [f"{100 * share:g} %" for share in CONTAMINATIONS])
+    axes.set_xlim(-0.5, len(CONTAMINATIONS) - 0.5)
+    axes.set_xlabel("faulty readings during the drift")
+    axes.set_ylabel(LABELS[figure])
+    _finish(axes, figure, "y")
 
 
-def _mean(outcomes: Iterable[Outcome], arm: str, figure: str, phase: str, **setting: object) -> float:
-    """The mean over outcomes of that setting; NaN, which is not drawn, where there is none."""
+def _of(outcomes: Sequence[Outcome], drift: str, contamination: float) -> list[Outcome]:
+    wanted = {"drift": drift, "contamination": contamination}
+    return [outcome for outcome in outcomes if wanted.items() <= outcome["setting"].items()]
+
+
+def _spread(outcomes: Sequence[Outcome], arm: str, phase: str, figure: str) -> tuple[float, float]:
+    """Mean and deviation; NaN, which is not drawn, where there is no mean."""
     if figure not in LABELS:
         raise unknown("figure", figure, LABELS)
-    values = [
-        outcome[arm]["phases"][phase][figure]
-        for outcome in outcomes
-        if all(outcome["setting"][name] == value for name, value in setting.items())
-    ]
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else np.nan
+    spread = over_seeds(outcomes, of_phase(arm, phase, figure))
+    return (float("nan"), 0.0) if spread is None else (spread.mean, spread.deviation or 0.0)
 
 
-def _finish(axes: Any, figure: str) -> None:
-    axes.set_ylabel(LABELS[figure])
+def _finish(axes: Any, figure: str, along: str) -> None:
+    """Dress axes whose figures are on one side, x or y."""
+    axis = {"x": axes.xaxis, "y": axes.yaxis}[along]
     if figure != "normal_score":  # a share: the whole range, so that small differences look small
-        axes.set_ylim(-0.03, 1.03)
+        axes.set(**{f"{along}lim": (-0.03, 1.03)})
+        axis.set_ticks(TICKS, [f"{100 * tick:g} %" for tick in TICKS])
+    if figure == "auc_roc":
+        line = axes.axvline if along == "x" else axes.axhline
+        line(0.5, color=INK, linewidth=BAR, linestyle=":", zorder=0)  # scores drawn at random
+    axis.grid(color=INK, alpha=0.1)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=INK)
-    axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))

@@ -9,7 +9,7 @@ import numpy as np
 
 from cometad.bench.results import Record
 from cometad.bench.statistics import cliques, critical_difference, friedman, mean_ranks
-from cometad.bench.summaries import REFERENCES, Summary, blocks, summarize
+from cometad.bench.summaries import RANKED_BY, REFERENCES, Summary, blocks, summarize
 from cometad.errors import InputError, needs_extra
 from cometad.files import write_whole
 from cometad.metrics import METRICS
@@ -71,7 +71,7 @@ def plot_critical_difference(
 
 
 def save_critical_difference(
-    path: str | os.PathLike[str], records: Iterable[Record], metric: str = "aff_f1", over: str = "dataset"
+    path: str | os.PathLike[str], records: Iterable[Record], metric: str = RANKED_BY, over: str = "dataset"
 ) -> None:
     """Write the critical-difference diagram of the detectors that have every dataset (or every entity).
 
@@ -81,7 +81,7 @@ def save_critical_difference(
     >>> cell = {"experiment": "main", "entity": "all", "seed": 0, "setting": {}, "error": None}
     >>> figures = [("MSL", "pca", 0.7), ("MSL", "knn", 0.8), ("PSM", "pca", 0.6), ("PSM", "knn", 0.5)]
     >>> records = [
-    ...     cell | {"dataset": dataset, "arm": arm, "metrics": {"aff_f1": value}} for dataset, arm, value in figures
+    ...     cell | {"dataset": dataset, "arm": arm, "metrics": {"auc_pr": value}} for dataset, arm, value in figures
     ... ]
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_critical_difference(Path(folder) / "ranks.png", records)

@@ -1,7 +1,10 @@
 """A table as Markdown, LaTeX or HTML."""
 
 import html
+import re
+import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 
 from cometad.bench.tables import Cell, Column, Group, Row, Table
 
@@ -25,6 +28,12 @@ LATEX = {
     "<": "$<$",
     ">": "$>$",
 } | {sign: f"\\{sign}" for sign in "%_&#${}"}
+
+
+# In \scriptsize a figure such as 85.3 ± 10.2 needs 42 points and 6 beside them, the name of a row up to 130. A4 with
+# margins of 1 inch has 452, turned 702: up to so many columns of figures fit on such a page.
+UPRIGHT, TURNED = 6, 10
+HEADER = 9  # letters in a line of a header, about as wide as a figure
 
 
 def shown(cell: Cell, column: Column) -> str:
@@ -67,69 +76,85 @@ def as_markdown(table: Table) -> str:
 
 
 def as_latex(table: Table) -> str:
-    r"""The table in LaTeX, for the package booktabs.
+    r"""The table in LaTeX, over as many pages as it needs; more columns than fit on a page are turned, then parted.
 
     >>> from cometad.bench.forms import as_latex
     >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
     >>> rows = (Row("a_b", (Cell(0.7, 0.01, mark="best"),)),)
-    >>> print(as_latex(Table("Main", (Column("Aff-F1", scale=100),), (Group("MSL", rows),), ("In %.",))))
-    \begin{table}
-    \caption{Main}
-    \begin{tabular}{lr}
+    >>> print(as_latex(Table("Main", (Column("rank by Aff-F1", scale=100),), (Group("MSL", rows),), ("In %.",))))
+    % Needs \usepackage{booktabs,longtable}
+    \begingroup
+    \scriptsize
+    \setlength{\tabcolsep}{3pt}
+    \setlength{\LTcapwidth}{\linewidth}
+    \begin{longtable}{lr}
+    \caption{Main} \\
     \toprule
-    arm & Aff-F1 \\
+    arm & \shortstack[r]{rank by\\Aff-F1} \\
     \midrule
-    \multicolumn{2}{l}{\textit{MSL}} \\
-    a\_b & \textbf{70.0 $\pm$ 1.0} \\
+    \endfirsthead
+    \toprule
+    arm & \shortstack[r]{rank by\\Aff-F1} \\
+    \midrule
+    \endhead
     \bottomrule
-    \end{tabular}
-    <BLANKLINE>
-    \footnotesize
-    In \%.\par
-    \end{table}
+    \endfoot
+    \multicolumn{2}{l}{\textit{MSL}} \\*
+    a\_b & \textbf{70.0 $\pm$ 1.0} \\
+    \end{longtable}
+    \noindent In \%.\par
+    \endgroup
     """
-    header = " & ".join([table.rows, *(_latex(column.header + column.note) for column in table.columns)])
-    lines = [r"\begin{table}", rf"\caption{{{_latex(table.title)}}}"]
-    lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", rf"{header} \\"]
-    for group in table.groups:
-        lines += [r"\midrule", rf"\multicolumn{{{1 + len(table.columns)}}}{{l}}{{\textit{{{_latex(group.name)}}}}} \\"]
-        lines += [_latex_row(row, table) for row in group.rows]
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    if table.footnotes:
-        lines += ["", r"\footnotesize", *(rf"{_latex(note)}\par" for note in table.footnotes)]
-    return "\n".join([*lines, r"\end{table}"])
+    is_turned = len(table.columns) > UPRIGHT
+    begin, end = (r"\begin{landscape}", r"\end{landscape}") if is_turned else (r"\begingroup", r"\endgroup")
+    packages = "booktabs,longtable,pdflscape" if is_turned else "booktabs,longtable"
+    lines = [rf"% Needs \usepackage{{{packages}}}", begin, r"\scriptsize"]
+    lines += [r"\setlength{\tabcolsep}{3pt}", r"\setlength{\LTcapwidth}{\linewidth}"]
+    for part in _parts(table):
+        lines += _longtable(part)
+    return "\n".join([*lines, *(rf"\noindent {_latex(note)}\par" for note in table.footnotes), end])
 
 
 def as_html(table: Table) -> str:
-    """The table as one piece of HTML, with a caption and headers that a screen reader can follow.
+    """The table as one section of HTML: its title, the part that may scroll sideways, and the footnotes.
 
     >>> from cometad.bench.forms import as_html
     >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
     >>> rows = (Row("pca", (Cell(0.7, mark="best"),)),)
-    >>> print(as_html(Table("A & B", (Column("Aff-F1", scale=100),), (Group("MSL", rows),), ())))
-    <table>
-    <caption>A &amp; B</caption>
+    >>> print(as_html(Table("A & B", (Column("Aff-F1", scale=100),), (Group("MSL", rows),), ("In %.",))))
+    <section>
+    <h2 id="a-b">A &amp; B</h2>
+    <div class="scroll" role="region" aria-labelledby="a-b" tabindex="0">
+    <table aria-labelledby="a-b">
     <thead>
     <tr><th scope="col">arm</th><th scope="col">Aff-F1</th></tr>
     </thead>
     <tbody>
-    <tr><th scope="rowgroup" colspan="2">MSL</th></tr>
+    <tr><th scope="rowgroup" colspan="2"><span>MSL</span></th></tr>
     <tr><th scope="row">pca</th><td><strong>70.0</strong></td></tr>
     </tbody>
     </table>
+    </div>
+    <ul class="notes">
+    <li>In %.</li>
+    </ul>
+    </section>
     """
     header = "".join(
         f'<th scope="col">{html.escape(text)}</th>'
         for text in (table.rows, *(column.header + column.note for column in table.columns))
     )
-    lines = ["<table>", f"<caption>{html.escape(table.title)}</caption>"]
-    lines += ["<thead>", f"<tr>{header}</tr>", "</thead>"]
+    name = "-".join(re.findall(r"\w+", table.title.lower()))
+    lines = ["<section>", f'<h2 id="{name}">{html.escape(table.title)}</h2>']
+    # What scrolls has to take the focus: without it, no key moves it.
+    lines += [f'<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0">']
+    lines += [f'<table aria-labelledby="{name}">', "<thead>", f"<tr>{header}</tr>", "</thead>"]
     for group in table.groups:
         lines += ["<tbody>", *_html_rows(group, table), "</tbody>"]
+    lines += ["</table>", "</div>"]
     if table.footnotes:
-        notes = "<br>\n".join(html.escape(note) for note in table.footnotes)
-        lines += ["<tfoot>", f'<tr><td colspan="{1 + len(table.columns)}">{notes}</td></tr>', "</tfoot>"]
-    return "\n".join([*lines, "</table>"])
+        lines += ['<ul class="notes">', *(f"<li>{html.escape(note)}</li>" for note in table.footnotes), "</ul>"]
+    return "\n".join([*lines, "</section>"])
 
 
 def _marked(cell: Cell, column: Column, escape: Callable[[str], str], marks: Markup) -> str:
@@ -171,13 +196,53 @@ def _latex(text: str) -> str:
     return "".join(LATEX.get(sign, sign) for sign in text)
 
 
+def _parts(table: Table) -> list[Table]:
+    """The table in parts of as many columns as fit on a turned page."""
+    starts = range(0, len(table.columns), TURNED)
+    if len(starts) == 1:
+        return [table]
+    return [
+        replace(
+            table,
+            title=f"{table.title} (part {number} of {len(starts)})",
+            columns=table.columns[start : start + TURNED],
+            groups=tuple(
+                Group(group.name, tuple(replace(row, cells=row.cells[start : start + TURNED]) for row in group.rows))
+                for group in table.groups
+            ),
+        )
+        for number, start in enumerate(starts, 1)
+    ]
+
+
+def _longtable(table: Table) -> list[str]:
+    """The lines of a table that repeats its head on every page."""
+    headers = [_stacked(column.header + column.note) for column in table.columns]
+    head = [r"\toprule", rf"{' & '.join([_latex(table.rows), *headers])} \\", r"\midrule"]
+    lines = [rf"\begin{{longtable}}{{l{'r' * len(table.columns)}}}", rf"\caption{{{_latex(table.title)}}} \\"]
+    lines += [*head, r"\endfirsthead", *head, r"\endhead", r"\bottomrule", r"\endfoot"]
+    for number, group in enumerate(table.groups):
+        lines += [r"\midrule"] * (number > 0)  # the head ends with one
+        # The star keeps a group's name on the page of its first row.
+        lines += [rf"\multicolumn{{{1 + len(table.columns)}}}{{l}}{{\textit{{{_latex(group.name)}}}}} \\*"]
+        lines += [_latex_row(row, table) for row in group.rows]
+    return [*lines, r"\end{longtable}"]
+
+
+def _stacked(header: str) -> str:
+    """A header in lines no wider than its figures, where its words allow it."""
+    lines = [_latex(line) for line in textwrap.wrap(header, HEADER, break_long_words=False, break_on_hyphens=False)]
+    return lines[0] if len(lines) == 1 else r"\shortstack[r]{" + r"\\".join(lines) + "}"
+
+
 def _latex_row(row: Row, table: Table) -> str:
     cells = [_marked(cell, column, _latex, LATEX_MARKS) for cell, column in zip(row.cells, table.columns, strict=True)]
     return rf"{' & '.join([_latex(_named(row)), *cells])} \\"
 
 
 def _html_rows(group: Group, table: Table) -> list[str]:
-    lines = [f'<tr><th scope="rowgroup" colspan="{1 + len(table.columns)}">{html.escape(group.name)}</th></tr>']
+    name = f"<span>{html.escape(group.name)}</span>"  # the cell is as wide as the table: only a part of it can stay put
+    lines = [f'<tr><th scope="rowgroup" colspan="{1 + len(table.columns)}">{name}</th></tr>']
     for row in group.rows:
         figures = "".join(
             f"<td>{_marked(cell, column, html.escape, HTML_MARKS)}</td>"

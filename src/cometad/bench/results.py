@@ -72,6 +72,19 @@ def latest(records: Iterable[Record]) -> list[Record]:
     return list({key(record): record for record in records if record["error"] is None}.values())
 
 
+def failed(records: Iterable[Record]) -> list[Record]:
+    """The last try of each cell that has no result, only errors.
+
+    >>> from cometad.bench.results import failed
+    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}}
+    >>> [trial["error"] for trial in failed([cell | {"error": "MemoryError"}])]
+    ['MemoryError']
+    """
+    tries = list(records)
+    filled = {key(record) for record in latest(tries)}
+    return list({key(record): record for record in tries if key(record) not in filled}.values())
+
+
 class Results:
     """The results in one file. Several processes may append to it.
 

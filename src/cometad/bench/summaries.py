@@ -17,6 +17,7 @@ from cometad.metrics import METRICS
 
 RANDOM, ALL_POSITIVE = "random", "all-positive"
 REFERENCES = (RANDOM, ALL_POSITIVE)  # arms without any skill: they are the floor and take part in no ranking
+RANKED_BY = "auc_pr"  # needs no threshold, and rewards no luck with rare anomalies
 
 Trials = dict[int, dict[str, Record]]  # of one arm on one dataset, by seed and entity
 

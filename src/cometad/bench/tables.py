@@ -14,6 +14,7 @@ from cometad.bench.footnotes import metric_notes, threshold_notes
 from cometad.bench.results import Record
 from cometad.bench.statistics import ranks_within
 from cometad.bench.summaries import (
+    RANKED_BY,
     REFERENCES,
     Spread,
     Summary,
@@ -143,7 +144,7 @@ def metric_table(
     records: Iterable[Record],
     title: str,
     published: Iterable[Record] = (),
-    ranked_by: str = "aff_f1",
+    ranked_by: str = RANKED_BY,
     over: str = "dataset",
 ) -> Table:
     """The metrics of one experiment in percent, with the mean rank by one of them over datasets or entities.
