@@ -659,6 +659,28 @@ def test_a_drift_trial_measures_one_detector_with_and_without_adaptation(monkeyp
     assert "| offset, 30 % faults |" in text
 
 
+def test_rows_without_skill_stand_below_those_of_each_dataset_under_drift(monkeypatch, data):
+    references = (Arm("random", "random"), Arm("all-positive", "all-positive"))
+    small = Arm("comet", "comet", {"schedule": OneCycle(5), "codebook_size": 16, "window": 32})
+    experiment = Experiment("D", "drift", ("ASD",), (small, *references), (0,), "drift", {"ASD": ("omi-2",)})
+    monkeypatch.setitem(EXPERIMENTS, "drift", experiment)
+    np.save(data / "ASD" / "omi-2" / "train.npy", np.random.default_rng(0).normal(size=(2000, 3)))
+    folder = data.parent / "results"
+    asked = {"data_dir": data, "folder": folder}
+    assert run("drift", arms=["random", "all-positive"], **asked).done == 2 * len(SETTINGS)
+    for line in results_of("drift", folder).read():
+        assert line["adapting"] == line["fixed"]
+        if line["arm"] == "all-positive":
+            assert {phase["false_alarms"] for phase in line["fixed"]["phases"].values()} == {1.0}
+    report(["drift"], folder=folder)
+    assert "nothing to compare yet" in (folder / "drift.md").read_text()
+    assert run("drift", arms=["comet"], **asked).failed == []
+    report(["drift"], folder=folder)
+    text = (folder / "drift.md").read_text()
+    assert text.count("| all-positive | 100.0 | 100.0 |") == text.count("| random |") == 1
+    assert not (folder / "drift-2.png").exists()
+
+
 def test_plants_have_a_short_and_a_long_stream_without_faults():
     short, long = plants()
     assert (len(short.test), len(long.test)) == (8_000, 60_000)

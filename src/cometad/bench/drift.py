@@ -79,8 +79,19 @@ def measure(detector: Streaming, series: Controlled, adaptation: Adaptation | No
     """
     stream = detector.stream(adaptation=adaptation)
     scores = np.concatenate([stream.update_many(series.values), stream.finish()])
-    steps, rolled_back = stream.adaptation_steps
-    threshold = common_threshold(detector)
+    return outcome(series, scores, common_threshold(detector), *stream.adaptation_steps)
+
+
+def outcome(series: Controlled, scores: Floats, threshold: float, steps: int = 0, rolled_back: int = 0) -> Figures:
+    """The figures of `measure` from the scores (time,) that a controlled series got.
+
+    >>> import numpy as np
+    >>> from cometad.bench.drift import outcome
+    >>> from cometad.data.drift import controlled_series, split_normal
+    >>> series = controlled_series(*split_normal(np.random.default_rng(0).normal(size=(1600, 3))), drift="offset")
+    >>> outcome(series, np.ones(len(series.values)), threshold=2.0)["phases"]["after"]["auc_roc"]
+    0.5
+    """
     seen = {name: _Phase.of(series, scores, threshold, name) for name in PHASES}
     return {
         "threshold": threshold,

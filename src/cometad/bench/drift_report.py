@@ -39,7 +39,7 @@ NOTES = (
     "Figures but the last three are in percent: false alarms are the share of normal readings above the 99 % quantile "
     "of the training scores, the benchmark's threshold for every detector; the areas need none. Means over the "
     "entities of a dataset, ± the standard deviation over seeds.",
-    "Scores drawn at random have an AUC-ROC of 50 and an AUC-PR of the share of faulty readings.",
+    "random and all-positive need no skill: their rows are means over all drifts and shares of faults of a dataset.",
     "fixed: the detector as it was fitted; adapting: the same detector, learning as it reads the same series.",
     "before, during, after: a third of the series each. The drift sets in during the second; the last repeats the "
     "normal readings and the faults of the first under the full drift.",
@@ -48,8 +48,10 @@ NOTES = (
 )
 
 
-def drift_table(records: Iterable[Record], title: str) -> Table:
+def drift_table(records: Iterable[Record], title: str, references: Iterable[Record] = ()) -> Table:
     """One arm's figures before, during and after each drift, with and without adaptation.
+
+    Below those of a dataset stand those of the arms without any skill, if there are `references`.
 
     >>> from cometad.bench.drift_report import drift_table
     >>> phase = {"false_alarms": 0.01, "auc_roc": 0.9, "auc_pr": 0.5}
@@ -64,7 +66,7 @@ def drift_table(records: Iterable[Record], title: str) -> Table:
     counted = latest(records)
     if not counted:
         raise InputError("There is no result to show; run some trials first.")
-    columns = _columns()
+    columns, floor = _columns(), latest(references)
     groups = []
     for name in dict.fromkeys(map(place, counted)):
         here = [record for record in counted if place(record) == name]
@@ -72,6 +74,9 @@ def drift_table(records: Iterable[Record], title: str) -> Table:
         for setting in dict.fromkeys(map(_setting, here)):
             there = [record for record in here if _setting(record) == setting]
             rows.append(Row(setting, tuple(_cell(there, read) for _, read in columns)))
+        for arm in dict.fromkeys(record["arm"] for record in floor):
+            there = [record for record in floor if record["arm"] == arm and place(record) == name]
+            rows.append(Row(arm, tuple(_cell(there, read) for _, read in columns)))
         groups.append(Group(name, tuple(rows)))
     return Table(title, tuple(column for column, _ in columns), tuple(groups), NOTES, rows="drift")
 

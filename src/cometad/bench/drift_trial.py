@@ -6,15 +6,16 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from cometad.bench.drift import SETTINGS, Setting, compare, measure
+from cometad.bench.drift import SETTINGS, Setting, compare, measure, outcome
 from cometad.bench.experiments import PLANT, Arm
 from cometad.bench.results import Record
+from cometad.bench.threshold import common_threshold
 from cometad.bench.trial import Fitting, attempt, learned_numbers
 from cometad.comet import Comet
 from cometad.data.dataset import Dataset
 from cometad.data.drift import controlled_series, split_normal
 from cometad.data.synthetic import synthetic_plant
-from cometad.errors import InputError
+from cometad.estimator import Estimator
 from cometad.model.adapt import NoAdaptation
 
 READINGS = {"short": 8_000, "long": 60_000}  # of a plant that a controlled series is built from
@@ -45,7 +46,7 @@ def drift_trials(arms: Sequence[Arm], dataset: Dataset, device: str, missing: Se
     fitted = normal_parts(dataset)
     fitting = Fitting(replace(dataset, train=fitted[0]), device)
     by_name = {arm.name: arm for arm in arms}
-    detectors: dict[str, tuple[Comet, float]] = {}
+    detectors: dict[str, tuple[Estimator, float]] = {}
     for begun in missing:
         arm = by_name[begun["arm"]]
         yield begun | attempt(partial(_trial, fitting, arm, begun, fitted, detectors), device)
@@ -60,17 +61,18 @@ def normal_parts(dataset: Dataset) -> tuple[Any, Any]:
 
 
 def _trial(
-    fitting: Fitting, arm: Arm, begun: Record, parts: tuple[Any, Any], detectors: dict[str, tuple[Comet, float]]
+    fitting: Fitting, arm: Arm, begun: Record, parts: tuple[Any, Any], detectors: dict[str, tuple[Estimator, float]]
 ) -> dict[str, Any]:
     if arm.name not in detectors:
-        detector, seconds = fitting(arm, begun["seed"])
-        if not isinstance(detector, Comet):
-            raise InputError(f"The arm {arm.name!r} does not adapt. Choose one of comet.")
-        detectors[arm.name] = detector, seconds
+        detectors[arm.name] = fitting(arm, begun["seed"])
     detector, seconds = detectors[arm.name]
-    series = controlled_series(*parts, **begun["setting"], align=detector.window, seed=begun["seed"])
+    window = detector.window if isinstance(detector, Comet) else 1
+    series = controlled_series(*parts, **begun["setting"], align=window, seed=begun["seed"])
     started = time.monotonic()
-    adapting, fixed = measure(detector, series), measure(detector, series, NoAdaptation())
+    if isinstance(detector, Comet):
+        adapting, fixed = measure(detector, series), measure(detector, series, NoAdaptation())
+    else:
+        adapting = fixed = outcome(series, detector.decision_function(series.values), common_threshold(detector))
     return {
         "parameters": learned_numbers(detector),
         "fit_seconds": round(seconds, 3),

@@ -152,6 +152,7 @@ EXPERIMENTS = {
             Arm("comet w/ contrastive", "comet", {"adaptation": OnlineAdaptation(error_limit=0.99, max_drift=0.5)}),
             COMETS[0],
             Arm("comet-paper, batches of 8", "comet-paper", {"test_batch": 8}),
+            *_plain(REFERENCES),
         ),
         seeds=(0, 1, 2),
         report="drift",

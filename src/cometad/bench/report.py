@@ -194,10 +194,12 @@ def _embedding(name: str, records: Sequence[Record], ranked_by: str) -> Content:
 
 def _drift(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     tables, figures = [], []
-    for number, arm in enumerate(dict.fromkeys(record["arm"] for record in records)):
+    references = [record for record in records if record["arm"] in REFERENCES]
+    detectors = dict.fromkeys(record["arm"] for record in records if record["arm"] not in REFERENCES)
+    for number, arm in enumerate(detectors):
         here = [record for record in records if record["arm"] == arm]
         seeds = len({record["seed"] for record in here})
-        tables.append(drift_table(here, f"{EXPERIMENTS[name].title}: {arm}"))
+        tables.append(drift_table(here, f"{EXPERIMENTS[name].title}: {arm}", references))
         figures.append(
             Figure(
                 f"{name}-{number + 1}.png",
@@ -208,7 +210,7 @@ def _drift(name: str, records: Sequence[Record], ranked_by: str) -> Content:
                 partial(save_drift, records=here),
             )
         )
-    return Content(tables, figures)
+    return Content(tables, figures, () if tables else (_only_references(name),))
 
 
 _CONTENTS: dict[str, Callable[[str, Sequence[Record], str], Content]] = {
