@@ -26,7 +26,7 @@ from cometad.bench.published import published
 from cometad.bench.report import report
 from cometad.bench.results import IDENTITY, Results, identity, latest
 from cometad.bench.runner import results_of, run
-from cometad.bench.trial import Fitting, at_threshold, trials
+from cometad.bench.trial import Fitting, at_threshold, source_fingerprint, trials
 from cometad.cli.app import main
 from cometad.data.dataset import Dataset
 from cometad.data.readers import load
@@ -88,6 +88,7 @@ def test_every_trial_has_a_line_with_all_that_is_needed_to_repeat_it(fast, data)
         assert line["peak_bytes"] > 2**20
         assert line["fit_seconds"] >= 0
         assert line["versions"]["numpy"] == np.__version__
+        assert line["source"] == source_fingerprint()
         assert (line["parameters"] is not None) == line["detector"].startswith("comet")
         assert line["hyper_parameters"]["seed"] == line["seed"]
 

@@ -8,14 +8,15 @@ A line has these fields; `identity` is made of those marked with *.
     detector*, hyper_parameters*     the detector and all its parameters (the device is not part of the identity)
     parameters                       how many numbers it learned, or null
     fit_seconds, score_seconds, peak_bytes, device, threads, versions, when
+    source                           a name for the state of this package's code; the oldest lines have none
     metrics                          the nine metrics, as fractions
     at_threshold                     figures at the 99 % quantile of the training scores
     adapting, fixed, moved           of drift, in place of both: figures with and without adaptation, and between them
     points                           of embedding, in place of both: where its patches and codes lie
     error                            null, or one line that says why it failed; then there are no figures
 
-The identity knows nothing of the state of the code: after a change to a detector begin a new folder, or take its lines
-out.
+The state of the code is no part of the identity: after a change to a detector begin a new folder, or take out its
+lines.
 """
 
 import json

@@ -1,12 +1,13 @@
 """One trial: fit a detector, score the test part, and say what came out and what it cost."""
 
+import hashlib
 import json
 import os
 import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ def facts(device: str) -> dict[str, Any]:
     return {
         "device": _processor(device),
         "threads": torch.get_num_threads(),
+        "source": source_fingerprint(),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
@@ -187,6 +189,21 @@ def _processor(device: str) -> str:
     models = cpu.read_text().splitlines() if cpu.exists() else []
     names = [line.partition(":")[2].strip() for line in models if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def source_fingerprint() -> str:
+    """A name for the state of this package's code: two trials with the same name ran the same code.
+
+    >>> from cometad.bench.trial import source_fingerprint
+    >>> len(source_fingerprint())
+    12
+    """
+    package = Path(__file__).parents[1]
+    content = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        content.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    return content.hexdigest()[:12]
 
 
 def _version(package: str) -> str:
