@@ -255,9 +255,10 @@ def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, 
     total, passed = sum(len(job.begun) for job in jobs), 0
     waiting = [Counter(begun["arm"] for begun in ledger.missing(job)) for job in jobs]  # of each job, by arm
     outcome.asked = total
-    outcome.failed_before = sum(name in ledger.failed for job in jobs for name in job.identities) * (not retry)
-    outcome.there = total - outcome.failed_before - sum(counts.total() for counts in waiting)
-    report(0, total, f"{total - outcome.there - outcome.failed_before} to run")
+    outcome.failed_before = 0 if retry else sum(name in ledger.failed for job in jobs for name in job.identities)
+    to_run = sum(counts.total() for counts in waiting)
+    outcome.there = total - outcome.failed_before - to_run
+    report(0, total, f"{to_run} to run")
     for place, job in enumerate(jobs):
         with claimed(results, job) as mine:
             missing = ledger.missing(job) if mine else []
