@@ -465,6 +465,16 @@ def test_a_report_has_a_table_in_three_forms_and_the_ranks(reported):
     assert reported["fast-ranks.png"].read_bytes().startswith(b"\x89PNG")
 
 
+def test_an_ablation_has_the_differences_from_the_full_method(tmp_path):
+    results_of("ablation", tmp_path).append(line_of("ablation", "w/o TTA"))
+    report(["ablation"], folder=tmp_path)
+    assert "paired by seed" not in (tmp_path / "ablation.md").read_text()
+    results_of("ablation", tmp_path).append(line_of("ablation", "comet-paper"))
+    report(["ablation"], folder=tmp_path)
+    table = (tmp_path / "ablation.md").read_text().partition("paired by seed")[2]
+    assert "| against comet-paper | w/o TTA | 0.0 | 0 of 1 |" in table
+
+
 def test_a_report_says_which_trials_failed(tmp_path):
     results, error = results_of("main", tmp_path), "MemoryError: no room for <all>"
     results.append(line_of("main", "vtt") | {"error": "another one"})

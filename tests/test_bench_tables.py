@@ -20,6 +20,7 @@ from cometad.bench.figures import (
     save_efficiency,
 )
 from cometad.bench.forms import as_html, as_latex, as_markdown, shown
+from cometad.bench.paired import SHOWN, paired_table
 from cometad.bench.statistics import cliques, critical_difference, friedman, mean_ranks
 from cometad.bench.summaries import blocks, summarize
 from cometad.bench.tables import Cell, Column, Group, Row, Table, metric_table, threshold_table
@@ -482,6 +483,25 @@ def test_of_an_html_table_only_the_figures_scroll_and_its_title_names_it():
     assert outline.inside["table"] == ("section", "div")
     assert outline.inside["h2"] == outline.inside["ul"] == ("section",)
     assert outline.names["table", "aria-labelledby"] == outline.names["h2", "id"] == "50-of-a_b-1-x"
+
+
+def test_paired_differences_are_those_of_one_dataset_and_seed():
+    full, part = ((0.5, 0.9), (0.7, 0.1)), ((0.6, 0.8), (0.4, 0.1))  # (dataset, seed)
+    records = [
+        trial(arm, dataset=dataset, seed=seed, metrics=dict.fromkeys(SHOWN, values[place][seed]))
+        for arm, values in (("full", full), ("part", part))
+        for place, dataset in enumerate(("MSL", "PSM"))
+        for seed in (0, 1)
+    ]
+    records.append(trial("part", dataset="SWaT", metrics=dict.fromkeys(SHOWN, 0.0)))  # without its pair
+    records.append(trial("lonely", seed=7, metrics=dict.fromkeys(SHOWN, 0.0)))
+    table = paired_table(records, "Paired", "full")
+    ((row,),) = (group.rows for group in table.groups)
+    assert row.arm == "part"
+    differences = [0.6 - 0.5, 0.8 - 0.9, 0.4 - 0.7, 0.1 - 0.1]
+    mean, lower = row.cells[:2]
+    assert (mean.value, mean.deviation) == (pytest.approx(np.mean(differences)), pytest.approx(np.std(differences)))
+    assert (lower.value, lower.total) == (2, 4)
 
 
 # Figures

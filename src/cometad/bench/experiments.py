@@ -82,6 +82,7 @@ class Experiment:
     seeds: tuple[int, ...] = SEEDS
     report: str = "detection"  # what is made of the results
     entities: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of some datasets only these
+    base: str = ""  # the arm that the others are changes of, if there is one
 
 
 def _plain(names: Collection[str]) -> tuple[Arm, ...]:
@@ -120,6 +121,7 @@ EXPERIMENTS = {
         "concatenated",
         PAPER,
         (COMETS[0], *(Arm(name, "comet-paper", changes) for name, changes in ABLATIONS.items()), *_plain(REFERENCES)),
+        base=COMETS[0].name,
     ),
     "sensitivity": Experiment(
         "Sensitivity of COMET, without adaptation",

@@ -13,6 +13,7 @@ from cometad.bench.embedding import save_embedding
 from cometad.bench.experiments import DEVELOPMENT, EXPERIMENTS
 from cometad.bench.figures import efficiency_points, save_critical_difference, save_efficiency
 from cometad.bench.forms import as_html, as_latex, as_markdown
+from cometad.bench.paired import paired_table
 from cometad.bench.published import published
 from cometad.bench.results import Record, failed, latest
 from cometad.bench.runner import FOLDER, results_of
@@ -117,6 +118,8 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     if over == "entity" and 0 < len(unseen) < len(records):
         title = f"{experiment.title}: without the entities whose labels were seen while Comet() was made"
         tables.append(metric_table(unseen, title, ranked_by=ranked_by, over=over))
+    if experiment.base and any(record["arm"] == experiment.base for record in records):
+        tables.append(paired_table(records, f"{experiment.title}: differences, paired by seed", experiment.base))
     tables.append(_costs(name, records))
     ranked = blocks(records, ranked_by, over)
     figures = []

@@ -253,28 +253,27 @@ _PROTOCOLS: dict[str, _Jobs] = {
 def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: Report) -> None:
     ledger, watch = _Ledger(results, retry), _Watch()
     total, passed = sum(len(job.begun) for job in jobs), 0
-    waiting = [Counter(begun["arm"] for begun in ledger.missing(job)) for job in jobs]  # of each job, by arm
+    expected = [Counter(begun["arm"] for begun in ledger.missing(job)) for job in jobs]
+    waiting = sum(expected, Counter())  # by arm
     outcome.asked = total
     outcome.failed_before = 0 if retry else sum(name in ledger.failed for job in jobs for name in job.identities)
-    to_run = sum(counts.total() for counts in waiting)
-    outcome.there = total - outcome.failed_before - to_run
-    report(0, total, f"{to_run} to run")
-    for place, job in enumerate(jobs):
+    outcome.there = total - outcome.failed_before - waiting.total()
+    report(0, total, f"{waiting.total()} to run")
+    for job, before in zip(jobs, expected, strict=True):
         with claimed(results, job) as mine:
             missing = ledger.missing(job) if mine else []
-            outcome.elsewhere += 0 if mine else waiting[place].total()
-            waiting[place] = Counter(begun["arm"] for begun in missing)
+            outcome.elsewhere += 0 if mine else before.total()
+            waiting = waiting - before + Counter(begun["arm"] for begun in missing)  # others may have done some
             passed += len(job.begun) - len(missing)
             for record in job.work(missing):
                 results.append(record)
                 outcome.done += record["error"] is None
                 outcome.failed += [record] if record["error"] is not None else []
                 passed += 1
-                waiting[place][record["arm"]] -= 1
+                waiting[record["arm"]] -= 1
                 watch.lap(record)
                 what = f"{record['dataset']} {record['entity']} {record['arm']}, seed {record['seed']}"
-                left = watch.left(sum(waiting[place:], Counter()))
-                report(passed, total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
+                report(passed, total, f"{len(outcome.failed)} failed, about {watch.left(waiting)} left; last: {what}")
     if not outcome.done and not outcome.failed:
         report(passed, total, "nothing left to run")
 
