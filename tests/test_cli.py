@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from cli_case import TINY, table_of_readings
 from cometad import Alerts, NoAdaptation, Quantile
 from cometad.cli import main
 from cometad.cli.readings import Clock, Layout, Reading, readings
@@ -21,29 +22,15 @@ from cometad.comet import Comet
 from cometad.errors import InputError
 from cometad.training import OneCycle
 
-TINY = [
-    *("--set", "window=32", "--set", "patch_sizes=[2,4]", "--set", "patch_strides=[1,2]"),
-    *("--set", "codebook_size=16", "--set", "dim=16", "--set", "core_dim=8", "--steps", "10"),
-]
 COMETAD = [sys.executable, "-m", "cometad"]
-
-
-def _readings(rows: int, seed: int) -> pl.DataFrame:
-    chance = np.random.default_rng(seed)
-    wave = np.sin(np.arange(rows) / 5)
-    columns = {"flow": wave, "level": np.cos(np.arange(rows) / 5), "valve": wave**2}
-    return pl.DataFrame(
-        {"time": [datetime(2024, 3, 1) + timedelta(minutes=i) for i in range(rows)]}
-        | {name: column + 0.1 * chance.normal(size=rows) for name, column in columns.items()}
-    )
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with a fitted detector, readings to score in all formats, and their scores."""
     folder = tmp_path_factory.mktemp("cli")
-    _readings(300, seed=0).write_csv(folder / "normal.csv")
-    today = _readings(100, seed=1)
+    table_of_readings(300, seed=0).write_csv(folder / "normal.csv")
+    today = table_of_readings(100, seed=1)
     today[70, "flow"] = 9.0
     today.write_csv(folder / "today.csv")
     today.write_parquet(folder / "today.parquet")
@@ -156,7 +143,7 @@ def long(folder):
     shape = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16, "dim": 16}
     detector = Comet(**shape, core_dim=8, schedule=OneCycle(10), adaptation=NoAdaptation())
     detector.fit(pl.read_csv(folder / "normal.csv", try_parse_dates=True)).save(folder / "fast.comet")
-    _readings(LONG + 5, seed=3).drop("time").write_csv(folder / "long.csv")
+    table_of_readings(LONG + 5, seed=3).drop("time").write_csv(folder / "long.csv")
     return folder
 
 
@@ -407,7 +394,7 @@ def test_scores_come_while_the_input_is_open_and_ctrl_c_keeps_the_rest(folder, r
 
 def test_a_closed_pipe_is_no_error(folder):
     command = f"{' '.join(COMETAD)} stream plant.comet < many.csv | head -n 1"
-    header, *rows = _readings(1000, seed=2).write_csv().splitlines(keepends=True)
+    header, *rows = table_of_readings(1000, seed=2).write_csv().splitlines(keepends=True)
     (folder / "many.csv").write_text("".join([header, *rows]))
     shown = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=True)
     assert json.loads(shown.stdout)["step"] == 0

@@ -6,39 +6,23 @@ import re
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
+from cli_case import TINY, table_of_readings
 from cometad.cli import main
 from cometad.comet import Comet
 from cometad.data.gaps import Interpolate
 
 ROOT = Path(__file__).parents[1]
-TINY = [
-    *("--set", "window=32", "--set", "patch_sizes=[2,4]", "--set", "patch_strides=[1,2]"),
-    *("--set", "codebook_size=16", "--set", "dim=16", "--set", "core_dim=8", "--steps", "10"),
-]
-
-
-def readings(rows, seed):
-    chance = np.random.default_rng(seed)
-    wave = np.sin(np.arange(rows) / 5)
-    columns = {"flow": wave, "level": np.cos(np.arange(rows) / 5), "valve": wave**2}
-    return pl.DataFrame(
-        {"time": [datetime(2024, 3, 1) + timedelta(minutes=i) for i in range(rows)]}
-        | {name: column + 0.1 * chance.normal(size=rows) for name, column in columns.items()}
-    )
-
-
-TODAY = readings(120, seed=1)
+TODAY = table_of_readings(120, seed=1)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with normal readings and two detectors fitted on them, with and without a rule for gaps."""
     folder = tmp_path_factory.mktemp("real")
-    readings(300, seed=0).write_csv(folder / "normal.csv")
+    table_of_readings(300, seed=0).write_csv(folder / "normal.csv")
     for name, options in (("strict.comet", []), ("plant.comet", ["--gaps", "interpolate:3"])):
         assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / name), *TINY, *options]) == 0
     return folder
@@ -151,7 +135,7 @@ def test_a_gap_rule_that_does_not_exist_is_refused(run):
 
 
 def test_readings_are_resampled_for_fit_and_score(run, folder):
-    irregular = readings(900, seed=0).with_columns(
+    irregular = table_of_readings(900, seed=0).with_columns(
         time=pl.Series([datetime(2024, 3, 1) + timedelta(seconds=20 * i + i % 7) for i in range(900)])
     )
     irregular.write_csv(folder / "irregular.csv")
@@ -175,7 +159,7 @@ def test_readings_are_resampled_for_fit_and_score(run, folder):
 
 @pytest.mark.parametrize("cut", [0, 50, 200])
 def test_a_stream_on_a_grid_equals_the_file_on_it(run, folder, tmp_path, cut):
-    table = readings(400, seed=2).with_columns(
+    table = table_of_readings(400, seed=2).with_columns(
         time=pl.Series([datetime(2024, 3, 1) + timedelta(seconds=20 * i + 5 * (i % 3)) for i in range(400)])
     )
     table = table.filter(~pl.int_range(400).is_between(100, 130))
@@ -253,7 +237,7 @@ def test_late_and_duplicate_readings_are_dropped_and_counted_across_snapshots(ru
 
 
 def test_fit_and_score_tell_what_is_wrong_with_the_readings(run, folder):
-    still = readings(300, seed=0).with_columns(valve=1.0)
+    still = table_of_readings(300, seed=0).with_columns(valve=1.0)
     still.write_csv(folder / "still.csv")
     code, _, said = run("fit", "still.csv", "-o", "still.comet", *TINY)
     assert code == 0, said

@@ -1,0 +1,22 @@
+"""What tests of the command line work on: small readings with times, and a detector that is fitted in a second."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+TINY = [
+    *("--set", "window=32", "--set", "patch_sizes=[2,4]", "--set", "patch_strides=[1,2]"),
+    *("--set", "codebook_size=16", "--set", "dim=16", "--set", "core_dim=8", "--steps", "10"),
+]
+
+
+def table_of_readings(rows: int, seed: int) -> pl.DataFrame:
+    """One reading a minute of three variables."""
+    chance = np.random.default_rng(seed)
+    wave = np.sin(np.arange(rows) / 5)
+    columns = {"flow": wave, "level": np.cos(np.arange(rows) / 5), "valve": wave**2}
+    return pl.DataFrame(
+        {"time": [datetime(2024, 3, 1) + timedelta(minutes=i) for i in range(rows)]}
+        | {name: column + 0.1 * chance.normal(size=rows) for name, column in columns.items()}
+    )
