@@ -1,0 +1,58 @@
+"""Files that earlier versions saved still load, and score as they did: tests/fixtures/make_0_1.py wrote them."""
+
+import json
+from pathlib import Path
+
+import llvmlite.binding
+import numpy as np
+import pytest
+
+from cometad import Comet
+from cometad.cli.detectors import load_detector
+
+FIXTURES = Path(__file__).parent / "fixtures"
+FACTS = json.loads((FIXTURES / "facts.json").read_text())
+NAMES = sorted(path.stem for path in FIXTURES.glob("*.comet"))
+
+
+@pytest.fixture(scope="module")
+def known():
+    return np.load(FIXTURES / "scores.npz")
+
+
+def assert_same(found, expected):
+    """Equal to the bit on the kind of CPU the files were written on; elsewhere vector widths move the last digits."""
+    if llvmlite.binding.get_host_cpu_name() == FACTS["cpu"]:
+        assert np.asarray(found).tobytes() == expected.tobytes()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def series_for(detector, known):
+    return known["gappy" if detector.gaps.allowed else "fresh"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_saved_detector_scores_and_flags_as_it_did(name, known):
+    detector = load_detector(FIXTURES / f"{name}.comet")
+    series = series_for(detector, known)
+    assert_same(detector.decision_function(series), known[name])
+    assert np.array_equal(detector.predict(series), known[f"{name}.flags"])
+    events = [[event.start, event.stop, event.severity] for event in detector.events(series)]
+    assert events == [pytest.approx(event) for event in FACTS["events"][name]]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("comet")])
+def test_a_saved_stream_goes_on_as_it_did(name, known):
+    detector = Comet.load(FIXTURES / f"{name}.comet")
+    stream = detector.stream((FIXTURES / f"{name}.snapshot").read_bytes())
+    rest = np.concatenate([stream.update_many(series_for(detector, known)[150:]), stream.finish()])
+    assert_same(rest, known[f"{name}.rest"])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("comet")])
+def test_a_saved_comet_explains_as_it_did(name, known):
+    detector = Comet.load(FIXTURES / f"{name}.comet")
+    why = detector.explain(series_for(detector, known), 130)
+    shares = [reason.share for reason in sorted(why.reasons, key=lambda reason: reason.variable)]
+    np.testing.assert_allclose(shares, known[f"{name}.shares"], rtol=1e-4)
+    np.testing.assert_allclose(why.normal, known[f"{name}.normal"], rtol=1e-4, atol=1e-6)
