@@ -11,10 +11,12 @@ import time
 
 import numpy as np
 
-from cometad import AllVariables, Comet, HighestVariables, NoAdaptation, NoCalibration, OneCycle, OnlineAdaptation
-from cometad.data.readers import load
-from cometad.data.synthetic import synthetic_plant
+from cometad import Comet
+from cometad.datasets.readers import load
+from cometad.datasets.synthetic import synthetic_plant
 from cometad.metrics import auc_pr
+from cometad.network import NoAdaptation, OneCycle, OnlineAdaptation
+from cometad.scoring import AllVariables, HighestVariables, NoCalibration
 
 DEVELOPMENT = {"ASD": ("omi-1", "omi-7")}
 PLANTS = (101,)

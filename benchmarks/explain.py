@@ -19,11 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cometad import Comet, NoAdaptation
-from cometad.data.dataset import Dataset
-from cometad.data.readers import load
+from cometad import Comet
 from cometad.data.scale import fit_scaling
+from cometad.datasets.dataset import Dataset
+from cometad.datasets.readers import load
 from cometad.metrics.causes import chance_hit_rate, hit_rate
+from cometad.network import NoAdaptation
 
 DEVELOPMENT = ("machine-1-2", "machine-2-4")
 MACHINES = (  # those of the experiment with one model per entity

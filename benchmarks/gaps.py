@@ -10,9 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from cometad import Comet, NoAdaptation, OneCycle, ScoreMeasured
-from cometad.data.synthetic import synthetic_plant
-from cometad.detector import as_series
+from cometad import Comet
+from cometad.data import ScoreMeasured
+from cometad.datasets.synthetic import synthetic_plant
+from cometad.network import NoAdaptation, OneCycle
+from cometad.series import as_series
 
 ROWS, TRAINED, AROUND, REPEATS = 6000, 4000, 16, 12
 

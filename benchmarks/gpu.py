@@ -14,10 +14,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from cometad import Comet, Epochs, NoAdaptation
-from cometad.model.moments import batch_losses
-from cometad.model.network import Network, losses
-from cometad.model.score import Scorer
+from cometad import Comet
+from cometad.network import Epochs, NoAdaptation
+from cometad.network.fast.moments import batch_losses
+from cometad.network.network import Network, losses
+from cometad.network.score import Scorer
 from speed import CODES, DIM, VARIABLES, WINDOW, step
 from speed import ROWS as SIZES
 

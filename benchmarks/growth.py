@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cometad.model.network import Network
-from cometad.model.score import Scorer
+from cometad.network.network import Network
+from cometad.network.score import Scorer
 
 WINDOW, CHUNK = 100, 128  # readings in a window, windows in a chunk
 LENGTHS = (10_000, 100_000, 1_000_000, 10_000_000)

@@ -19,8 +19,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from cometad import BASELINES, Comet, NoAdaptation, Spot
-from cometad.estimator import Estimator
+from cometad import BASELINES, Comet
+from cometad.alerting import Spot
+from cometad.detector import Detector
+from cometad.network import NoAdaptation
 from cometad.report.gather import gather
 from cometad.report.page import save_report
 
@@ -55,7 +57,7 @@ def main() -> None:
     print(f"\n{report.headline}. The file has {size / 1000:,.0f} kB; the process took up to {peak:,.0f} MiB.")
 
 
-def made(name: str) -> Estimator:
+def made(name: str) -> Detector:
     """The detector by its name."""
     rule = {"threshold": Spot(rate=1e-4)}
     if name == "comet":

@@ -19,12 +19,13 @@ import numba
 import numpy as np
 import torch
 
-from cometad import Comet, NoAdaptation
+from cometad import Comet
 from cometad.data.windows import training_rows, window_starts
-from cometad.model.moments import batch_losses
-from cometad.model.network import Network, losses
-from cometad.model.patches import coverage
-from cometad.model.score import Scorer
+from cometad.network import NoAdaptation
+from cometad.network.fast.moments import batch_losses
+from cometad.network.network import Network, losses
+from cometad.network.patches import coverage
+from cometad.network.score import Scorer
 
 VARIABLES, DIM, CODES, WINDOW = 25, 256, 128, 100
 NEIGHBORS = 10

@@ -20,12 +20,12 @@ import numpy as np
 from scipy.signal import lfilter
 
 from cometad import Comet
-from cometad.data.readers import load
-from cometad.data.synthetic import synthetic_plant
-from cometad.decision import spot
-from cometad.decision.spot import DriftingSpot, Peaks, Spot
-from cometad.decision.threshold import Conformal, Quantile, expected_per_day
-from cometad.decision.watch import Threshold
+from cometad.alerting import spot
+from cometad.alerting.spot import DriftingSpot, Peaks, Spot
+from cometad.alerting.thresholds import Conformal, Quantile, expected_per_day
+from cometad.alerting.watch import Threshold
+from cometad.datasets.readers import load
+from cometad.datasets.synthetic import synthetic_plant
 
 TRAINING = 10_000
 RISE = 3.0  # of the drifting scores over the stream, in standard deviations

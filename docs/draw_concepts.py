@@ -11,8 +11,10 @@ import matplotlib
 import numpy as np
 import torch
 
-from cometad import Alerts, Comet, NoAdaptation, OneCycle, Quantile, Spot
-from cometad.data.synthetic import Fault, Plant, synthetic_plant
+from cometad import Alerts, Comet, Quantile
+from cometad.alerting import Spot
+from cometad.datasets.synthetic import Fault, Plant, synthetic_plant
+from cometad.network import NoAdaptation, OneCycle
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt

@@ -17,7 +17,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from cometad import ScoreMeasured
+from cometad.data import ScoreMeasured
 from cometad.detector import Detector
 from cometad.errors import InputError, NotFittedError
 
@@ -160,7 +160,7 @@ def check_parameters_make_the_same_detector_again(subject: Subject) -> None:
 def check_use_before_fit_says_what_to_do(subject: Subject) -> None:
     detector = subject.make()
     uses = [lambda: detector.decision_function(FRESH), lambda: detector.predict(FRESH), lambda: saved(detector)]
-    if hasattr(detector, "stream"):
+    if detector.can_stream:
         uses += [detector.stream, lambda: detector.score_map(FRESH)]
     for use in uses:
         with pytest.raises(NotFittedError, match="Call fit") as caught:

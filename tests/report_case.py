@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 import numpy as np
 import polars as pl
 
-from cometad import Comet, OneCycle
+from cometad import Comet
+from cometad.network import OneCycle
 
 NAMES = ("flow_1", "pressure_2", "level_3", "valve_4")
 BEGIN = datetime(2026, 3, 1, 12, 10)

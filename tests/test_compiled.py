@@ -10,7 +10,8 @@ import numpy as np
 FIT = """
 import json
 import numpy as np
-from cometad import Comet, OneCycle
+from cometad import Comet
+from cometad.network import OneCycle
 noise = np.random.default_rng(0).normal(size=(400, 3))
 series = np.sin(np.arange(400)[:, None] / np.array([3.0, 5.0, 7.0])) + 0.1 * noise
 sizes = dict(window=20, patch_sizes=(2, 4), patch_strides=(1, 2), dim=8, core_dim=2, codebook_size=8, test_batch=2)

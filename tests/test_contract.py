@@ -4,7 +4,9 @@ from functools import cache
 
 import pytest
 
-from cometad import ABLATIONS, Comet, Epochs, OneCycle
+from cometad import Comet
+from cometad.network import Epochs, OneCycle
+from cometad.presets import ABLATIONS
 from contract import CHECKS, Subject
 
 TINY = {"dim": 8, "core_dim": 6, "codebook_size": 16, "batch_size": 16}

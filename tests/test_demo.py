@@ -6,8 +6,8 @@ import numpy as np
 
 from cometad import demo
 from cometad.comet import Comet
-from cometad.data.synthetic import Fault
-from cometad.training import OneCycle
+from cometad.datasets.synthetic import Fault
+from cometad.network.schedules import OneCycle
 
 
 def live(flagged: list[int], blamed: int) -> demo.Live:

@@ -22,10 +22,10 @@ from unittest import mock
 
 import pytest
 
+from cometad.alerting.thresholds import THRESHOLDS
 from cometad.baselines import BASELINES
 from cometad.cli import main
-from cometad.data.readers import HOW_TO_GET, PUBLISHED, READERS
-from cometad.decision.threshold import THRESHOLDS
+from cometad.datasets.readers import HOW_TO_GET, PUBLISHED, READERS
 from cometad.metrics import METRICS
 
 ROOT = Path(__file__).parents[1]

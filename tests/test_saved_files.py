@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cometad import Comet
-from cometad.cli.detectors import load_detector
+from cometad.detectors import load
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FACTS = json.loads((FIXTURES / "facts.json").read_text())
@@ -33,7 +33,7 @@ def series_for(detector, known):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_saved_detector_scores_and_flags_as_it_did(name, known):
-    detector = load_detector(FIXTURES / f"{name}.comet")
+    detector = load(FIXTURES / f"{name}.comet")
     series = series_for(detector, known)
     assert_same(detector.decision_function(series), known[name])
     assert np.array_equal(detector.predict(series), known[f"{name}.flags"])

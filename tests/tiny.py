@@ -1,6 +1,6 @@
 """Baselines in a size that is quick to fit: what each is made with in tests."""
 
-from cometad import Epochs
+from cometad.network import Epochs
 
 TRAINED = {"window": 20, "window_stride": 10, "batch_size": 16, "schedule": Epochs(2, learning_rate=1e-3)}
 TINY = {

@@ -1,94 +1,74 @@
 """Finds anomalies in multivariate time series, live, and says which variables caused them."""
 
+import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cometad.alerting.alerts import Alerts as Alerts
+    from cometad.alerting.alerts import Event as Event
+    from cometad.alerting.thresholds import Quantile as Quantile
     from cometad.baselines import BASELINES as BASELINES
     from cometad.comet import Comet as Comet
-    from cometad.data.gaps import ForwardFill as ForwardFill
-    from cometad.data.gaps import Interpolate as Interpolate
-    from cometad.data.gaps import RefuseGaps as RefuseGaps
-    from cometad.data.gaps import ScoreMeasured as ScoreMeasured
-    from cometad.data.resample import resample as resample
-    from cometad.decision.alerts import Alerts as Alerts
-    from cometad.decision.alerts import Event as Event
-    from cometad.decision.normalize import (
-        EmaMinMax as EmaMinMax,
-    )
-    from cometad.decision.normalize import (
-        NoCalibration as NoCalibration,
-    )
-    from cometad.decision.normalize import (
-        NoNormalization as NoNormalization,
-    )
-    from cometad.decision.normalize import (
-        TrainingCalibration as TrainingCalibration,
-    )
-    from cometad.decision.normalize import (
-        TrainingNormalization as TrainingNormalization,
-    )
-    from cometad.decision.select import AllVariables as AllVariables
-    from cometad.decision.select import BudgetSelection as BudgetSelection
-    from cometad.decision.select import HighestVariables as HighestVariables
-    from cometad.decision.select import PercentileSelection as PercentileSelection
-    from cometad.decision.spot import DriftingSpot as DriftingSpot
-    from cometad.decision.spot import Spot as Spot
-    from cometad.decision.threshold import Conformal as Conformal
-    from cometad.decision.threshold import Quantile as Quantile
+    from cometad.detector import Detector as Detector
+    from cometad.detectors import load as load
     from cometad.errors import CometadError as CometadError
-    from cometad.model.adapt import NoAdaptation as NoAdaptation
-    from cometad.model.adapt import OnlineAdaptation as OnlineAdaptation
-    from cometad.parameters import ABLATIONS as ABLATIONS
-    from cometad.stream import Scored as Scored
-    from cometad.stream import Stream as Stream
-    from cometad.training import Epochs as Epochs
-    from cometad.training import Halving as Halving
-    from cometad.training import OneCycle as OneCycle
+    from cometad.live.stream import Scored as Scored
+    from cometad.live.stream import Stream as Stream
 
-# name: where it lives. Loaded on first use: torch takes seconds to import, and `cometad --help` must not wait for it.
-_SHOP = {
-    "Comet": "comet",
-    "ABLATIONS": "parameters",
+# name: its module. Imported on first use: torch takes seconds to import, and `cometad --help` must not wait for it.
+_PUBLIC = {
+    "Alerts": "alerting.alerts",
     "BASELINES": "baselines",
-    "Stream": "stream",
-    "Scored": "stream",
-    "Epochs": "training",
-    "Halving": "training",
-    "OneCycle": "training",
-    "NoAdaptation": "model.adapt",
-    "OnlineAdaptation": "model.adapt",
-    "NoCalibration": "decision.normalize",
-    "TrainingCalibration": "decision.normalize",
-    "NoNormalization": "decision.normalize",
-    "TrainingNormalization": "decision.normalize",
-    "EmaMinMax": "decision.normalize",
-    "AllVariables": "decision.select",
-    "HighestVariables": "decision.select",
-    "PercentileSelection": "decision.select",
-    "BudgetSelection": "decision.select",
-    "Quantile": "decision.threshold",
-    "Conformal": "decision.threshold",
-    "Spot": "decision.spot",
-    "DriftingSpot": "decision.spot",
-    "Alerts": "decision.alerts",
-    "Event": "decision.alerts",
-    "RefuseGaps": "data.gaps",
-    "ForwardFill": "data.gaps",
-    "Interpolate": "data.gaps",
-    "ScoreMeasured": "data.gaps",
-    "resample": "data.resample",
+    "Comet": "comet",
     "CometadError": "errors",
+    "Detector": "detector",
+    "Event": "alerting.alerts",
+    "Quantile": "alerting.thresholds",
+    "Scored": "live.stream",
+    "Stream": "live.stream",
+    "load": "detectors",
 }
-__all__ = sorted(_SHOP)
+# Names of 0.1 and the package each lives in now; they go in 0.3.
+_MOVED = {
+    "ABLATIONS": "presets",
+    "AllVariables": "scoring",
+    "BudgetSelection": "scoring",
+    "Conformal": "alerting",
+    "DriftingSpot": "alerting",
+    "EmaMinMax": "scoring",
+    "Epochs": "network",
+    "ForwardFill": "data",
+    "Halving": "network",
+    "HighestVariables": "scoring",
+    "Interpolate": "data",
+    "NoAdaptation": "network",
+    "NoCalibration": "scoring",
+    "NoNormalization": "scoring",
+    "OneCycle": "network",
+    "OnlineAdaptation": "network",
+    "PercentileSelection": "scoring",
+    "RefuseGaps": "data",
+    "ScoreMeasured": "data",
+    "Spot": "alerting",
+    "TrainingCalibration": "scoring",
+    "TrainingNormalization": "scoring",
+    "resample": "data",
+}
+__all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _SHOP:
-        raise AttributeError(f"module 'cometad' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"cometad.{_SHOP[name]}"), name)
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(f"cometad.{_PUBLIC[name]}"), name)
+    if name in _MOVED:
+        home = f"cometad.{_MOVED[name]}"
+        warnings.warn(
+            f"cometad.{name} moved to {home}.{name}; the old name goes in 0.3.", DeprecationWarning, stacklevel=2
+        )
+        return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'cometad' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "data", "metrics"]
+    return [*__all__, "alerting", "data", "datasets", "metrics", "network", "scoring"]

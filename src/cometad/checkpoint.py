@@ -1,4 +1,4 @@
-"""Saved state: parameters as JSON and tensors as safetensors in one file, with a format number and without pickle."""
+"""Saved state: parameters as JSON and arrays as safetensors in one file, with a format number and without pickle."""
 
 import json
 import os
@@ -6,10 +6,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor
+from safetensors.numpy import load, save
 
+from cometad.arrays import Array
 from cometad.errors import ModelFileError
 from cometad.files import write_whole
 
@@ -24,20 +25,21 @@ class Checkpoint(NamedTuple):
 
     kind: str  # the class that was saved
     facts: dict[str, Any]  # what JSON can hold
-    tensors: dict[str, Tensor]
+    arrays: dict[str, Array]
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
     """The bytes of a checkpoint: the same state gives the same bytes.
 
-    >>> import torch
+    >>> import numpy as np
     >>> from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
-    >>> from_bytes(to_bytes(Checkpoint("Comet", {"seed": 42}, {"threshold": torch.ones(1)})), "Comet").facts
+    >>> from_bytes(to_bytes(Checkpoint("Comet", {"seed": 42}, {"threshold": np.ones(1)})), "Comet").facts
     {'seed': 42}
     """
     header = {"format": FORMAT, "kind": checkpoint.kind, "facts": checkpoint.facts}
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-    return bytes(save(tensors, {"cometad": json.dumps(header)}))
+    # Copies are contiguous, which safetensors needs; unlike np.ascontiguousarray, they keep the shape ().
+    arrays = {name: np.array(array, order="C") for name, array in checkpoint.arrays.items()}
+    return bytes(save(arrays, {"cometad": json.dumps(header)}))
 
 
 def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
@@ -76,7 +78,7 @@ def kind_of(path: str | os.PathLike[str]) -> str:
 
 def from_bytes(content: bytes, kind: str, source: str = "This", needs: Collection[str] = ()) -> Checkpoint:
     """The checkpoint in some bytes; refused with a sentence where they are not a whole one of this kind."""
-    header, tensors = _parse(content, kind, source)
+    header, arrays = _parse(content, kind, source)
     if header["format"] > FORMAT:
         raise ModelFileError(
             f"{source} was written by a newer cometad (format {header['format']}; this one reads format {FORMAT}). "
@@ -91,19 +93,19 @@ def from_bytes(content: bytes, kind: str, source: str = "This", needs: Collectio
         raise ModelFileError(f"{source} holds a saved {header['kind']}, not a {kind}. Pass the path of a saved {kind}.")
     if not header["facts"].keys() >= set(needs):
         raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind))
-    return Checkpoint(header["kind"], header["facts"], tensors)
+    return Checkpoint(header["kind"], header["facts"], arrays)
 
 
-def _parse(content: bytes, kind: str, source: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _parse(content: bytes, kind: str, source: str) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
-        tensors = load(content)  # checks the length of every tensor first
+        arrays = load(content)  # checks the length of every array first
         # The format begins with the length of its JSON header; safetensors shows our part of it only for files.
         size = int.from_bytes(content[:8], "little")
         header = _header(content[8 : 8 + size])
         header = {"format": int(header["format"]), "kind": header["kind"], "facts": dict(header["facts"])}
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind)) from error
-    return header, tensors
+    return header, {name: array.copy() for name, array in arrays.items()}  # writable
 
 
 def _header(content: bytes) -> dict[str, Any]:

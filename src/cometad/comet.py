@@ -8,39 +8,33 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from cometad.alerting.alerts import Alerts, Event
+from cometad.alerting.thresholds import Quantile
+from cometad.alerting.watch import Threshold
+from cometad.arrays import Array, Floats, Floats32
 from cometad.checkpoint import to_bytes
 from cometad.data.gaps import GapRun, Gaps, RefuseGaps
 from cometad.data.windows import cut, learnable, training_rows, window_starts
-from cometad.decision.alerts import Alerts, Event
-from cometad.decision.decide import Block, Decision
-from cometad.decision.explain import Explanation
-from cometad.decision.normalize import (
-    NoCalibration,
-    Normalization,
-    TrainingCalibration,
-    TrainingNormalization,
-)
-from cometad.decision.select import (
-    HighestVariables,
-    Selection,
-)
-from cometad.decision.threshold import Quantile
-from cometad.decision.watch import Threshold
-from cometad.detector import Floats, Series
+from cometad.detector import Detector, StepScores
 from cometad.errors import ParameterError
-from cometad.estimator import Estimator, Scaled, StepScores
-from cometad.explaining import Explainer
-from cometad.model.adapt import Adaptation, OnlineAdaptation
-from cometad.model.network import Network
-from cometad.model.score import WINDOWS_AT_ONCE, PatchScores, Scorer
-from cometad.model.train import Objective, initialize, place_codes, train
-from cometad.parameters import check_parameters, paper_parameters
+from cometad.explain.explainer import Explainer
+from cometad.explain.reasons import Explanation
+from cometad.live.stream import Stream
+from cometad.network.adaptation import Adaptation, OnlineAdaptation
+from cometad.network.network import Network
+from cometad.network.run import Fitted, RawRun, Run
+from cometad.network.schedules import OneCycle, Schedule
+from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
+from cometad.network.training import Objective, initialize, place_codes, train
+from cometad.presets import paper_parameters
 from cometad.progress import shown
-from cometad.run import Fitted, RawRun, Run
-from cometad.stream import Stream
-from cometad.training import OneCycle, Schedule
+from cometad.scoring.calibrate import NoCalibration, TrainingCalibration
+from cometad.scoring.normalize import Normalization, TrainingNormalization
+from cometad.scoring.pipeline import Block, Decision
+from cometad.scoring.select import HighestVariables, Selection
+from cometad.series import Series
+from cometad.validation import check_parameters
 
 # Parameters that training does not look at.
 SCORING = (
@@ -57,13 +51,14 @@ class ScoreMap(NamedTuple):
     quantization: Floats
 
 
-class Comet(Estimator):
+class Comet(Detector):
     """Finds anomalies by how badly patches of readings fit a codebook of normal patterns.
 
     `Comet()` is our default, `Comet.paper()` the published method; both are the same parts with other values.
 
     >>> import numpy as np
-    >>> from cometad import Comet, OneCycle
+    >>> from cometad import Comet
+    >>> from cometad.network import OneCycle
     >>> chance = np.random.default_rng(0)
     >>> normal, fresh = chance.normal(size=(2, 1000, 3))
     >>> fresh[500, 1] = 12.0
@@ -105,6 +100,8 @@ class Comet(Estimator):
     seed, device, verbose
         Same seed, same bytes, on one device and thread count; "cpu" or "cuda"; whether `fit` shows its progress.
     """
+
+    can_stream = can_explain = can_adapt = True
 
     # Built by `_prepare` from the fitted state.
     _fitted: Fitted
@@ -190,7 +187,8 @@ class Comet(Estimator):
         """A detector with other parameters of scoring, as if fitted on the same series X, without training again.
 
         >>> import numpy as np
-        >>> from cometad import Comet, NoAdaptation, OneCycle
+        >>> from cometad import Comet
+        >>> from cometad.network import NoAdaptation, OneCycle
         >>> normal = np.random.default_rng(0).normal(size=(600, 2))
         >>> detector = Comet(schedule=OneCycle(5)).fit(normal)
         >>> other = detector.with_scoring(normal, adaptation=NoAdaptation(), score_weight=0.5)
@@ -218,7 +216,8 @@ class Comet(Estimator):
         """Both raw scores of every time step, each (scale, time, variable); NaN where they rest on filled in readings.
 
         >>> import numpy as np
-        >>> from cometad import Comet, OneCycle
+        >>> from cometad import Comet
+        >>> from cometad.network import OneCycle
         >>> normal = np.random.default_rng(0).normal(size=(600, 2))
         >>> Comet(schedule=OneCycle(5)).fit(normal).score_map(normal).quantization.shape
         (3, 600, 2)
@@ -237,7 +236,8 @@ class Comet(Estimator):
         Readings that were filled in are nan, and have no share where they were.
 
         >>> import numpy as np
-        >>> from cometad import Comet, OneCycle
+        >>> from cometad import Comet
+        >>> from cometad.network import OneCycle
         >>> chance = np.random.default_rng(0)
         >>> normal, fresh = chance.normal(size=(2, 1000, 3))
         >>> fresh[500, 1] = 12.0
@@ -264,7 +264,8 @@ class Comet(Estimator):
         """How many patches of a series take each code (code,), for each scale, with the codebook as fitted.
 
         >>> import numpy as np
-        >>> from cometad import Comet, OneCycle
+        >>> from cometad import Comet
+        >>> from cometad.network import OneCycle
         >>> normal = np.random.default_rng(0).normal(size=(640, 2))
         >>> detector = Comet(schedule=OneCycle(5)).fit(normal)
         >>> [int(counts.sum()) for counts in detector.code_counts(normal)]  # 5 windows of 2 variables
@@ -319,7 +320,7 @@ class Comet(Estimator):
     def _training_rows(self, rows: int) -> int:
         return training_rows(rows, self.validation_share)
 
-    def _learn(self, scaled: Scaled, series: Series) -> None:
+    def _learn(self, scaled: Floats32, series: Series) -> None:
         starts = window_starts(self._training_rows(len(scaled)), self.window, self.window_stride)
         starts = learnable(starts, self.window, series)
         self.network_ = self._train(scaled, starts)
@@ -403,10 +404,10 @@ class Comet(Estimator):
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 
-    def _score(self, scaled: Scaled, series: Series) -> Floats:
+    def _score(self, scaled: Floats32, series: Series) -> Floats:
         return self._step_scores(scaled, series).scores
 
-    def _step_scores(self, scaled: Scaled, series: Series) -> StepScores:
+    def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
         run = self._open(self.adaptation)
         decided = [*run.push(scaled, series.imputed), *run.finish()]
         scores = np.concatenate([some.scores for some in decided])
@@ -451,8 +452,8 @@ class Comet(Estimator):
     def _objective(self) -> Objective:
         return Objective(self.codebook_weight, self.commitment_weight, self.weight_decay)
 
-    def _state(self) -> Mapping[str, Tensor]:
-        arrays = {
+    def _state(self) -> Mapping[str, Array]:
+        arrays: dict[str, Array] = {
             "calibration": self.calibration_,
             "normalization": self.normalization_,
             "code_counts": np.stack(self.code_counts_),
@@ -460,17 +461,21 @@ class Comet(Estimator):
             "typical": self.typical_,
             "error_limits": np.stack(self.error_limits_),
         }
-        network = {f"network.{name}": value for name, value in self.network_.state_dict().items()}
-        return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()} | network
+        weights = self.network_.state_dict()
+        return arrays | {f"network.{name}": value.cpu().numpy() for name, value in weights.items()}
 
-    def _take_state(self, state: Mapping[str, Tensor]) -> None:
+    def _take_state(self, state: Mapping[str, Array]) -> None:
         self.network_ = self._network(self.n_features_in_)
         self.network_.load_state_dict(
-            {name.removeprefix("network."): value for name, value in state.items() if name.startswith("network.")}
+            {
+                name.removeprefix("network."): torch.from_numpy(value)
+                for name, value in state.items()
+                if name.startswith("network.")
+            }
         )
-        self.calibration_, self.normalization_ = state["calibration"].numpy(), state["normalization"].numpy()
-        self.code_counts_, self.error_limits_ = list(state["code_counts"].numpy()), list(state["error_limits"].numpy())
-        self.levels_, self.typical_ = state["levels"].numpy(), state["typical"].numpy()
+        self.calibration_, self.normalization_ = state["calibration"], state["normalization"]
+        self.code_counts_, self.error_limits_ = list(state["code_counts"]), list(state["error_limits"])
+        self.levels_, self.typical_ = state["levels"], state["typical"]
         self._prepare()
 
     def _fingerprint(self, adaptation: Adaptation, alerts: Alerts) -> str:

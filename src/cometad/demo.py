@@ -12,25 +12,24 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from cometad.alerting.alerts import Alerts
+from cometad.alerting.thresholds import Quantile
+from cometad.arrays import Floats
 from cometad.comet import Comet
-from cometad.data.synthetic import Fault, Plant, synthetic_plant
-from cometad.decision.alerts import Alerts
-from cometad.decision.threshold import Quantile
+from cometad.datasets.synthetic import Fault, Plant, synthetic_plant
+from cometad.detector import StepScores
 from cometad.errors import OutputError, needs_extra
-from cometad.estimator import StepScores
-from cometad.model.adapt import NoAdaptation
-from cometad.plots import save_overview
+from cometad.live.stream import Scored
+from cometad.network.adaptation import NoAdaptation
 from cometad.report.gather import gather
 from cometad.report.page import save_report
-from cometad.stream import Scored
+from cometad.report.plots import save_overview
 
 # One reading in a thousand of normal operation may raise an alarm: at the default's one in a hundred, a fault of sixty
 # readings would be "found" by chance every other time.
 THRESHOLD = Quantile(rate=0.001)
 ALERTS = Alerts(merge_gap=30)  # of the report: a fault that pauses for as long is still the same one
 SHOWN_VARIABLES = 6
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

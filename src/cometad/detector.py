@@ -1,295 +1,316 @@
-"""What a detector is, and the checks that every one of them puts its input through.
+"""What Comet and every baseline share: checks, scaling, names, the threshold, saving and loading."""
 
-Conventions, said once: a series has the shape (time, variable); a higher score is more anomalous; a label or flag of 1
-(`True`) is anomalous; intervals are half-open.
-"""
-
+import copy
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
-from cometad.errors import InputError
+from cometad.alerting.alerts import Alerts, Event
+from cometad.alerting.judge import Judge
+from cometad.alerting.severity import ScoreTail
+from cometad.alerting.watch import Threshold
+from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.checkpoint import Checkpoint, read, write
+from cometad.data.gaps import Gaps, complete, fill
+from cometad.data.quality import Statistics
+from cometad.data.scale import Scaling, fit_scaling
+from cometad.errors import InputError, ModelFileError, NotFittedError, ParameterError
+from cometad.registry import as_json, from_json
+from cometad.series import Series, as_series, check_length, check_like
 
-Array = NDArray[Any]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+if TYPE_CHECKING:
+    from cometad.explain.reasons import Explanation
+    from cometad.live.stream import Stream
 
 
-@runtime_checkable
-class Detector(Protocol):
-    """What Comet and every baseline can do.
+class StepScores(NamedTuple):
+    """What a detector says of a series; each field has the shape (time,)."""
 
-    >>> from cometad import Comet
-    >>> from cometad.detector import Detector
-    >>> isinstance(Comet(), Detector)
-    True
-    """
+    scores: Floats  # higher is more anomalous
+    imputed: Flags | None  # cannot be judged, because its readings were filled in; None where nothing was
+
+
+class Detector(BaseEstimator, ABC):
+    """A detector but for its method: `_learn` from a scaled series, `_score` one, and tell or take the `_state`."""
+
+    can_stream: ClassVar[bool] = False  # `stream` works
+    can_explain: ClassVar[bool] = False  # `explain` works
+    can_adapt: ClassVar[bool] = False  # scores may depend on readings scored before
+
+    scaler: str
+    gaps: Gaps
+    threshold: Threshold
+    _parameters: dict[str, Any]  # that it was fitted with
+    names_: tuple[str, ...]
+    named_: bool
+    n_features_in_: int
+    statistics_: Statistics
+    scaling_: Scaling
+    decision_scores_: Floats
+    imputed_: Flags  # (time,)  which of these rest on readings that were filled in
+    threshold_: float  # that the first score of a series is held against
+    threshold_state_: Floats  # what the threshold rule learned
+    tail_: ScoreTail  # of the scores that the threshold was fitted on
 
     def fit(self, X: object, y: object = None) -> Self:
-        """Learn what is normal from a series; return the detector itself."""
+        """Learn what is normal from a series (time, variable); `y` is ignored."""
+        self._check_parameters()
+        if hasattr(self, "threshold_"):
+            del self.threshold_  # not fitted until the end: an interrupted fit leaves no half of one
+        series = as_series(X, missing=self.gaps.allowed)
+        check_length(len(series), self._least_rows(), "a window")
+        rows = self._training_rows(len(series))
+        if rows < self._least_rows():
+            raise InputError(
+                f"Without the share kept for validation the series has {rows} readings, fewer than a window "
+                f"({self._least_rows()}). Pass a longer series or a shorter window."
+            )
+        _check_measured(series, rows)
+        self._remember(series.names, series.named)
+        self.statistics_ = Statistics.fit(series)
+        self.scaling_ = fit_scaling(self.scaler, series.values[:rows])  # of what was measured
+        series = self._filled(series)
+        scaled = self.scaling_(series.values)
+        self._learn(scaled, series)
+        self._settle(scaled, series)
+        return self
 
     def decision_function(self, X: object) -> Floats:
-        """One score per time step."""
+        """One score per time step of a series (time, variable); higher is more anomalous."""
+        return self.step_scores(X).scores
+
+    def step_scores(self, X: object) -> StepScores:
+        """The score of each time step of a series (time, variable), and which of them cannot be judged.
+
+        >>> import numpy as np
+        >>> from cometad.data import ForwardFill
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> detector = BASELINES["squared-norm"](gaps=ForwardFill(limit=2)).fit(normal)
+        >>> detector.step_scores([[0.0, 0.0], [9.0, np.nan], [9.0, 9.0]]).imputed
+        array([False,  True, False])
+        """
+        series = self._checked(X)
+        return self._step_scores(self.scaling_(series.values), series)
 
     def predict(self, X: object) -> NDArray[np.int64]:
-        """1 for each time step whose score is above the fitted threshold, else 0."""
+        """1 for each time step whose score is above the threshold, else 0; 0 where it cannot be judged."""
+        return self.judge().push(*self.step_scores(X)).flags
+
+    def events(self, X: object, alerts: Alerts | None = None) -> list[Event]:
+        """The events of a series (time, variable): flagged time steps that belong together, in the order of time.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> fresh = normal[:100].copy()
+        >>> fresh[40:43] = 9.0
+        >>> [(event.start, event.stop) for event in BASELINES["squared-norm"]().fit(normal).events(fresh)]
+        [(40, 43)]
+        """
+        judge = self.judge(alerts)
+        changes = judge.push(*self.step_scores(X)).changes + judge.finish()
+        return [change.event for change in changes if change.kind == "closed"]
+
+    def judge(self, alerts: Alerts | None = None) -> Judge:
+        """What turns scores of this detector into flags and events, from the fitted state on.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> BASELINES["squared-norm"]().fit(normal).judge().push([0.1, 99.0]).flags
+        array([0, 1])
+        """
+        self._check_fitted()
+        return Judge(self.threshold, self.threshold_state_, alerts or Alerts(), self.tail_)
+
+    def with_threshold(self, threshold: Threshold) -> Self:
+        """The same fitted detector with another threshold rule, fitted on the same scores.
+
+        >>> import numpy as np
+        >>> from cometad import Quantile
+        >>> from cometad.alerting import Spot
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(5000, 2))
+        >>> detector = BASELINES["squared-norm"](threshold=Quantile(rate=0.01)).fit(normal)
+        >>> detector.with_threshold(Spot(rate=1e-4)).threshold_ > detector.threshold_
+        True
+        """
+        self._check_fitted()
+        other = copy.copy(self)
+        other.threshold = threshold
+        other._check_parameters()
+        other._draw_line()
+        return other
+
+    def stream(self, snapshot: bytes | None = None, *, alerts: Alerts | None = None) -> "Stream":
+        """A stream that starts from the fitted state, or goes on from a snapshot; see `can_stream`."""
+        raise self._cannot("score a stream", "decision_function")
+
+    def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> "Explanation":
+        """Which variables are behind an event, and what was expected; see `can_explain`."""
+        raise self._cannot("explain its scores", "decision_function")
+
+    def _cannot(self, what: str, instead: str) -> ParameterError:
+        return ParameterError(f"{type(self).__name__} cannot {what}. Use a Comet for that, or {instead}.")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted detector to one file."""
+        """Write the fitted detector to one file, whole or not at all."""
+        self._check_fitted()
+        write(path, self._checkpoint())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Self:
+        """The detector in a file written by `save`, on the device it was saved from or on another."""
+        _, facts, arrays = read(path, cls.__name__, needs=("parameters", "names", "named"))
+        parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
+        detector = cls(**{**parameters, "device": device or parameters["device"]})
+        try:
+            detector._restore(facts, arrays)
+        except (KeyError, RuntimeError, IndexError) as error:
+            raise ModelFileError(
+                f"'{path}' does not hold what a saved {cls.__name__} needs. Pass a file written by save."
+            ) from error
+        return detector
+
+    # -- what a detector adds ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Refuse parameters that make no sense."""
+
+    @abstractmethod
+    def _learn(self, scaled: Floats32, series: Series) -> None:
+        """Learn from a scaled series (time, variable)."""
+
+    @abstractmethod
+    def _score(self, scaled: Floats32, series: Series) -> Floats:
+        """One score per time step of a scaled series (time, variable)."""
+
+    def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
+        """The scores; imputed is a time step with any filled in reading."""
+        imputed = None if series.imputed is None else np.asarray(series.imputed.any(axis=1))
+        return StepScores(self._score(scaled, series), imputed)
+
+    def _state(self) -> Mapping[str, Array]:
+        """What was learned, by name."""
+        return {}
+
+    def _take_state(self, state: Mapping[str, Array]) -> None:
+        """Take what `_state` gave."""
+
+    def _least_rows(self) -> int:
+        """The readings that a series must have at least."""
+        return 1
+
+    def _training_rows(self, rows: int) -> int:
+        """How many of the readings are trained on, and scaled by."""
+        return rows
+
+    def check_memory(self, variables: int) -> None:
+        """Refuse to learn from so many variables where the machine's memory is too small; nothing is allocated."""
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def _settle(self, scaled: Floats32, series: Series) -> None:
+        """Score what was learned from, and take the threshold from these scores."""
+        self.decision_scores_, imputed = self._step_scores(scaled, series)
+        self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
+        self._draw_line()
+
+    def _draw_line(self) -> None:
+        """Fit the threshold: fitted from here on.
+
+        What was trained on fits better than what is to come, so its scores alone would give too low a threshold; the
+        readings kept from training are few, and may be of a quiet time. Fitted on all scores and on those of readings
+        kept from training, the higher threshold stands. Imputed time steps do not count.
+        """
+        rows, measured = self._training_rows(len(self.decision_scores_)), ~self.imputed_
+        scores, kept = self.decision_scores_[measured], self.decision_scores_[rows:][measured[rows:]]
+        if not len(scores):
+            raise InputError(
+                "Every time step of the training series rests on readings that were filled in, so it shows no "
+                "threshold. Pass a series with fewer gaps."
+            )
+        lines = []
+        for some in (scores, kept) if len(kept) else (scores,):
+            state = self.threshold.fit(some)
+            lines.append((self.threshold.watch(state).threshold, state, some))
+        highest, state, some = max(lines, key=lambda line: line[0])
+        self._take_line(state, ScoreTail.fit(some, highest))
+
+    def _take_line(self, state: Floats, tail: ScoreTail) -> None:
+        self._parameters = self.get_params(deep=False)
+        self.tail_, self.threshold_state_ = tail, state
+        self.threshold_ = self.threshold.watch(state).threshold
+
+    def _remember(self, names: tuple[str, ...], named: bool) -> None:
+        self.names_, self.named_, self.n_features_in_ = names, named, len(names)
+
+    def _checked(self, X: object) -> Series:
+        self._check_fitted()
+        series = as_series(X, missing=self.gaps.allowed)
+        if self.gaps.allowed and self.named_:
+            series = complete(series, self.names_)
+        check_like(series, self.names_, self.named_)
+        check_length(len(series), self._least_rows(), "a window")
+        return self._filled(series)
+
+    def _filled(self, series: Series) -> Series:
+        """The series with its gaps filled by the rule; the medians of training keep the place where it has nothing."""
+        if not np.isnan(series.values).any():
+            return series
+        known = self.statistics_
+        values, imputed, doubtful = fill(series.values, self.gaps, known.center, known.usual)
+        return replace(series, values=values, imputed=imputed, doubtful=doubtful if doubtful.any() else None)
+
+    def _checkpoint(self) -> Checkpoint:
+        parameters = {name: as_json(value) for name, value in self.get_params(deep=False).items()}
+        facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_}
+        arrays = {
+            "scaling.center": self.scaling_.center,
+            "scaling.unit": self.scaling_.unit,
+            "decision_scores": self.decision_scores_,
+            "imputed": self.imputed_,
+            "threshold": self.threshold_state_,
+            "tail": np.array(self.tail_),
+            "statistics.quantiles": self.statistics_.quantiles,
+            "statistics.longest": self.statistics_.longest,
+            "statistics.period": np.array([self.statistics_.period]),
+        }
+        return Checkpoint(type(self).__name__, facts, arrays | dict(self._state()))
+
+    def _restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        self._remember(tuple(facts["names"]), facts["named"])
+        self.scaling_ = Scaling(arrays["scaling.center"], arrays["scaling.unit"])
+        quantiles, longest, period = (arrays[f"statistics.{name}"] for name in ("quantiles", "longest", "period"))
+        self.statistics_ = Statistics(self.names_, quantiles, longest, float(period[0]))
+        self._take_state(arrays)
+        self.decision_scores_, self.imputed_ = arrays["decision_scores"], arrays["imputed"]
+        self._take_line(arrays["threshold"], ScoreTail(*arrays["tail"].tolist()))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "threshold_")
+
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(
+                f"This {type(self).__name__} is not fitted yet. Call fit with a series of normal readings first."
+            )
+        now = self.get_params(deep=False)
+        changed = [name for name, value in self._parameters.items() if name != "verbose" and now[name] != value]
+        if changed:
+            raise NotFittedError(f"The parameter {changed[0]!r} was changed after fit. Call fit again.")
 
 
-@dataclass(frozen=True)
-class Series:
-    """A checked series: numbers with the names of their variables and, where given, their times.
-
-    Missing readings are NaN, where they are allowed, until a gap rule has filled them: then all numbers are finite, and
-    `imputed` and `doubtful` say which of them nobody measured.
-
-    >>> import numpy as np
-    >>> from cometad.detector import as_series
-    >>> series = as_series(np.zeros((3, 2)))
-    >>> series.names, series.times
-    (('v0', 'v1'), None)
-    """
-
-    values: Floats  # (time, variable)
-    names: tuple[str, ...]
-    times: Array | None  # (time,) strictly increasing
-    named: bool  # the names came with the data: they can be compared with others
-    first: int = 0  # the number of the first time step
-    imputed: Flags | None = None  # (time, variable)  filled in; None where nothing is
-    doubtful: Flags | None = None  # (time, variable)  filled in, and not to be learned from
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def when(self, step: int) -> str:
-        """The time step, with its time where there is one."""
-        number = self.first + step
-        return f"time step {number}" if self.times is None else f"time step {number} ({self.times[step]})"
-
-
-def as_series(X: object, names: Sequence[str] = (), first: int = 0, missing: bool = False) -> Series:
-    """The checked series behind an array or a pandas or polars frame; whether readings may be `missing` is said.
-
-    In a frame, one column of dates (or, in pandas, a datetime index) is taken as the time; all other columns must be
-    numbers or booleans. Constant variables are accepted. `names` are for an array, which has none of its own, and
-    `first` is the number of the first time step, for what is said of a series that is a part of a longer one.
-
-    >>> import polars as pl
-    >>> from datetime import datetime
-    >>> from cometad.detector import as_series
-    >>> frame = pl.DataFrame({"time": [datetime(2024, 3, 1), datetime(2024, 3, 2)], "flow": [1.0, 2.0]})
-    >>> as_series(frame).names, as_series(frame).when(1)
-    (('flow',), 'time step 1 (2024-03-02T00:00:00.000000)')
-    """
-    series = X if isinstance(X, Series) else unchecked_series(X, names, first)
-    _check_times(series)
-    _check_numbers(series, missing)
-    return series
-
-
-def unchecked_series(X: object, names: Sequence[str] = (), first: int = 0) -> Series:
-    """The series behind an array or a frame as it is: readings may be missing, times may stand twice or fall.
-
-    >>> import numpy as np
-    >>> from cometad.detector import unchecked_series
-    >>> unchecked_series(np.array([[1.0, np.nan]])).values
-    array([[ 1., nan]])
-    """
-    if isinstance(X, Series):
-        return X
-    frame = _frame(X)
-    if isinstance(frame, nw.DataFrame):
-        values, own_names, times = _from_frame(X, frame)
-    else:
-        values, own_names, times = _from_array(X), None, None
-    if len(values) == 0 or values.shape[1] == 0:
-        raise InputError(f"The series is empty: it has the shape {values.shape}. Pass at least one reading.")
-    named = own_names is not None
-    if own_names is None:
-        numbered = tuple(f"v{i}" for i in range(values.shape[1]))
-        own_names = tuple(names) if len(names) == values.shape[1] else numbered
-    return Series(values, own_names, times, named, first)
-
-
-def check_like(series: Series, names: tuple[str, ...], named: bool) -> None:
-    """Refuse a series whose variables are not those that the detector was fitted on."""
-    if series.values.shape[1] != len(names):
-        raise InputError(
-            f"The detector was fitted on {len(names)} variables; this series has {series.values.shape[1]}. "
-            "Pass the same variables as at fit."
-        )
-    if named and series.named and series.names != names:
-        theirs, ours = next((a, b) for a, b in zip(series.names, names, strict=True) if a != b)
-        raise InputError(
-            f"The detector was fitted on a variable {ours!r} where this series has {theirs!r}. "
-            "Pass the same columns in the same order as at fit."
-        )
-
-
-def with_all_columns(series: Series, names: tuple[str, ...]) -> Series:
-    """The series with a column of missing readings for each variable that it has no column of.
-
-    Only where the columns that are there are named, and stand in the order of the names; else the series as it is.
-
-    >>> import polars as pl
-    >>> from cometad.detector import unchecked_series, with_all_columns
-    >>> with_all_columns(unchecked_series(pl.DataFrame({"level": [1.0]})), ("flow", "level")).values
-    array([[nan,  1.]])
-    """
-    there = [names.index(name) for name in series.names if name in names]
-    if not series.named or len(there) != len(series.names) or there != sorted(there) or len(there) == len(names):
-        return series
-    values = np.full((len(series), len(names)), np.nan)
-    values[:, there] = series.values
-    return replace(series, values=values, names=names)
-
-
-def together(parts: Sequence[Series]) -> Series:
-    """The parts of a series, in order and one at least, as a whole.
-
-    >>> import numpy as np
-    >>> from cometad.detector import as_series, together
-    >>> len(together([as_series(np.zeros((2, 1))), as_series(np.ones((3, 1)))]))
-    5
-    """
-    times = [part.times for part in parts if part.times is not None]
-    values = np.concatenate([part.values for part in parts])
-    return replace(parts[0], values=values, times=np.concatenate(times) if times else None)
-
-
-def check_length(rows: int, least: int, what: str) -> None:
-    """Refuse a series too short to be looked at even once."""
-    if rows < least:
-        raise InputError(
-            f"The series has {rows} readings, fewer than {what} ({least}). Pass a longer series or a shorter window."
-        )
-
-
-def on_time(series: Series, last: np.datetime64 | None) -> Flags:
-    """Which readings (time,) come after all that were before them, and after a last time; all of them without times.
-
-    >>> import numpy as np
-    >>> from cometad.detector import Series, on_time
-    >>> times = np.array(["2024-03-01", "2024-03-03", "2024-03-02", "2024-03-03"], "datetime64[us]")
-    >>> on_time(Series(np.zeros((4, 1)), ("flow",), times, named=True), np.datetime64("2024-02-29", "us"))
-    array([ True,  True, False, False])
-    """
-    if series.times is None:
-        return np.ones(len(series), bool)
-    first = np.datetime64(-(2**63) + 1, "us") if last is None else last.astype("datetime64[us]")
-    times = series.times.astype("datetime64[us]")
-    latest = np.maximum.accumulate(np.concatenate([[first], times[:-1]]))
-    late: Flags = times <= latest  # a time that is missing is not late: it is refused
-    return ~late
-
-
-def check_after(series: Series, last: np.datetime64) -> None:
-    """Refuse a series that does not go on after the last time of the one before it."""
-    if series.times is not None and series.times[0] <= last:
-        raise _backward(series, 0, last)
-
-
-def _frame(X: object) -> object:
-    try:
-        return nw.from_native(X, pass_through=True, eager_only=True)
-    except nw.exceptions.DuplicateError as error:
-        names = [str(name) for name in X.columns]  # type: ignore[attr-defined]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"The frame has two columns named {twice!r}. Rename or drop one of them.") from error
-
-
-def _from_array(X: object) -> Floats:
-    if np.ma.isMaskedArray(X):
-        X = np.ma.filled(np.ma.asarray(X, dtype=np.float64), np.nan)  # a masked reading is a missing one
-    try:
-        values = np.asarray(X)
-        if values.dtype.kind not in "biuf":
-            raise TypeError
-        values = values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"A series needs numbers in the shape (time, variable); this is a {type(X).__name__} that does not "
-            "turn into an array of numbers. Pass a numpy array or a pandas or polars frame."
-        ) from error
-    if values.ndim != 2:
-        hint = "For a single variable pass series[:, None]." if values.ndim == 1 else "Pass one series at a time."
-        raise InputError(f"A series needs the shape (time, variable); this one has the shape {values.shape}. {hint}")
-    return values
-
-
-def _from_frame(X: object, frame: nw.DataFrame[Any]) -> tuple[Floats, tuple[str, ...], Array | None]:
-    times = None
-    if nw.dependencies.is_pandas_dataframe(X) and X.index.dtype.kind == "M":
-        times = _naive_utc(X.index).to_numpy()
-    dates = [name for name, dtype in frame.schema.items() if isinstance(dtype, nw.Datetime | nw.Date)]
-    if len(dates) + (times is not None) > 1:
-        raise InputError(
-            f"The frame has more than one time: {', '.join(dates)}. Keep one column of dates or a datetime index."
-        )
-    if dates:
-        column = frame.get_column(dates[0])
-        if column.null_count():
-            raise InputError(f"The time column {dates[0]!r} has empty cells. Fill or drop those readings first.")
-        times = _datetimes(column)
-    numbers = frame.drop(dates)
-    for name, dtype in numbers.schema.items():
-        if not (dtype.is_numeric() or dtype == nw.Boolean):
-            raise InputError(f"Column {name!r} is not numeric (it is {dtype}). Drop it or turn it into numbers.")
-    names = tuple(str(name) for name in numbers.columns)
-    columns = [column.cast(nw.Float64).to_numpy() for column in numbers.iter_columns()]
-    values = np.column_stack(columns).astype(np.float64) if columns else np.empty((len(frame), 0))
-    return np.ascontiguousarray(values), names, times
-
-
-def _naive_utc(index: Any) -> Any:
-    return index if index.tz is None else index.tz_convert("UTC").tz_localize(None)
-
-
-def _datetimes(column: nw.Series[Any]) -> Array:
-    if isinstance(column.dtype, nw.Datetime) and column.dtype.time_zone is not None:
-        column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-    return column.to_numpy().astype("datetime64[us]")
-
-
-def _check_times(series: Series) -> None:
-    if series.times is None:
-        return
-    if np.isnat(series.times).any():
-        step = int(np.argmax(np.isnat(series.times)))
-        raise InputError(f"The time of reading {step} is missing. Fill or drop that reading first.")
-    backward = np.diff(series.times) <= np.timedelta64(0)
-    if backward.any():
-        step = int(np.argmax(backward)) + 1
-        raise _backward(series, step, series.times[step - 1])
-
-
-def _backward(series: Series, step: int, before: np.datetime64) -> InputError:
-    problem = "stands twice" if series.times is not None and series.times[step] == before else "comes after a later one"
-    return InputError(
-        f"The times must increase from reading to reading; at {series.when(step)} one {problem}. "
-        "Sort the readings by time and drop duplicates first."
-    )
-
-
-def _check_numbers(series: Series, missing: bool) -> None:
-    """Refuse what is infinite and, unless readings may be missing, what is not a number."""
-    if np.isfinite(series.values).all():
-        return
-    wrong = np.isinf(series.values) if missing else ~np.isfinite(series.values)
-    if not wrong.any():
-        return
-    step, variable = (int(i) for i in np.argwhere(wrong)[0])
-    value = series.values[step, variable]
-    advice = (
-        "Fill or drop missing readings first, or choose a rule such as gaps=ForwardFill(limit=5)."
-        if np.isnan(value)
-        else "Correct or drop that reading first, or mark it as missing (NaN)."
-    )
-    raise InputError(f"Variable {series.names[variable]!r} is {value} at {series.when(step)}. {advice}")
+def _check_measured(series: Series, rows: int) -> None:
+    unknown = np.isnan(series.values[:rows]).all(axis=0)
+    if unknown.any():
+        name = series.names[int(unknown.argmax())]
+        raise InputError(f"Variable {name!r} has no reading in the training part. Leave that variable out.")

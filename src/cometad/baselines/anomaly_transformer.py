@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
 from cometad.baselines.positions import sinusoid
-from cometad.parameters import require
-from cometad.training import Halving, Schedule
+from cometad.network.schedules import Halving, Schedule
+from cometad.validation import require
 
 
 class Associations(NamedTuple):
@@ -161,7 +161,7 @@ class AnomalyTransformer(DeepBaseline):
     compared in level: that is the method.
 
     >>> import numpy as np
-    >>> from cometad import OneCycle
+    >>> from cometad.network import OneCycle
     >>> from cometad.baselines.anomaly_transformer import AnomalyTransformer
     >>> wave = np.sin(np.arange(600) / 4)[:, None]
     >>> tiny = AnomalyTransformer(window=20, window_stride=10, dim=8, heads=2, layers=1, schedule=OneCycle(20))

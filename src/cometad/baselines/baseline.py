@@ -7,22 +7,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from cometad.alerting.thresholds import Quantile
+from cometad.alerting.watch import Threshold
+from cometad.arrays import Array, Floats, Floats32
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.windows import learnable
-from cometad.decision.threshold import Quantile
-from cometad.decision.watch import Threshold
-from cometad.detector import Floats, Series
-from cometad.estimator import Estimator, Scaled
-from cometad.parameters import check_alike
+from cometad.detector import Detector
+from cometad.series import Series
+from cometad.validation import check_alike
 
 READINGS_AT_ONCE = 8192
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Baseline(Estimator):
+class Baseline(Detector):
     """A detector whose parameters are its dataclass fields.
 
     A number may be what its default's type says: an integer from 1 up, a real number from 0 up. A word must be one of
@@ -48,31 +47,31 @@ class Baseline(Estimator):
         defaults = {name: parameter.default for name, parameter in signature.items()}
         check_alike(self.get_params(deep=False), defaults, self.choices)
 
-    def _state(self) -> Mapping[str, Tensor]:
-        return {name: torch.from_numpy(np.ascontiguousarray(getattr(self, name))) for name in self.learned}
+    def _state(self) -> Mapping[str, Array]:
+        return {name: getattr(self, name) for name in self.learned}
 
-    def _take_state(self, state: Mapping[str, Tensor]) -> None:
+    def _take_state(self, state: Mapping[str, Array]) -> None:
         for name in self.learned:
-            setattr(self, name, state[name].numpy())
+            setattr(self, name, state[name])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ReadingBaseline(Baseline):
     """A baseline that looks at each reading alone: in chunks, so that its memory does not grow with the series."""
 
-    def _learn(self, scaled: Scaled, series: Series) -> None:
+    def _learn(self, scaled: Floats32, series: Series) -> None:
         if series.doubtful is not None:
             scaled = scaled[learnable(np.arange(len(scaled)), 1, series)]
         self._learn_readings(scaled)
 
-    def _score(self, scaled: Scaled, series: Series) -> Floats:
+    def _score(self, scaled: Floats32, series: Series) -> Floats:
         chunks = range(0, len(scaled), READINGS_AT_ONCE)
         return np.concatenate(
             [self._score_readings(scaled[begin : begin + READINGS_AT_ONCE].astype(np.float64)) for begin in chunks]
         )
 
     @abstractmethod
-    def _learn_readings(self, readings: Scaled) -> None:
+    def _learn_readings(self, readings: Floats32) -> None:
         """Learn from scaled readings (reading, variable)."""
 
     @abstractmethod

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
-from cometad.parameters import require
-from cometad.training import Halving, Player, Schedule
+from cometad.network.loop import Player
+from cometad.network.schedules import Halving, Schedule
+from cometad.validation import require
 
 CLOSED = -math.log(1e10)  # the logit of a channel that the mask keeps out
 COSINE_TEMPERATURE, SPARSITY = 0.07, 0.5  # of the loss that teaches the mask, as published
@@ -235,7 +236,7 @@ class Catch(DeepBaseline):
     time step has a score.
 
     >>> import numpy as np
-    >>> from cometad import OneCycle
+    >>> from cometad.network import OneCycle
     >>> from cometad.baselines.catch import Catch
     >>> wave = np.sin(np.arange(600) / 4)[:, None] * [1.0, 2.0]
     >>> sizes = {"channel_dim": 8, "head_dim": 4, "feed_dim": 8, "dim": 4, "layers": 1, "patch_size": 8}

@@ -10,13 +10,13 @@ from scipy.ndimage import median_filter
 from torch import Tensor, nn
 from torch.nn import functional
 
+from cometad.arrays import Array, Floats32
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
 from cometad.baselines.positions import sinusoid
-from cometad.detector import Array, Series
 from cometad.errors import InputError
-from cometad.estimator import Scaled
-from cometad.parameters import require
-from cometad.training import Halving, Schedule
+from cometad.network.schedules import Halving, Schedule
+from cometad.series import Series
+from cometad.validation import require
 
 MARKS = 5  # minute, hour, weekday, day of the month, month
 SHIFT = 30  # how many steps a stable part may be shifted to fit
@@ -318,7 +318,7 @@ class D3r(DeepBaseline):
     median there of a series that goes on as it ended; a month counts from 0 to 11, not over 365.
 
     >>> import numpy as np
-    >>> from cometad import OneCycle
+    >>> from cometad.network import OneCycle
     >>> from cometad.baselines.d3r import D3r
     >>> wave = np.sin(np.arange(600) / 4)[:, None]
     >>> tiny = D3r(window=20, window_stride=10, dim=8, heads=2, feed_dim=8, period=50, schedule=OneCycle(20))
@@ -347,7 +347,7 @@ class D3r(DeepBaseline):
         sizes = Sizes(self.window, self.dim, self.heads, self.feed_dim, self.blocks, self.dropout)
         return Diffusion(variables, sizes, self.disturbance, self.draws)
 
-    def _features(self, scaled: Scaled, series: Series, training: bool) -> Scaled:
+    def _features(self, scaled: Floats32, series: Series, training: bool) -> Floats32:
         if training:
             self.timed_ = np.array([series.times is not None])
         marks = time_marks(self._times(series)).astype(np.float32)

@@ -10,13 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import Baseline
-from cometad.baselines.memory import Activations, check_fits, parameter_count, windows_at_once
+from cometad.baselines.footprint import Activations, check_fits, parameter_count, windows_at_once
 from cometad.data.windows import cut, learnable, training_rows, window_starts
-from cometad.detector import Floats, Series
-from cometad.estimator import Scaled
+from cometad.network.loop import NoValidation, Player, Supply, Validation, seeded, train
+from cometad.network.schedules import Halving, Schedule
 from cometad.progress import shown
-from cometad.training import Halving, NoValidation, Player, Schedule, Supply, Validation, seeded, train
+from cometad.series import Series
 
 
 class WindowNetwork(nn.Module, ABC):
@@ -65,7 +66,7 @@ class DeepBaseline(Baseline):
     def _network(self, variables: int) -> WindowNetwork:
         """The network before training."""
 
-    def _features(self, scaled: Scaled, series: Series, training: bool) -> Scaled:
+    def _features(self, scaled: Floats32, series: Series, training: bool) -> Floats32:
         """What the network gets to see (time, feature); the scaled variables come first."""
         return scaled
 
@@ -85,7 +86,7 @@ class DeepBaseline(Baseline):
     def _training_rows(self, rows: int) -> int:
         return training_rows(rows, self.validation_share)
 
-    def _learn(self, scaled: Scaled, series: Series) -> None:
+    def _learn(self, scaled: Floats32, series: Series) -> None:
         features = self._features(scaled, series, training=True)
         self.window_bytes_ = np.array([self._measured(scaled.shape[1])])
         rows = self._training_rows(len(features))
@@ -140,7 +141,7 @@ class DeepBaseline(Baseline):
     # -- scoring ----------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _score(self, scaled: Scaled, series: Series) -> Floats:
+    def _score(self, scaled: Floats32, series: Series) -> Floats:
         features = self._features(scaled, series, training=False)
         starts = window_starts(len(features), self.window, self.window)
         batches = self._batches(self._supply(features, starts))
@@ -150,7 +151,7 @@ class DeepBaseline(Baseline):
         scores[: per_window[:-1].size] = per_window[:-1].ravel()  # of the last window only what is new
         return scores
 
-    def _supply(self, features: Scaled, starts: NDArray[np.int64]) -> Supply:
+    def _supply(self, features: Floats32, starts: NDArray[np.int64]) -> Supply:
         return Supply(len(starts), lambda chosen: cut(features, starts[chosen], self.window))
 
     def _batches(self, supply: Supply) -> Iterator[Tensor]:
@@ -160,13 +161,17 @@ class DeepBaseline(Baseline):
 
     # -- state ------------------------------------------------------------------------------------------------------
 
-    def _state(self) -> Mapping[str, Tensor]:
-        network = {f"network.{name}": value for name, value in self.network_.state_dict().items()}
+    def _state(self) -> Mapping[str, Array]:
+        network = {f"network.{name}": value.cpu().numpy() for name, value in self.network_.state_dict().items()}
         return {**super()._state(), **network}
 
-    def _take_state(self, state: Mapping[str, Tensor]) -> None:
+    def _take_state(self, state: Mapping[str, Array]) -> None:
         super()._take_state(state)
-        own = {name.removeprefix("network."): value for name, value in state.items() if name.startswith("network.")}
+        own = {
+            name.removeprefix("network."): torch.from_numpy(value)
+            for name, value in state.items()
+            if name.startswith("network.")
+        }
         with seeded(self.seed, torch.device(self.device)):  # what it draws is written over
             self.network_ = self._network(self.n_features_in_)
         self.network_.load_state_dict(own)

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline
-from cometad.detector import Floats
-from cometad.estimator import Scaled
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -29,7 +28,7 @@ class Hbos(ReadingBaseline):
     bins: int = 10
     floor: float = 0.1
 
-    def _learn_readings(self, readings: Scaled) -> None:
+    def _learn_readings(self, readings: Floats32) -> None:
         counted = [np.histogram(column.astype(np.float64), bins=self.bins) for column in readings.T]
         self.edges_ = np.stack([edges for _, edges in counted])  # (variable, bin + 1)
         self.heights_ = np.stack([counts / counts.max() for counts, _ in counted])  # (variable, bin)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn import ensemble
 
+from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline
-from cometad.detector import Array, Floats
-from cometad.estimator import Scaled
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -29,7 +28,7 @@ class IsolationForest(ReadingBaseline):
     trees: int = 100
     sample: int = 256
 
-    def _learn_readings(self, readings: Scaled) -> None:
+    def _learn_readings(self, readings: Floats32) -> None:
         size = min(self.sample, len(readings))
         forest = ensemble.IsolationForest(n_estimators=self.trees, max_samples=size, random_state=self.seed).fit(
             readings

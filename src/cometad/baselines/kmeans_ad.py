@@ -7,10 +7,10 @@ import numpy as np
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
+from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import Baseline, subsample
 from cometad.data.windows import cut, learnable
-from cometad.detector import Floats, Series
-from cometad.estimator import Scaled
+from cometad.series import Series
 
 WINDOWS_AT_ONCE = 2048
 
@@ -39,7 +39,7 @@ class KMeansAD(Baseline):
     def _least_rows(self) -> int:
         return self.window
 
-    def _learn(self, scaled: Scaled, series: Series) -> None:
+    def _learn(self, scaled: Floats32, series: Series) -> None:
         every = learnable(np.arange(len(scaled) - self.window + 1), self.window, series)
         starts = every[subsample(len(every), self.sample, self.seed)]
         windows = cut(scaled, starts, self.window).reshape(len(starts), -1).astype(np.float64)
@@ -48,14 +48,14 @@ class KMeansAD(Baseline):
         with threadpool_limits(1):  # threads add up in any order, and equal seeds must give equal bytes
             self.centers_ = means.fit(windows).cluster_centers_
 
-    def _score(self, scaled: Scaled, series: Series) -> Floats:
+    def _score(self, scaled: Floats32, series: Series) -> Floats:
         distances = np.concatenate(list(self._distances(scaled)))  # of the window that begins at each time step
         sums = np.concatenate([[0.0], np.cumsum(distances)])
         steps = np.arange(len(scaled))
         first, behind = np.maximum(steps - self.window + 1, 0), np.minimum(steps + 1, len(distances))
         return np.asarray((sums[behind] - sums[first]) / (behind - first))
 
-    def _distances(self, scaled: Scaled) -> Iterator[Floats]:
+    def _distances(self, scaled: Floats32) -> Iterator[Floats]:
         starts = np.arange(len(scaled) - self.window + 1)
         own = (self.centers_**2).sum(axis=1)
         for begin in range(0, len(starts), WINDOWS_AT_ONCE):

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
+from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline, subsample
-from cometad.detector import Floats
-from cometad.estimator import Scaled
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -26,7 +25,7 @@ class KnnDistance(ReadingBaseline):
     neighbors: int = 5
     sample: int = 5000
 
-    def _learn_readings(self, readings: Scaled) -> None:
+    def _learn_readings(self, readings: Floats32) -> None:
         self.sample_ = readings[subsample(len(readings), self.sample, self.seed)].astype(np.float64)
 
     def _score_readings(self, readings: Floats) -> Floats:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
-from cometad.training import Halving, Schedule
+from cometad.network.schedules import Halving, Schedule
 
 RIDGE = 1e-3  # of the mean variance, added to each variable's: a variable that is always rebuilt well has next to none
 
@@ -72,7 +72,7 @@ class LstmAe(DeepBaseline):
     training scores, and all variables, because labels are not to be had and the others see all variables too.
 
     >>> import numpy as np
-    >>> from cometad import OneCycle
+    >>> from cometad.network import OneCycle
     >>> from cometad.baselines.lstm_ae import LstmAe
     >>> wave = np.sin(np.arange(600) / 4)[:, None]
     >>> LstmAe(window=20, window_stride=10, hidden=8, schedule=OneCycle(20)).fit(wave).decision_function(wave).shape

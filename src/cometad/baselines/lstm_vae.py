@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
-from cometad.training import Halving, Schedule
+from cometad.network.schedules import Halving, Schedule
 
 LOG_VARIANCE = 6.0  # a variance stays between exp(-6) and exp(6)
 

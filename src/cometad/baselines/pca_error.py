@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.decomposition import PCA
 
+from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline
-from cometad.detector import Floats
-from cometad.estimator import Scaled
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -28,7 +27,7 @@ class PcaError(ReadingBaseline):
 
     variance_share: float = 0.9
 
-    def _learn_readings(self, readings: Scaled) -> None:
+    def _learn_readings(self, readings: Floats32) -> None:
         with np.errstate(invalid="ignore"):  # 0 / 0 where nothing ever varies: a share that is not used
             found = PCA(svd_solver="covariance_eigh").fit(readings.astype(np.float64))
         explained = np.cumsum(found.explained_variance_)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import Baseline
-from cometad.detector import Floats, Series
-from cometad.estimator import Scaled
+from cometad.series import Series
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -19,8 +19,8 @@ class RandomScore(Baseline):
     array([0.64, 0.27])
     """
 
-    def _learn(self, scaled: Scaled, series: Series) -> None:
+    def _learn(self, scaled: Floats32, series: Series) -> None:
         """Nothing to learn."""
 
-    def _score(self, scaled: Scaled, series: Series) -> Floats:
+    def _score(self, scaled: Floats32, series: Series) -> Floats:
         return np.random.default_rng(self.seed).random(len(scaled))

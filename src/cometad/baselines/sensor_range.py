@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline
-from cometad.detector import Floats
-from cometad.estimator import Scaled
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -26,7 +25,7 @@ class SensorRange(ReadingBaseline):
 
     scaler: str = "min-max"
 
-    def _learn_readings(self, readings: Scaled) -> None:
+    def _learn_readings(self, readings: Floats32) -> None:
         self.low_, self.high_ = readings.min(axis=0), readings.max(axis=0)  # equal where a variable is constant
 
     def _score_readings(self, readings: Floats) -> Floats:

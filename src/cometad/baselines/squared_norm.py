@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline
-from cometad.detector import Floats
-from cometad.estimator import Scaled
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -19,7 +18,7 @@ class SquaredNorm(ReadingBaseline):
     array([0.25, 9.  ])
     """
 
-    def _learn_readings(self, readings: Scaled) -> None:
+    def _learn_readings(self, readings: Floats32) -> None:
         """The scaling is all there is to learn."""
 
     def _score_readings(self, readings: Floats) -> Floats:

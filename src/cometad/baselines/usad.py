@@ -6,7 +6,8 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
-from cometad.training import Halving, Player, Schedule
+from cometad.network.loop import Player
+from cometad.network.schedules import Halving, Schedule
 
 
 class Adversaries(WindowNetwork):
@@ -61,7 +62,7 @@ class Usad(DeepBaseline):
     gradients are its own, as in the paper.
 
     >>> import numpy as np
-    >>> from cometad import OneCycle
+    >>> from cometad.network import OneCycle
     >>> from cometad.baselines.usad import Usad
     >>> wave = np.sin(np.arange(600) / 4)[:, None]
     >>> Usad(window=20, window_stride=10, latent=4, schedule=OneCycle(20)).fit(wave).decision_function(wave).shape

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
 from cometad.baselines.positions import sinusoid
-from cometad.training import Halving, Schedule
+from cometad.network.schedules import Halving, Schedule
 
 CONVOLUTIONS = ((4, 1), (8, 2), (16, 3))  # size and dilation; they reach 4, 15 and 46 readings back
 
@@ -142,7 +142,7 @@ class Vtt(DeepBaseline):
     """VTT with "parallel" (VTT-PAT) or "serial" (VTT-SAT) attention.
 
     >>> import numpy as np
-    >>> from cometad import OneCycle
+    >>> from cometad.network import OneCycle
     >>> from cometad.baselines.vtt import Vtt
     >>> wave = np.sin(np.arange(600) / 4)[:, None]
     >>> tiny = Vtt(window=20, window_stride=10, dim=8, heads=2, layers=1, schedule=OneCycle(20))

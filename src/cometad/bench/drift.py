@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cometad.arrays import Floats
 from cometad.bench.threshold import common_threshold
-from cometad.data.drift import DRIFTS, PHASES, Controlled
-from cometad.data.synthetic import Fault
-from cometad.detector import Floats
+from cometad.datasets.drift import DRIFTS, PHASES, Controlled
+from cometad.datasets.synthetic import Fault
+from cometad.live.stream import Stream
 from cometad.metrics import auc_pr, auc_roc
-from cometad.model.adapt import Adaptation
-from cometad.stream import Stream
+from cometad.network.adaptation import Adaptation
 
 Figures = dict[str, Any]
 
@@ -66,9 +66,10 @@ def measure(detector: Streaming, series: Controlled, adaptation: Adaptation | No
     threshold. The detector stays as it was.
 
     >>> import numpy as np
-    >>> from cometad import Comet, NoAdaptation, OneCycle
+    >>> from cometad import Comet
+    >>> from cometad.network import NoAdaptation, OneCycle
     >>> from cometad.bench.drift import measure
-    >>> from cometad.data.drift import controlled_series, split_normal
+    >>> from cometad.datasets.drift import controlled_series, split_normal
     >>> reference, base = split_normal(np.random.default_rng(0).normal(size=(1600, 3)))
     >>> detector = Comet(schedule=OneCycle(20), codebook_size=32).fit(reference)
     >>> figures = measure(detector, controlled_series(reference, base, drift="offset"), NoAdaptation())
@@ -87,7 +88,7 @@ def outcome(series: Controlled, scores: Floats, threshold: float, steps: int = 0
 
     >>> import numpy as np
     >>> from cometad.bench.drift import outcome
-    >>> from cometad.data.drift import controlled_series, split_normal
+    >>> from cometad.datasets.drift import controlled_series, split_normal
     >>> series = controlled_series(*split_normal(np.random.default_rng(0).normal(size=(1600, 3))), drift="offset")
     >>> outcome(series, np.ones(len(series.values)), threshold=2.0)["phases"]["after"]["auc_roc"]
     0.5

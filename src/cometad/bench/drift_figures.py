@@ -9,9 +9,9 @@ from typing import Any
 
 from cometad.bench.drift import CONTAMINATED, CONTAMINATIONS
 from cometad.bench.drift_summary import Outcome, of_phase, over_seeds
-from cometad.data.drift import DRIFTS
+from cometad.datasets.drift import DRIFTS
 from cometad.errors import unknown
-from cometad.plots import INK, LIMIT, SCORE
+from cometad.report.plots import INK, LIMIT, SCORE
 
 LABELS = {
     "false_alarms": "false alarms (of normal readings)",

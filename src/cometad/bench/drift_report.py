@@ -12,7 +12,7 @@ from cometad.bench.results import Record, latest
 from cometad.bench.tables import Cell, Column, Group, Row, Table
 from cometad.errors import InputError, needs_extra
 from cometad.files import write_whole
-from cometad.plots import INK
+from cometad.report.plots import INK
 
 
 def _probes_moved(record: Outcome) -> float | None:

@@ -12,11 +12,11 @@ from cometad.bench.results import Record
 from cometad.bench.threshold import common_threshold
 from cometad.bench.trial import Fitting, attempt, learned_numbers
 from cometad.comet import Comet
-from cometad.data.dataset import Dataset
-from cometad.data.drift import controlled_series, split_normal
-from cometad.data.synthetic import synthetic_plant
-from cometad.estimator import Estimator
-from cometad.model.adapt import NoAdaptation
+from cometad.datasets.dataset import Dataset
+from cometad.datasets.drift import controlled_series, split_normal
+from cometad.datasets.synthetic import synthetic_plant
+from cometad.detector import Detector
+from cometad.network.adaptation import NoAdaptation
 
 READINGS = {"short": 8_000, "long": 60_000}  # of a plant that a controlled series is built from
 LONG = tuple(Setting(drift, contamination=share) for drift in ("none", "offset") for share in (0.0, 0.3))
@@ -46,7 +46,7 @@ def drift_trials(arms: Sequence[Arm], dataset: Dataset, device: str, missing: Se
     fitted = normal_parts(dataset)
     fitting = Fitting(replace(dataset, train=fitted[0]), device)
     by_name = {arm.name: arm for arm in arms}
-    detectors: dict[str, tuple[Estimator, float]] = {}
+    detectors: dict[str, tuple[Detector, float]] = {}
     for begun in missing:
         arm = by_name[begun["arm"]]
         yield begun | attempt(partial(_trial, fitting, arm, begun, fitted, detectors), device)
@@ -61,7 +61,7 @@ def normal_parts(dataset: Dataset) -> tuple[Any, Any]:
 
 
 def _trial(
-    fitting: Fitting, arm: Arm, begun: Record, parts: tuple[Any, Any], detectors: dict[str, tuple[Estimator, float]]
+    fitting: Fitting, arm: Arm, begun: Record, parts: tuple[Any, Any], detectors: dict[str, tuple[Detector, float]]
 ) -> dict[str, Any]:
     if arm.name not in detectors:
         detectors[arm.name] = fitting(arm, begun["seed"])

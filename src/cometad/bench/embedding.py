@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from cometad.bench.experiments import Arm
 from cometad.bench.trial import learned_numbers
 from cometad.comet import Comet
-from cometad.data.dataset import Dataset
 from cometad.data.windows import cut, window_starts
+from cometad.datasets.dataset import Dataset
 from cometad.errors import InputError, needs_extra
 from cometad.files import write_whole
-from cometad.model.patches import patches
+from cometad.network.patches import patches
 
 EACH = 500  # embeddings of each kind and scale
 WINDOWS = 300  # that they are drawn from

@@ -9,10 +9,10 @@ from cometad.baselines.deep import DeepBaseline
 from cometad.bench.floor import AllPositive
 from cometad.bench.summaries import REFERENCES
 from cometad.comet import SCORING, Comet
+from cometad.detector import Detector
 from cometad.errors import unknown
-from cometad.estimator import Estimator
-from cometad.model.adapt import NoAdaptation, OnlineAdaptation
-from cometad.parameters import ABLATIONS, PAPER_SIZES
+from cometad.network.adaptation import NoAdaptation, OnlineAdaptation
+from cometad.presets import ABLATIONS, PAPER_SIZES
 
 PAPER = tuple(PAPER_SIZES)  # the paper's datasets
 PLANT = "plant"  # the synthetic one, which is always there: a short stream and a long one
@@ -43,7 +43,7 @@ class Arm:
     detector: str  # comet, comet-paper, all-positive or a baseline
     changes: Mapping[str, Any] = field(default_factory=dict)
 
-    def build(self, dataset: str, seed: int, device: str) -> Estimator:
+    def build(self, dataset: str, seed: int, device: str) -> Detector:
         """The detector, not fitted; of `comet-paper` with the sizes that the paper has for a dataset."""
         common = {"seed": seed, "device": device, **self.changes}
         if self.detector == "comet-paper":

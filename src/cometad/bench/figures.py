@@ -13,7 +13,7 @@ from cometad.bench.summaries import RANKED_BY, REFERENCES, Summary, blocks, summ
 from cometad.errors import InputError, needs_extra
 from cometad.files import write_whole
 from cometad.metrics import METRICS
-from cometad.plots import FOUND, INK, LIMIT, SCORE
+from cometad.report.plots import FOUND, INK, LIMIT, SCORE
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
 

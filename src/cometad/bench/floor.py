@@ -5,9 +5,8 @@ from typing import Self
 
 import numpy as np
 
+from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline
-from cometad.detector import Floats
-from cometad.estimator import Scaled
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -27,7 +26,7 @@ class AllPositive(ReadingBaseline):
         self._draw_line()
         return self
 
-    def _learn_readings(self, readings: Scaled) -> None:
+    def _learn_readings(self, readings: Floats32) -> None:
         """There is nothing to learn."""
 
     def _score_readings(self, readings: Floats) -> Floats:

@@ -23,8 +23,8 @@ from cometad.bench.embedding import embedding_trial
 from cometad.bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chosen, groups
 from cometad.bench.results import Record, Results, identity
 from cometad.bench.trial import attempt, beginning, trials
-from cometad.data.dataset import Dataset, concatenate
-from cometad.data.readers import PUBLISHED, READERS, load, status
+from cometad.datasets.dataset import Dataset, concatenate
+from cometad.datasets.readers import PUBLISHED, READERS, load, status
 from cometad.errors import OutputError, ParameterError, needs_extra, unknown
 from cometad.progress import Report, shown
 

@@ -13,14 +13,7 @@ import numpy as np
 from cometad.bench.footnotes import metric_notes, threshold_notes
 from cometad.bench.results import Record
 from cometad.bench.statistics import ranks_within
-from cometad.bench.summaries import (
-    RANKED_BY,
-    REFERENCES,
-    Spread,
-    Summary,
-    blocks,
-    summarize,
-)
+from cometad.bench.summaries import RANKED_BY, REFERENCES, Spread, Summary, blocks, summarize
 from cometad.errors import InputError
 from cometad.metrics import METRICS
 

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cometad.detector import Floats
+from cometad.arrays import Floats
 
 QUANTILE = 0.99
 

@@ -16,17 +16,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cometad.baselines.memory import parameter_count
+from cometad.baselines.footprint import parameter_count
 from cometad.bench.experiments import Arm
 from cometad.bench.results import Record
 from cometad.bench.threshold import common_threshold
 from cometad.comet import Comet
-from cometad.data.dataset import Dataset
-from cometad.data.readers import PERIODS
+from cometad.datasets.dataset import Dataset
+from cometad.datasets.readers import PERIODS
+from cometad.detector import Detector
 from cometad.errors import CometadError
-from cometad.estimator import Estimator
 from cometad.metrics import evaluate, events_at, f1_at
-from cometad.parameters import as_json
+from cometad.registry import as_json
 
 DAY = 86_400  # seconds
 PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
@@ -95,7 +95,7 @@ class Fitting:
         self._dataset, self._device = dataset, device
         self._trained: tuple[Arm, int, Comet, float] | None = None
 
-    def __call__(self, arm: Arm, seed: int) -> tuple[Estimator, float]:
+    def __call__(self, arm: Arm, seed: int) -> tuple[Detector, float]:
         """A fitted detector, and the seconds that fitting it takes, training included even where it was shared."""
         begun = time.monotonic()
         if self._trained is not None and self._trained[1] == seed and arm.trained_like(self._trained[0]):
@@ -149,7 +149,7 @@ def at_threshold(labels: NDArray[np.bool_], scores: NDArray[np.float64], thresho
     }
 
 
-def learned_numbers(detector: Estimator) -> int | None:
+def learned_numbers(detector: Detector) -> int | None:
     """How many parameters a detector's network has; None without one."""
     network = getattr(detector, "network_", None)
     return None if network is None else parameter_count(network)

@@ -10,14 +10,14 @@ from cometad.cli import options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cometad.data.readers import Check, Status
+    from cometad.datasets.readers import Check, Status
 
 
 def show_list(data_dir: options.DataDir = None) -> None:
     """List the benchmark datasets: which are found, where, and how to get the others. Opens no file."""
     from rich.table import Table
 
-    from cometad.data.readers import READERS, status
+    from cometad.datasets.readers import READERS, status
 
     table = Table("dataset", "found in", "how to get it")
     for name in READERS:
@@ -32,7 +32,7 @@ def show_check(
 ) -> None:
     """Read the datasets that are found and show their counts beside the published ones."""
     from cometad.cli.exits import say
-    from cometad.data.readers import READERS, check, status
+    from cometad.datasets.readers import READERS, check, status
     from cometad.errors import InputError, unknown
 
     for name in names or []:

@@ -11,7 +11,7 @@ from cometad.cli.exits import write_output
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cometad.detector import Array
+    from cometad.arrays import Array
     from cometad.metrics import Report
 
 _FILE = "a .csv, .tsv, .parquet or .npy file with one value per time step"

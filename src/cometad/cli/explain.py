@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from cometad.arrays import Floats
     from cometad.comet import Comet
-    from cometad.decision.explain import Explanation, Reason
-    from cometad.detector import Floats, Series
+    from cometad.explain.reasons import Explanation, Reason
+    from cometad.series import Series
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -45,7 +46,7 @@ def explain(
     check_readable(model)
 
     from cometad.data.tables import read_table
-    from cometad.detector import as_series
+    from cometad.series import as_series
 
     series = as_series(read_table(data, time_column, drop or ()))
     told = _load(model).explain(series, event, context=context)
@@ -69,11 +70,11 @@ def _event(step: int | None, start: int | None, stop: int | None) -> int | tuple
 
 
 def _load(model: "Path") -> "Comet":
-    from cometad.cli.detectors import load_detector
     from cometad.comet import Comet
+    from cometad.detectors import load
     from cometad.errors import ModelFileError
 
-    detector = load_detector(model)
+    detector = load(model)
     if not isinstance(detector, Comet):
         raise ModelFileError(
             f"Only comet explains its scores; '{model}' holds a saved {type(detector).__name__}. "

@@ -10,8 +10,8 @@ import typer
 from cometad.cli import options
 
 if TYPE_CHECKING:
-    from cometad.detector import Series
-    from cometad.estimator import Estimator
+    from cometad.detector import Detector
+    from cometad.series import Series
 
 OWN_OPTIONS = ("seed", "device", "verbose")  # not for --set
 
@@ -61,14 +61,14 @@ def fit(
     The readings should be of normal operation: what is in them will not be found later. Every column but the time is
     a variable. What is wrong with the readings is told on stderr.
     """
+    from cometad.alerting.thresholds import parse_threshold
     from cometad.cli.paths import check_writable
     from cometad.cli.prepare import resampled, tell
     from cometad.data.gaps import parse_gaps
     from cometad.data.quality import Statistics, findings
     from cometad.data.resample import parse_resampling
     from cometad.data.tables import read_table
-    from cometad.decision.threshold import parse_threshold
-    from cometad.detector import as_series, together
+    from cometad.series import as_series, together
 
     check_writable(output)
     rule, grid = parse_gaps(gaps), None if resample is None else parse_resampling(resample)
@@ -89,11 +89,11 @@ def fit(
     print(_promise(made, series))
 
 
-def _promise(detector: "Estimator", series: "Series") -> str:
+def _promise(detector: "Detector", series: "Series") -> str:
     """How many false alarms the threshold allows."""
     import numpy as np
 
-    from cometad.decision.threshold import expected_per_day
+    from cometad.alerting.thresholds import expected_per_day
 
     rate = detector.threshold.rate
     per_day = ""
@@ -105,29 +105,30 @@ def _promise(detector: "Estimator", series: "Series") -> str:
 
 def _detector(
     name: str, preset: str, dataset: str | None, steps: int | None, changes: list[str], own: dict[str, Any]
-) -> "Estimator":
-    from cometad.cli.detectors import detectors
+) -> "Detector":
     from cometad.comet import Comet
+    from cometad.detectors import DETECTORS
     from cometad.errors import ParameterError, unknown
-    from cometad.training import OneCycle
+    from cometad.network.schedules import OneCycle
 
-    known = detectors()
-    if name not in known:
-        raise unknown("detector", name, known)
+    if name not in DETECTORS:
+        raise unknown("detector", name, DETECTORS)
     if preset not in ("default", "paper"):
         raise unknown("preset", preset, ["default", "paper"])
     if dataset is not None and preset != "paper":
         raise ParameterError("The option --dataset chooses the paper's sizes. Pass --preset paper with it.")
     if dataset is not None and name != "comet":
         raise ParameterError(f"The option --dataset chooses sizes of comet; {name} has none. Leave it out.")
-    defaults = known[name]().get_params(deep=False)
+    defaults = DETECTORS[name]().get_params(deep=False)
     parameters = dict(_parsed(change, defaults) for change in changes) | own
     if steps is not None and "schedule" not in defaults:
         raise ParameterError(f"The detector {name} is not trained in steps. Leave out --steps.")
     if steps is not None:
         parameters["schedule"] = OneCycle(steps, defaults["schedule"].learning_rate)
     # The defaults of a baseline are the published ones.
-    return Comet.paper(dataset, **parameters) if name == "comet" and preset == "paper" else known[name](**parameters)
+    return (
+        Comet.paper(dataset, **parameters) if name == "comet" and preset == "paper" else DETECTORS[name](**parameters)
+    )
 
 
 def _parsed(change: str, defaults: dict[str, Any]) -> tuple[str, Any]:

@@ -8,7 +8,7 @@ from cometad.cli.exits import say
 if TYPE_CHECKING:
     from cometad.data.quality import Finding
     from cometad.data.resample import Resampling
-    from cometad.detector import Series
+    from cometad.series import Series
 
 MOST_TOLD = 10  # findings
 

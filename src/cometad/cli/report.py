@@ -29,11 +29,11 @@ def report(
     It holds the scores with their events, for the worst events the variables behind them beside what is normal, how the
     codebook is used, how the scores drift, findings on the data, and the settings. One file, which opens offline.
     """
+    from cometad.alerting.alerts import Alerts
+    from cometad.alerting.thresholds import parse_threshold
     from cometad.cli.paths import check_readable, check_writable
     from cometad.data.resample import parse_resampling
     from cometad.data.tables import read_table
-    from cometad.decision.alerts import Alerts
-    from cometad.decision.threshold import parse_threshold
     from cometad.errors import ParameterError
 
     check_readable(model)
@@ -45,13 +45,13 @@ def report(
     grid = None if resample is None else parse_resampling(resample)
     readings: Any = read_table(data, time_column, drop or ())
 
-    from cometad.cli.detectors import load_detector
     from cometad.cli.prepare import resampled
-    from cometad.detector import together
+    from cometad.detectors import load
     from cometad.report.gather import gather
     from cometad.report.page import save_report
+    from cometad.series import together
 
-    detector = load_detector(model)
+    detector = load(model)
     if rule is not None:
         detector = detector.with_threshold(rule)
     if grid is not None:

@@ -13,12 +13,12 @@ from cometad.cli.exits import say, write_output
 if TYPE_CHECKING:
     import polars as pl
 
+    from cometad.alerting.alerts import Alerts, Change, Event
+    from cometad.arrays import Array, Floats
     from cometad.comet import Comet
     from cometad.data.quality import Inspection
-    from cometad.decision.alerts import Alerts, Change, Event
-    from cometad.detector import Array, Floats
-    from cometad.estimator import Estimator
-    from cometad.stream import Scored, Stream
+    from cometad.detector import Detector
+    from cometad.live.stream import Scored, Stream
 
 
 def score(
@@ -48,11 +48,11 @@ def score(
     for gaps also imputed: 1 where nothing can be said, since the reading was filled in; then anomaly is 0. What is
     wrong with the readings is told on stderr.
     """
+    from cometad.alerting.alerts import Alerts
+    from cometad.alerting.thresholds import parse_threshold
     from cometad.cli.paths import check_readable, check_writable
     from cometad.data.resample import parse_resampling
     from cometad.data.tables import check_suffix, read_table, table_chunks, write_chunks
-    from cometad.decision.alerts import Alerts
-    from cometad.decision.threshold import parse_threshold
     from cometad.errors import InputError
 
     check_readable(model)
@@ -67,13 +67,13 @@ def score(
     grid = None if resample is None else parse_resampling(resample)
     chunks: Iterable[Any] = table_chunks(data, time_column, drop or ())
 
-    from cometad.cli.detectors import load_detector
     from cometad.cli.prepare import resampled, tell
     from cometad.comet import Comet
     from cometad.data.quality import Inspection
-    from cometad.detector import together
+    from cometad.detectors import load
+    from cometad.series import together
 
-    detector = load_detector(model)
+    detector = load(model)
     if rule is not None:
         detector = detector.with_threshold(rule)
     tally = _Tally(Inspection(detector.statistics_), keep_times=events is not None)
@@ -145,7 +145,7 @@ def _streamed(stream: "Stream", detector: "Comet", chunks: Iterable[Any], tally:
     import numpy as np
     import polars as pl
 
-    from cometad.detector import check_length
+    from cometad.series import check_length
 
     names = np.array(detector.names_)
     waiting: list[pl.DataFrame] = []  # the times of the readings whose scores are not final yet
@@ -175,7 +175,7 @@ def _explained(scored: "Scored", times: "pl.DataFrame", names: "Array", gaps: bo
     return _table(scored.start, times, scored.scores, scored.flags, columns | {"variable": variables})
 
 
-def _at_once(detector: "Estimator", alerts: "Alerts", readings: Any, tally: _Tally) -> "pl.DataFrame":
+def _at_once(detector: "Detector", alerts: "Alerts", readings: Any, tally: _Tally) -> "pl.DataFrame":
     """The table of scores of a detector that looks at the series as a whole."""
     import numpy as np
 

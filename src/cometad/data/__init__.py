@@ -1,0 +1,6 @@
+"""What a user's own readings go through: tables, gaps, resampling, quality findings, scaling, windows."""
+
+from cometad.data.gaps import GAPS, ForwardFill, Interpolate, RefuseGaps, ScoreMeasured
+from cometad.data.resample import resample
+
+__all__ = ["GAPS", "ForwardFill", "Interpolate", "RefuseGaps", "ScoreMeasured", "resample"]

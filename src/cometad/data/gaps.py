@@ -13,11 +13,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cometad.detector import Series, with_all_columns
+from cometad.arrays import Flags, Floats
 from cometad.errors import InputError, ParameterError, unknown
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from cometad.series import Series, with_all_columns
 
 Bounds = tuple[ArrayLike, ArrayLike]  # the lowest and the highest value that may be filled in
 
@@ -286,7 +284,7 @@ def complete(series: Series, names: tuple[str, ...]) -> Series:
 
     >>> import polars as pl
     >>> from cometad.data.gaps import complete
-    >>> from cometad.detector import unchecked_series
+    >>> from cometad.series import unchecked_series
     >>> complete(unchecked_series(pl.DataFrame({"flow": [1.0]})), ("flow", "level")).values
     array([[ 1., nan]])
     """

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cometad.arrays import Floats
 from cometad.data.units import likely_conversion
-from cometad.detector import Floats, Series, check_like, unchecked_series, with_all_columns
+from cometad.series import Series, check_like, unchecked_series, with_all_columns
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 SAMPLE = 4096  # readings kept at most, evenly spread, to take quantiles from

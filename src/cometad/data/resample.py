@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.detector import Floats, Series, together, unchecked_series
+from cometad.arrays import Floats
 from cometad.errors import InputError, ParameterError, unknown
+from cometad.series import Series, together, unchecked_series
 
 UNITS = {"ms": 10**3, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6}  # microseconds
 MOST_EMPTY = 1_000_000  # empty bins in a row: more are taken for a wrong time

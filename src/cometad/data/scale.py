@@ -6,14 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
+from cometad.arrays import Floats
 from cometad.compiled import jit
 from cometad.errors import InputError, unknown
 
 # A broken sensor may send 1e30. Beyond this many units a reading is as strange as it gets, and float32 stays finite.
 LIMIT = 1e6
 LARGEST = 1e150  # its square is still a float64
-
-Floats = NDArray[np.float64]
 
 
 class Scaling(NamedTuple):

@@ -3,11 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from cometad.arrays import Floats
 
 LIKENESS = 0.3  # quantiles that differ by less than this share of the known spread are taken for the same
-
-Floats = NDArray[np.float64]
 
 
 class Conversion(NamedTuple):

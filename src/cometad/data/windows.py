@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.detector import Series
 from cometad.errors import InputError
+from cometad.series import Series
 
 LEAST_LEARNABLE = 0.1  # the share of windows, or of readings, that must be fit to learn from
 
@@ -52,7 +52,7 @@ def learnable(starts: NDArray[np.int64], length: int, series: Series) -> NDArray
 
     >>> import numpy as np
     >>> from cometad.data.windows import learnable
-    >>> from cometad.detector import Series
+    >>> from cometad.series import Series
     >>> doubtful = np.array([False, False, False, True])[:, None]
     >>> learnable(np.array([0, 1, 2]), 2, Series(np.zeros((4, 1)), ("flow",), None, True, doubtful=doubtful))
     array([0, 1])

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cometad.arrays import Floats, Integers
 from cometad.compiled import jit
 from cometad.errors import ParameterError, unknown
-from cometad.metrics.inputs import Floats, Integers, checked_threshold
+from cometad.metrics.inputs import checked_threshold
 from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detected
 
 KS = tuple(range(101))

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cometad.arrays import Flags, Floats, Integers
 from cometad.compiled import jit
-from cometad.metrics.inputs import Bools, Floats, Integers, checked_threshold
+from cometad.metrics.inputs import checked_threshold
 from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detected
 
 
@@ -103,7 +104,7 @@ def _best_of(precision: Floats, recall: Floats, thresholds: Floats) -> AtThresho
     return AtThreshold(float(f1[top]), float(precision[top]), float(recall[top]), float(thresholds[top]))
 
 
-def zone_bounds(labels: Bools) -> Floats:
+def zone_bounds(labels: Flags) -> Floats:
     """Where the zones of the anomalies begin and end: one more value than there are anomalies.
 
     >>> import numpy as np

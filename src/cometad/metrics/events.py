@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cometad.metrics.inputs import Floats, checked_threshold
+from cometad.arrays import Floats
+from cometad.metrics.inputs import checked_threshold
 from cometad.metrics.ranking import binary, segments_of
 
 

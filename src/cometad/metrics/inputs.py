@@ -8,16 +8,12 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-from numpy.typing import NDArray
 
+from cometad.arrays import Flags, Floats
 from cometad.errors import InputError, ParameterError
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
-
-def checked(labels: object, scores: object) -> tuple[Bools, Floats]:
+def checked(labels: object, scores: object) -> tuple[Flags, Floats]:
     """The labels as booleans and the scores as doubles, or an error that says what to mend.
 
     Whole numbers beyond 2**53 are rounded to the nearest double, as numpy does.
@@ -36,7 +32,7 @@ def checked(labels: object, scores: object) -> tuple[Bools, Floats]:
     return truth, values
 
 
-def checked_labels(labels: object) -> Bools:
+def checked_labels(labels: object) -> Flags:
     """The labels as booleans, with at least one anomaly and one normal point.
 
     >>> from cometad.metrics.inputs import checked_labels
@@ -44,7 +40,7 @@ def checked_labels(labels: object) -> Bools:
     array([False,  True])
     """
     values = _column(labels, "labels")
-    truth: Bools = values == 1
+    truth: Flags = values == 1
     wrong = ~(truth | (values == 0))
     if wrong.any():
         step = int(np.argmax(wrong))

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cometad.metrics.inputs import Bools, Floats, Integers, checked
+from cometad.arrays import Flags, Floats, Integers
+from cometad.metrics.inputs import checked
 
 
 class AtThreshold(NamedTuple):
@@ -49,7 +50,7 @@ class Ranked:
     (array([3., 1.]), array([1, 3]))
     """
 
-    labels: Bools  # (time,)
+    labels: Flags  # (time,)
     scores: Floats  # (time,)
 
     @classmethod
@@ -97,7 +98,7 @@ class Ranked:
         return np.cumsum(self.labels[self.order], dtype=np.int64)[self.detected - 1]
 
 
-def segments_of(flags: Bools) -> Segments:
+def segments_of(flags: Flags) -> Segments:
     """The runs of true values.
 
     >>> import numpy as np

@@ -25,9 +25,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from cometad.arrays import Floats, Integers
 from cometad.compiled import jit
 from cometad.errors import unknown
-from cometad.metrics.inputs import Floats, Integers, checked_count
+from cometad.metrics.inputs import checked_count
 from cometad.metrics.ranking import Ranked
 
 # A name for a window, and how many times the median anomaly length it is.

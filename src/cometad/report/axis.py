@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cometad.arrays import Floats
 from cometad.report.times import Tick
-
-Floats = NDArray[np.float64]
 
 BEND_ABOVE = 8.0  # a peak so many times as high over the center as the threshold would flatten everything else
 

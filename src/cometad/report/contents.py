@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cometad.arrays import Floats
 from cometad.report.drift import Drift
 from cometad.report.thin import thin
 from cometad.report.times import Tick
 from cometad.report.usage import Usage
-
-Floats = NDArray[np.float64]
 
 
 class Line(NamedTuple):

@@ -7,16 +7,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cometad.arrays import Floats
 from cometad.report.axis import Axis
 from cometad.report.contents import Line, Mark
 from cometad.report.times import Tick
 
 WIDTH, HEIGHT = 1000, 100  # of the plane
 NEAREST = 0.08  # labels of marks nearer to each other would lie one over the other on a phone
-
-Floats = NDArray[np.float64]
 
 
 def curve(line: Line, axis: Axis, kind: str) -> str:

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from cometad.arrays import Floats
 
 LEVELS = (0.5, 0.9, 0.99)
 BINS = 100  # of time
 BARS = 40  # of the histogram
 SHOWN = 0.995  # of the scores have a bar of their own; the last bar takes those above too
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

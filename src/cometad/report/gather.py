@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cometad.alerting.alerts import Alerts, Event
+from cometad.arrays import Flags, Floats
 from cometad.comet import Comet
 from cometad.data.gaps import complete
 from cometad.data.quality import findings
-from cometad.decision.alerts import Alerts, Event
-from cometad.decision.explain import Explanation, Reason
-from cometad.detector import Flags, Floats, Series, as_series
-from cometad.estimator import Estimator, StepScores
-from cometad.parameters import as_json
+from cometad.detector import Detector, StepScores
+from cometad.explain.reasons import Explanation, Reason
+from cometad.registry import as_json
 from cometad.report.axis import text
 from cometad.report.contents import Line, Mark, Panel, Report, Strip, Trace
 from cometad.report.drift import drift
 from cometad.report.times import Clock
 from cometad.report.usage import Usage, usage
+from cometad.series import Series, as_series
 
 MOST_EVENTS = 20  # explained, the worst ones
 MOST_TRACES = 3  # variables drawn for an event
@@ -31,7 +32,7 @@ LEAST_CONTEXT, MOST_CONTEXT = 60, 1000  # readings before and after an event: as
 
 
 def gather(
-    detector: Estimator,
+    detector: Detector,
     X: object,
     *,
     alerts: Alerts = Alerts(),
@@ -83,7 +84,7 @@ def gather(
 def worst(events: Sequence[Event], most: int) -> list[Event]:
     """The events of the highest severity, at most so many, in the order of time.
 
-    >>> from cometad.decision.alerts import Event
+    >>> from cometad.alerting.alerts import Event
     >>> from cometad.report.gather import worst
     >>> events = [Event(k, k, k + 1, k, score, score / 9, 1, False) for k, score in enumerate([3.0, 9.0, 5.0])]
     >>> [event.peak_score for event in worst(events, 2)]
@@ -154,9 +155,7 @@ def _merged(events: Sequence[Event], named: Sequence[Event], count: int) -> list
     return marks
 
 
-def _panel(
-    detector: Estimator, series: Series, scores: Floats, thresholds: Floats, clock: Clock, event: Event
-) -> Panel:
+def _panel(detector: Detector, series: Series, scores: Floats, thresholds: Floats, clock: Clock, event: Event) -> Panel:
     around = min(max(LEAST_CONTEXT, event.stop - event.start), MOST_CONTEXT)
     begin, end = max(0, event.start - around), min(len(scores), event.stop + around)
     traces: tuple[Trace, ...] = ()
@@ -203,7 +202,7 @@ def _trace(explanation: Explanation, reason: Reason, raw: Floats, names: Sequenc
     return Trace(names[column], reason.share, *lines, sentence)
 
 
-def _usages(detector: Estimator, series: Series) -> tuple[Usage, ...]:
+def _usages(detector: Detector, series: Series) -> tuple[Usage, ...]:
     if not isinstance(detector, Comet):
         return ()
     pairs = zip(detector.patch_sizes, detector.code_counts_, detector.code_counts(series), strict=True)
@@ -219,7 +218,7 @@ def _judged(scores: Floats, imputed: Flags | None) -> Floats:
     return scores if imputed is None or imputed.all() else np.where(imputed, np.nan, scores)
 
 
-def _findings(detector: Estimator, series: Series) -> tuple[tuple[str, str], ...]:
+def _findings(detector: Detector, series: Series) -> tuple[tuple[str, str], ...]:
     """What is noteworthy of the readings themselves."""
     known = detector.statistics_
     if not detector.named_:  # fitted on an array: the names are those of this series
@@ -227,7 +226,7 @@ def _findings(detector: Estimator, series: Series) -> tuple[tuple[str, str], ...
     return tuple((found.kind, found.sentence) for found in findings(series, known))
 
 
-def _settings(detector: Estimator, alerts: Alerts, sources: Mapping[str, str]) -> dict[str, Any]:
+def _settings(detector: Detector, alerts: Alerts, sources: Mapping[str, str]) -> dict[str, Any]:
     return {
         **sources,
         "detector": type(detector).__name__,

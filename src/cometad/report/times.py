@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cometad.detector import Array
+from cometad.arrays import Array
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 

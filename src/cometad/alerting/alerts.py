@@ -1,0 +1,356 @@
+"""From scores to alerts: time steps above the threshold become events that open, update and close exactly once.
+
+`Alerts` says what counts as one event; an `AlertRun` takes scores in chunks of any size. A whole series is a run taken
+to its end, so batch and stream agree by construction. docs/alerts.md has the pictures.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from numbers import Integral, Real
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cometad.alerting.severity import ScoreTail, severity
+from cometad.arrays import Floats
+from cometad.errors import InputError, ParameterError
+
+BLOCK = 256  # time steps that are passed over or taken one by one together
+
+Kind = Literal["opened", "updated", "closed"]
+
+_IDLE, _CANDIDATE, _OPEN, _FINISHED = range(4)  # the phases of a run
+
+
+@dataclass(frozen=True)
+class Event:
+    """A stretch of time steps that belong to one anomaly.
+
+    >>> from cometad.alerting.alerts import Event
+    >>> Event(number=1, start=7, stop=9, peak=8, peak_score=3.5, severity=0.4, steps=2, open=False).stop
+    9
+    """
+
+    number: int  # 1, 2, 3, ... in the order of opening
+    start: int  # its first time step, which is hot
+    stop: int  # one after the last time step at or above the low mark
+    peak: int  # the time step of its highest hot score, the first of equals
+    peak_score: float
+    severity: float  # of the peak, from 0 to 1
+    steps: int  # how many of its time steps are hot
+    open: bool  # more time steps may join
+
+
+class Change(NamedTuple):
+    """Something that happened to an event, and the time step with which it became known.
+
+    >>> from cometad.alerting.alerts import Alerts
+    >>> from cometad.alerting.severity import ScoreTail
+    >>> change = Alerts().start(ScoreTail.fit([0.0])).push([3.0], 2.0)[0]
+    >>> change.kind, change.event.number, change.step
+    ('opened', 1, 0)
+    """
+
+    kind: Kind
+    event: Event  # as it is after the change
+    step: int
+
+
+@dataclass(frozen=True)
+class Alerts:
+    """What counts as one event.
+
+    A time step is *hot* when its score is above the threshold, *quiet* when it is below the low mark, and an imputed
+    one is neither, whatever its score. The low mark lies between the median of the training scores and the threshold:
+    low * threshold + (1 - low) * median, but never above the threshold.
+
+    * A hot step outside of events starts a candidate. It becomes an event, from that hot step on, as soon as it has
+      `min_length` measured steps; a quiet step before that drops it, and its hot steps are counted as `short`.
+    * An event lasts to its last step at or above the low mark. It closes with the first quiet step that is more than
+      `merge_gap` quiet ones after that; what comes at or above the low mark sooner still belongs to it.
+    * In the `hold_off` time steps after the one it closed with no candidate starts; what is hot there is counted as
+      `suppressed`.
+
+    So each hot step is in exactly one event, short or suppressed.
+
+    Parameters
+    ----------
+    low
+        Where the low mark lies between the median of the training scores (0) and the threshold (1); above 0.
+    min_length
+        Measured time steps at or above the low mark without a quiet one between, from the first hot one on, that make
+        an event.
+    merge_gap
+        Quiet time steps in a row that an event outlasts.
+    hold_off
+        Time steps after the one an event closed with in which none starts.
+
+    >>> from cometad.alerting.alerts import Alerts, find_events
+    >>> from cometad.alerting.severity import ScoreTail
+    >>> tail = ScoreTail.fit([0.0, 0.0, 1.0])
+    >>> events = find_events([0, 3, 3, 0, 3, 0, 0, 0, 3], 2.0, Alerts(merge_gap=1), tail)
+    >>> [(event.start, event.stop) for event in events]
+    [(1, 5), (8, 9)]
+    """
+
+    low: float = 0.8
+    min_length: int = 1
+    merge_gap: int = 0
+    hold_off: int = 0
+
+    def __post_init__(self) -> None:
+        if not _is_a(Real, self.low) or not 0 < self.low <= 1:
+            raise ParameterError(f"The 'low' parameter must be a number above 0, at most 1. Got {self.low!r} instead.")
+        for name, least in (("min_length", 1), ("merge_gap", 0), ("hold_off", 0)):
+            value = getattr(self, name)
+            if not _is_a(Integral, value) or value < least:
+                raise ParameterError(
+                    f"The '{name}' parameter must be an integer from {least} up. Got {value!r} instead."
+                )
+
+    def start(self, tail: ScoreTail, step: int = 0) -> "AlertRun":
+        """A run over scores whose first one is that of a time step, with the tail of the training scores."""
+        return AlertRun(self, tail, step)
+
+    def low_marks(self, thresholds: ArrayLike, center: float) -> Floats:
+        """The low mark (time,) for each threshold (time,), given the median of the training scores.
+
+        >>> from cometad.alerting.alerts import Alerts
+        >>> Alerts(low=0.5).low_marks([4.0, -6.0], center=-2.0)  # a threshold below the median is its own low mark
+        array([ 1., -6.])
+        """
+        tops = np.asarray(thresholds, np.float64)
+        marks: Floats = np.minimum(tops, self.low * tops + (1 - self.low) * center)
+        return marks
+
+
+@dataclass
+class _Now:
+    """All whole numbers that change in a run."""
+
+    step: int  # the time step that comes next
+    phase: int = _IDLE
+    number: int = 0  # events opened so far
+    start: int = 0  # of the candidate or event, like the following five
+    last: int = 0  # its last step at or above the low mark
+    peak: int = 0
+    hot: int = 0  # its hot steps
+    length: int = 0  # its measured steps at or above the low mark
+    quiet: int = 0  # quiet steps after the last
+    hold: int = 0  # no candidate starts before this step
+    suppressed: int = 0
+    short: int = 0
+
+
+class _Steps(NamedTuple):
+    """The measured time steps of a chunk."""
+
+    numbers: NDArray[np.int64]  # (time,)
+    scores: Floats  # (time,)
+    hot: NDArray[np.bool_]  # (time,)  above the threshold
+    warm: NDArray[np.bool_]  # (time,)  at or above the low mark
+
+
+class AlertRun:
+    """Events of scores that arrive in chunks of any size, in constant memory; made by `Alerts.start`.
+
+    >>> from cometad.alerting.alerts import Alerts
+    >>> from cometad.alerting.severity import ScoreTail
+    >>> run = Alerts(min_length=2).start(ScoreTail.fit([0.0, 0.0, 1.0]))
+    >>> run.push([0.0, 3.0], 2.0)  # one hot step may be nothing
+    []
+    >>> changes = run.push([4.0, 5.0, 0.0], 2.0) + run.finish()
+    >>> [(change.kind, change.step, change.event.start, change.event.peak) for change in changes]
+    [('opened', 2, 1, 2), ('updated', 3, 1, 3), ('closed', 4, 1, 3)]
+    """
+
+    def __init__(self, alerts: Alerts, tail: ScoreTail, step: int = 0) -> None:
+        self._alerts, self._tail = alerts, tail
+        self._now = _Now(int(step), hold=int(step))
+        self._peak_score = 0.0  # of the candidate or event
+
+    @property
+    def step(self) -> int:
+        """The time step that comes next."""
+        return self._now.step
+
+    @property
+    def event(self) -> Event | None:
+        """The event that is open now, as it stands."""
+        return self._event() if self._now.phase == _OPEN else None
+
+    @property
+    def suppressed(self) -> int:
+        """How many hot steps fell into hold-offs."""
+        return self._now.suppressed
+
+    @property
+    def short(self) -> int:
+        """How many hot steps were in candidates that ended before `min_length`."""
+        return self._now.short
+
+    def push(self, scores: ArrayLike, thresholds: ArrayLike, imputed: ArrayLike | None = None) -> list[Change]:
+        """What happens to events with the next scores (time,) and their thresholds, one for all or (time,).
+
+        Where `imputed` (time,) is true the reading was filled in: its score is not looked at and may be nan. Such a
+        step is neither hot nor quiet; it starts, prolongs and ends nothing, but is a time step of a hold-off.
+        An event is updated with each hot step that is a new peak. Which changes come does not depend on the chunks.
+        Input that is refused with an error leaves the run as it was.
+        """
+        if self._now.phase == _FINISHED:
+            raise InputError("The run is finished. Start a new one with Alerts.start().")
+        values, tops = np.asarray(scores, np.float64), np.asarray(thresholds, np.float64)
+        skipped = None if imputed is None else np.asarray(imputed, np.bool_)
+        _check_shapes(values, tops, skipped)
+        # Most chunks: nothing under way and nothing hot. A nan fails the comparison and is looked at below.
+        if self._now.phase == _IDLE and bool((values <= tops).all()):
+            changes = []
+        else:
+            changes = self._through(self._measured(values, np.broadcast_to(tops, values.shape), skipped))
+        self._now.step += len(values)
+        return changes
+
+    def finish(self) -> list[Change]:
+        """Close what is open at the end of the series; the run takes no scores after that."""
+        changes = []
+        if self._now.phase == _OPEN:
+            changes = [self._close(self._now.step - 1)]
+        elif self._now.phase == _CANDIDATE:
+            self._drop()
+        self._now.phase = _FINISHED
+        return changes
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that a later `restore` needs, by name; the tail and the parameters are not part of it."""
+        return {"counts": np.array(astuple(self._now), np.int64), "peak_score": np.array([self._peak_score])}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Become the run whose state it is; it was started by the same `Alerts` with the same tail."""
+        self._now = _Now(*state["counts"].tolist())
+        self._peak_score = float(state["peak_score"][0])
+
+    def _measured(self, values: Floats, tops: Floats, skipped: NDArray[np.bool_] | None) -> _Steps:
+        numbers = np.arange(self._now.step, self._now.step + len(values))
+        if skipped is not None:
+            numbers, values, tops = numbers[~skipped], values[~skipped], tops[~skipped]
+        _check_numbers(numbers, values, "score")
+        _check_numbers(numbers, tops, "threshold")
+        return _Steps(numbers, values, values > tops, values >= self._alerts.low_marks(tops, self._tail.center))
+
+    def _through(self, steps: _Steps) -> list[Change]:
+        """Take block after block; one where nothing is hot is passed over while nothing is under way."""
+        changes: list[Change] = []
+        for first in range(0, len(steps.numbers), BLOCK):
+            block = slice(first, first + BLOCK)
+            if self._now.phase != _IDLE or steps.hot[block].any():
+                # As lists: reading single numbers from arrays would take most of the time.
+                changes += self._through_block(*(column[block].tolist() for column in steps))
+        return changes
+
+    def _through_block(
+        self, numbers: list[int], scores: list[float], hot: list[bool], warm: list[bool]
+    ) -> Iterator[Change]:
+        for step, score, is_hot, is_warm in zip(numbers, scores, hot, warm, strict=True):
+            if self._now.phase != _IDLE or is_hot:
+                change = self._take(step, score, is_hot, is_warm)
+                if change is not None:
+                    yield change
+
+    def _take(self, step: int, score: float, hot: bool, warm: bool) -> Change | None:
+        """One measured step, which is hot unless something is under way."""
+        if self._now.phase == _IDLE and not self._start(step, score):
+            return None
+        return self._prolong(step, score, hot) if warm else self._quiet(step)
+
+    def _start(self, step: int, score: float) -> bool:
+        """Start a candidate with a hot step, unless an event closed shortly before."""
+        now = self._now
+        if step < now.hold:
+            now.suppressed += 1
+            return False
+        now.phase, now.start, now.peak, self._peak_score = _CANDIDATE, step, step, score
+        now.hot = now.length = 0
+        return True
+
+    def _prolong(self, step: int, score: float, hot: bool) -> Change | None:
+        now = self._now
+        now.last, now.quiet = step, 0
+        now.length += 1
+        now.hot += hot
+        rises = hot and score > self._peak_score
+        if rises:
+            now.peak, self._peak_score = step, score
+        if now.phase == _CANDIDATE:
+            return self._open(step) if now.length >= self._alerts.min_length else None
+        return Change("updated", self._event(), step) if rises else None
+
+    def _quiet(self, step: int) -> Change | None:
+        now = self._now
+        if now.phase == _CANDIDATE:
+            self._drop()
+            return None
+        now.quiet += 1
+        return self._close(step) if now.quiet > self._alerts.merge_gap else None
+
+    def _open(self, step: int) -> Change:
+        self._now.phase = _OPEN
+        self._now.number += 1
+        return Change("opened", self._event(), step)
+
+    def _close(self, step: int) -> Change:
+        self._now.phase = _IDLE
+        self._now.hold = step + 1 + self._alerts.hold_off
+        return Change("closed", self._event(), step)
+
+    def _drop(self) -> None:
+        self._now.phase = _IDLE
+        self._now.short += self._now.hot
+
+    def _event(self) -> Event:
+        now = self._now
+        how_severe = float(severity(self._peak_score, self._tail))
+        where = (now.number, now.start, now.last + 1, now.peak)
+        return Event(*where, self._peak_score, how_severe, now.hot, open=now.phase == _OPEN)
+
+
+def find_events(
+    scores: ArrayLike, threshold: ArrayLike, alerts: Alerts, tail: ScoreTail, imputed: ArrayLike | None = None
+) -> list[Event]:
+    """The events of a whole series of scores (time,), in order: a run taken to its end.
+
+    >>> from cometad.alerting.alerts import Alerts, find_events
+    >>> from cometad.alerting.severity import ScoreTail
+    >>> events = find_events([0, 5, 4, 0], 2.0, Alerts(), ScoreTail.fit([0.0, 0.0, 1.0]))
+    >>> [(event.number, event.start, event.stop, event.peak, event.steps) for event in events]
+    [(1, 1, 3, 1, 2)]
+    """
+    run = alerts.start(tail)
+    changes = run.push(scores, threshold, imputed) + run.finish()
+    return [change.event for change in changes if change.kind == "closed"]
+
+
+def _check_shapes(scores: Floats, thresholds: Floats, imputed: NDArray[np.bool_] | None) -> None:
+    if scores.ndim != 1:
+        raise InputError(f"Scores need the shape (time,); these have the shape {scores.shape}.")
+    if thresholds.ndim and thresholds.shape != scores.shape:
+        raise InputError(
+            f"There are {len(scores)} scores, but thresholds of the shape {thresholds.shape}. "
+            "Pass one for each or one for all."
+        )
+    if imputed is not None and imputed.shape != scores.shape:
+        raise InputError(
+            f"There are {len(scores)} scores, but imputed has the shape {imputed.shape}. Pass one for each."
+        )
+
+
+def _check_numbers(steps: NDArray[np.int64], values: Floats, what: str) -> None:
+    unknown = np.isnan(values)
+    if unknown.any():
+        raise InputError(
+            f"The {what} of time step {steps[unknown.argmax()]} is nan. Mark steps without a reading as imputed."
+        )
+
+
+def _is_a(kind: type, value: object) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

@@ -1,0 +1,74 @@
+"""From scores to flags and events, in one pass: a threshold rule's watch and a run of alerts that go together."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cometad.alerting.alerts import Alerts, Change
+from cometad.alerting.severity import ScoreTail
+from cometad.alerting.watch import Threshold
+from cometad.arrays import Floats
+
+
+class Judged(NamedTuple):
+    """What became of some scores."""
+
+    flags: NDArray[np.int64]  # (time,)  1 where a measured score is above the threshold it was held against
+    thresholds: Floats  # (time,)
+    changes: list[Change]  # what happened to events
+
+
+class Judge:
+    """Flags and events of scores that arrive in chunks of any size, in bounded memory.
+
+    >>> import numpy as np
+    >>> from cometad.alerting.alerts import Alerts
+    >>> from cometad.alerting.judge import Judge
+    >>> from cometad.alerting.severity import ScoreTail
+    >>> from cometad.alerting.thresholds import Quantile
+    >>> rule, training = Quantile(0.1), np.arange(11.0)
+    >>> judge = Judge(rule, rule.fit(training), Alerts(), ScoreTail.fit(training))
+    >>> judged = judge.push([3.0, 12.0, 4.0])
+    >>> judged.flags, [change.kind for change in judged.changes]
+    (array([0, 1, 0]), ['opened', 'closed'])
+    """
+
+    def __init__(self, rule: Threshold, state: Floats, alerts: Alerts, tail: ScoreTail) -> None:
+        self._rule = rule
+        self._watch = rule.watch(state)
+        self._run = alerts.start(tail)
+
+    def push(self, scores: ArrayLike, imputed: NDArray[np.bool_] | None = None) -> Judged:
+        """What becomes of the next scores (time,), in the order of time.
+
+        Where `imputed` (time,) is true nothing was measured: such a score is never flagged, nor learned from.
+        """
+        values = np.atleast_1d(np.asarray(scores, np.float64))
+        if imputed is None or not imputed.any():
+            thresholds = self._watch.follow(values)
+            return Judged((values > thresholds).astype(np.int64), thresholds, self._run.push(values, thresholds))
+        thresholds = self._follow_measured(values, ~imputed)
+        flags = ((values > thresholds) & ~imputed).astype(np.int64)
+        return Judged(flags, thresholds, self._run.push(values, thresholds, imputed))
+
+    def _follow_measured(self, values: Floats, measured: NDArray[np.bool_]) -> Floats:
+        """The threshold of each time step; one that was not measured has that of the next one."""
+        known = np.append(self._watch.follow(values[measured]), self._watch.threshold)
+        followed: Floats = known[np.cumsum(measured) - measured]
+        return followed
+
+    def finish(self) -> list[Change]:
+        """Close what is open at the end of the series."""
+        return self._run.finish()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that a later `restore` needs, by name."""
+        return {"watch": self._watch.state()} | {f"alerts.{name}": value for name, value in self._run.state().items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Become the judge whose state it is; it was made with the same rule, alerts and tail."""
+        self._watch = self._rule.watch(state["watch"])
+        prefix = "alerts."
+        self._run.restore({name.removeprefix(prefix): v for name, v in state.items() if name.startswith(prefix)})

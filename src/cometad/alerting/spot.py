@@ -1,0 +1,286 @@
+"""Thresholds from the tail of the scores: peaks over threshold, fixed to a level (SPOT) or following it (DSPOT).
+
+A. Siffer, P.-A. Fouque, A. Termier, C. Largouet: Anomaly detection in streams with extreme value theory, KDD 2017.
+Scores above a high quantile, the base, exceed it by excesses; their distribution tells which score is rare enough.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cometad.alerting.tail import fit_tail
+from cometad.alerting.watch import Watch, as_scores, check_between, check_whole, training_scores
+from cometad.arrays import Floats
+
+KEPT = 1000  # excesses that are remembered, the most recent ones: 8 kB, and a fit of a few milliseconds
+REFIT = 10  # the tail is fitted again as soon as one in so many of the remembered excesses is new
+HEAD = 5  # numbers of a state before its excesses
+
+
+class Peaks:
+    """The tail above a base, and the limit that an excess must be above to be an alarm.
+
+    Paper: an alarm is no part of the tail. Here: it counts as an excess of at least the limit, but only while there are
+    no more alarms than the rate explains, because a tail that is cut off at its limit again and again shrinks: once
+    the excesses of training are forgotten, the rate is ten times the promised one (docs/thresholds.md).
+    Paper: fitted again at every excess. Here: when a tenth of the remembered ones is new, because a fit takes
+    milliseconds, and a tenth of new excesses hardly changes it.
+
+    >>> import numpy as np
+    >>> from cometad.alerting.spot import Peaks
+    >>> peaks = Peaks.learn(np.arange(100.0), rate=0.01, level=0.9)
+    >>> round(peaks.base, 3), 90.0 > peaks.threshold, 150.0 > peaks.threshold
+    (89.1, False, True)
+    """
+
+    def __init__(self, state: Floats, rate: float) -> None:
+        self.base, self.limit = float(state[0]), float(state[1])
+        self._readings, self._excesses, self._fresh = map(int, state[2:HEAD])
+        self._kept = deque(state[HEAD:].tolist(), maxlen=KEPT)  # below 0: an alarm, at least so large
+        self._rate = rate
+
+    @classmethod
+    def learn(cls, scores: Floats, rate: float, level: float) -> "Peaks":
+        """The tail of training scores (time,) above the quantile `level`."""
+        base = np.quantile(scores, level)
+        excesses = scores[scores > base] - base
+        head = [base, 0.0, len(scores), len(excesses), 0]
+        peaks = cls(np.concatenate([head, excesses[-KEPT:]]), rate)
+        peaks._refit()
+        return peaks
+
+    def state(self) -> Floats:
+        """Base, limit, how many readings, excesses and excesses since the last fit, and the excesses remembered."""
+        return np.array([self.base, self.limit, self._readings, self._excesses, self._fresh, *self._kept])
+
+    @property
+    def threshold(self) -> float:
+        """What a score must be above to be an alarm."""
+        return self.base + self.limit
+
+    def skip(self, count: int) -> None:
+        """Count readings that are not above the base."""
+        self._readings += count
+
+    def learn_from(self, score: float, alarm: bool) -> None:
+        """Count a score; the tail learns from one above the base."""
+        excess = score - self.base
+        if excess <= 0:
+            self._readings += 1
+        elif not alarm:
+            self._keep(excess)
+        elif np.signbit(self._kept).sum() < self._explained():
+            self._keep(-self.limit)
+
+    def _keep(self, excess: float) -> None:
+        self._readings += 1
+        self._excesses += 1
+        self._fresh += 1
+        self._kept.append(excess)
+        if self._fresh * REFIT >= len(self._kept):
+            self._refit()
+
+    def _share(self) -> float:
+        """The share of excesses that may be alarms."""
+        return min(1.0, self._rate * self._readings / self._excesses) if self._excesses else 0.0
+
+    def _explained(self) -> int:
+        """How many of the remembered excesses may be alarms before chance no longer explains it: two deviations."""
+        expected = self._share() * len(self._kept)
+        return math.ceil(expected + 2 * math.sqrt(expected))
+
+    def _refit(self) -> None:
+        """Fit the tail. Siffer et al. 2017: Eq. 1.
+
+        The limit is also so high that no more of the remembered excesses lie above it than chance explains: the tail
+        of scores with few different values is not a generalized Pareto distribution.
+        """
+        self._fresh = 0
+        if not self._kept:
+            return
+        kept = np.array(self._kept)
+        sizes, explained = np.abs(kept), self._explained()
+        least = np.sort(sizes)[-1 - explained] if explained < len(sizes) else 0.0
+        self.limit = max(fit_tail(sizes, np.signbit(kept)).above(self._share()), float(least))
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Peaks over threshold: the score that a share `rate` of readings lies above, from the tail above the base.
+
+    The base is the quantile `level` of training scores; it stays. The tail follows the stream. It can promise rates far
+    below one in the number of training scores, for scores whose level and spread do not drift.
+
+    >>> import numpy as np
+    >>> from cometad.alerting.spot import Spot
+    >>> rule = Spot(rate=1e-3)
+    >>> watch = rule.watch(rule.fit(np.random.default_rng(0).exponential(size=5000)))
+    >>> round(watch.threshold, 1)  # of the true distribution: log(1000) = 6.9
+    7.1
+    >>> watch.push([1.0, 5.0, 50.0])
+    array([False, False,  True])
+    """
+
+    rate: float = 1e-4
+    level: float = 0.98
+
+    def __post_init__(self) -> None:
+        _check_tail(self.rate, self.level)
+
+    def fit(self, scores: ArrayLike) -> Floats:
+        """Base, limit and tail of training scores (time,). Of a constant it is the constant: all above is flagged."""
+        return Peaks.learn(training_scores(scores), self.rate, self.level).state()
+
+    def watch(self, state: Floats) -> "SpotWatch":
+        """A watch that goes on from a state."""
+        return SpotWatch(Peaks(state, self.rate))
+
+
+class SpotWatch(Watch):
+    """A stream of scores against the tail of those before; made by `Spot.watch`, whose example shows it."""
+
+    def __init__(self, peaks: Peaks) -> None:
+        self._peaks = peaks
+
+    @property
+    def threshold(self) -> float:
+        """What the next score must be above to be an alarm."""
+        return self._peaks.threshold
+
+    def follow(self, scores: ArrayLike) -> Floats:
+        """The threshold (time,) that each score is held against."""
+        values = as_scores(scores)
+        thresholds, done = np.empty(len(values)), 0
+        for i in np.flatnonzero(values > self._peaks.base).tolist():
+            self._peaks.skip(i - done)
+            thresholds[done : i + 1] = self.threshold
+            self._peaks.learn_from(float(values[i]), bool(values[i] > thresholds[i]))
+            done = i + 1
+        self._peaks.skip(len(values) - done)
+        thresholds[done:] = self.threshold
+        return thresholds
+
+    def state(self) -> Floats:
+        """All that the watch knows."""
+        return self._peaks.state()
+
+
+class MovingMean:
+    """The mean of the last scores, in constant time for each.
+
+    Sums are of differences to a score among them, and made anew once per round: scores that are all equal have
+    exactly their own mean, and rounding does not add up.
+
+    >>> import numpy as np
+    >>> from cometad.alerting.spot import MovingMean
+    >>> mean = MovingMean.of(np.array([1.0, 2.0, 6.0]))
+    >>> mean.add(4.0)
+    >>> mean.value  # of 2, 6 and 4
+    4.0
+    """
+
+    def __init__(self, state: Floats) -> None:
+        self._reference, self._total, self._place = float(state[0]), float(state[1]), int(state[2])
+        self._scores: list[float] = state[3:].tolist()
+
+    @classmethod
+    def of(cls, scores: Floats) -> "MovingMean":
+        """The mean of these scores (time,), and later of as many."""
+        mean = cls(np.concatenate([np.zeros(3), scores]))
+        mean._renew()
+        return mean
+
+    @property
+    def value(self) -> float:
+        """The mean now."""
+        return self._reference + self._total / len(self._scores)
+
+    def add(self, score: float) -> None:
+        """Put a score in the place of the oldest."""
+        self._total += score - self._scores[self._place]
+        self._scores[self._place] = score
+        self._place = (self._place + 1) % len(self._scores)
+        if self._place == 0:
+            self._renew()
+
+    def state(self) -> Floats:
+        """Reference, total of the differences to it, place of the oldest score, and the scores."""
+        return np.array([self._reference, self._total, self._place, *self._scores])
+
+    def _renew(self) -> None:
+        self._reference = self._scores[-1]
+        self._total = math.fsum(score - self._reference for score in self._scores)
+
+
+@dataclass(frozen=True)
+class DriftingSpot:
+    """Peaks over threshold on what a score is above the mean of the last `depth` scores that raised no alarm.
+
+    For scores whose level drifts slowly. After a jump of the level every reading is an alarm until the level comes
+    back: what raises alarms is never learned.
+
+    >>> import numpy as np
+    >>> from cometad.alerting.spot import DriftingSpot
+    >>> rule = DriftingSpot(rate=1e-3, depth=10)
+    >>> noise = np.random.default_rng(0).exponential(size=5000)
+    >>> watch = rule.watch(rule.fit(noise))
+    >>> watch.push(noise + np.linspace(0, 50, 5000)).sum() < 50
+    np.True_
+    """
+
+    rate: float = 1e-4
+    level: float = 0.98
+    depth: int = 100
+
+    def __post_init__(self) -> None:
+        _check_tail(self.rate, self.level)
+        check_whole("depth", self.depth, 1)
+
+    def fit(self, scores: ArrayLike) -> Floats:
+        """The last scores and their mean, and the tail of training scores (time,) above the mean of those before."""
+        values = training_scores(scores, least=self.depth + 1)
+        steps = values - values[0]  # of a constant exactly 0, and so is the mean
+        means = np.lib.stride_tricks.sliding_window_view(steps, self.depth)[:-1].mean(axis=1)
+        peaks = Peaks.learn(steps[self.depth :] - means, self.rate, self.level)
+        return np.concatenate([MovingMean.of(values[-self.depth :]).state(), peaks.state()])
+
+    def watch(self, state: Floats) -> "DriftingSpotWatch":
+        """A watch that goes on from a state."""
+        mean, peaks = np.split(state, [3 + self.depth])
+        return DriftingSpotWatch(MovingMean(mean), Peaks(peaks, self.rate))
+
+
+class DriftingSpotWatch(Watch):
+    """A stream of scores against the tail above their own moving mean; made by `DriftingSpot.watch`."""
+
+    def __init__(self, mean: MovingMean, peaks: Peaks) -> None:
+        self._mean, self._peaks = mean, peaks
+
+    @property
+    def threshold(self) -> float:
+        """What the next score must be above to be an alarm."""
+        return self._mean.value + self._peaks.threshold
+
+    def follow(self, scores: ArrayLike) -> Floats:
+        """The threshold (time,) that each score is held against."""
+        return np.fromiter((self._follow(score) for score in as_scores(scores).tolist()), np.float64)
+
+    def state(self) -> Floats:
+        """All that the watch knows."""
+        return np.concatenate([self._mean.state(), self._peaks.state()])
+
+    def _follow(self, score: float) -> float:
+        threshold, mean = self.threshold, self._mean.value
+        alarm = score > threshold
+        self._peaks.learn_from(score - mean, alarm)
+        if not alarm:
+            self._mean.add(score)
+        return threshold
+
+
+def _check_tail(rate: float, level: float) -> None:
+    check_between("level", level, 0, 1)
+    check_between("rate", rate, 0, round(1 - level, 12))  # above the base there is no more than that

@@ -1,0 +1,231 @@
+"""How official files are opened: the members of a folder or a .tar.xz archive, arrays, and tables of sensor readings.
+
+Nothing is unpacked to disk, and an archive is read once.
+"""
+
+import csv
+import io
+import itertools
+import lzma
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.arrays import Array, Floats
+from cometad.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl  # loaded only where text is read: arrays do not need it
+
+HEADER_ROWS = 10  # how far down the header of a table is looked for
+
+
+def members(location: Path, *patterns: str) -> Iterator[tuple[PurePosixPath, bytes]]:
+    """The path below `location` and the content of each file that fits one of the patterns, such as "train/*.npy".
+
+    An archive is read from front to back, once; its own top folder is not part of the paths.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.datasets.archive import members
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "note.txt").write_text("hello")
+    ...     list(members(Path(folder), "*.txt"))
+    [(PurePosixPath('note.txt'), b'hello')]
+    """
+    return _in_folder(location, patterns) if location.is_dir() else _in_archive(location, patterns)
+
+
+def npy_array(content: bytes, what: str, axes: int) -> Array:
+    """The numbers of a .npy file that must have so many axes; `what` names it in errors.
+
+    >>> import io
+    >>> import numpy as np
+    >>> from cometad.datasets.archive import npy_array
+    >>> file = io.BytesIO()
+    >>> np.save(file, np.arange(3))
+    >>> npy_array(file.getvalue(), "three.npy", axes=1)
+    array([0, 1, 2])
+    """
+    try:
+        values = np.load(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError(f"The array '{what}' is damaged or not a .npy file. Copy it from its source again.") from error
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf" or values.ndim != axes:
+        raise InputError(f"The array '{what}' does not hold numbers along {axes} axes. Copy it from its source again.")
+    return values
+
+
+def text_numbers(content: bytes, what: str) -> Floats:
+    r"""The numbers of a comma-separated text without a header, in the shape (line, number); `what` names it in errors.
+
+    >>> from cometad.datasets.archive import text_numbers
+    >>> text_numbers(b"0.5,1\n2,3\n", "two.txt").tolist()
+    [[0.5, 1.0], [2.0, 3.0]]
+    """
+    import polars as pl
+
+    width = content.partition(b"\n")[0].count(b",") + 1
+    schema = {f"v{i}": pl.Float64 for i in range(width)}
+    try:
+        frame = pl.read_csv(io.BytesIO(content), has_header=False, schema=schema)
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"The file '{what}' does not hold {width} numbers per line. Copy it again.") from error
+    if sum(frame.null_count().row(0)):
+        raise InputError(f"The file '{what}' has lines of fewer than {width} numbers. Copy it again.")
+    return frame.to_numpy(order="c")
+
+
+class Table:
+    r"""A CSV file of sensor readings, found below whatever stands above its header and read in chunks.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.datasets.archive import Table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "plant.csv"
+    ...     _ = path.write_text("P1,,\n Time, FIT101 ,state\n1,2.5,A ttack\n2,,Normal\n,,\n")
+    ...     table = Table(path, mark="Time")
+    ...     table.filled(("FIT101",)).tolist(), table.flags("state", {"Normal": False, "Attack": True}).tolist()
+    ([[2.5], [2.5]], [True, False])
+    """
+
+    def __init__(self, path: Path, mark: str) -> None:
+        import polars as pl
+
+        self.path = path
+        above, self.columns = _header(path, mark)
+        cells = pl.scan_csv(
+            path,
+            has_header=False,
+            skip_rows=above + 1,
+            schema=dict.fromkeys(self.columns, pl.String),
+            encoding="utf8-lossy",
+        ).with_columns(pl.all().str.strip_chars().replace("", None))
+        self._rows = cells.filter(~pl.all_horizontal(pl.all().is_null()))
+
+    def columns_but(self, *others: str) -> tuple[str, ...]:
+        """The names of all columns that have one, except `others`."""
+        return tuple(name for name in self.columns if name not in others and not name.startswith("nameless "))
+
+    def numbers(self, names: tuple[str, ...]) -> Floats:
+        """These columns as numbers in the shape (row, column), an empty cell as NaN."""
+        import polars as pl
+
+        frame = self._collect(names, pl.col(names).cast(pl.Float64), "not numbers")
+        values = np.empty(frame.shape)
+        for i, name in enumerate(names):
+            values[:, i] = frame.drop_in_place(name).fill_null(float("nan")).to_numpy()  # never all of them twice
+        return values
+
+    def filled(self, names: tuple[str, ...]) -> Floats:
+        """The same, an empty cell filled from the last value before it, or else from the next after it."""
+        values = self.numbers(names)
+        for i, name in enumerate(names):
+            missing = np.isnan(values[:, i])
+            if missing.all():
+                raise InputError(f"The column {name!r} of '{self.path}' is empty. Copy the file from its source again.")
+            if missing.any():
+                values[:, i] = values[_last_present(missing), i]
+        return values
+
+    def flags(self, name: str, spellings: Mapping[str, bool]) -> NDArray[np.bool_]:
+        """One column of labels, read by their spellings; spaces within them do not count."""
+        import polars as pl
+
+        column = self._collect((name,), pl.col(name).str.replace_all(r"\s", ""), "not text")[name]
+        strange = [value for value in column.unique().to_list() if value not in spellings]
+        if strange:
+            value, known = strange[0], ", ".join(spellings)
+            raise InputError(
+                f"The column {name!r} of '{self.path}' says {value!r}; it may say {known}. Correct the file."
+            )
+        return column.replace_strict(spellings, return_dtype=pl.Boolean).to_numpy().astype(np.bool_)
+
+    def _collect(self, names: tuple[str, ...], wanted: "pl.Expr", problem: str) -> "pl.DataFrame":
+        import polars as pl
+
+        lacking = [name for name in names if name not in self.columns]
+        if lacking:
+            raise InputError(f"'{self.path}' lacks the column {lacking[0]!r}. Copy the file from its source again.")
+        try:
+            # In chunks: as text, WADI's 1.2 million rows of 127 columns would need several times their size as numbers.
+            return self._rows.select(wanted).collect(engine="streaming")
+        except pl.exceptions.PolarsError as error:
+            raise InputError(
+                f"'{self.path}' has cells that are {problem}, or rows of more than {len(self.columns)} cells. "
+                "Correct them or copy the file from its source again."
+            ) from error
+
+
+def _in_folder(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[PurePosixPath, bytes]]:
+    for path in itertools.chain.from_iterable(sorted(folder.glob(pattern)) for pattern in patterns):
+        yield PurePosixPath(path.relative_to(folder).as_posix()), _content(path)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"Cannot read '{path}': {error.strerror or error}. Check the file and its rights.") from error
+
+
+def _in_archive(archive: Path, patterns: tuple[str, ...]) -> Iterator[tuple[PurePosixPath, bytes]]:
+    try:
+        # Not tarfile's own "r:xz" or "r|xz": the first may seek back, which decompresses everything again; the second
+        # takes an archive cut off between two files for a whole one. LZMAFile below a plain stream does neither.
+        with lzma.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+            for member in tar:
+                path = PurePosixPath(*PurePosixPath(member.name).parts[1:])
+                file = tar.extractfile(member) if _fits(path, patterns) else None
+                if file is not None:  # None also for a folder
+                    yield path, file.read()
+    except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
+        raise InputError(
+            f"The archive '{archive}' is damaged, cut off or not a .tar.xz archive. Copy it from its source again."
+        ) from error
+    except OSError as error:
+        raise InputError(
+            f"Cannot read '{archive}': {error.strerror or error}. Check the file and its rights."
+        ) from error
+
+
+def _last_present(missing: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """For each row the last row up to it that is not missing, or else the first such row after it."""
+    rows = np.where(missing, -1, np.arange(len(missing)))
+    return np.maximum(np.maximum.accumulate(rows), np.argmin(missing))
+
+
+def _fits(path: PurePosixPath, patterns: tuple[str, ...]) -> bool:
+    return any(path.match(pattern) and len(path.parts) == pattern.count("/") + 1 for pattern in patterns)
+
+
+def _header(path: Path, mark: str) -> tuple[int, list[str]]:
+    """How many rows stand above the header, which is the first row with a cell `mark`, and the names in it."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            for above, row in enumerate(itertools.islice(csv.reader(file), HEADER_ROWS)):
+                names = [_last_part(cell) for cell in row]
+                if mark in names:
+                    return above, _distinct(names, path)
+    except (OSError, csv.Error) as error:
+        raise InputError(f"Cannot read '{path}': {error}. Check that the file is there and is a CSV file.") from error
+    raise InputError(
+        f"None of the first {HEADER_ROWS} rows of '{path}' has a column {mark!r}. "
+        "Pass the official file, separated by commas."
+    )
+
+
+def _last_part(cell: str) -> str:
+    return cell.rpartition("\\")[2].strip()
+
+
+def _distinct(names: list[str], path: Path) -> list[str]:
+    twice = {name for name in names if name and names.count(name) > 1}
+    if twice:
+        raise InputError(f"'{path}' has two columns named {min(twice)!r}. Copy the file from its source again.")
+    return [name or f"nameless {i}" for i, name in enumerate(names)]

@@ -1,0 +1,27 @@
+"""Every detector by its name on the command line, and whichever one a file holds."""
+
+import os
+
+from cometad.baselines import BASELINES
+from cometad.checkpoint import kind_of
+from cometad.comet import Comet
+from cometad.detector import Detector
+
+DETECTORS: dict[str, type[Detector]] = {"comet": Comet, **BASELINES}
+
+
+def load(path: str | os.PathLike[str]) -> Detector:
+    """The detector in a file that `save` wrote, whichever it is.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from cometad import BASELINES, load
+    >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     BASELINES["pca"]().fit(normal).save(Path(folder) / "plant.comet")
+    ...     type(load(Path(folder) / "plant.comet")).__name__
+    'PcaError'
+    """
+    known = {kind.__name__: kind for kind in DETECTORS.values()}
+    return known.get(kind_of(path), Comet).load(path)  # Comet refuses a file of an unknown kind with a sentence

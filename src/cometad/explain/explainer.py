@@ -1,0 +1,233 @@
+"""Explanations put together: the windows on some time steps, scored once more, with variables exchanged and decoded."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.alerting.alerts import Event
+from cometad.alerting.watch import check_whole
+from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.data.scale import Scaling
+from cometad.explain.reasons import Explanation, Reason, rises, shares, stretch_of, worst_patches
+from cometad.network.network import Network
+from cometad.network.normal import back_to_readings, decoded, normal_codes
+from cometad.network.patches import coverage, patch_weights, ready_steps
+from cometad.network.score import PatchScores, Scorer
+from cometad.scoring.normalize import EPSILON
+from cometad.scoring.pipeline import Decision
+
+WINDOWS = 8  # of an event, those with the highest scores, that shares are taken from: it bounds their cost
+
+
+class Piece(NamedTuple):
+    """A window, and the time steps that are scored by it."""
+
+    begin: int  # the time step of its first reading
+    start: int
+    stop: int
+
+    def inside(self, start: int, stop: int) -> slice:
+        """Those of its steps that are in start..stop, counted within the window."""
+        first, last = max(self.start, start), min(self.stop, stop)
+        return slice(first - self.begin, max(first, last) - self.begin)
+
+
+def pieces(rows: int, window: int, ready: int, start: int, stop: int) -> list[Piece]:
+    """The windows that score the time steps start..stop when a whole series of so many readings is scored.
+
+    Windows stand side by side from the first reading on. Of the steps left over at the end, the first `ready` are
+    scored by a window that the series does not fill, the others by one that ends with the series.
+
+    >>> from cometad.explain.explainer import pieces
+    >>> [tuple(piece) for piece in pieces(rows=23, window=10, ready=1, start=8, stop=23)]
+    [(0, 8, 10), (10, 10, 20), (20, 20, 21), (13, 21, 23)]
+    """
+    whole = rows // window * window
+    begins = range(start // window * window, min(stop, whole), window)
+    full = [Piece(begin, begin, begin + window) for begin in begins]
+    rest = [Piece(whole, whole, whole + ready), Piece(rows - window, whole + ready, rows)]
+    clipped = [Piece(begin, max(first, start), min(last, stop)) for begin, first, last in (*full, *rest)]
+    return [piece for piece in clipped if piece.start < piece.stop]
+
+
+class Passage(NamedTuple):
+    """The windows on some time steps of a series, and what their patches got."""
+
+    pieces: list[Piece]
+    windows: Floats32  # (window, time, variable)  scaled
+    patches: list[PatchScores]  # of each scale
+
+    def taken(self, values: Array) -> Array:
+        """Of values (window, time, ...) those of the time steps that each window scores, as (time, ...)."""
+        parts = [own[piece.inside(piece.start, piece.stop)] for own, piece in zip(values, self.pieces, strict=True)]
+        return np.concatenate(parts)
+
+
+class Touching(NamedTuple):
+    """The patches of one scale on some time steps; each field has the shape (patch,)."""
+
+    windows: NDArray[np.int64]  # which window it is of
+    numbers: NDArray[np.int64]  # which patch of that window
+    begins: NDArray[np.int64]  # its first time step
+    weights: Floats  # how much it counts: each time step is the mean over the patches on it
+
+
+@dataclass(frozen=True)
+class Explainer:
+    """Explains scores with what a detector has learned; see `Comet.explain`."""
+
+    network: Network
+    scorer: Scorer
+    decision: Decision
+    normalization: Floats  # the state that the normalization starts from
+    window: int
+    test_batch: int  # windows
+    scaling: Scaling
+    counts: Sequence[NDArray[np.int64]]  # per scale (code,): how many training patches took it
+    levels: Floats  # (score, scale, variable)  the median of each raw score over the training patches
+    typical: Floats32  # (variable,)  the median of the scaled training readings
+
+    def __call__(
+        self, values: Floats, names: Sequence[str], event: object, context: int, imputed: Flags | None = None
+    ) -> Explanation:
+        """The explanation of an event in a series (time, variable), of which some cells may have been filled in."""
+        check_whole("context", context, 0)
+        start, stop = stretch_of(event, len(values))
+        begin, end = max(0, start - context), min(len(values), stop + context)
+        scores, units = self._scores(values, start, stop)
+        peak = start + int(scores.argmax())
+        score = float(scores[peak - start])
+        if isinstance(event, Event):  # as it was when it was seen, with what adaptation had learned by then
+            peak, score = event.peak, event.peak_score
+        passage = self._passage(values, begin, end)
+        share = shares(self._rises(passage, scores, units, start, stop, imputed))
+        codes = self._normal_codes(passage)
+        reasons = [
+            self._reason(values, names[i], i, float(share[i]), *where)
+            for i, where in enumerate(self._worst(passage, codes, start, stop))
+        ]
+        tables, strides = [decoded(scale) for scale in self.network], [scale.stride for scale in self.network]
+        normal = passage.taken(back_to_readings(codes, tables, strides, self.window))
+        return Explanation(
+            start,
+            stop,
+            peak,
+            score,
+            tuple(sorted(reasons, key=lambda reason: -reason.share)),
+            begin,
+            values[begin:end].copy() if imputed is None else np.where(imputed[begin:end], np.nan, values[begin:end]),
+            self.scaling.back(normal),
+            tuple(names),
+        )
+
+    def _passage(self, values: Floats, start: int, stop: int) -> Passage:
+        rows, variables = values.shape
+        sizes = [(scale.size, scale.stride) for scale in self.scorer.scales]
+        ready = ready_steps(rows % self.window, self.window, sizes) if self.decision.release == "row" else 0
+        found = pieces(rows, self.window, ready, start, stop)
+        windows = np.zeros((len(found), self.window, variables), np.float32)
+        for window, piece in zip(windows, found, strict=True):
+            readings = values[piece.begin : piece.begin + self.window]
+            window[: len(readings)] = self.scaling(readings)
+        return Passage(found, windows, [self.scorer.whole(windows, k) for k in range(len(sizes))])
+
+    def _scores(self, values: Floats, start: int, stop: int) -> tuple[Floats, Floats]:
+        """The final scores (time,) of the steps start..stop, and what 1 of each selected score (score,) is in them.
+
+        Where a normalization needs whole batches it begins with the first one that is looked at.
+        """
+        batch = self.window * self.test_batch
+        whole = self.decision.release == "batch"
+        first, last = (start // batch * batch, min(-(-stop // batch) * batch, len(values))) if whole else (start, stop)
+        state, found = self.normalization, []
+        for begin in range(first, last, batch):
+            passage = self._passage(values, begin, min(begin + batch, last))
+            selected = self._selected(self.scorer.steps(passage.patches, self.window, 0, self.window))
+            steps = np.stack([passage.taken(scores) for scores in selected])
+            normalized, state = self.decision.normalization(steps, state)
+            found.append(self.decision.mix(normalized))
+        return np.concatenate(found)[start - first : stop - first], 1 / (state[:, 1] - state[:, 0] + EPSILON)
+
+    def _selected(self, raw: Floats) -> Floats:
+        """Both scores (score, window, time) of raw ones (score, window, time, variable)."""
+        return self.decision.select(self.decision.calibrated(raw), skip=0).reshape(raw.shape[:3])
+
+    def _rises(
+        self, passage: Passage, scores: Floats, units: Floats, start: int, stop: int, imputed: Flags | None
+    ) -> Floats:
+        """By how much each variable raises the scores of the steps start..stop (time, variable); imputed: by 0."""
+
+        def of_windows(windows: Floats32) -> Floats:
+            return self.decision.mix(self._selected(self.scorer.windows(windows)) * units[:, None, None])
+
+        inside = [piece.inside(start, stop) for piece in passage.pieces]
+        peaks = {
+            i: scores[steps.start + piece.begin - start : steps.stop + piece.begin - start].max()
+            for i, (piece, steps) in enumerate(zip(passage.pieces, inside, strict=True))
+            if steps.start < steps.stop
+        }
+        chosen = sorted(sorted(peaks, key=lambda i: -peaks[i])[:WINDOWS])
+        raised = rises(passage.windows[chosen], self.typical, of_windows)
+        if imputed is not None:
+            for own, i in zip(raised, chosen, strict=True):
+                begin = passage.pieces[i].begin
+                filled = imputed[begin : begin + self.window]
+                own[: len(filled)][filled] = 0.0
+        return np.concatenate([own[inside[i]] for own, i in zip(raised, chosen, strict=True)])
+
+    def _normal_codes(self, passage: Passage) -> list[NDArray[np.int32]]:
+        """The nearest active code of each patch (window, patch, variable), for each scale."""
+        return [
+            normal_codes(scale, passage.windows, scored.codes, counts > 0)
+            for scale, scored, counts in zip(self.network, passage.patches, self.counts, strict=True)
+        ]
+
+    def _worst(
+        self, passage: Passage, codes: list[NDArray[np.int32]], start: int, stop: int
+    ) -> Iterator[tuple[int, int, int]]:
+        """For each variable the scale, the first time step and the code of its worst patch on the steps start..stop."""
+        touching = [self._touching(passage, k, start, stop) for k in range(len(codes))]
+        excess = [self._excess(passage, k, on) for k, on in enumerate(touching)]
+        worst = worst_patches(excess, [on.weights for on in touching])
+        for i, (k, patch) in enumerate(zip(worst.scale.tolist(), worst.patch.tolist(), strict=True)):
+            on = touching[k]
+            yield k, int(on.begins[patch]), int(codes[k][on.windows[patch], on.numbers[patch], i])
+
+    def _touching(self, passage: Passage, k: int, start: int, stop: int) -> Touching:
+        """The patches of one scale on the steps start..stop."""
+        size, stride = self.scorer.scales[k].size, self.scorer.scales[k].stride
+        cover = coverage(self.window, size, stride)
+        parts = []
+        for i, piece in enumerate(passage.pieces):
+            steps = piece.inside(start, stop)
+            if steps.start < steps.stop:
+                weights = patch_weights(cover.first[steps], cover.last[steps])
+                numbers = cover.first[steps.start] + np.arange(len(weights))
+                parts.append((np.full(len(weights), i), numbers, piece.begin + numbers * stride, weights))
+        return Touching(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _excess(self, passage: Passage, k: int, on: Touching) -> Floats:
+        """How far the mixed score of each of these patches (patch, variable) is above its training level."""
+        scored = passage.patches[k]
+        codes, errors = scored.codes[on.windows, on.numbers], scored.errors[on.windows, on.numbers]
+        raw = np.stack([self.scorer.memory[k][codes], errors])
+        unit = self.decision.calibration[:, 1]
+        return self.decision.mix((raw - self.levels[:, k, None]) / unit[:, None])
+
+    def _reason(self, values: Floats, name: str, i: int, share: float, k: int, begin: int, code: int) -> Reason:
+        end = begin + self.scorer.scales[k].size
+        pattern = decoded(list(self.network)[k])[code]
+        return Reason(
+            name,
+            share,
+            end - begin,
+            begin,
+            end,
+            values[begin:end, i].copy(),
+            pattern * self.scaling.unit[i] + self.scaling.center[i],
+            code,
+            float(self.counts[k][code] / self.counts[k].sum()),
+        )

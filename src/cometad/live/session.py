@@ -1,0 +1,133 @@
+"""One live stream: readings in, answers out, with everything a restart needs in one snapshot.
+
+A session puts readings in order (`Clock`) or on a regular grid (`Grid`), scores them with a detector's stream and gives
+one answer per scored reading: a dictionary that JSON can hold. It knows no command line: a service, a broker's consumer
+or a worker of a cluster use it as it is.
+"""
+
+import dataclasses
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cometad.alerting.alerts import Alerts, Change
+from cometad.checkpoint import Checkpoint, read, write
+from cometad.detector import Detector
+from cometad.errors import InputError, ModelFileError
+from cometad.live.clock import Clock
+from cometad.live.grid import Grid
+from cometad.live.readings import Reading
+from cometad.live.stream import Scored
+
+KIND = "stream snapshot"
+TOP = 3  # variables named with each score
+
+Answer = dict[str, Any]
+
+_log = logging.getLogger("cometad")
+
+
+class Session:
+    """A detector's stream, behind a clock or a grid, that answers reading by reading.
+
+    >>> import numpy as np
+    >>> from cometad import Comet
+    >>> from cometad.live.clock import Clock
+    >>> from cometad.live.readings import Reading
+    >>> from cometad.live.session import Session
+    >>> from cometad.network.schedules import OneCycle
+    >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+    >>> session = Session(Comet(schedule=OneCycle(5)).fit(normal), Clock())
+    >>> answers = [answer for number, row in enumerate(normal) for answer in session.take(Reading(number, row, number))]
+    >>> sorted(answers[0])
+    ['anomaly', 'score', 'step', 'time', 'variables']
+    """
+
+    def __init__(
+        self,
+        detector: Detector,
+        gate: Clock | Grid,
+        alerts: Alerts | None = None,
+        *,
+        snapshot: bytes | None = None,
+        times: Iterable[str | float | None] = (),
+    ) -> None:
+        self.detector, self.gate = detector, gate
+        self._stream = detector.stream(snapshot, alerts=alerts)
+        self._times = deque(times)  # of the readings whose scores are not final yet
+
+    @classmethod
+    def resume(cls, path: Path, detector: Detector, gate: Clock | Grid, alerts: Alerts | None = None) -> "Session":
+        """The session that `save` wrote to a file; the gate must be like the one it had."""
+        saved = read(path, KIND)
+        if "stream" not in saved.arrays:
+            raise ModelFileError(f"'{path}' is not a complete stream snapshot. Pass one that cometad stream wrote.")
+        gate.restore(saved.facts["gate"], saved.arrays)
+        return cls(detector, gate, alerts, snapshot=saved.arrays["stream"].tobytes(), times=saved.facts["times"])
+
+    def take(self, reading: Reading) -> Iterator[Answer]:
+        """The answers that become final with one reading."""
+        for admitted in self.gate.admit(reading):
+            yield from self._score(admitted)
+
+    def finish(self) -> Iterator[Answer]:
+        """The answers of the readings that still wait, and the end of an event that is still open."""
+        if self.gate.admitted == 0:
+            raise InputError("No reading came. Send CSV with a header line, or JSON lines, to standard input.")
+        for last in self.gate.finish():
+            yield from self._score(last)
+        yield from self._answers(self._stream.finish())
+
+    def save(self, path: Path) -> None:
+        """Write a snapshot to a file, whole or not at all."""
+        facts = {"times": list(self._times), "gate": self.gate.facts()}
+        stream = np.frombuffer(self._stream.snapshot(), np.uint8)
+        write(path, Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays()))
+        _log.info(
+            "Wrote '%s' after %s readings; the scores of the last %d come with the readings that follow.",
+            path,
+            f"{self._stream.seen:,}",
+            len(self._times),
+        )
+
+    def _score(self, reading: Reading) -> Iterator[Answer]:
+        scored = self._stream.update(reading.values)
+        self._times.append(reading.time)
+        return self._answers(scored)
+
+    def _answers(self, scored: Scored) -> Iterator[Answer]:
+        changes = deque(scored.changes)
+        for i in range(len(scored)):
+            yield self._answer(scored, i, changes)
+        if changes:  # the end of the stream closed an event whose readings were all answered before
+            yield {"step": changes[0].step, "events": [_as_json(change) for change in changes]}
+
+    def _answer(self, scored: Scored, i: int, changes: deque[Change]) -> Answer:
+        """The answer to one reading; takes the changes of events that came with it off `changes`."""
+        own = scored.variables[i]
+        left_out = [] if scored.left_out is None else scored.left_out[i].nonzero()[0].tolist()
+        top = [variable for variable in (-own).argsort(kind="stable").tolist() if variable not in left_out][:TOP]
+        gaps: Answer = {"imputed": int(len(left_out) == len(own))} if self.detector.gaps.allowed else {}
+        if left_out:
+            gaps |= {"left_out": [self.detector.names_[variable] for variable in left_out]}
+        step, time = scored.start + i, self._times.popleft()
+        events = []
+        while changes and changes[0].step == step:
+            events.append(_as_json(changes.popleft()))
+        return {
+            "step": step,
+            **({} if time is None else {"time": time}),
+            "score": float(scored.scores[i]),
+            "anomaly": int(scored.flags[i]),
+            **gaps,
+            "variables": {self.detector.names_[variable]: float(own[variable]) for variable in top},
+            **({"events": events} if events else {}),
+        }
+
+
+def _as_json(change: Change) -> Answer:
+    return {"change": change.kind, **dataclasses.asdict(change.event)}

@@ -1,0 +1,267 @@
+"""A run kept open: readings in, scored readings out."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.alerting.alerts import Change
+from cometad.alerting.judge import Judge
+from cometad.arrays import Array, Flags, Floats
+from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
+from cometad.data.gaps import GapRun, complete
+from cometad.errors import InputError, ModelFileError, unknown
+from cometad.network.run import Run
+from cometad.scoring.pipeline import Decided, joined
+from cometad.series import Series, as_series, check_after, check_like, on_time, unchecked_series, with_all_columns
+
+KIND = "Stream"
+LATE = ("refuse", "drop")  # what happens to a reading whose time is not after that of the one before
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores that have become final. As an array it is its scores.
+
+    >>> import numpy as np
+    >>> from cometad.live.stream import Scored
+    >>> flags, thresholds = np.array([0, 1]), np.array([2.0, 2.0])
+    >>> scored = Scored(7, np.array([0.1, 3.0]), flags, thresholds, variables=np.ones((2, 1)), changes=())
+    >>> np.concatenate([scored, scored]), list(scored.steps)
+    (array([0.1, 3. , 0.1, 3. ]), [7, 8])
+    """
+
+    start: int  # the time step of the first score, counted from the first reading of the stream
+    scores: Floats  # (time,)
+    flags: NDArray[np.int64]  # (time,)  1 where the score is above the threshold and the time step not imputed
+    thresholds: Floats  # (time,)  that each score was held against
+    variables: Floats  # (time, variable)  each variable's calibrated score
+    changes: Sequence[Change]  # what happened to events with these scores
+    left_out: Flags | None = None  # (time, variable)  counted as normal, since its readings were filled in
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
+        return np.array(self.scores, dtype=dtype, copy=copy)
+
+    @property
+    def imputed(self) -> Flags:
+        """Which time steps (time,) rest on nothing but filled in readings: they cannot be judged."""
+        return np.zeros(len(self.scores), bool) if self.left_out is None else np.asarray(self.left_out.all(axis=1))
+
+    @property
+    def steps(self) -> range:
+        """The time steps that are scored here."""
+        return range(self.start, self.start + len(self.scores))
+
+
+class Stream:
+    """Readings in, scored readings out, in constant memory however long it runs; made by `detector.stream()`.
+
+    >>> import numpy as np
+    >>> from cometad import Comet
+    >>> from cometad.network import OneCycle
+    >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+    >>> detector = Comet(schedule=OneCycle(20)).fit(normal)
+    >>> stream = detector.stream()
+    >>> scored = [stream.update(row) for row in normal[:300]] + [stream.finish()]
+    >>> bool(np.array_equal(np.concatenate(scored), detector.decision_function(normal[:300])))
+    True
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Run],
+        scaling: Callable[..., NDArray[np.float32]],
+        names: Sequence[str],
+        named: bool,
+        judge: Callable[[], Judge],
+        fingerprint: str,
+        start_filling: Callable[[], GapRun] | None = None,
+        late: str = "refuse",
+    ) -> None:
+        if late not in LATE:
+            raise unknown("rule for late readings", late, LATE)
+        self._start, self._start_judge, self._scaling, self._fingerprint = start, judge, scaling, fingerprint
+        self._start_filling, self._late = start_filling, late
+        self._names, self._named = tuple(names), named
+        # What most readings give.
+        self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty(0), np.empty((0, len(names))), ())
+        self.reset()
+
+    def reset(self) -> None:
+        """Go back to the fitted state: forget every reading seen and all that was learned from them."""
+        self._run, self._judge = self._start(), self._start_judge()
+        self._filling = None if self._start_filling is None else self._start_filling()
+        self._columns_told = False
+        self._dropped = 0
+        self._seen = 0
+        self._given = 0
+        self._finished = False
+        self._last_time: np.datetime64 | None = None
+
+    @property
+    def seen(self) -> int:
+        """How many readings have come."""
+        return self._seen
+
+    @property
+    def given(self) -> int:
+        """How many of them have been given their final score."""
+        return self._given
+
+    @property
+    def dropped(self) -> int:
+        """How many readings came late and were dropped; they are not among those seen."""
+        return self._dropped
+
+    @property
+    def adaptation_steps(self) -> tuple[int, int]:
+        """How many steps adaptation has taken, and how many of them were rolled back."""
+        adapter = self._run.raw.adapter
+        return (0, 0) if adapter is None else (adapter.steps, adapter.rolled_back)
+
+    def update(self, reading: Sequence[float] | NDArray[Any] | Mapping[str, float]) -> Scored:
+        """The scores that become final with one reading: numbers in the order of the variables, or by their names.
+
+        A reading that is refused with an error leaves the stream as it was.
+        """
+        values = self._plain(reading)
+        if values is not None:
+            self._seen += 1
+            return self._scored(self._push(values[None]))
+        if isinstance(reading, Mapping) or (hasattr(reading, "index") and hasattr(reading, "items")):  # a pandas row
+            reading = self._by_name(reading) if self._named or isinstance(reading, Mapping) else list(reading)
+        one = reading.ndim == 1 if isinstance(reading, np.ndarray) else isinstance(reading, Sequence)
+        if not one:
+            raise InputError(
+                f"A reading needs the shape (variable,); this one has the shape {np.shape(reading)}. "
+                "Pass several at once to update_many."
+            )
+        return self.update_many([reading])
+
+    def _plain(self, reading: object) -> Floats | None:
+        """The numbers of a reading with which nothing is wrong, without more ado; None for all others."""
+        if self._finished or type(reading) not in (np.ndarray, list, tuple):
+            return None
+        try:
+            values = np.array(reading)
+        except ValueError:  # a list with lists in it
+            return None
+        if values.dtype.kind not in "iuf" or values.shape != (len(self._names),):
+            return None
+        values = values.astype(np.float64, copy=False)
+        return values if np.isfinite(values).all() else None
+
+    def update_many(self, readings: object) -> Scored:
+        """The scores that become final with some readings: an array (time, variable) or a pandas or polars frame."""
+        if self._finished:
+            raise InputError("The stream is finished. Open a new one with detector.stream().")
+        if isinstance(readings, np.ndarray) and readings.ndim == 2 and len(readings) == 0:
+            return self._scored([])
+        series = unchecked_series(readings, self._names, self._seen)
+        kept = on_time(series, self._last_time) if self._late == "drop" else None
+        if kept is not None and not kept.all():
+            times = None if series.times is None else series.times[kept]
+            series = replace(series, values=series.values[kept], times=times)
+        series = as_series(series, missing=self._filling is not None)
+        if self._filling is not None and self._named:
+            series = self._complete(series)
+        check_like(series, self._names, self._named)
+        if len(series):
+            self._check_times(series)
+        self._seen += len(series)
+        self._dropped += 0 if kept is None else int((~kept).sum())
+        return self._scored(self._push(series.values))
+
+    def _push(self, values: Floats) -> Iterable[Decided]:
+        if self._filling is None:
+            return self._run.push(self._scaling(values))
+        filled = self._filling.push(values)
+        return self._run.push(self._scaling(filled.values), filled.imputed if filled.imputed.any() else None)
+
+    def _complete(self, series: Series) -> Series:
+        """The series with all columns; those that are gone are told once."""
+        whole = with_all_columns(series, self._names) if self._columns_told else complete(series, self._names)
+        self._columns_told = self._columns_told or whole is not series
+        return whole
+
+    def finish(self) -> Scored:
+        """The scores of the readings that still waited for later ones, and the end of an event that is still open.
+
+        The stream takes no readings after that.
+        """
+        parts: list[Decided] = []
+        if self._filling is not None:
+            filled = self._filling.finish()
+            parts += self._run.push(self._scaling(filled.values), filled.imputed)
+        last = self._scored([*parts, *self._run.finish()])
+        closed = [] if self._finished else self._judge.finish()
+        self._finished = True
+        return replace(last, changes=[*last.changes, *closed])
+
+    def snapshot(self) -> bytes:
+        """All of the stream's state; `detector.stream(snapshot)` goes on from it to the bit."""
+        facts = {"detector": self._fingerprint, "seen": self._seen, "given": self._given, "finished": self._finished}
+        facts["dropped"] = self._dropped
+        facts["last_time"] = None if self._last_time is None else str(self._last_time)
+        state = self._run.state() | _prefixed("judge.", self._judge.state())
+        if self._filling is not None:
+            state |= _prefixed("filling.", self._filling.state())
+        return to_bytes(Checkpoint(KIND, facts, state))
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become the stream whose snapshot it is."""
+        checkpoint = from_bytes(snapshot, KIND, "The snapshot")
+        if checkpoint.facts["detector"] != self._fingerprint:
+            raise ModelFileError("The snapshot is of another detector's stream. Load the detector it was taken from.")
+        self._run.restore(checkpoint.arrays)
+        self._judge.restore(_without("judge.", checkpoint.arrays))
+        if self._filling is not None:
+            self._filling.restore(_without("filling.", checkpoint.arrays))
+        self._dropped = checkpoint.facts["dropped"]
+        self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]
+        self._finished = checkpoint.facts["finished"]
+        last_time = checkpoint.facts["last_time"]
+        self._last_time = None if last_time is None else np.datetime64(last_time, "ns")
+
+    def _check_times(self, series: Series) -> None:
+        """Times must increase from chunk to chunk too."""
+        if series.times is None:
+            return
+        if self._last_time is not None:
+            check_after(series, self._last_time)
+        self._last_time = series.times[-1].astype("datetime64[ns]")
+
+    def _by_name(self, reading: Any) -> list[float]:
+        missing = [name for name in self._names if name not in reading]
+        if self._filling is not None and len(missing) < len(self._names):
+            return [reading.get(name, np.nan) for name in self._names]
+        if missing:
+            raise InputError(
+                f"The reading has no value for {missing[0]!r}. Send every variable the detector was fitted on."
+            )
+        return [reading[name] for name in self._names]
+
+    def _scored(self, decided: Iterable[Decided]) -> Scored:
+        parts = list(decided)
+        if not parts:
+            return Scored(self._given, *self._nothing)
+        scores, variables, left_out = joined(parts)
+        start = self._given
+        self._given += len(scores)
+        imputed = None if left_out is None else np.asarray(left_out.all(axis=1))
+        flags, thresholds, changes = self._judge.push(scores, imputed)
+        return Scored(start, scores, flags, thresholds, variables, changes, left_out)
+
+
+def _prefixed(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {prefix + name: array for name, array in arrays.items()}
+
+
+def _without(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """What `_prefixed` was given."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

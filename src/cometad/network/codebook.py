@@ -1,0 +1,56 @@
+"""The codes of one scale: the finite set of normal patterns that embeddings are quantized to."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Quantized(NamedTuple):
+    """Embeddings and the codes nearest to them."""
+
+    codes: Tensor  # (...,)      index of the nearest code
+    vectors: Tensor  # (..., dim)  that code
+    straight: Tensor  # (..., dim)  that code, gradient straight through to the embedding
+
+    def error(self, embeddings: Tensor) -> Tensor:
+        """The distance of each embedding (..., dim) from its code: the quantization score of a patch. Paper: Eq. 17."""
+        distances: Tensor = torch.linalg.vector_norm(embeddings - self.vectors, dim=-1)
+        return distances
+
+
+class Codebook(nn.Module):
+    """A learnable table of codes.
+
+    >>> import torch
+    >>> from cometad.network.codebook import Codebook
+    >>> book = Codebook(size=2, dim=1)
+    >>> _ = book.vectors.data.copy_(torch.tensor([[0.0], [10.0]]))
+    >>> book(torch.tensor([[1.0], [8.0]])).codes
+    tensor([0, 1])
+
+    Paper: Eq. 6 and 7.
+    """
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.vectors = nn.Parameter(torch.randn(size, dim))
+
+    def forward(self, embeddings: Tensor) -> Quantized:
+        """The nearest code of each embedding (..., dim); the lowest index wins a tie."""
+        codes = self.nearest(embeddings.detach())
+        # Not vectors[codes]: its backward sums in a thread-dependent order.
+        vectors = F.embedding(codes, self.vectors)
+        # The reconstruction teaches the encoder as if quantizing were the identity, and never the codebook.
+        straight = embeddings + (vectors - embeddings).detach()
+        return Quantized(codes, vectors, straight)
+
+    @torch.no_grad()
+    def nearest(self, embeddings: Tensor) -> Tensor:
+        """The index of the nearest code of each embedding (..., dim)."""
+        flat = embeddings.reshape(-1, embeddings.shape[-1])
+        norms = (self.vectors**2).sum(dim=1)
+        rows = max(1, 2**24 // len(self.vectors))  # bounds the (embedding, code) table at 64 MB
+        parts = [(norms - 2 * part @ self.vectors.T).argmin(dim=1) for part in torch.split(flat, rows)]
+        return torch.cat(parts).reshape(embeddings.shape[:-1])

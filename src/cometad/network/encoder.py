@@ -1,0 +1,42 @@
+"""From a patch to its embedding: what the variable does, seen together with what all variables do."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class Encoder(nn.Module):
+    """The encoder of one scale: one linear map per variable, one shared by all, and one that fuses the two.
+
+    >>> import torch
+    >>> from cometad.network.encoder import Encoder
+    >>> encoder = Encoder(variables=3, patch_size=4, dim=8, core_dim=5)
+    >>> encoder(torch.zeros(2, 7, 3, 4)).shape  # (window, patch, variable, size) -> (window, patch, variable, dim)
+    torch.Size([2, 7, 3, 8])
+
+    Paper: Eq. 2 (series), 3 and 4 (core), 5 (fusion).
+    """
+
+    def __init__(self, variables: int, patch_size: int, dim: int, core_dim: int) -> None:
+        super().__init__()
+        half = dim // 2
+        self.series_weight = _uniform(patch_size, variables, half, patch_size)
+        self.series_bias = _uniform(patch_size, variables, half)
+        self.core_weight = _uniform(variables * patch_size, core_dim, variables * patch_size)
+        self.core_bias = _uniform(variables * patch_size, core_dim)
+        self.fusion_weight = _uniform(half + core_dim, dim, half + core_dim)
+        self.fusion_bias = _uniform(half + core_dim, dim)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Embeddings (..., patch, variable, dim) of patches (..., patch, variable, size)."""
+        series = torch.einsum("...vp,vhp->...vh", patches, self.series_weight) + self.series_bias
+        core = patches.flatten(-2) @ self.core_weight.T + self.core_bias  # (..., patch, core_dim)
+        core = core.unsqueeze(-2).expand(*series.shape[:-1], -1)  # the same for every variable
+        embeddings: Tensor = torch.cat([series, core], dim=-1) @ self.fusion_weight.T + self.fusion_bias
+        return embeddings
+
+
+def _uniform(fan_in: int, *shape: int) -> nn.Parameter:
+    bound = 1 / math.sqrt(fan_in)  # what torch.nn.Linear starts from
+    return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))

@@ -1,0 +1,374 @@
+"""The training objective from sums over a batch: the same losses and gradients as `network.losses`, far cheaper.
+
+With the codes of a batch fixed, the losses depend on the readings only through a few sums (moments). For variable i,
+patch x of a position, stacked patches P of that position and h = W_core P,
+
+    z = A_i x + W_right h + a_i,        the decoder sees only the codes themselves: D_m = R c_m + r,
+
+so |z - c|^2 and |x - D|^2, summed over a batch, expand into products of parameters with
+
+    n_im, S_im   how many patches of variable i took code m, and their sum,
+    G_i          the sum of x x' of a variable,
+    CoreSums     the sums of h with P, with itself, over variables and over codes.
+
+While P is not much longer than h, these come from the products of P with itself and its sums by code (`Products`), so
+that the batch is gone through once and gradients never look at it again; for wide series they come from h.
+
+Nothing of size (embedding, dim) is ever built. The sums are float64: the losses are differences of large ones. Which
+gradient goes where is the paper's: the codebook loss teaches codes, the commitment loss the encoder, and the
+reconstruction loss the decoder and, straight through the quantization, the encoder.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cometad.compiled import COMPILES
+from cometad.network.fast.fold import table
+from cometad.network.fast.kernels import add_patches_by_code, add_products, find_codes, mirror
+from cometad.network.fast.lanes import DOUBLES, ROWS, WIDTH
+from cometad.network.fast.threads import in_parts, kernels_only
+from cometad.network.network import Losses, Network, Scale
+from cometad.network.patches import patch_count, patches
+
+GROUPS = 4  # of windows whose sums are added up in one go: their number decides the rounding, not that of threads
+NARROW = 8  # times core_dim: up to that length of P its products with itself are cheaper than those with h
+BLOCK = 2**28  # bytes of a search on a device at once
+
+
+class Folded(NamedTuple):
+    """The parameters of one scale as the sums meet them: in float64, with gradients."""
+
+    series: Tensor  # all A_i side by side  (dim, variable * size): one product where there would be one per variable
+    right: Tensor  # W_right  (dim, core_dim)
+    core: Tensor  # W_core  (core_dim, variable * size)
+    offset: Tensor  # a_i  (variable, dim)
+    codes: Tensor  # c_m  (code, dim)
+    decoder: Tensor  # R  (size, dim)
+    decoder_offset: Tensor  # r  (size,)
+
+
+class Batch(NamedTuple):
+    """Some windows at one scale, and the codes their patches take."""
+
+    folded: Folded
+    windows: Tensor  # (window, time, variable)
+    stride: int
+    codes: Tensor  # (window, patch, variable), int32
+
+    @property
+    def size(self) -> int:
+        """How long a patch is."""
+        return len(self.folded.decoder)
+
+    @property
+    def stacked(self) -> Tensor:
+        """P (position, variable * size), in float64."""
+        return patches(self.windows, self.size, self.stride).flatten(0, 1).flatten(1).double()
+
+
+class Products(NamedTuple):
+    """Sums over a batch of products of the stacked patches P, in float64; `normal` 0 or 1 for each variable.
+
+    P is in the order of memory here: (size, variable).
+    """
+
+    pairs: Tensor  # normal P P'  (size * variable, size * variable)
+    weighted: Tensor | None  # P P' times how many are normal, of the same shape; nothing where all are
+    by_variable: Tensor  # normal P  (variable, size * variable)
+    by_code: Tensor  # P of each normal patch  (code, size * variable)
+
+
+class CoreSums(NamedTuple):
+    """Sums over the normal patches of a batch, in float64, with gradients where h is in them."""
+
+    squares: Tensor  # G_i  (variable, size, size)
+    with_patches: Tensor  # P h'  (variable * size, core_dim)
+    with_itself: Tensor  # h h'  (core_dim, core_dim)
+    by_variable: Tensor  # h  (variable, core_dim)
+    by_code: Tensor  # h  (code, core_dim)
+
+
+def batch_losses(network: Network, windows: Tensor) -> tuple[Losses, list[Tensor]]:
+    """The losses over windows (window, time, variable), equal to `network.losses`, and how many took each code.
+
+    >>> import torch
+    >>> from cometad.network.fast.moments import batch_losses
+    >>> from cometad.network.network import Network, losses
+    >>> network = Network(variables=3, patch_sizes=(2, 4), patch_strides=(1, 2), dim=8, core_dim=4, codebook_size=16)
+    >>> windows = torch.randn(5, 20, 3)
+    >>> fast, plain = batch_losses(network, windows)[0], losses(network(windows))
+    >>> all(torch.allclose(a.float(), b) for a, b in zip(fast, plain))
+    True
+    """
+    parts = [batch_loss(look(scale, windows)) for scale in network]
+    return sum_losses([losses for losses, _ in parts]), [taken for _, taken in parts]
+
+
+def small_products(network: Network) -> AbstractContextManager[None]:
+    """Around steps that look at a batch by kernels alone and leave only small products to torch."""
+    small = all(_narrow(scale.encoder.core_weight) for scale in network)
+    return kernels_only() if small and _by_kernel(next(network.parameters())) else nullcontext()
+
+
+def sum_losses(parts: Sequence[Losses]) -> Losses:
+    """The losses of all scales together."""
+    return Losses(*(torch.stack(part).sum() for part in zip(*parts, strict=True)))
+
+
+def look(scale: Scale, windows: Tensor, codes: Tensor | None = None) -> Batch:
+    """Windows (window, time, variable) with the codes of their patches, searched for if not given."""
+    folded = _fold(scale)
+    if codes is None:
+        codes = _search(folded, windows, scale.stride)
+    return Batch(folded, windows, scale.stride, codes)
+
+
+def batch_loss(batch: Batch, normal: Tensor | None = None) -> tuple[Losses, Tensor]:
+    """The losses of one scale, and how many patches took each code (code,). Paper: Eq. 8 to 10.
+
+    With `normal` (window, patch, variable) only those count.
+    """
+    folded = batch.folded
+    dim, size = folded.codes.shape[1], batch.size
+    counts, sums = _sums(batch, normal)  # n_im (variable, code), S_im (variable, code, size)
+    core = _from_products(batch, _products(batch, normal)) if _narrow(folded.core) else _from_core(batch, normal)
+    firsts = sums.sum(dim=1)  # (variable, size)
+    per_variable, per_code = counts.sum(dim=1), counts.sum(dim=0)
+    total = per_code.sum().clamp(min=1)
+
+    by_code = _embedding_sums(folded, counts, sums, core)
+    # The sum of |z|^2: every pair of its three terms.
+    cross = folded.series.T @ folded.right  # A_i'W_right (variable * size, core_dim)
+    by_variable = folded.series.reshape(dim, -1, size)  # A_i (dim, variable, size)
+    own = torch.einsum("dvp,vpq->dvq", by_variable, core.squares).flatten(1)  # A_i G_i (dim, variable * size)
+    squared = (
+        (own * folded.series).sum()
+        + (core.with_itself * (folded.right.T @ folded.right)).sum()
+        + ((folded.offset**2).sum(dim=1) * per_variable).sum()
+        + 2 * (core.with_patches * cross).sum()
+        + 2 * ((by_variable * firsts).sum(dim=2).T * folded.offset).sum()
+        + 2 * (core.by_variable * (folded.offset @ folded.right)).sum()
+    )
+    fixed, codes = folded.codes.detach(), folded.codes
+    commitment = squared - 2 * (fixed * by_code).sum() + ((fixed**2).sum(dim=1) * per_code).sum()
+    codebook = squared.detach() - 2 * (codes * by_code.detach()).sum() + ((codes**2).sum(dim=1) * per_code).sum()
+
+    decoded = fixed @ folded.decoder.T + folded.decoder_offset  # D_m (code, size)
+    reconstruction = (
+        core.squares.diagonal(dim1=1, dim2=2).sum()
+        - 2 * (decoded * sums.sum(dim=0)).sum()
+        + ((decoded**2).sum(dim=1) * per_code).sum()
+    )
+    # The reconstruction's gradient with respect to z, R'(D - x), taken straight through to the encoder.
+    decoder = folded.decoder.detach()
+    straight = 2 * (
+        ((decoded.detach() @ decoder) * by_code).sum()
+        - (own.reshape(dim, -1, size).sum(dim=1).T * decoder).sum()
+        - (core.with_patches.reshape(-1, size, core.with_patches.shape[1]).sum(dim=0) * (decoder @ folded.right)).sum()
+        - ((firsts @ decoder) * folded.offset).sum()
+    )
+    reconstruction = reconstruction + straight - straight.detach()
+    return Losses(reconstruction / (total * size), codebook / (total * dim), commitment / (total * dim)), per_code
+
+
+def embeddings_of(batch: Batch, chosen: Tensor) -> Tensor:
+    """The embeddings (sample, dim) of a few patches, given by their places among all (window, patch, variable)."""
+    folded, variables, size = batch.folded, len(batch.folded.offset), batch.size
+    positions, which = chosen // variables, chosen % variables
+    windows, first = positions // batch.codes.shape[1], positions % batch.codes.shape[1] * batch.stride
+    steps = first[:, None] + torch.arange(size, device=chosen.device)
+    here = batch.windows[windows[:, None], steps].double().transpose(1, 2)  # (sample, variable, size)
+    own = (which[:, None] == torch.arange(variables, device=chosen.device)).double()  # (sample, variable)
+    # Products with what is zero but for the patch's own variable: gathering would scatter in the gradient.
+    series = (own[..., None] * here).flatten(1) @ folded.series.T
+    return series + here.flatten(1) @ folded.core.T @ folded.right.T + own @ folded.offset
+
+
+def _embedding_sums(folded: Folded, counts: Tensor, sums: Tensor, core: CoreSums) -> Tensor:
+    """The sum of z over the patches of each code, (code, dim)."""
+    series = sums.transpose(0, 1).flatten(1) @ folded.series.T
+    return series + counts.T @ folded.offset + core.by_code @ folded.right.T
+
+
+def _from_products(batch: Batch, products: Products) -> CoreSums:
+    variables, size = len(batch.folded.offset), batch.size
+    core = batch.folded.core.reshape(-1, variables, size).transpose(1, 2).flatten(1)  # in the order of memory
+    blocks = products.pairs.view(size, variables, size, variables)
+    with_patches = products.pairs @ core.T
+    weighted = variables * with_patches if products.weighted is None else products.weighted @ core.T
+    return CoreSums(
+        blocks.diagonal(dim1=1, dim2=3).permute(2, 0, 1),
+        with_patches.reshape(size, variables, -1).transpose(0, 1).flatten(0, 1),
+        core @ weighted,
+        products.by_variable @ core.T,
+        products.by_code @ core.T,
+    )
+
+
+def _from_core(batch: Batch, normal: Tensor | None) -> CoreSums:
+    stacked = batch.stacked
+    variables, size = len(batch.folded.offset), batch.size
+    h = stacked @ batch.folded.core.T
+    weights = torch.ones_like(stacked[:, :variables]) if normal is None else normal.flatten(0, 1).double()
+    normal_patches = stacked if normal is None else stacked * weights.repeat_interleave(size, dim=1)
+    own = normal_patches.reshape(-1, variables, size).permute(1, 2, 0)  # (variable, size, position)
+    return CoreSums(
+        own @ own.transpose(1, 2),
+        normal_patches.T @ h,
+        (h * weights.sum(dim=1, keepdim=True)).T @ h,
+        weights.T @ h,
+        _codes_by_position(batch, weights).T @ h,
+    )
+
+
+def _codes_by_position(batch: Batch, weights: Tensor) -> Tensor:
+    """How many normal patches of each position took each code, (position, code)."""
+    taken = weights.new_zeros(len(weights), len(batch.folded.codes))
+    return taken.scatter_add_(1, batch.codes.flatten(0, 1).long(), weights)  # whole numbers: in any order the same
+
+
+def _fold(scale: Scale) -> Folded:
+    encoder = scale.encoder
+    half = encoder.series_weight.shape[1]
+    left, right = torch.tensor_split(encoder.fusion_weight.double(), [half], dim=1)
+    return Folded(
+        left @ encoder.series_weight.double().transpose(0, 1).flatten(1),
+        right,
+        encoder.core_weight.double(),
+        encoder.series_bias.double() @ left.T + right @ encoder.core_bias.double() + encoder.fusion_bias.double(),
+        scale.codebook.vectors.double(),
+        scale.decoder.weight.double(),
+        scale.decoder.bias.double(),
+    )
+
+
+@torch.no_grad()
+def _search(folded: Folded, windows: Tensor, stride: int) -> Tensor:
+    """The nearest code of every patch, (window, patch, variable)."""
+    middle = folded.codes.mean(dim=0)  # distances do not change when codes and embeddings move together
+    codes, offset = folded.codes - middle, folded.offset - middle
+    core_codes = -2 * (codes @ folded.right).T  # (core_dim, code)
+    series_codes = (-2 * folded.series.T @ codes.T).reshape(len(offset), -1, len(codes))  # (variable, size, code)
+    constants = (codes**2).sum(dim=1) - 2 * offset @ codes.T
+    if not _by_kernel(windows):
+        return _search_by_products(windows, stride, folded.core, core_codes, series_codes, constants)
+    variables, size, _ = series_codes.shape
+    shape = (len(windows), patch_count(windows.shape[1], size, stride), variables)
+    found, readings = np.empty(shape, np.int32), np.ascontiguousarray(windows.numpy(), np.float32)
+    fill = -folded.core.shape[0] % WIDTH
+    tables = (
+        table(folded.core.T),
+        table(torch.nn.functional.pad(core_codes, (0, 0, 0, fill))),
+        table(series_codes),
+        table(constants, fill=np.inf),
+    )
+    in_parts(lambda some: find_codes(readings[some], stride, *tables, found[some]), len(windows))
+    return torch.from_numpy(found)
+
+
+def _search_by_products(
+    windows: Tensor, stride: int, core: Tensor, core_codes: Tensor, series_codes: Tensor, constants: Tensor
+) -> Tensor:
+    variables, size, count = series_codes.shape
+    cut = patches(windows, size, stride)  # (window, patch, variable, size)
+    x = cut.flatten(0, 1).float().permute(1, 0, 2)  # (variable, position, size)
+    shared = cut.flatten(0, 1).flatten(1).float() @ (core.T @ core_codes).float()  # (position, code)
+    found = []
+    rows = max(1, BLOCK // (4 * variables * count))
+    for begin in range(0, len(shared), rows):
+        some = slice(begin, begin + rows)
+        search = torch.baddbmm(constants.float()[:, None], x[:, some], series_codes.float())
+        found.append((search + shared[some]).argmin(dim=2))  # (variable, position, code) -> (variable, position)
+    return torch.cat(found, dim=1).T.int().reshape(cut.shape[:3])
+
+
+def _sums(batch: Batch, normal: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Counts (variable, code) and sums (variable, code, size) of the normal patches."""
+    variables, size, codes = len(batch.folded.offset), batch.size, len(batch.folded.codes)
+    if not _by_kernel(batch.windows):
+        hot = (batch.codes.flatten(0, 1).T[..., None] == torch.arange(codes, device=batch.codes.device)).double()
+        if normal is not None:
+            hot *= normal.flatten(0, 1).T[..., None]
+        own = batch.stacked.reshape(-1, variables, size).transpose(0, 1)  # (variable, position, size)
+        return hot.sum(dim=1), hot.transpose(1, 2) @ own
+    counts, sums = _added_up(batch, normal, add_patches_by_code, [(variables, codes), (variables, codes, size)])
+    return torch.from_numpy(counts), torch.from_numpy(sums)
+
+
+def _products(batch: Batch, normal: Tensor | None) -> Products:
+    variables, size, codes = len(batch.folded.offset), batch.size, len(batch.folded.codes)
+    if not _by_kernel(batch.windows):
+        return _products_of(batch, normal)
+    length = variables * size
+    wide, tall = length + -length % DOUBLES, length + -length % ROWS
+    less = 0 if normal is None else 1  # nothing is to be taken off where all are normal
+    shapes = [
+        (tall, wide),
+        (1, wide),
+        (codes, wide),
+        (less * length, wide),
+        (less * tall, wide),
+        (less * variables, wide),
+    ]
+    parts = _added_up(batch, normal, lambda w, s, *rest: add_products(w, size, s, *rest), shapes)
+    mirror(parts[0])
+    mirror(parts[4])
+    pairs, total, by_code, less_pairs, less_weighted, less_by_variable = (
+        torch.from_numpy(part)[:, :length] for part in parts
+    )
+    pairs, less_weighted = pairs[:length], less_weighted[:length]  # the rest was filled up
+    if normal is None:
+        return Products(pairs, None, total.expand(variables, -1), by_code)
+    # Where everything is taken off, nothing must stay: to AdamW a gradient of rounding is as good as any other.
+    some = normal.flatten(0, 1).any(dim=0).double()[:, None]  # (variable, 1)
+    return Products(
+        (pairs - less_pairs) * some.repeat(size, 1),
+        (variables * pairs - less_weighted) * some.max(),
+        (total - less_by_variable) * some,
+        by_code,
+    )
+
+
+def _narrow(core: Tensor) -> bool:
+    return core.shape[1] <= NARROW * core.shape[0]
+
+
+def _by_kernel(windows: Tensor) -> bool:
+    return COMPILES and windows.device.type == "cpu"
+
+
+def _products_of(batch: Batch, normal: Tensor | None) -> Products:
+    variables, size = len(batch.folded.offset), batch.size
+    stacked = patches(batch.windows, size, batch.stride).transpose(2, 3).flatten(0, 1).flatten(1).double()
+    weights = torch.ones_like(stacked[:, :variables]) if normal is None else normal.flatten(0, 1).double()
+    by_code = _codes_by_position(batch, weights).T @ stacked
+    if normal is None:
+        return Products(stacked.T @ stacked, None, stacked.sum(dim=0).expand(variables, -1), by_code)
+    only = stacked * weights.repeat(1, size)
+    weighted = (stacked * weights.sum(dim=1, keepdim=True)).T @ stacked
+    return Products(only.T @ stacked, weighted, weights.T @ stacked, by_code)
+
+
+def _added_up(
+    batch: Batch, normal: Tensor | None, add: Callable[..., None], shapes: Sequence[tuple[int, ...]]
+) -> list[NDArray[np.float64]]:
+    """What a kernel adds up over all windows, in the same order however many threads there are."""
+    windows, codes = (np.ascontiguousarray(tensor.numpy()) for tensor in (batch.windows, batch.codes))
+    chosen = np.empty((0, 0, 0), bool) if normal is None else np.ascontiguousarray(normal.numpy())
+    groups = min(GROUPS, len(windows))
+    cuts = np.linspace(0, len(windows), groups + 1).astype(int)
+    sums = [np.zeros((groups, *shape)) for shape in shapes]
+
+    def some(part: slice) -> None:
+        for group in range(part.start, part.stop):
+            here = slice(cuts[group], cuts[group + 1])
+            add(windows[here], batch.stride, codes[here], chosen[here], *(whole[group] for whole in sums))
+
+    in_parts(some, groups)
+    return [whole.sum(axis=0) for whole in sums]

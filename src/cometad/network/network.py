@@ -1,0 +1,119 @@
+"""The learnable whole: per scale an encoder, a codebook and a decoder, and the three losses that teach them.
+
+This is the readable definition. `fold.py` and `kernel.py` do the same arithmetic cheaper and are held to it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cometad.network.codebook import Codebook, Quantized
+from cometad.network.encoder import Encoder
+from cometad.network.patches import patches
+
+
+class Losses(NamedTuple):
+    """The parts of the training objective, summed over scales."""
+
+    reconstruction: Tensor
+    codebook: Tensor
+    commitment: Tensor
+
+    def total(self, codebook_weight: float, commitment_weight: float) -> Tensor:
+        """Paper: Eq. 11."""
+        return self.reconstruction + codebook_weight * self.codebook + commitment_weight * self.commitment
+
+
+class Encoded(NamedTuple):
+    """What one scale makes of a batch of windows."""
+
+    patches: Tensor  # (window, patch, variable, size)
+    embeddings: Tensor  # (window, patch, variable, dim)
+    quantized: Quantized
+    reconstruction: Tensor  # (window, patch, variable, size)
+
+
+class Scale(nn.Module):
+    """One patch size with its encoder, codebook and decoder."""
+
+    def __init__(self, variables: int, size: int, stride: int, dim: int, core_dim: int, codebook_size: int) -> None:
+        super().__init__()
+        self.size, self.stride = size, stride
+        self.encoder = Encoder(variables, size, dim, core_dim)
+        self.codebook = Codebook(codebook_size, dim)
+        # Paper: "a decoder h_k". Here: one linear layer shared by the variables.
+        self.decoder = nn.Linear(dim, size)
+
+    def embed(self, windows: Tensor) -> Tensor:
+        """The embeddings (window, patch, variable, dim) of windows (window, time, variable)."""
+        embeddings: Tensor = self.encoder(patches(windows, self.size, self.stride))
+        return embeddings
+
+    def forward(self, windows: Tensor) -> Encoded:
+        """Patches, embeddings, codes and reconstruction of windows (window, time, variable)."""
+        cut = patches(windows, self.size, self.stride)
+        embeddings = self.encoder(cut)
+        quantized = self.codebook(embeddings)
+        return Encoded(cut, embeddings, quantized, self.decoder(quantized.straight))
+
+
+class Network(nn.Module):
+    """All scales.
+
+    >>> import torch
+    >>> from cometad.network.network import Network, losses
+    >>> network = Network(variables=3, patch_sizes=(2, 4), patch_strides=(1, 2), dim=8, core_dim=4, codebook_size=16)
+    >>> parts = losses(network(torch.zeros(5, 20, 3)))
+    >>> bool(parts.total(1.0, 1.0) > 0)
+    True
+    """
+
+    def __init__(
+        self,
+        variables: int,
+        patch_sizes: Sequence[int],
+        patch_strides: Sequence[int],
+        dim: int,
+        core_dim: int,
+        codebook_size: int,
+    ) -> None:
+        super().__init__()
+        self.scales = nn.ModuleList(
+            Scale(variables, size, stride, dim, core_dim, codebook_size)
+            for size, stride in zip(patch_sizes, patch_strides, strict=True)
+        )
+
+    def __iter__(self) -> Iterator[Scale]:
+        for scale in self.scales:
+            assert isinstance(scale, Scale)
+            yield scale
+
+    def forward(self, windows: Tensor) -> list[Encoded]:
+        """What each scale makes of windows (window, time, variable)."""
+        return [scale(windows) for scale in self]
+
+
+def losses(encoded: Sequence[Encoded], normal: Sequence[Tensor] | None = None) -> Losses:
+    """The three losses, each a mean over elements, summed over scales.
+
+    With `normal`, one boolean (window, patch, variable) per scale, only those embeddings count.
+
+    Paper: Eq. 8 (codebook), 9 (commitment), 10 (reconstruction).
+    """
+    sums = [torch.zeros((), device=encoded[0].patches.device) for _ in range(3)]
+    for k, scale in enumerate(encoded):
+        pairs = (
+            (scale.patches, scale.reconstruction),
+            (scale.quantized.vectors, scale.embeddings.detach()),
+            (scale.quantized.vectors.detach(), scale.embeddings),
+        )
+        for which, (left, right) in enumerate(pairs):
+            errors = ((left - right) ** 2).mean(dim=-1)
+            sums[which] = sums[which] + (errors.mean() if normal is None else _mean_of(errors, normal[k]))
+    return Losses(*sums)
+
+
+def _mean_of(errors: Tensor, normal: Tensor) -> Tensor:
+    return (errors * normal).sum() / normal.sum().clamp(min=1)

@@ -1,0 +1,276 @@
+"""One pass over a series: readings in, raw and final scores out, with all the state that adaptation may change.
+
+Scoring a whole series opens a run, takes it to its end and drops it; a stream keeps one open. So a batch is the stream
+run to its end, by construction, and the fitted detector is never touched.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.errors import InputError
+from cometad.network.adaptation import Adaptation, Adapter, Seen
+from cometad.network.network import Network
+from cometad.network.patches import reached, ready_steps
+from cometad.network.score import PatchScores, Scorer
+from cometad.network.training import Objective
+from cometad.scoring.pipeline import Block, Decided, Decision
+
+Release = list[Block]  # what becomes final together
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a run needs of a fitted detector."""
+
+    network: Network
+    active: Sequence[NDArray[np.bool_]]  # per scale (code,): activated in training
+    limits: Sequence[Floats]  # per scale (variable,): the largest error that adaptation takes for normal
+    neighbors: int
+    distance: str
+    window: int
+    test_batch: int  # windows between two adaptation steps, and in one batch of the paper's normalization
+    adaptation: Adaptation
+    objective: Objective
+    seed: int
+    device: str
+
+    def scorer(self, network: Network) -> Scorer:
+        """The scorer of a network whose memory is this detector's."""
+        return Scorer(network, self.active, self.neighbors, self.distance, self.device)
+
+
+class RawRun:
+    """Raw scores of a series that arrives in chunks of any size.
+
+    `release` says what is given out together: each row as soon as all patches on it are complete, whole windows, or
+    whole batches of windows. The last readings, those no complete window covers, are scored by one window that ends
+    with the series; only the steps not given out before are taken from it. The scores are means over scales, or with
+    the scales `apart` have an axis of them. A block says which of its scores rest on readings that were filled in.
+    """
+
+    def __init__(self, fitted: Fitted, scorer: Scorer, release: str, apart: bool = False) -> None:
+        self._fitted, self._release, self._scorer, self._apart = fitted, release, scorer, apart
+        self._network = copy.deepcopy(fitted.network)
+        seen = Seen(fitted.active, fitted.limits)
+        self._adapter = fitted.adaptation.start(self._network, seen, fitted.objective, fitted.seed)
+        self._sizes = sizes = [(scale.size, scale.stride) for scale in scorer.scales]
+        length = fitted.window
+        self._variables = scorer.scales[0].series_codes.shape[0]
+        # How many steps of a window are final once so many of its rows have come.
+        self._final = [ready_steps(rows, length, sizes) for rows in range(length + 1)]
+        # And, for each scale, how many of its patches are complete.
+        self._complete = [[max(0, (rows - size) // stride + 1) for rows in range(length + 1)] for size, stride in sizes]
+        # The batch being filled, window by window, and the last window of the batch before it.
+        self._batch = np.zeros((fitted.test_batch * length, self._variables), np.float32)
+        self._before = np.zeros((0, self._variables), np.float32)
+        # Which of these cells were filled in; None where none was.
+        self._imputed: Flags | None = None
+        self._imputed_before: Flags | None = None
+        self._filled = 0  # rows in the batch
+        self._given = 0  # of these, rows whose scores were given out
+        self._scored = scorer.room(fitted.test_batch, length)  # what the batch's patches got
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """The run's adapter, if it adapts."""
+        return self._adapter
+
+    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Release]:
+        """The releases that become final with these rows (time, variable), some cells of which may be `imputed`."""
+        while len(rows):
+            room = len(self._batch) - self._filled
+            taken, rows = rows[:room], rows[room:]
+            self._batch[self._filled : self._filled + len(taken)] = taken
+            if imputed is not None:
+                self._mark(imputed[:room])
+                imputed = imputed[room:]
+            yield from self._advance(self._filled + len(taken))
+            if self._filled == len(self._batch):
+                self._next_batch()
+
+    def finish(self) -> Iterator[Release]:
+        """The last release: everything not given out yet."""
+        length = self._fitted.window
+        release: Release = []
+        whole = self._filled // length * length
+        if self._given < whole:  # windows that waited for their batch
+            release.append(self._windows(self._given, whole))
+            self._given = whole
+        left = self._filled - self._given
+        if left:
+            tail = np.concatenate([self._before, self._batch[: self._filled]])[-length:]
+            self._check_tail(len(tail))
+            left_out = self._left_out_of_tail(len(tail))
+            release.append(Block(self._scorer.windows(tail[None], self._apart), len(tail) - left, left_out))
+            self._given = self._filled
+        if release:
+            yield release
+
+    def _check_tail(self, rows: int) -> None:
+        longest = max(scale.size for scale in self._scorer.scales)
+        if rows < longest:
+            raise InputError(
+                f"The stream ended after {rows} readings; scoring needs at least the longest patch ({longest}). "
+                "Feed more readings before finishing."
+            )
+
+    def _advance(self, filled: int) -> Iterator[Release]:
+        """Score what is complete now that the batch holds `filled` rows."""
+        length = self._fitted.window
+        if self._release == "row":
+            yield from self._advance_rows(filled)
+        else:
+            unit = length if self._release == "window" else len(self._batch)
+            complete = filled // unit * unit
+            if complete > self._given:
+                yield [self._windows(self._given, complete)]
+                self._given = complete
+        self._filled = filled
+
+    def _advance_rows(self, filled: int) -> Iterator[Release]:
+        length = self._fitted.window
+        while self._filled < filled:
+            inside = self._filled % length
+            if inside == 0 and filled - self._filled >= length:  # whole windows at once
+                stop = filled // length * length
+                yield [self._windows(self._filled, stop)]
+                self._given = stop
+            else:
+                stop = min(filled, self._filled - inside + length)
+                yield from self._part_of_window(self._filled - inside, inside, inside + stop - self._filled)
+            self._filled = stop
+
+    def _part_of_window(self, begin: int, start: int, stop: int) -> Iterator[Release]:
+        """Floats32 start..stop of the window that begins at `begin` have come: score the patches they complete."""
+        length = self._fitted.window
+        window, scored = self._batch[None, begin : begin + length], self._of_windows(begin, begin + length)
+        for k, complete in enumerate(self._complete):
+            first, last = complete[start], complete[stop]
+            if last > first:
+                codes, errors = scored[k]
+                self._scorer.patches(window, k, first, PatchScores(codes[:, first:last], errors[:, first:last]))
+        given, final = self._given - begin, self._final[stop]
+        if final > given:
+            left_out = self._left_out(begin, begin + length)
+            if left_out is not None:
+                left_out = left_out[:, given:final]
+            yield [Block(self._scorer.steps(scored, length, given, final, self._apart), 0, left_out)]
+            self._given = begin + final
+
+    def _windows(self, start: int, stop: int) -> Block:
+        self._score_windows(start, stop)
+        length, left_out = self._fitted.window, self._left_out(start, stop)
+        return Block(self._scorer.steps(self._of_windows(start, stop), length, 0, length, self._apart), 0, left_out)
+
+    def _score_windows(self, start: int, stop: int) -> None:
+        """Score all patches of the windows in rows start..stop of the batch."""
+        windows = self._batch[start:stop].reshape(-1, self._fitted.window, self._variables)
+        for k, scored in enumerate(self._of_windows(start, stop)):
+            self._scorer.patches(windows, k, 0, scored)
+
+    def _of_windows(self, start: int, stop: int) -> list[PatchScores]:
+        """What the patches of the windows in rows start..stop of the batch got, as views."""
+        some = slice(start // self._fitted.window, stop // self._fitted.window)
+        return [PatchScores(scored.codes[some], scored.errors[some]) for scored in self._scored]
+
+    def _next_batch(self) -> None:
+        """Learn from the batch; the memory follows the codes index by index. Paper: Eq. 25."""
+        if self._adapter is not None:
+            # After scoring, never before: no reading vouches for itself.
+            windows = self._batch.reshape(-1, self._fitted.window, self._variables)
+            imputed = None if self._imputed is None else self._imputed.reshape(windows.shape)
+            self._adapter.learn(windows, self._scored, imputed)
+            self._scorer = self._fitted.scorer(self._network)
+        self._before = self._batch[-self._fitted.window :].copy()
+        self._imputed_before = None if self._imputed is None else self._imputed[-self._fitted.window :].copy()
+        self._imputed = None
+        self._filled = self._given = 0
+
+    def _mark(self, imputed: Flags) -> None:
+        """Remember which cells of the rows that come next in the batch were filled in."""
+        if imputed.any():
+            if self._imputed is None:
+                self._imputed = np.zeros(self._batch.shape, bool)
+            self._imputed[self._filled : self._filled + len(imputed)] = imputed
+
+    def _left_out(self, start: int, stop: int) -> Flags | None:
+        """The scores (window, time, variable) of the windows in rows start..stop that rest on imputed cells."""
+        if self._imputed is None or not self._imputed[start:stop].any():
+            return None
+        return reached(self._imputed[start:stop].reshape(-1, self._fitted.window, self._variables), self._sizes)
+
+    def _left_out_of_tail(self, rows: int) -> Flags | None:
+        if self._imputed is None and self._imputed_before is None:
+            return None
+        before = np.zeros(self._before.shape, bool) if self._imputed_before is None else self._imputed_before
+        now = np.zeros(self._batch.shape, bool) if self._imputed is None else self._imputed
+        return reached(np.concatenate([before, now[: self._filled]])[None, -rows:], self._sizes)
+
+    def state(self) -> dict[str, Array]:
+        """Everything that a later `restore` needs, by name."""
+        arrays: dict[str, Array] = {"batch": self._batch[: self._filled], "before": self._before}
+        arrays["counts"] = np.array([self._filled, self._given])
+        if self._imputed is not None:
+            arrays["imputed"] = self._imputed[: self._filled]
+        if self._imputed_before is not None:
+            arrays["imputed_before"] = self._imputed_before
+        state = {name: array.copy() for name, array in arrays.items()}
+        if self._adapter is not None:
+            state |= {f"adapter.{name}": value for name, value in self._adapter.state().items()}
+        return state
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Become the run whose state it is."""
+        self._filled, self._given = (int(count) for count in state["counts"])
+        self._batch[: self._filled] = state["batch"]
+        self._before = state["before"].copy()
+        self._imputed = self._imputed_before = None
+        if "imputed" in state:
+            self._imputed = np.zeros(self._batch.shape, bool)
+            self._imputed[: self._filled] = state["imputed"]
+        if "imputed_before" in state:
+            self._imputed_before = state["imputed_before"].copy()
+        if self._adapter is not None:
+            prefix = "adapter."
+            self._adapter.restore({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+            self._scorer = self._fitted.scorer(self._network)
+        self._score_windows(0, -(-self._filled // self._fitted.window) * self._fitted.window)  # to the same bits
+
+
+class Run:
+    """Final scores of a series that arrives in chunks of any size."""
+
+    def __init__(self, raw: RawRun, decision: Decision, state: Floats) -> None:
+        self._raw, self._decision, self._state = raw, decision, state
+
+    @property
+    def raw(self) -> RawRun:
+        """The run underneath."""
+        return self._raw
+
+    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Decided]:
+        """What becomes final with these rows (time, variable), some cells of which may be `imputed`."""
+        return self._decide(self._raw.push, rows, imputed)
+
+    def finish(self) -> Iterator[Decided]:
+        """What was not given out yet."""
+        return self._decide(self._raw.finish)
+
+    def _decide(self, releases: Callable[..., Iterator[Release]], *rows: Floats32 | Flags | None) -> Iterator[Decided]:
+        for release in releases(*rows):
+            decided, self._state = self._decision(release, self._state)
+            yield decided
+
+    def state(self) -> dict[str, Array]:
+        """Everything that a later `restore` needs, by name."""
+        return self._raw.state() | {"normalization": self._state.copy()}
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Become the run whose state it is."""
+        self._raw.restore(state)
+        self._state = state["normalization"].copy()

@@ -1,0 +1,167 @@
+"""The two raw scores: which code each patch takes, how far it lies from it, and both taken back to time steps.
+
+In arrays of both, the memory score comes first, then the quantization score.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cometad.compiled import COMPILES
+from cometad.network.fast.fold import FoldedScale, fold
+from cometad.network.fast.kernels import back_to_time, nearest_codes
+from cometad.network.fast.threads import in_parts
+from cometad.network.memory import memory_table
+from cometad.network.network import Network
+from cometad.network.patches import coverage, patch_count, patches
+
+WINDOWS_AT_ONCE = 128  # bounds the memory of scoring a long series
+
+
+class PatchScores(NamedTuple):
+    """What the patches of one scale got; each field has the shape (window, patch, variable)."""
+
+    codes: NDArray[np.int32]  # the nearest code
+    errors: NDArray[np.float32]  # the distance to it: the quantization score
+
+
+Backend = Callable[[NDArray[np.float32], FoldedScale, int, PatchScores], None]
+
+
+class Scorer:
+    """Scores patches with a network as it is now; build a new one after the network has learned.
+
+    >>> import numpy as np, torch
+    >>> from cometad.network.network import Network
+    >>> from cometad.network.score import Scorer
+    >>> network = Network(variables=3, patch_sizes=(2, 4), patch_strides=(1, 2), dim=8, core_dim=4, codebook_size=16)
+    >>> scorer = Scorer(network, [np.ones(16, bool)] * 2, neighbors=10, distance="local", device="cpu")
+    >>> scorer.windows(np.zeros((5, 20, 3), np.float32)).shape  # (score, window, time, variable)
+    (2, 5, 20, 3)
+    """
+
+    def __init__(
+        self, network: Network, active: Sequence[NDArray[np.bool_]], neighbors: int, distance: str, device: str
+    ) -> None:
+        self.scales = fold(network)
+        self.memory = [
+            memory_table(scale.codebook.vectors.detach().cpu().numpy(), seen, neighbors, distance)
+            for scale, seen in zip(network, active, strict=True)
+        ]
+        self._backend = _numba_backend if COMPILES and not device.startswith("cuda") else _torch_backend(device)
+
+    def room(self, windows: int, length: int) -> list[PatchScores]:
+        """Room for the scores of all patches of some windows, for each scale."""
+        variables = len(self.scales[0].series_codes)
+        shapes = [(windows, patch_count(length, scale.size, scale.stride), variables) for scale in self.scales]
+        return [PatchScores(np.zeros(shape, np.int32), np.zeros(shape, np.float32)) for shape in shapes]
+
+    def patches(self, windows: NDArray[np.float32], scale: int, first: int, scores: PatchScores) -> None:
+        """Write the scores of each window's (time, variable) patches `first`, `first + 1`, ... at one scale."""
+        if scores.codes.size:
+            self._backend(windows, self.scales[scale], first, scores)
+
+    def whole(self, windows: NDArray[np.float32], scale: int) -> PatchScores:
+        """The scores of all patches of windows (window, time, variable) at one scale."""
+        count = patch_count(windows.shape[1], self.scales[scale].size, self.scales[scale].stride)
+        shape = (len(windows), count, windows.shape[2])
+        scores = PatchScores(np.empty(shape, np.int32), np.empty(shape, np.float32))
+        self.patches(windows, scale, 0, scores)
+        return scores
+
+    def windows(self, windows: NDArray[np.float32], apart: bool = False) -> NDArray[np.float64]:
+        """Both raw scores of whole windows (window, time, variable), as (score, window, time, variable).
+
+        They are means over scales; with the scales `apart` they are (score, scale, window, time, variable).
+        """
+        length = windows.shape[1]
+        patches = [self.whole(windows, k) for k in range(len(self.scales))]
+        return self.steps(patches, length, 0, length, apart)
+
+    def steps(
+        self, patches: Sequence[PatchScores], length: int, start: int, stop: int, apart: bool = False
+    ) -> NDArray[np.float64]:
+        """The time steps start..stop of windows of a length whose patch scores are given for each scale."""
+        windows, _, variables = patches[0].codes.shape
+        scales = (len(patches),) if apart else ()
+        raw = np.zeros((2, *scales, windows, stop - start, variables))
+        weight = 1.0 if apart else 1.0 / len(patches)
+
+        def part(rows: slice) -> None:
+            for k, (codes, errors) in enumerate(patches):
+                cover = coverage(length, self.scales[k].size, self.scales[k].stride)
+                first, last = cover.first[start:stop], cover.last[start:stop]
+                memory, quantization = raw[:, k] if apart else raw
+                back_to_time(
+                    codes[rows], errors[rows], self.memory[k], first, last, weight, memory[rows], quantization[rows]
+                )
+
+        in_parts(part, windows)
+        return raw
+
+
+def _numba_backend(windows: NDArray[np.float32], scale: FoldedScale, first: int, scores: PatchScores) -> None:
+    def part(rows: slice) -> None:
+        nearest_codes(windows[rows], first, *scale[1:], scores.codes[rows], scores.errors[rows])
+
+    if len(windows) == 1:  # a stream's, which comes with every reading
+        nearest_codes(windows, first, *scale[1:], *scores)
+    else:
+        in_parts(part, len(windows))
+
+
+_BLOCK = 4096  # positions; every product has this many rows, so its kernel and its rounding never change
+_BYTES = 2**28  # of a block's largest table, unless that is less than one position's
+
+
+def _torch_backend(device: str) -> Backend:
+    on_device: dict[int, list[torch.Tensor]] = {}  # the tables of each scale, by the address of the first of them
+
+    def run(windows: NDArray[np.float32], scale: FoldedScale, first: int, scores: PatchScores) -> None:
+        tables = on_device.setdefault(id(scale.core), [])
+        tables += [] if tables else [torch.as_tensor(table, device=device) for table in scale[2:]]
+        variables, _, count = scale.series_codes.shape
+        cut = patches(torch.as_tensor(windows, device=device), scale.size, scale.stride)
+        cut = cut[:, first : first + scores.codes.shape[1]].flatten(0, 1)  # (position, variable, size)
+        rows = max(1, min(_BLOCK, _BYTES // (4 * variables * max(count, scale.core.shape[1]))))
+        block = torch.zeros((rows, *cut.shape[1:]), device=device)
+        codes = torch.empty(cut.shape[:2], dtype=torch.int32, device=device)
+        errors = torch.empty(cut.shape[:2], device=device)
+        for begin in range(0, len(cut), rows):
+            part = cut[begin : begin + rows]
+            block[: len(part)] = part
+            found = nearest_codes_torch(block, *tables)
+            for whole, some in zip((codes, errors), found, strict=True):
+                whole[begin : begin + rows] = some[: len(part)]
+        scores.codes[:] = codes.cpu().numpy().reshape(scores.codes.shape)
+        scores.errors[:] = errors.cpu().numpy().reshape(scores.errors.shape)
+
+    return run
+
+
+def nearest_codes_torch(
+    patches: torch.Tensor,  # (position, variable, size)
+    core: torch.Tensor,
+    core_codes: torch.Tensor,
+    series_codes: torch.Tensor,
+    constants: torch.Tensor,
+    inside: torch.Tensor,
+    inside_offset: torch.Tensor,
+    inside_codes: torch.Tensor,
+    outside: torch.Tensor,
+    outside_offset: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `kernel.nearest_codes` does, as products of whole blocks: codes and errors (position, variable)."""
+    h = patches.flatten(1) @ core  # (position, rank)
+    own = patches.transpose(0, 1)  # (variable, position, size)
+    codes = (torch.baddbmm(constants[:, None], own, series_codes) + h @ core_codes).argmin(
+        dim=2
+    )  # (variable, position)
+    gap = torch.baddbmm(inside_offset[:, None], own, inside) + h - inside_codes[codes]
+    variables = torch.arange(len(own), device=patches.device)[:, None]
+    other = own @ outside + outside_offset[variables, codes]
+    errors = ((gap**2).sum(dim=2) + (other**2).sum(dim=2)).sqrt()
+    return codes.T, errors.T

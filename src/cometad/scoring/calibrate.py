@@ -1,0 +1,48 @@
+"""Scores of each variable in units of their own, before variables are aggregated."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cometad.arrays import Floats
+
+LEAST_UNIT = 1e-6  # about the rounding of a float32 score
+
+
+@dataclass(frozen=True)
+class NoCalibration:
+    """Scores of variables are compared as they are.
+
+    >>> from cometad.scoring import NoCalibration
+    >>> NoCalibration().fit([[1.0]]).shape
+    (2, 1)
+    """
+
+    def fit(self, scores: Floats) -> Floats:
+        """Center 0 and unit 1 for each variable of training scores (time, variable)."""
+        width = np.shape(scores)[1]
+        return np.stack([np.zeros(width), np.ones(width)])
+
+
+@dataclass(frozen=True)
+class TrainingCalibration:
+    """Scores of a variable in units of its own training scores: 0 is their median, 1 their high quantile.
+
+    The unit is at least `least` times the mean unit: a variable that never moved in training is not infinitely strict.
+
+    >>> import numpy as np
+    >>> from cometad.scoring import TrainingCalibration
+    >>> TrainingCalibration(0.9).fit(np.arange(11.0)[:, None])
+    array([[5.], [4.]])
+    """
+
+    quantile: float = 0.99
+    least: float = 0.1
+
+    def fit(self, scores: Floats) -> Floats:
+        """The center and unit (2, variable) of training scores (time, variable)."""
+        center = np.median(scores, axis=0)
+        unit = np.quantile(scores, self.quantile, axis=0) - center
+        usual = unit.mean()
+        # Where nothing at all varied in training there is no unit to be had: scores stay as they are.
+        return np.stack([center, np.maximum(unit, self.least * usual if usual > LEAST_UNIT else 1.0)])

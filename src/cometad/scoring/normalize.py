@@ -1,0 +1,107 @@
+"""Putting scores on a common footing: per variable before they are aggregated, per score before they are mixed.
+
+Each rule is a value that learns a few numbers from training scores (`fit`); what it learned is an array, which a
+fitted detector keeps and saves. `release` says what a rule must see whole before it can give anything.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from cometad.arrays import Floats
+
+EPSILON = 1e-8
+LEAST_UNIT = 1e-6  # about the rounding of a float32 score
+
+
+class Normalization(Protocol):
+    """What every normalization can do; its state (..., 2) is the score that becomes 0 and the one that becomes 1."""
+
+    release: ClassVar[str]
+
+    def fit(self, scores: Floats) -> Floats:
+        """The state to start from, given training scores (time,)."""
+
+    def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
+        """Normalized scores (..., time) and the state after them."""
+
+
+@dataclass(frozen=True)
+class NoNormalization:
+    """Scores are mixed as they are.
+
+    >>> from cometad.scoring import NoNormalization
+    >>> NoNormalization().fit([])
+    array([0., 1.])
+    """
+
+    release: ClassVar[str] = "row"
+
+    def fit(self, scores: Floats) -> Floats:
+        """Nothing to learn."""
+        return np.array([0.0, 1.0])
+
+    def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
+        """The scores as they are."""
+        return scores, state
+
+
+@dataclass(frozen=True)
+class TrainingNormalization:
+    """Scores in units of the training scores: 0 is their median, 1 a high quantile. Needs no future.
+
+    >>> import numpy as np
+    >>> from cometad.scoring import TrainingNormalization
+    >>> rule = TrainingNormalization(0.9)
+    >>> rule(np.array([9.0]), rule.fit(np.arange(11.0)))[0]
+    array([1.])
+    """
+
+    quantile: float = 0.99
+    release: ClassVar[str] = "row"
+
+    def fit(self, scores: Floats) -> Floats:
+        """The median and the high quantile of training scores (time,)."""
+        low, high = np.quantile(scores, [0.5, self.quantile])
+        return np.array([low, high if high - low > LEAST_UNIT else low + 1.0])
+
+    def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
+        """Scores (..., time) in those units; the state stays."""
+        return _between(scores, state), state
+
+
+@dataclass(frozen=True)
+class EmaMinMax:
+    """Min-max normalization with a moving minimum and maximum, updated once per test batch, the batch itself included.
+
+    A score therefore depends on readings that come after it in its batch: for reproducing the paper, not for a plant.
+
+    >>> import numpy as np
+    >>> from cometad.scoring import EmaMinMax
+    >>> rule = EmaMinMax(momentum=0.5)
+    >>> first, state = rule(np.array([0.0, 4.0]), rule.fit(np.array([])))
+    >>> rule(np.array([2.0, 8.0]), state)[1]  # (0 + 2) / 2 and (4 + 8) / 2
+    array([1., 6.])
+
+    Paper: Eq. 18, 19 and the line after.
+    """
+
+    momentum: float = 0.75
+    release: ClassVar[str] = "batch"
+
+    def fit(self, scores: Floats) -> Floats:
+        """Nothing is carried over from training: the first batch initializes."""
+        return np.array([np.nan, np.nan])
+
+    def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
+        """The scores (..., time) of one batch, normalized, and the moving minimum and maximum after it."""
+        now = np.stack([scores.min(axis=-1), scores.max(axis=-1)], axis=-1)
+        state = now if np.isnan(state).any() else self.momentum * state + (1 - self.momentum) * now
+        return _between(scores, state), state
+
+
+def _between(scores: Floats, state: Floats) -> Floats:
+    low, high = state[..., :1], state[..., 1:]
+    normalized: Floats = (scores - low) / (high - low + EPSILON)
+    return normalized

@@ -1,0 +1,532 @@
+"""Controlled drift: what is said to change changes, nothing else does, and the figures are what loops say they are."""
+
+import dataclasses
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from cometad import Comet
+from cometad.bench.drift import CONTAMINATIONS, SETTINGS, Setting, compare, measure
+from cometad.bench.drift_figures import ARMS, plot_contamination, plot_drift
+from cometad.bench.drift_report import drift_table, save_drift
+from cometad.bench.threshold import common_threshold
+from cometad.datasets.drift import DRIFTS, FAULTS, LEAST_PHASE, controlled_series, planted, split_normal
+from cometad.datasets.synthetic import Fault
+from cometad.errors import InputError, ParameterError
+from cometad.network import NoAdaptation, OneCycle, OnlineAdaptation
+from contract import is_a_sentence, saved, waves
+
+ROWS = 500  # of a phase
+VARIABLES = 12
+REAL = [drift for drift in DRIFTS if drift != "none"]
+
+
+def normal_parts():
+    """A reference and a base in unequal units; variable 3 is constant, variable 7 in the reference only."""
+    series = waves(4 * ROWS, VARIABLES) * np.geomspace(0.01, 100, VARIABLES) + np.arange(VARIABLES)
+    series[:, 3] = 5.0
+    series[: 2 * ROWS, 7] = -1.0
+    return series[: 2 * ROWS], series[2 * ROWS :]
+
+
+REFERENCE, BASE = normal_parts()
+
+
+def controlled(**options):
+    return controlled_series(REFERENCE, BASE, **options)
+
+
+def unplanted(series):
+    """Where no fault stands: (time, variable)."""
+    sound = np.ones(series.values.shape, bool)
+    for fault in series.faults:
+        sound[fault.start : fault.stop, list(fault.variables)] = False
+    return sound
+
+
+# --- the series -------------------------------------------------------------------------------------------------------
+
+
+def test_without_drift_a_series_is_its_base_with_the_first_half_repeated():
+    series = controlled(contamination=0.1)
+    expected = np.concatenate([BASE, BASE[:ROWS]])
+    sound = unplanted(series)
+    np.testing.assert_array_equal(series.values[sound], expected[sound])
+    assert (series.values != expected)[~sound].mean() > 0.95
+    assert series.drifting == ()
+
+
+@pytest.mark.parametrize("drift", REAL)
+def test_a_drift_changes_exactly_its_variables_and_only_from_its_phase_on(drift):
+    steady, drifting = controlled(), controlled(drift=drift)
+    changed = steady.values != drifting.values
+    start = drifting.phases["during"][0]
+    assert not changed[:start].any()
+    assert tuple(np.flatnonzero(changed.any(axis=0))) == drifting.drifting
+    assert changed[start:, list(drifting.drifting)].mean() > 0.95
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_before_the_drift_the_series_is_the_base(drift):
+    series = controlled(drift=drift, contamination=0.3)
+    sound = unplanted(series)[:ROWS]
+    np.testing.assert_array_equal(series.values[:ROWS][sound], BASE[:ROWS][sound])
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.01, 1), (0.3, 3), (0.5, 5), (1.0, 10)])
+def test_the_stated_share_of_the_varying_variables_drifts(share, count):
+    assert len(controlled(drift="offset", share=share).drifting) == count
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_variables_that_are_constant_in_the_reference_are_never_touched(drift):
+    series = controlled(drift=drift, share=1.0, contamination=0.3)
+    still = [3, 7]
+    np.testing.assert_array_equal(series.values[:, still], np.concatenate([BASE, BASE[:ROWS]])[:, still])
+
+
+@pytest.mark.parametrize("drift", REAL)
+def test_a_drift_ramps_in_or_is_there_at_once_and_stays(drift):
+    change = np.abs(controlled(drift=drift, share=1.0).values - controlled().values) / REFERENCE.std(axis=0).clip(1e-9)
+    early, late = change[ROWS : ROWS + 50].mean(), change[2 * ROWS - 50 : 2 * ROWS].mean()
+    after = [change[at : at + 100].mean() for at in range(2 * ROWS, 3 * ROWS, 100)]
+    assert (early > 0.3 * late) == DRIFTS[drift].at_once
+    assert min(after) > 0.3 * late  # a regime's driver comes and goes
+
+
+@pytest.mark.parametrize("drift", REAL)
+def test_a_drift_of_strength_zero_changes_nothing(drift):
+    np.testing.assert_array_equal(controlled(drift=drift, strength=0.0).values, controlled().values)
+
+
+def after_in_spreads(drift, strength):
+    """The sound readings of `after`, with everything drifting and without, in spreads from the reference's mean."""
+    drifting, steady = controlled(drift=drift, strength=strength, share=1.0), controlled()
+    rows, columns = 2 * ROWS + np.flatnonzero(~steady.labels[2 * ROWS :]), list(drifting.drifting)
+    mean, spread = REFERENCE[:, columns].mean(axis=0), REFERENCE[:, columns].std(axis=0)
+    return [(series.values[rows][:, columns] - mean) / spread for series in (drifting, steady)]
+
+
+def test_an_offset_moves_levels_by_its_strength_up_or_down():
+    drifted, steady = after_in_spreads("offset", 2.0)
+    np.testing.assert_allclose(np.abs(drifted - steady), 2.0)
+    assert len(np.unique(np.sign((drifted - steady)[0]))) == 2
+
+
+def test_a_gain_scales_deviations_from_the_mean():
+    drifted, steady = after_in_spreads("gain", 1.0)
+    ratio = np.median(drifted / steady, axis=0)
+    assert set(np.round(ratio, 6)) == {0.5, 2.0}
+    np.testing.assert_allclose(drifted, steady * ratio)
+
+
+def test_a_variance_drift_adds_noise_of_its_strength():
+    drifted, steady = after_in_spreads("variance", 2.0)
+    noise = drifted - steady
+    np.testing.assert_allclose(noise.std(axis=0), 2.0, rtol=0.15)
+    assert abs(np.corrcoef(noise[1:, 0], noise[:-1, 0])[0, 1]) < 0.15
+
+
+def test_a_regime_changes_how_variables_move_together_and_hardly_how_far():
+    drifted, steady = after_in_spreads("regime", 1.0)
+    together = [np.abs(np.corrcoef(part.T)[np.triu_indices(part.shape[1], 1)]).mean() for part in (drifted, steady)]
+    assert together[0] > together[1] + 0.2
+    np.testing.assert_allclose(drifted.std(axis=0), steady.std(axis=0), rtol=0.35)
+
+
+def test_a_replaced_sensor_has_another_level_another_gain_and_another_noise():
+    drifted, steady = after_in_spreads("replacement", 1.0)
+    for new, old in zip(drifted.T, steady.T, strict=True):
+        gain, level = np.polyfit(old, new, 1)
+        assert min(abs(gain - 2.0), abs(gain - 0.5)) < 0.2
+        assert abs(abs(level) - 1.0) < 0.2
+        assert abs((new - gain * old - level).std() - 1.0) < 0.2
+
+
+@pytest.mark.parametrize("contamination", [*CONTAMINATIONS, 0.4])
+def test_contamination_is_met_and_faults_lie_apart_inside_their_phase(contamination):
+    for rows, seed in itertools.product((LEAST_PHASE, ROWS), range(40)):
+        series = controlled_series(REFERENCE, BASE[: 2 * rows], contamination=contamination, seed=seed)
+        start, stop = series.phases["during"]
+        assert series.labels[start:stop].sum() == round(contamination * rows)
+        inside = [fault for fault in series.faults if start < fault.start < stop]
+        assert all(fault.stop <= stop for fault in inside)
+        assert len(inside) == len(series.faults) - 2 * len(FAULTS)
+        assert all(one.stop < other.start for one, other in itertools.pairwise(series.faults))
+
+
+def test_labels_are_the_union_of_the_faults():
+    series = controlled(contamination=0.1)
+    rows = {row for fault in series.faults for row in range(fault.start, fault.stop)}
+    assert set(np.flatnonzero(series.labels)) == rows
+
+
+def test_phases_are_three_of_one_length_that_cover_the_series():
+    series = controlled()
+    assert list(series.phases.values()) == [(0, ROWS), (ROWS, 2 * ROWS), (2 * ROWS, 3 * ROWS)]
+    assert len(series.values) == len(series.labels) == 3 * ROWS
+
+
+def test_aligned_phases_are_whole_multiples_long():
+    series = controlled(align=70)
+    assert list(series.phases.values()) == [(0, 490), (490, 980), (980, 1470)]
+    np.testing.assert_array_equal(series.values[490:980], BASE[490:980])
+
+
+def test_equal_seeds_give_equal_bytes_and_others_do_not():
+    one, same, other = (controlled(drift="replacement", contamination=0.1, seed=seed) for seed in (1, 1, 2))
+    assert one.values.tobytes() == same.values.tobytes()
+    assert one.faults == same.faults
+    assert one.values.tobytes() != other.values.tobytes()
+
+
+def test_another_contamination_leaves_drift_and_probes_as_they_were():
+    clean, dirty = (controlled(drift="replacement", contamination=share) for share in (0.0, 0.3))
+    assert clean.probes == dirty.probes
+    outside = np.r_[0:ROWS, 2 * ROWS : 3 * ROWS]
+    np.testing.assert_array_equal(clean.values[outside], dirty.values[outside])
+
+
+def test_another_drift_leaves_every_fault_where_it_was():
+    assert controlled(contamination=0.1).faults == controlled(drift="gain", contamination=0.1).faults
+
+
+def test_there_is_one_probe_of_each_kind_and_it_comes_twice():
+    series = controlled(drift="offset")
+    assert sorted(before.kind for before, _ in series.probes) == sorted(FAULTS)
+    for before, after in series.probes:
+        assert dataclasses.replace(before, start=before.start + 2 * ROWS, stop=before.stop + 2 * ROWS) == after
+
+
+def test_without_drift_a_probe_has_the_same_readings_both_times():
+    series = controlled(contamination=0.1)
+    np.testing.assert_array_equal(series.values[:ROWS], series.values[2 * ROWS :])
+
+
+def test_a_probe_has_the_same_shape_on_drifted_readings():
+    moved = (controlled(drift="offset", share=1.0).values - controlled().values)[2 * ROWS :]
+    away = np.where(np.ptp(REFERENCE, axis=0) > 0, REFERENCE.std(axis=0), 0.0)
+    np.testing.assert_allclose(np.abs(moved), np.tile(away, (ROWS, 1)), rtol=1e-6)  # faulty or not: the offset alone
+
+
+def test_a_stuck_sensor_repeats_its_last_sound_reading():
+    series = controlled(drift="variance", share=1.0)
+    for fault in (fault for fault in series.faults if fault.kind == "stuck"):
+        readings = series.values[fault.start - 1 : fault.stop, list(fault.variables)]
+        np.testing.assert_array_equal(readings, np.tile(readings[0], (len(readings), 1)))
+
+
+@pytest.mark.parametrize(("kind", "away"), [("spike", 6.0), ("level", 3.0)])
+def test_spikes_and_levels_lie_that_many_spreads_away(kind, away):
+    spread = np.array([1.0, 10.0])
+    ramp = np.tile(np.arange(50.0)[:, None], 2)
+    added = planted(ramp, [Fault(kind, 10, 12, (0, 1))], spread, seed=3) - ramp
+    np.testing.assert_array_equal(np.abs(added[10:12]), [away * spread] * 2)
+    assert not added[:10].any()
+    assert not added[12:].any()
+
+
+def test_bursts_of_noise_are_of_two_spreads():
+    values = planted(np.zeros((2000, 1)), [Fault("noise", 0, 2000, (0,))], np.array([10.0]))
+    assert 19 < values.std() < 21
+
+
+def test_planting_leaves_the_given_values_alone():
+    values = np.zeros((20, 1))
+    planted(values, [Fault("level", 5, 9, (0,))], np.ones(1))
+    assert not values.any()
+
+
+def test_a_normal_series_is_split_into_two_parts_that_do_not_overlap():
+    reference, base = split_normal(np.arange(10.0)[:, None], most=3)
+    np.testing.assert_array_equal(reference[:, 0], range(5))
+    np.testing.assert_array_equal(base[:, 0], [5, 6, 7])
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "error", "words"),
+    [
+        (
+            (REFERENCE, BASE[:799]),
+            {},
+            InputError,
+            "at least 400 readings; 799 normal readings give phases of 399. Take a longer",
+        ),
+        ((REFERENCE, BASE), {"align": 300}, InputError, "1000 normal readings give phases of 300"),
+        ((REFERENCE, BASE), {"align": 0}, ParameterError, "cannot be multiples of 0"),
+        ((REFERENCE[:, :3], BASE), {}, InputError, "parts of the same series"),
+        ((np.ones_like(REFERENCE), BASE), {}, InputError, "Take another series"),
+        ((REFERENCE, BASE), {"drift": "rust"}, ParameterError, "no drift 'rust'; there are none, offset"),
+        ((REFERENCE, BASE), {"strength": math.nan}, ParameterError, "finite and not negative"),
+        ((REFERENCE, BASE), {"contamination": 0.5}, ParameterError, "at most 0.4, not 0.5"),
+        ((REFERENCE, BASE), {"contamination": -0.1}, ParameterError, "at most 0.4, not -0.1"),
+        ((REFERENCE, BASE), {"share": 0.0}, ParameterError, "above 0 and at most 1"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_with_what_to_do(parts, options, error, words):
+    with pytest.raises(error, match=words) as refused:
+        controlled_series(*parts, **options)
+    assert is_a_sentence(str(refused.value))
+
+
+# --- the figures ------------------------------------------------------------------------------------------------------
+
+
+# Without the variable that moves for the first time in the base: it alone would set off every alarm.
+QUIET = [np.delete(part, 7, axis=1) for part in (REFERENCE, BASE)]
+
+
+@pytest.fixture(scope="module")
+def detector():
+    adaptation = OnlineAdaptation(learning_rate=1e-3)
+    return Comet(schedule=OneCycle(20), codebook_size=32, test_batch=1, adaptation=adaptation).fit(QUIET[0])
+
+
+@pytest.fixture(scope="module")
+def series():
+    return controlled_series(*QUIET, drift="offset", contamination=0.1)
+
+
+@pytest.fixture(scope="module")
+def adapting(detector, series):
+    return measure(detector, series)
+
+
+@pytest.fixture(scope="module")
+def fixed(detector, series):
+    return measure(detector, series, NoAdaptation())
+
+
+def naive_phase(scores, labels, threshold, start, stop):
+    normal = sorted(scores[t] for t in range(start, stop) if not labels[t])
+    faulty = [scores[t] for t in range(start, stop) if labels[t]]
+    wins = sum((fault > other) + (fault == other) / 2 for fault in faulty for other in normal)
+    precisions = []
+    for fault in faulty:
+        hits, alarms = sum(one >= fault for one in faulty), sum(one >= fault for one in normal)
+        precisions.append(hits / (hits + alarms))
+    middle = (normal[(len(normal) - 1) // 2] + normal[len(normal) // 2]) / 2
+    return {
+        "auc_roc": wins / len(faulty) / len(normal),
+        "auc_pr": sum(precisions) / len(faulty),
+        "normal_score": middle / threshold,
+        "false_alarms": sum(score > threshold for score in normal) / len(normal),
+        "found": sum(score > threshold for score in faulty) / len(faulty),
+    }
+
+
+def naive_place(scores, labels, threshold, fault, start, stop):
+    total = 0.0
+    for t in range(fault.start, fault.stop):
+        total += scores[t]
+    score = total / (fault.stop - fault.start)
+    normal = [scores[t] for t in range(start, stop) if not labels[t]]
+    return {"score": score / threshold, "rank": sum(other < score for other in normal) / len(normal)}
+
+
+def test_the_figures_are_those_of_plain_loops(detector, series, adapting):
+    scores = detector.decision_function(series.values).tolist()
+    for name, (start, stop) in series.phases.items():
+        expected = naive_phase(scores, series.labels, common_threshold(detector), start, stop)
+        assert adapting["phases"][name] == pytest.approx(expected)
+    for pair in series.probes:
+        for name, fault in zip(("before", "after"), pair, strict=True):
+            expected = naive_place(scores, series.labels, common_threshold(detector), fault, *series.phases[name])
+            assert adapting["probes"][fault.kind][name] == pytest.approx(expected)
+
+
+def test_only_the_adapting_run_takes_steps_and_both_start_from_the_fitted_state(adapting, fixed):
+    assert (adapting["steps"], fixed["steps"]) == (3 * ROWS // 128, 0)
+    assert adapting["rolled_back"] == fixed["rolled_back"] == 0
+    assert adapting["phases"]["after"] != fixed["phases"]["after"]
+
+
+def test_aligned_to_the_windows_equal_readings_get_equal_figures(detector):
+    series = controlled_series(QUIET[0], np.tile(QUIET[1], (2, 1)), align=detector.window)
+    figures = measure(detector, series, NoAdaptation())
+    assert figures["phases"]["before"] == figures["phases"]["after"]
+    assert all(probe["before"] == probe["after"] for probe in figures["probes"].values())
+
+
+def test_measuring_leaves_the_detector_as_it_was(detector, series):
+    before = saved(detector)
+    measure(detector, series)
+    assert saved(detector) == before
+
+
+def test_a_phase_without_faults_has_no_area_and_json_gets_null(detector):
+    figures = measure(detector, controlled_series(*QUIET, drift="gain"), NoAdaptation())
+    during = figures["phases"]["during"]
+    assert [during[name] for name in ("auc_roc", "auc_pr", "found")] == [None, None, None]
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+
+
+def test_the_published_method_is_measured_too(series):
+    small = Comet.paper(codebook_size=16, dim=8, core_dim=4, schedule=OneCycle(10), test_batch=4).fit(QUIET[0])
+    figures = measure(small, series)
+    assert figures["steps"] == 3 * ROWS // 400
+    json.dumps(figures, allow_nan=False)
+
+
+def test_compare_says_what_adaptation_changed(adapting, fixed):
+    moved = compare(adapting, fixed)
+    for name in ("before", "during", "after"):
+        for figure, value in moved["phases"][name].items():
+            assert value == adapting["phases"][name][figure] - fixed["phases"][name][figure]
+    ours, theirs = (figures["probes"]["spike"]["after"]["score"] for figures in (adapting, fixed))
+    assert moved["probes"]["spike"]["log_ratio"] == pytest.approx(math.log(ours) - math.log(theirs))
+    assert moved["probes"]["spike"]["difference"] == ours - theirs
+    assert moved["normal"]["difference"] == moved["phases"]["after"]["normal_score"]
+
+
+def test_a_detector_compared_with_itself_has_not_moved(fixed):
+    moved = compare(fixed, fixed)
+    assert all(probe["difference"] == 0.0 for probe in moved["probes"].values())
+    assert all(value == 0.0 for phase in moved["phases"].values() for value in phase.values())
+
+
+def test_a_score_below_the_training_median_has_no_logarithm(adapting, fixed):
+    below = json.loads(json.dumps(fixed))
+    below["probes"]["stuck"]["after"]["score"] = -0.5
+    moved = compare(adapting, below)["probes"]["stuck"]
+    assert moved["log_ratio"] is None
+    assert moved["difference"] == adapting["probes"]["stuck"]["after"]["score"] + 0.5
+
+
+def test_a_threshold_that_is_no_unit_leaves_scores_null_and_ranks_alone(detector, series, fixed):
+    class Lenient:
+        decision_scores_ = np.full(3, -1.0)
+        stream = detector.stream
+
+    figures = measure(Lenient(), series, NoAdaptation())
+    assert figures["probes"]["level"]["after"] == {"score": None, "rank": fixed["probes"]["level"]["after"]["rank"]}
+    assert figures["phases"]["before"]["normal_score"] is None
+    assert compare(figures, figures)["normal"] == {"log_ratio": None, "difference": None}
+
+
+def test_settings_are_distinct_and_hold_every_drift_and_every_contamination():
+    assert len(set(SETTINGS)) == len(SETTINGS)
+    for drift in DRIFTS:
+        assert {Setting(drift), Setting(drift, contamination=0.05)} <= set(SETTINGS)
+    for drift in ("none", "offset"):
+        assert {setting.contamination for setting in SETTINGS if setting.drift == drift} == {0, 0.01, 0.05, 0.1, 0.3}
+    for setting in SETTINGS:
+        controlled(**dataclasses.asdict(setting))
+
+
+# --- the figures for the eye ------------------------------------------------------------------------------------------
+
+
+def outcomes(adapting, fixed, drifts=("none", "offset"), contaminations=(0.05, 0.3), seed=0):
+    said = {"adapting": adapting, "fixed": fixed, "seed": seed}
+    return [
+        {"setting": dataclasses.asdict(Setting(drift, contamination=share)), **said}
+        for drift in drifts
+        for share in contaminations
+    ]
+
+
+def after(figures, name):
+    return figures["phases"]["after"][name]
+
+
+def by_color(axes, arm):
+    """The points (x, y) of one outcome, in the order in which they were drawn."""
+    lines = [line for line in axes.get_lines() if line.get_marker() == "o" and line.get_color() == ARMS[arm]["color"]]
+    return np.concatenate([line.get_xydata() for line in lines])
+
+
+def test_the_figure_of_drifts_shows_both_outcomes_after_each_drift(adapting, fixed):
+    axes = Figure().subplots()
+    others = outcomes(fixed, adapting, contaminations=[0.3])
+    plot_drift(axes, outcomes(adapting, fixed, contaminations=[0.05]) + others, "false_alarms", contamination=0.05)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["none", "offset"]
+    for arm, figures in (("adapting", adapting), ("fixed", fixed)):
+        np.testing.assert_allclose(by_color(axes, arm)[:, 0], [after(figures, "false_alarms")] * 2)
+    heights = np.concatenate([by_color(axes, arm)[:, 1] for arm in ARMS])
+    assert len(set(heights)) == 4  # equal figures do not cover each other
+    assert axes.get_legend_handles_labels()[1] == ["as fitted", "adapting"]
+
+
+def test_the_figure_of_drifts_shows_means_over_series_and_deviations_over_seeds(adapting, fixed):
+    axes = Figure().subplots()
+    same_seed = outcomes(adapting, fixed, ["gain"], [0.0]) + outcomes(fixed, fixed, ["gain"], [0.0])
+    plot_drift(axes, same_seed + outcomes(fixed, fixed, ["gain"], [0.0], seed=1), "auc_roc")
+    one, other = np.mean([after(adapting, "auc_roc"), after(fixed, "auc_roc")]), after(fixed, "auc_roc")
+    assert by_color(axes, "adapting")[0, 0] == pytest.approx((one + other) / 2)
+    (bar,) = axes.containers[1].lines[2]
+    np.testing.assert_allclose(sorted(bar.get_segments()[0][:, 0]), sorted((one, other)))  # of two seeds, the ends
+
+
+def test_the_figure_of_contamination_has_it_on_the_x_axis(adapting, fixed):
+    axes = Figure().subplots()
+    plot_contamination(axes, outcomes(adapting, fixed), "auc_pr")
+    ticks = dict(zip(axes.get_xticks(), (label.get_text() for label in axes.get_xticklabels()), strict=True))
+    points = by_color(axes, "adapting")
+    assert [ticks[round(place)] for place in points[:, 0]] == ["5 %", "30 %"] * 2
+    np.testing.assert_allclose(points[:, 1], [after(adapting, "auc_pr")] * 4)
+
+
+def test_the_whole_figure_has_a_row_for_each_dataset_and_one_for_the_long_stream(
+    monkeypatch, adapting, fixed, tmp_path
+):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path: drawn.append(figure) or path.write_bytes(b""))
+    places = [("SMD", "a"), ("SMD", "b"), ("plant", "short"), ("plant", "long")]
+    basis = {"experiment": "drift", "arm": "comet", "error": None}
+    save_drift(
+        tmp_path / "drift.png",
+        [
+            outcome | basis | {"dataset": dataset, "entity": entity}
+            for dataset, entity in places
+            for outcome in outcomes(adapting, fixed, contaminations=[0.0, 0.3])
+        ],
+    )
+    (figure,) = drawn
+    assert [panel.get_ylabel() for panel in figure.axes[::4]] == ["SMD\n2 entities", "plant", "plant\na long stream"]
+    for panel in figure.axes:
+        assert len(by_color(panel, "adapting")) == (2 if panel in figure.axes[0::4] + figure.axes[1::4] else 4)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_texts_of_the_whole_figure_do_not_overlap(monkeypatch, adapting, fixed, tmp_path, seeds):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path: drawn.append(figure) or path.write_bytes(b""))
+    basis = {"experiment": "drift", "arm": "comet", "error": None, "dataset": "plant"}
+    records = [
+        outcome | basis | {"entity": entity}
+        for seed in range(seeds)
+        for entity, drifts in (("short", DRIFTS), ("long", ("none", "offset")))
+        for outcome in outcomes(adapting, fixed, drifts, [0.0, 0.3], seed)
+    ]
+    save_drift(tmp_path / "drift.png", records)
+    figure = drawn[0]
+    figure.draw_without_rendering()
+    texts = [text for panel in figure.axes for text in (panel.title, panel.yaxis.label, *panel.get_yticklabels())]
+    texts += figure.legends[0].get_texts()
+    boxes = [text.get_window_extent() for text in texts if text.get_text() and text.get_visible()]
+    assert len(boxes) > 20
+    assert not [pair for pair in itertools.combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+
+
+def test_a_figure_of_something_not_measured_is_refused(adapting, fixed):
+    with pytest.raises(ParameterError, match="no figure 'speed'; there are false_alarms"):
+        plot_drift(Figure().subplots(), outcomes(adapting, fixed), "speed", contamination=0.05)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_every_header_of_the_table_says_of_what_it_is(adapting, fixed):
+    basis = {"experiment": "drift", "dataset": "plant", "entity": "short", "arm": "comet", "error": None}
+    records = [it | basis | {"moved": compare(adapting, fixed)} for it in outcomes(adapting, fixed)]
+    table = drift_table(records, "Drift")
+    headers = [column.header for column in table.columns]
+    assert len(set(headers)) == len(headers)
+    place = headers.index("AUC-ROC during, adapting")
+    assert table.groups[0].rows[0].cells[place].value == adapting["phases"]["during"]["auc_roc"]
+    assert "99 % quantile of the training scores" in table.footnotes[0]

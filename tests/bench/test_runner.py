@@ -1,0 +1,729 @@
+"""The benchmark's runner: what is run, skipped, kept, shared and refused."""
+
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cometad import Comet
+from cometad.baselines import BASELINES
+from cometad.baselines.squared_norm import SquaredNorm
+from cometad.bench import experiments, runner
+from cometad.bench.drift import SETTINGS, compare
+from cometad.bench.drift_trial import plants, settings_of
+from cometad.bench.embedding import KINDS, sampled
+from cometad.bench.experiments import EXPERIMENTS, Arm, Experiment, groups
+from cometad.bench.published import published
+from cometad.bench.report import report
+from cometad.bench.results import IDENTITY, Results, identity, latest
+from cometad.bench.runner import results_of, run
+from cometad.bench.trial import Fitting, at_threshold, source_fingerprint, trials
+from cometad.cli.app import main
+from cometad.datasets.dataset import Dataset
+from cometad.datasets.readers import load
+from cometad.errors import CometadError, InputError, ParameterError
+from cometad.metrics import METRICS, evaluate
+from cometad.network import Epochs, NoAdaptation, OneCycle
+from cometad.presets import ABLATIONS
+from cometad.registry import as_json
+
+SMALL = {"schedule": Epochs(1), "codebook_size": 16, "dim": 8, "core_dim": 4}
+FAST = Experiment(
+    "A fast one",
+    "entity",
+    ("ASD",),
+    (
+        Arm("comet-paper", "comet-paper", SMALL),
+        Arm("w/o TTA", "comet-paper", {**SMALL, "adaptation": NoAdaptation()}),
+        Arm("pca", "pca"),
+        Arm("random", "random"),
+        Arm("all-positive", "all-positive"),
+    ),
+    seeds=(0, 1),
+)
+
+
+def write_asd(folder, entities=("omi-1", "omi-2")):
+    """Small files in the layout of ASD."""
+    chance = np.random.default_rng(0)
+    for entity in entities:
+        (folder / "ASD" / entity).mkdir(parents=True)
+        train, test = chance.normal(size=(2, 700, 3))
+        labels = np.zeros(700, int)
+        labels[300:320] = 1
+        test[300:320] += 6
+        for name, array in (("train", train), ("test", test), ("test_label", labels)):
+            np.save(folder / "ASD" / entity / f"{name}.npy", array)
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_asd(tmp_path / "data")
+
+
+@pytest.fixture
+def fast(monkeypatch, data):
+    """Run a small experiment on small files."""
+    monkeypatch.setitem(EXPERIMENTS, "fast", FAST)
+    return lambda **more: run("fast", **({"data_dir": data, "folder": data.parent / "results"} | more))
+
+
+def test_every_trial_has_a_line_with_all_that_is_needed_to_repeat_it(fast, data):
+    outcome = fast()
+    assert (outcome.done, outcome.there, outcome.failed) == (2 * 2 * 5, 0, [])
+    lines = results_of("fast", data.parent / "results").read()
+    assert {(line["entity"], line["arm"], line["seed"]) for line in lines} == {
+        (entity, arm.name, seed) for entity in ("omi-1", "omi-2") for arm in FAST.arms for seed in (0, 1)
+    }
+    for line in lines:
+        assert set(line["metrics"]) == set(METRICS)
+        assert line["peak_bytes"] > 2**20
+        assert line["fit_seconds"] >= 0
+        assert line["versions"]["numpy"] == np.__version__
+        assert line["source"] == source_fingerprint()
+        assert (line["parameters"] is not None) == line["detector"].startswith("comet")
+        assert line["hyper_parameters"]["seed"] == line["seed"]
+
+
+def test_trials_that_are_there_are_skipped(fast, data):
+    fast(seeds=[0])
+    before = (data.parent / "results" / "fast.jsonl").read_bytes()
+    outcome = fast()
+    assert (outcome.done, outcome.there) == (10, 10)
+    assert (data.parent / "results" / "fast.jsonl").read_bytes().startswith(before)
+
+
+def test_other_data_or_other_parameters_are_other_trials(fast, data, monkeypatch):
+    fast(arms=["pca"], entities=["omi-1"], seeds=[0])
+    test = np.load(data / "ASD" / "omi-1" / "test.npy")
+    np.save(data / "ASD" / "omi-1" / "test.npy", test + 1e-9)
+    assert fast(arms=["pca"], entities=["omi-1"], seeds=[0]).done == 1
+    changed = Experiment("", "entity", ("ASD",), (Arm("pca", "pca", {"variance_share": 0.5}),), seeds=(0,))
+    monkeypatch.setitem(EXPERIMENTS, "fast", changed)
+    assert fast(entities=["omi-1"]).done == 1
+
+
+def test_the_device_is_no_part_of_a_trial():
+    begun = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "vtt", "seed": 0, "setting": {}}
+    here = begun | {"fingerprint": "f", "detector": "vtt", "hyper_parameters": {"device": "cpu", "seed": 0}}
+    there = here | {"hyper_parameters": {"device": "cuda", "seed": 0}}
+    assert identity(here) == identity(there)
+    assert identity(here) != identity(here | {"hyper_parameters": {"device": "cpu", "seed": 1}})
+
+
+class Broken(SquaredNorm):
+    """Fails while it is fitted, as long as `broken` says so."""
+
+    broken = True
+
+    def fit(self, X, y=None):
+        if Broken.broken:
+            raise MemoryError("no room\nfor more")
+        return super().fit(X)
+
+
+def test_a_failed_trial_is_kept_and_run_again_on_demand_only(fast, data, monkeypatch):
+    monkeypatch.setitem(experiments.BASELINES, "pca", Broken)
+    outcome = fast(seeds=[0], arms=["pca", "random"], entities=["omi-1"])
+    assert outcome.done == 1
+    assert [failed["error"] for failed in outcome.failed] == ["MemoryError: no room"]
+    again = fast(seeds=[0], arms=["pca", "random"], entities=["omi-1"])
+    assert (again.there, again.failed_before, again.done, again.failed) == (1, 1, 0, [])
+    monkeypatch.setattr(Broken, "broken", False)
+    assert fast(seeds=[0], arms=["pca"], entities=["omi-1"], retry=True).done == 1
+    lines = results_of("fast", data.parent / "results").read()
+    assert [line["error"] is None for line in lines if line["arm"] == "pca"] == [False, True]
+    assert [line["error"] for line in latest(lines) if line["arm"] == "pca"] == [None]
+
+
+def test_a_trial_that_fails_again_is_tried_once_in_a_run(fast, data, monkeypatch):
+    monkeypatch.setitem(experiments.BASELINES, "pca", Broken)
+    asked = {"arms": ["pca", "pca"], "seeds": [0, 0], "entities": ["omi-1"]}
+    fast(**asked)
+    assert len(fast(**asked, retry=True).failed) == 1
+    assert len(results_of("fast", data.parent / "results").read()) == 2
+
+
+def test_what_failed_elsewhere_meanwhile_is_not_tried_again(fast, data, monkeypatch):
+    monkeypatch.setitem(experiments.BASELINES, "pca", Broken)
+    results = results_of("fast", data.parent / "results")
+    first, second = ("omi-1", "omi-2")
+    fast(arms=["pca"], seeds=[0])
+    lines = {line["entity"]: line for line in results.read()}
+
+    def fit(self, X, y=None):  # while the first one runs, another process tries the second
+        results.append(lines[second])
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Broken, "fit", fit)
+    outcome = fast(arms=["pca"], seeds=[0], retry=True)
+    assert [failed["entity"] for failed in outcome.failed] == [first]
+
+
+def test_a_figure_that_is_not_a_number_is_a_failure_and_the_rest_runs(fast, monkeypatch):
+    figures = dict.fromkeys(METRICS, 0.5)
+    monkeypatch.setattr("cometad.bench.trial.evaluate", lambda labels, scores: figures | {"vus_pr": float("nan")})
+    outcome = fast(arms=["pca", "random"], seeds=[0], entities=["omi-1"])
+    assert [failed["error"][:10] for failed in outcome.failed] == ["ValueError"] * 2
+
+
+def test_progress_begins_with_the_count_and_ends_with_all_of_it(fast, data, capsys):
+    fast(arms=["random"], seeds=[0], verbose=True)
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == "trial 0/2 2 to run"
+    assert re.fullmatch(r"trial 2/2 0 failed, about 0 s left; last: ASD omi-2 random, seed 0", last)
+    fast(arms=["random"], seeds=[0], verbose=True)
+    assert capsys.readouterr().err.splitlines()[-1] == "trial 2/2 nothing left to run"
+
+
+def test_an_absent_dataset_is_told_with_how_to_get_it_and_the_rest_runs(fast):
+    told = []
+    outcome = fast(datasets=["PSM", "ASD"], arms=["random"], seeds=[0], tell=told.append)
+    assert outcome.done == 2
+    assert list(outcome.absent) == ["PSM"]
+    assert "PSM is absent. Take train.csv" in told[0]
+
+
+def test_what_the_memory_is_too_small_for_is_told_before_anything_runs(fast, monkeypatch):
+    def refuse(self, variables):
+        raise ParameterError(f"{variables} variables are too many. Use fewer.")
+
+    monkeypatch.setattr(SquaredNorm, "check_memory", refuse)
+    monkeypatch.setitem(
+        EXPERIMENTS, "fast", Experiment("", "entity", ("ASD",), (Arm("norm", "squared-norm"), Arm("random", "random")))
+    )
+    told = []
+    outcome = fast(seeds=[0], tell=told.append)
+    assert told == ["norm on ASD will not run. 19 variables are too many. Use fewer."]
+    assert (outcome.done, list(outcome.refused)) == (2, [("ASD", "norm")])
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"arms": ["knm"]}, "There is no arm 'knm'; there are comet-paper,"),
+        ({"datasets": ["PMS"]}, "There is no dataset 'PMS'"),
+        ({"datasets": ["plant"]}, "There is no dataset 'plant'"),
+        ({"entities": ["omi-9"]}, "There is no entity 'omi-9'; there are omi-1, omi-2."),
+        ({"device": "tpu"}, "There is no device 'tpu'"),
+        ({"folder": "/proc/nowhere"}, "Cannot write"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_the_first_trial(fast, data, asked, words):
+    with pytest.raises(CometadError, match=words):
+        fast(**asked)
+    assert not list((data.parent / "results").glob("*.jsonl")) or not results_of("fast", data.parent / "results").read()
+
+
+def test_an_unknown_experiment_names_the_known_ones(capsys):
+    assert main(["bench", "run", "mian"]) == 2
+    assert "There is no experiment 'mian'; there are main, ablation" in capsys.readouterr().err
+
+
+def test_an_experiment_on_whole_datasets_takes_no_entities(data):
+    with pytest.raises(ParameterError, match="main takes a dataset whole"):
+        run("main", entities=["omi-1"], datasets=["ASD"], data_dir=data, folder=data.parent / "results")
+
+
+def test_an_entity_may_be_of_a_dataset_that_is_absent(fast):
+    assert list(fast(datasets=["PSM"], entities=["machine-1-1"]).absent) == ["PSM"]
+
+
+def test_the_command_says_what_failed_and_ends_with_1(data, monkeypatch, capsys):
+    monkeypatch.setitem(EXPERIMENTS, "fast", FAST)
+    monkeypatch.setitem(experiments.BASELINES, "pca", Broken)
+    folder = str(data.parent / "results")
+    command = ["bench", "run", "fast", "--data-dir", str(data), "--results", folder, "--arm", "pca", "--seed", "0"]
+    assert main(command) == 1
+    assert "cometad: pca on ASD omi-2, seed 0: MemoryError: no room\n" in capsys.readouterr().err
+    assert main(command) == 0
+    assert "0 failed. 2 failed before; --retry runs them again." in capsys.readouterr().out
+
+
+def test_the_command_ends_with_2_where_no_dataset_is_there(tmp_path, capsys):
+    command = ["bench", "run", "main", "--data-dir", str(tmp_path), "--results", str(tmp_path / "results")]
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "MSL is absent." in said
+    assert "None of the datasets is there, so nothing was run." in said
+
+
+def test_the_command_runs_and_says_how_it_went(data, monkeypatch, capsys):
+    monkeypatch.setitem(EXPERIMENTS, "fast", FAST)
+    folder = str(data.parent / "results")
+    command = ["bench", "run", "fast", "--data-dir", str(data), "--results", folder, "--arm", "random", "--seed", "0"]
+    assert main(command) == 0
+    assert "Trials: 2 done, 0 there before, 0 failed." in capsys.readouterr().out
+    assert main(command) == 0
+    assert "Trials: 0 done, 2 there before, 0 failed." in capsys.readouterr().out
+
+
+# --- sharing a training -----------------------------------------------------------------------------------------------
+
+
+def plant(rows=600):
+    chance = np.random.default_rng(3)
+    train, test = chance.normal(size=(2, rows, 3))
+    labels = np.zeros(rows, bool)
+    labels[200:220] = True
+    return Dataset("MSL", "T-1", train, test, labels, ("a", "b", "c"))
+
+
+def test_arms_that_share_a_training_score_as_if_each_had_its_own():
+    dataset = plant()
+    arms = [Arm(name, "comet-paper", {**SMALL, **changes}) for name, changes in ABLATIONS.items()]
+    assert sorted(len(group) for group in groups(arms)) == [1, 7]
+    for group in groups(arms):
+        fitting = Fitting(dataset, "cpu")
+        for arm in group:
+            shared, alone = fitting(arm, 5)[0], arm.build("MSL", 5, "cpu").fit(dataset.train)
+            assert shared.get_params(deep=False) == alone.get_params(deep=False)
+            assert shared.threshold_ == alone.threshold_
+            assert np.array_equal(shared.decision_function(dataset.test), alone.decision_function(dataset.test))
+
+
+def test_the_ablation_trains_twice_for_each_seed(monkeypatch):
+    trained = []
+    fit = Comet.fit
+    monkeypatch.setattr(Comet, "fit", lambda self, X: trained.append(self.seed) or fit(self, X))
+    dataset = plant()
+    for group in groups(
+        [Arm(arm.name, arm.detector, {**SMALL, **arm.changes}) for arm in EXPERIMENTS["ablation"].arms[:9]]
+    ):
+        begun = [runner.beginning("ablation", dataset, arm, 0, "cpu") for arm in group]
+        assert all(record["error"] is None for record in trials(begun, group, dataset, "cpu"))
+    assert trained == [0, 0]
+
+
+def test_a_parameter_of_training_is_refused():
+    detector = Comet.paper(**SMALL).fit(plant().train)
+    with pytest.raises(ParameterError, match="'dim' takes part in training"):
+        detector.with_scoring(plant().train, dim=4)
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_figures_are_those_of_the_detector_alone():
+    dataset = plant()
+    arm = Arm("pca", "pca")
+    (record,) = trials([runner.beginning("x", dataset, arm, 0, "cpu")], [arm], dataset, "cpu")
+    detector = arm.build("MSL", 0, "cpu").fit(dataset.train)
+    assert record["metrics"] == evaluate(dataset.labels, detector.decision_function(dataset.test))
+    predicted = detector.predict(dataset.test).astype(bool)
+    found = record["at_threshold"]
+    assert found["precision"] == (predicted & dataset.labels).sum() / predicted.sum()
+    assert found["recall"] == (predicted & dataset.labels).sum() / dataset.labels.sum()
+
+
+def test_false_alarms_are_counted_as_runs_and_by_the_day():
+    labels, scores = np.zeros(2880, bool), np.zeros(2880)
+    labels[100:200] = True
+    scores[150] = scores[300:310] = scores[400] = scores[500] = 1.0
+    found = at_threshold(labels, scores, 0.5, period=60)
+    assert (found["alarms"], found["false_alarms"], found["false_alarms_per_day"]) == (4, 3, 1.5)
+    assert (found["anomalies"], found["anomalies_found"]) == (1, 1)
+
+
+def test_no_alarm_has_no_precision():
+    assert at_threshold(np.array([False, True]), np.zeros(2), 0.5, period=1)["precision"] is None
+
+
+# --- one file, several processes, and an end at any moment ------------------------------------------------------------
+
+
+def result(number, **more):
+    return dict.fromkeys(IDENTITY) | {"seed": number, "setting": {}, "hyper_parameters": {}} | more
+
+
+def append(path, name):
+    results = Results(path)
+    for number in range(20):
+        results.append(result(number, arm=name, filler="x" * 5000))
+
+
+def test_processes_that_write_at_once_lose_nothing(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    path = tmp_path / "results.jsonl"
+    writers = [context.Process(target=append, args=(path, name)) for name in "ab"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    lines = Results(path).read()
+    assert sorted((line["arm"], line["seed"]) for line in lines) == [(n, k) for n in "ab" for k in range(20)]
+
+
+def test_a_half_written_last_line_does_not_count_and_is_taken_off(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps(result(1)) + '\n{"experi')
+    results = Results(path)
+    assert results.read() == [result(1)]
+    results.append(result(2))
+    assert results.read() == [result(1), result(2)]
+
+
+def test_a_last_line_that_only_lacks_its_end_is_kept(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps(result(1)) + "\n" + json.dumps(result(2)))
+    results = Results(path)
+    results.append(result(3))
+    assert results.read() == [result(1), result(2), result(3)]
+
+
+def test_results_that_another_process_adds_are_seen(tmp_path):
+    ours, theirs = Results(tmp_path / "results.jsonl"), Results(tmp_path / "results.jsonl")
+    ours.append(result(1))
+    assert theirs.new() == [result(1)]
+    ours.append(result(2))
+    ours.append(result(3))
+    assert theirs.new() == [result(2), result(3)]
+    assert theirs.new() == []
+    assert len(theirs.read()) == 3
+
+
+def test_a_run_leaves_no_lock_of_a_job_behind(fast, data):
+    fast(arms=["random"])
+    assert [path.name for path in (data.parent / "results" / ".locks").iterdir()] == ["fast-append.lock"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("oops", "Expecting value"),
+        ("", "Expecting value"),
+        ("7", "it is no object"),
+        ('{"seed": 3}', "it has no 'experiment'"),
+        (json.dumps(result("one")), "its 'seed' is 'one'"),
+        (json.dumps(result(1, hyper_parameters=None)), "its 'hyper_parameters' is None"),
+    ],
+)
+def test_a_line_that_is_no_result_is_refused_with_its_number(line, why, tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text(f"{json.dumps(result(1))}\n{line}\n{json.dumps(result(2))}\n")
+    with pytest.raises(InputError, match=f"Line 2 of .* is not a result.*{why}"):
+        Results(path).read()
+
+
+def test_a_job_that_another_process_has_is_left_to_it(fast, data):
+    results = results_of("fast", data.parent / "results")
+    begun = runner.beginning("fast", load("ASD", data)[0], Arm("random", "random"), 0, "cpu")
+    with runner.claimed(results, runner.Job((begun,), iter)) as mine:
+        assert mine
+        outcome = fast(arms=["random"], seeds=[0])
+    assert (outcome.done, outcome.elsewhere) == (1, 1)
+    assert fast(arms=["random"], seeds=[0]).done == 1
+
+
+def test_an_interrupted_run_keeps_its_finished_trials_and_goes_on(data):
+    folder = data.parent / "results"
+    command = [sys.executable, "-m", "cometad", "bench", "run", "entity", "--dataset", "ASD", "--arm", "random"]
+    command += ["--arm", "comet", "--data-dir", str(data), "--results", str(folder), "--seed", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    path = folder / "entity.jsonl"
+    deadline = time.monotonic() + 120
+    while not (path.exists() and path.read_text().count("\n")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 130
+    assert "finished trials are kept. The same command goes on." in said
+    before = [json.loads(line) for line in path.read_text().splitlines()]
+    assert 1 <= len(before) < 4
+    outcome = run("entity", datasets=["ASD"], arms=["random"], data_dir=data, folder=folder, seeds=[0])
+    assert outcome.there + outcome.done == 2
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reported(fast, data):
+    """The files of a report, by name."""
+    fast()
+    folder = data.parent / "results"
+    return {path.name: path for path in report(["fast"], folder=folder)}
+
+
+def test_a_report_has_a_table_in_three_forms_and_the_ranks(reported):
+    assert set(reported) == {"fast.md", "fast.html", "fast.tex", "fast-ranks.png"}
+    text = reported["fast.md"].read_text()
+    for arm in FAST.arms:
+        assert f"| {arm.name} |" in text
+    assert r"Aff-F1\*" in text
+    assert "oracle threshold" in text
+    assert "false alarms per day" in text
+    assert reported["fast.tex"].read_text().count(r"\begin{longtable}") == 3
+    assert reported["fast-ranks.png"].read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_ablation_has_the_differences_from_the_full_method(tmp_path):
+    results_of("ablation", tmp_path).append(line_of("ablation", "w/o TTA"))
+    report(["ablation"], folder=tmp_path)
+    assert "paired by seed" not in (tmp_path / "ablation.md").read_text()
+    results_of("ablation", tmp_path).append(line_of("ablation", "comet-paper"))
+    report(["ablation"], folder=tmp_path)
+    table = (tmp_path / "ablation.md").read_text().partition("paired by seed")[2]
+    assert "| against comet-paper | w/o TTA | 0.0 | 0 of 1 |" in table
+
+
+def test_a_report_says_which_trials_failed(tmp_path):
+    results, error = results_of("main", tmp_path), "MemoryError: no room for <all>"
+    results.append(line_of("main", "vtt") | {"error": "another one"})
+    results.append(line_of("main", "vtt") | {"error": error})
+    with pytest.raises(InputError, match=r"There are no results of main in .*; all trials failed, run them again"):
+        report(["main"], folder=tmp_path)
+    for seed, arm in ((0, "pca"), (1, "pca"), (1, "vtt")):
+        results.append(line_of("main", arm, seed) | {"error": None if arm == "pca" else error})
+    report(["main"], folder=tmp_path)
+    assert f"no part in one: vtt on MSL (2: {error})." in (tmp_path / "main.md").read_text()
+    assert "vtt on MSL (2: MemoryError: no room for &lt;all&gt;)." in (tmp_path / "main.html").read_text()
+    for seed in (0, 1):
+        results.append(line_of("main", "vtt", seed))
+    report(["main"], folder=tmp_path)
+    assert "failed" not in (tmp_path / "main.md").read_text()
+
+
+def test_the_page_of_a_report_needs_no_other_file(reported):
+    page = reported["fast.html"].read_text()
+    assert page.count("<table ") == 3
+    assert 'src="data:image/png;base64,' in page
+    assert "http" not in page
+
+
+def test_figures_in_a_report_are_those_of_the_results(reported, data):
+    lines = results_of("fast", data.parent / "results").read()
+    values = {
+        seed: np.mean([line["metrics"]["auc_roc"] for line in lines if (line["arm"], line["seed"]) == ("pca", seed)])
+        for seed in (0, 1)
+    }
+    mean, deviation = 100 * np.mean(list(values.values())), 100 * np.std(list(values.values()))
+    assert f"{mean:.1f} ± {deviation:.1f}" in reported["fast.md"].read_text()
+
+
+def test_figures_without_the_entities_that_were_looked_at_stand_apart(reported, data):
+    """omi-1 is one of them, omi-2 is not."""
+    table = reported["fast.md"].read_text().split("labels were seen while Comet")[1]
+    lines = results_of("fast", data.parent / "results").read()
+    values = [line["metrics"]["auc_roc"] for line in lines if (line["arm"], line["entity"]) == ("pca", "omi-2")]
+    assert f"{100 * np.mean(values):.1f} ± {100 * np.std(values):.1f}" in table
+
+
+def line_of(experiment, arm, seed=0):
+    """A result line on MSL."""
+    line = {"experiment": experiment, "dataset": "MSL", "entity": "all", "fingerprint": "f", "seed": seed}
+    line |= {"arm": arm, "detector": arm, "hyper_parameters": {}, "parameters": 5, "error": None, "setting": {}}
+    line |= {"fit_seconds": 1.0, "score_seconds": 1.0, "peak_bytes": 1, "device": "cpu"}
+    line |= {"metrics": dict.fromkeys(METRICS, 0.123)}
+    return line | {"at_threshold": at_threshold(np.array([False, True]), np.array([0.0, 1.0]), 0.5, 60)}
+
+
+def test_published_figures_stand_below_our_own(data):
+    results_of("main", data).append(line_of("main", "vtt"))
+    report(["main"], folder=data)
+    lines = (data / "main.md").read_text().splitlines()
+    below = lines[next(number for number, line in enumerate(lines) if "| vtt" in line) + 1]
+    assert "| paper | 89.0 | 13.5 |" in below
+
+
+def test_efficiency_has_its_metrics_and_costs_before_its_pictures(tmp_path):
+    for arm in ("usad", "random", "all-positive"):
+        results_of("efficiency", tmp_path).append(line_of("efficiency", arm, seed=42))
+    written = {path.name for path in report(["efficiency"], folder=tmp_path)}
+    assert written == {"efficiency-MSL.png", "efficiency.md", "efficiency.html", "efficiency.tex"}
+    metrics, costs = (tmp_path / "efficiency.md").read_text().split("| dataset | arm |")[1:]
+    for table in (metrics, costs):
+        assert all(f"| {arm} |" in table for arm in ("usad", "random", "all-positive"))
+    assert "AUC-PR" in metrics
+    assert "fit (s)" in costs
+    assert "![MSL:" in costs  # below the last table
+    assert (tmp_path / "efficiency.tex").read_text().count(r"\begin{longtable}") == 2
+
+
+@pytest.mark.parametrize("arms", [("random", "random"), ("pca", "knn")], ids=["no detector", "no detector with both"])
+def test_a_report_without_arms_to_rank_has_its_tables_and_no_ranks(arms, tmp_path):
+    for arm, dataset in zip(arms, ("MSL", "SMAP"), strict=True):
+        results_of("main", tmp_path).append(line_of("main", arm) | {"dataset": dataset})
+    written = [path.name for path in report(["main"], folder=tmp_path)]
+    assert written == ["main.md", "main.html", "main.tex"]
+
+
+@pytest.mark.parametrize("name", ["sensitivity", "efficiency"])
+def test_a_report_of_rows_without_skill_says_what_is_missing(name, tmp_path):
+    for arm in ("random", "all-positive"):
+        results_of(name, tmp_path).append(line_of(name, arm))
+    report([name], folder=tmp_path)
+    for ending in ("md", "html"):
+        text = (tmp_path / f"{name}.{ending}").read_text()
+        assert "nothing to compare yet" in text
+        assert f"cometad bench run {name}." in text
+    results_of(name, tmp_path).append(line_of(name, {"sensitivity": "codebook 16", "efficiency": "usad"}[name]))
+    report([name], folder=tmp_path)
+    assert "nothing to compare" not in (tmp_path / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["report", "main"], "There are no results of main in"),
+        (["report", "mian"], "There is no experiment 'mian'"),
+        (["report", "main", "--metric", "auc"], "There is no metric 'auc'"),
+    ],
+)
+def test_a_report_of_nothing_is_refused(arguments, words, tmp_path, capsys):
+    assert main(["bench", *arguments, "--results", str(tmp_path)]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_embeddings_are_laid_out_and_drawn(monkeypatch, data):
+    small = Arm("comet-paper", "comet-paper", SMALL)
+    monkeypatch.setitem(
+        EXPERIMENTS, "embedding", Experiment("E", "embedding", ("ASD",), (small,), seeds=(0,), report="embedding")
+    )
+    monkeypatch.setattr("cometad.bench.embedding.EACH", 30)
+    folder = data.parent / "results"
+    assert run("embedding", data_dir=data, folder=folder).done == 1
+    (line,) = results_of("embedding", folder).read()
+    points = line["points"]
+    assert set(points["kind"]) == {"train normal", "test normal", "test anomaly", "code"}
+    assert set(points["patch"]) == {2, 4, 6}
+    assert [path.name for path in report(["embedding"], folder=folder)] == [
+        "embedding-ASD.png",
+        "embedding.md",
+        "embedding.html",
+    ]
+
+
+def test_embeddings_of_two_seeds_are_two_files_and_of_one_seed_is_named_by_its_dataset(tmp_path):
+    points = {"x": [0.0, 1.0], "y": [0.0, 1.0], "patch": [2, 2], "kind": ["code", "train normal"]}
+    basis = {"experiment": "embedding", "entity": "all", "arm": "comet-paper", "setting": {}, "error": None}
+    basis |= {"points": points, "detector": "comet-paper", "hyper_parameters": {}, "fingerprint": "f"}
+    for dataset, seed in (("SMAP", 0), ("MSL", 0), ("MSL", 1)):
+        results_of("embedding", tmp_path).append(basis | {"dataset": dataset, "seed": seed})
+    pictures = [path.name for path in report(["embedding"], folder=tmp_path) if path.suffix == ".png"]
+    assert pictures == ["embedding-SMAP.png", "embedding-MSL-seed-0.png", "embedding-MSL-seed-1.png"]
+    assert "UMAP; seed 1." in (tmp_path / "embedding.md").read_text()
+
+
+def test_sampled_embeddings_of_anomalies_are_those_under_labels():
+    dataset = plant()
+    detector = Comet.paper(**SMALL).fit(dataset.train)
+    vectors, scales, kinds = sampled(detector, dataset, np.random.default_rng(0))
+    scale = next(iter(detector.network_))
+    window = detector.scaling_(dataset.test)[200:300]
+    inside = scale.embed(torch.as_tensor(window[None])).detach().numpy()[0]  # (patch, variable, dim)
+    under = inside[:20].reshape(-1, inside.shape[-1])  # patches of 2 that begin at steps 200 to 219
+    found = vectors[(scales == 0) & (kinds == KINDS.index("test anomaly"))]
+    distances = np.abs(found[:, None] - under[None]).max(axis=2)
+    assert (distances.min(axis=1) < 1e-5).mean() > 0.9  # the patch that begins at 199 is in another window
+
+
+def test_sensitivity_has_one_table_for_each_parameter(monkeypatch, data):
+    arms = [arm for arm in EXPERIMENTS["sensitivity"].arms if arm.name in ("patches 2", "codebook 16", "random")]
+    small = tuple(Arm(arm.name, arm.detector, {**SMALL, **arm.changes} if arm.changes else {}) for arm in arms)
+    experiment = Experiment("S", "entity", ("ASD",), small, seeds=(0,), report="sensitivity")
+    monkeypatch.setitem(EXPERIMENTS, "sensitivity", experiment)
+    folder = data.parent / "results"
+    run("sensitivity", data_dir=data, folder=folder, entities=["omi-1"])
+    report(["sensitivity"], folder=folder)
+    tables = (folder / "sensitivity.md").read_text().split("**S: ")[1:]
+    assert [table.splitlines()[0] for table in tables] == ["patches**", "codebook**"]
+    assert all("| random |" in table for table in tables)
+    assert "codebook 16" not in tables[0]
+
+
+# --- drift ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_drift_trial_measures_one_detector_with_and_without_adaptation(monkeypatch, data):
+    arms = (Arm("comet", "comet", {"schedule": OneCycle(5), "codebook_size": 16, "test_batch": 1, "window": 32}),)
+    small = Experiment("D", "drift", ("ASD",), arms, seeds=(0,), report="drift", entities={"ASD": ("omi-2",)})
+    monkeypatch.setitem(EXPERIMENTS, "drift", small)
+    chance = np.random.default_rng(0)
+    np.save(data / "ASD" / "omi-2" / "train.npy", chance.normal(size=(2000, 3)))
+    folder = data.parent / "results"
+    outcome = run("drift", data_dir=data, folder=folder)
+    assert (outcome.done, outcome.failed) == (len(SETTINGS), [])
+    lines = results_of("drift", folder).read()
+    assert {line["entity"] for line in lines} == {"omi-2"}
+    assert [line["setting"]["drift"] for line in lines] == [setting.drift for setting in SETTINGS]
+    for line in lines:
+        assert line["adapting"]["steps"] > 0 == line["fixed"]["steps"]
+        assert line["moved"] == compare(line["adapting"], line["fixed"])
+    assert run("drift", data_dir=data, folder=folder).there == len(SETTINGS)
+    assert {path.name for path in report(["drift"], folder=folder)} == {
+        "drift.md",
+        "drift.html",
+        "drift.tex",
+        "drift-1.png",
+    }
+    text = (folder / "drift.md").read_text()
+    assert "| dataset | drift |" in text
+    assert "| offset, 30 % faults |" in text
+
+
+def test_rows_without_skill_stand_below_those_of_each_dataset_under_drift(monkeypatch, data):
+    references = (Arm("random", "random"), Arm("all-positive", "all-positive"))
+    small = Arm("comet", "comet", {"schedule": OneCycle(5), "codebook_size": 16, "window": 32})
+    experiment = Experiment("D", "drift", ("ASD",), (small, *references), (0,), "drift", {"ASD": ("omi-2",)})
+    monkeypatch.setitem(EXPERIMENTS, "drift", experiment)
+    np.save(data / "ASD" / "omi-2" / "train.npy", np.random.default_rng(0).normal(size=(2000, 3)))
+    folder = data.parent / "results"
+    asked = {"data_dir": data, "folder": folder}
+    assert run("drift", arms=["random", "all-positive"], **asked).done == 2 * len(SETTINGS)
+    for line in results_of("drift", folder).read():
+        assert line["adapting"] == line["fixed"]
+        if line["arm"] == "all-positive":
+            assert {phase["false_alarms"] for phase in line["fixed"]["phases"].values()} == {1.0}
+    report(["drift"], folder=folder)
+    assert "nothing to compare yet" in (folder / "drift.md").read_text()
+    assert run("drift", arms=["comet"], **asked).failed == []
+    report(["drift"], folder=folder)
+    text = (folder / "drift.md").read_text()
+    assert text.count("| all-positive | 100.0 | 100.0 |") == text.count("| random |") == 1
+    assert not (folder / "drift-2.png").exists()
+
+
+def test_plants_have_a_short_and_a_long_stream_without_faults():
+    short, long = plants()
+    assert (len(short.test), len(long.test)) == (8_000, 60_000)
+    assert not short.labels.any()
+    assert not long.labels.any()
+    assert len(settings_of(long)) < len(settings_of(short)) == len(SETTINGS)
+
+
+# --- the paper's own tables -------------------------------------------------------------------------------------------
+
+PAPER = sorted(Path(__file__).parents[2].glob("shared/paper/*.txt"))
+
+
+@pytest.mark.skipif(not PAPER, reason="the paper's source is not beside the checkout")
+def test_published_figures_are_the_rows_of_the_papers_tables():
+    source = re.sub(r"\\(textbf|underline|uline)\{([^{}]*)\}", r"\2", PAPER[0].read_text(encoding="utf-8"))
+    rows = re.sub(r"\s+", "", source)
+    lines = [line for name in EXPERIMENTS for line in published(name)]
+    assert len(lines) == 175
+    for line in lines:
+        figures = "&".join(f"{100 * line['metrics'][name]:.2f}" for name in METRICS)
+        assert f"&{figures}\\\\" in rows, line
+
+
+def test_lines_from_before_there_were_rules_are_the_same_trials():
+    line = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}}
+    line |= {"fingerprint": "f", "detector": "pca"}
+    now = {name: as_json(value) for name, value in BASELINES["pca"]().get_params(deep=False).items()}
+    old = {name: value for name, value in now.items() if name not in ("threshold", "gaps")}
+    same = old | {"threshold_quantile": 0.99}
+    other = old | {"threshold_quantile": 0.999}
+    assert identity(line | {"hyper_parameters": same}) == identity(line | {"hyper_parameters": now})
+    assert identity(line | {"hyper_parameters": other}) != identity(line | {"hyper_parameters": now})

@@ -1,0 +1,530 @@
+"""The command line as a stranger uses it: fitted once, then every verb, format, mistake and way to end."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import threading
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from cli_case import TINY, table_of_readings
+from cometad import Alerts, Quantile
+from cometad.cli import main
+from cometad.comet import Comet
+from cometad.errors import InputError
+from cometad.live.clock import Clock
+from cometad.live.interrupts import Interrupts
+from cometad.live.readings import Layout, Reading, readings
+from cometad.network import NoAdaptation
+from cometad.network.schedules import OneCycle
+
+COMETAD = [sys.executable, "-m", "cometad"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a fitted detector, readings to score in all formats, and their scores."""
+    folder = tmp_path_factory.mktemp("cli")
+    table_of_readings(300, seed=0).write_csv(folder / "normal.csv")
+    today = table_of_readings(100, seed=1)
+    today[70, "flow"] = 9.0
+    today.write_csv(folder / "today.csv")
+    today.write_parquet(folder / "today.parquet")
+    today.with_columns(pl.col("time").dt.to_string("iso:strict")).write_ndjson(folder / "today.jsonl")
+    assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / "plant.comet"), *TINY]) == 0
+    arguments = [str(folder / name) for name in ("plant.comet", "today.csv", "scores.csv")]
+    assert main(["score", *arguments[:2], "-o", arguments[2]]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    """Run a verb inside the folder; its exit code, stdout and stderr."""
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: str, stdin: str | bytes = b"") -> tuple[int, str, str]:
+        capsys.readouterr()
+        content = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        code = main(list(arguments))
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def _refused(result: tuple[int, str, str], sentence: str) -> None:
+    code, _, said = result
+    assert code == 2, said
+    last = said.strip().splitlines()[-1]
+    assert last.startswith("cometad: ")
+    assert sentence in last
+    assert "Traceback" not in said
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+def test_help_answers_without_loading_torch_or_scikit_learn():
+    code = (
+        "import sys; from cometad.cli import main; code = main(['fit', '--help']); "
+        "sys.exit(code or any(name in sys.modules for name in ('torch', 'sklearn', 'polars')))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Example: cometad fit normal.csv -o plant.comet" in shown.stdout
+
+
+@pytest.mark.parametrize("verb", [["demo"], ["fit"], ["score"], ["stream"], ["data", "list"], ["data", "check"]])
+def test_every_verb_has_help_with_an_example(run, verb):
+    code, shown, _ = run(*verb, "--help")
+    assert code == 0
+    assert f"cometad {' '.join(verb)}" in shown.partition("Example: ")[2]
+
+
+def test_without_a_verb_the_help_is_shown(run):
+    assert run() == run("--help")
+    assert "stream" in run()[1]
+
+
+def test_the_version_is_shown(run):
+    assert run("--version")[:2] == (0, "cometad 0.1.0\n")
+
+
+# --- fit and score ----------------------------------------------------------------------------------------------------
+
+
+def test_fit_on_the_command_line_is_fit_in_python(run, folder):
+    parameters = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16}
+    detector = Comet(**parameters, dim=16, core_dim=8, schedule=OneCycle(10))
+    detector.fit(pl.read_csv("normal.csv", try_parse_dates=True)).save(folder / "python.comet")
+    assert (folder / "python.comet").read_bytes() == (folder / "plant.comet").read_bytes()
+
+
+def test_fit_ends_with_a_summary(run, folder):
+    code, shown, said = run("fit", "normal.csv", "-o", "other.comet", *TINY, "--preset", "paper", "--dataset", "WADI")
+    threshold = Comet.load("other.comet").threshold_
+    assert code == 0
+    assert shown == (
+        f"Fitted on 300 readings of 3 variables; threshold {threshold:.4g}; wrote 'other.comet'.\n"
+        "Of normal readings like these 1 % may be flagged: 14.4 a day at one reading in 60 s.\n"
+    )
+    assert "codes" in said
+
+
+def test_score_gives_one_row_per_reading(folder):
+    scores = pl.read_csv(folder / "scores.csv", try_parse_dates=True)
+    detector, today = Comet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
+    assert scores.columns == ["step", "time", "score", "anomaly", "variable"]
+    assert scores["time"].equals(today["time"])
+    np.testing.assert_array_equal(scores["score"], detector.decision_function(today))
+    np.testing.assert_array_equal(scores["anomaly"], detector.predict(today))
+    assert scores.row(70, named=True)["variable"] == "flow"
+
+
+def test_scores_are_the_same_from_and_to_every_format(run, folder):
+    text = (folder / "scores.csv").read_text()
+    assert run("score", "plant.comet", "today.csv")[:2] == (0, text)
+    assert run("score", "plant.comet", "today.parquet")[:2] == (0, text)
+    code, shown, said = run("score", "plant.comet", "today.parquet", "-o", "scores.parquet")
+    assert (code, shown) == (0, "")
+    assert said.startswith("cometad: Scored 100 readings, ")
+    assert pl.read_parquet("scores.parquet").drop("time").equals(pl.read_csv("scores.csv").drop("time"))
+
+
+LONG = 2**17  # readings: more than the block of 2**16 that is read at a time
+
+
+@pytest.fixture(scope="module")
+def long(folder):
+    """The folder with a detector that scores fast, and many readings."""
+    shape = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16, "dim": 16}
+    detector = Comet(**shape, core_dim=8, schedule=OneCycle(10), adaptation=NoAdaptation())
+    detector.fit(pl.read_csv(folder / "normal.csv", try_parse_dates=True)).save(folder / "fast.comet")
+    table_of_readings(LONG + 5, seed=3).drop("time").write_csv(folder / "long.csv")
+    return folder
+
+
+def test_a_file_of_several_blocks_is_scored_as_the_whole_series(run, long):
+    readings = pl.read_csv(long / "long.csv")
+    readings.write_parquet(long / "long.parquet")
+    detector = Comet.load(long / "fast.comet")
+    assert run("score", "fast.comet", "long.csv", "-o", "long_scores.csv")[0] == 0
+    assert run("score", "fast.comet", "long.parquet", "-o", "long_scores.parquet")[0] == 0
+    scores = pl.read_csv("long_scores.csv")
+    assert pl.read_parquet("long_scores.parquet").equals(scores)
+    assert scores["step"].to_list() == list(range(LONG + 5))
+    np.testing.assert_array_equal(scores["score"], detector.decision_function(readings))
+    np.testing.assert_array_equal(scores["anomaly"], detector.predict(readings))
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "never.csv"], ["-o", "never.parquet"]])
+def test_a_bad_reading_in_a_late_block_leaves_no_half_result(run, long, output):
+    (long / "faulty.csv").write_text((long / "long.csv").read_text() + "1,,3\n")
+    before = set(long.iterdir())
+    code, shown, said = run("score", "fast.comet", "faulty.csv", *output)
+    _refused((code, shown, said), f"Variable 'level' is nan at time step {LONG + 5}.")
+    assert shown == ""
+    assert set(long.iterdir()) == before
+
+
+def test_times_must_increase_from_block_to_block(run, long):
+    start = datetime(2024, 3, 1)
+    rows = [f"{(start + timedelta(seconds=i)).isoformat()},1,2,3\n" for i in range(2**16)]
+    (long / "back.csv").write_text("".join(["time,flow,level,valve\n", *rows, rows[-1]]))
+    _refused(run("score", "fast.comet", "back.csv"), "at time step 65536 (2024-03-01T18:12:15.000000) one stands twice")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is told in other units elsewhere")
+def test_peak_memory_does_not_grow_with_the_file(long):
+    header, *rows = (long / "long.csv").read_text().splitlines(keepends=True)
+    code = (
+        "import resource, sys; from cometad.cli import main; main(sys.argv[1:]); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)"
+    )
+
+    def peak(times: int) -> float:
+        (long / "grown.csv").write_text("".join([header, *rows * times]))
+        command = [sys.executable, "-c", code, "score", "fast.comet", "grown.csv", "-o", "grown_scores.csv"]
+        return float(subprocess.run(command, cwd=long, capture_output=True, text=True, check=True).stdout)
+
+    # In MiB. Read as a whole, ten times the readings took 276 more; now 26.
+    assert peak(10) - peak(1) < 80
+
+
+def test_events_are_written_beside_the_scores_with_their_times(run, folder):
+    detector, readings = Comet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
+    arguments = ("--threshold", "quantile:0.02", "--min-length", "2")
+    code, shown, said = run("score", "plant.comet", "today.csv", "-o", "s.csv", "--events", "events.csv", *arguments)
+    expected = detector.with_threshold(Quantile(0.02)).events(readings, Alerts(min_length=2))
+    assert (code, shown) == (0, "")
+    assert expected
+    assert f"in {len(expected)} events. Wrote 's.csv'. Wrote 'events.csv'." in said
+    events = pl.read_csv("events.csv", try_parse_dates=True)
+    assert events["start"].to_list() == [event.start for event in expected]
+    assert events["severity"].to_list() == [event.severity for event in expected]
+    assert events["start_time"].to_list() == [readings["time"][event.start] for event in expected]
+    assert events["last_time"].to_list() == [readings["time"][event.stop - 1] for event in expected]
+
+
+def test_scores_and_events_do_not_overwrite_each_other(run, folder):
+    result = run("score", "plant.comet", "today.csv", "-o", "both.csv", "--events", "./both.csv")
+    _refused(result, "Scores and events cannot both go to 'both.csv'. Choose another file for --events.")
+    assert not (folder / "both.csv").exists()
+
+
+def test_the_events_of_a_baseline_are_written_too(run, folder):
+    assert (
+        run("fit", "normal.csv", "-o", "norm.model", "--detector", "squared-norm", "--threshold", "spot:1e-3")[0] == 0
+    )
+    assert run("score", "norm.model", "today.csv", "-o", "s.csv", "--events", "events.parquet")[0] == 0
+    assert 70 in pl.read_parquet("events.parquet")["peak"].to_list()
+
+
+@pytest.mark.parametrize("verb", [("score", "plant.comet", "today.csv"), ("stream", "plant.comet")])
+def test_a_threshold_that_does_not_exist_is_refused(run, verb):
+    _refused(run(*verb, "--threshold", "sport:1e-4"), "there are quantile, conformal, spot, drifting-spot")
+    _refused(run(*verb, "--threshold", "spot:2"), "needs a rate above 0 and below 0.02")
+
+
+# --- stream -----------------------------------------------------------------------------------------------------------
+
+
+def _lines(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _assert_scores(lines: list[dict], folder: Path) -> None:
+    scores = pl.read_csv(folder / "scores.csv")
+    for name in ("step", "score", "anomaly"):
+        assert [line[name] for line in lines] == scores[name].to_list()
+    assert [next(iter(line["variables"])) for line in lines] == scores["variable"].to_list()
+    assert [line["time"][:19] for line in lines] == scores["time"].to_list()
+
+
+@pytest.mark.parametrize("form", ["auto", "csv", "jsonl"])
+@pytest.mark.parametrize("file", ["today.csv", "today.jsonl"])
+def test_the_stream_equals_the_batch(run, folder, file, form):
+    if form != "auto" and not file.endswith(form):
+        return
+    code, shown, _ = run("stream", "plant.comet", "--format", form, stdin=(folder / file).read_bytes())
+    assert code == 0
+    _assert_scores(_lines(shown), folder)
+
+
+def test_fields_are_found_by_name_and_others_left_aside(run, folder):
+    mixed = pl.read_csv("today.csv").select("valve", pl.lit("pump 3").alias("where"), "flow", "level")
+    code, shown, _ = run("stream", "plant.comet", stdin=mixed.write_csv())
+    assert code == 0
+    assert "time" not in _lines(shown)[0]
+    assert [line["score"] for line in _lines(shown)] == pl.read_csv("scores.csv")["score"].to_list()
+
+
+@pytest.mark.parametrize("cut", [1, 3, 40, 99])
+def test_a_stream_in_two_parts_gives_the_scores_of_one(run, folder, tmp_path, cut):
+    header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
+    snapshot = str(tmp_path / "plant.stream")
+    first = run("stream", "plant.comet", "--snapshot", snapshot, stdin="".join([header, *rows[:cut]]))
+    second = run("stream", "plant.comet", "--snapshot", snapshot, stdin="".join([header, *rows[cut:]]))
+    assert f"after {cut} readings" in first[2]
+    assert "after 100 readings" in second[2]
+    waiting = int(second[2].partition("scores of the last ")[2].split()[0])
+    assert 0 < waiting < 4
+    lines = _lines(first[1] + second[1])
+    scores = pl.read_csv("scores.csv")[: 100 - waiting]
+    assert [line["score"] for line in lines] == scores["score"].to_list()
+    assert [line["time"][:19] for line in lines] == scores["time"].to_list()  # also of those that waited
+
+
+@pytest.mark.parametrize("cut", [20, 71, 99])
+def test_events_open_and_close_once_across_snapshots(run, folder, tmp_path, cut):
+    header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
+    arguments = ("stream", "plant.comet", "--min-length", "2", "--merge-gap", "1", "--only-events")
+    snapshot = ["--snapshot", str(tmp_path / "plant.stream")]
+    whole = run(*arguments, stdin="".join([header, *rows]))[1]
+    parts = run(*arguments, *snapshot, stdin="".join([header, *rows[:cut]]))[1]
+    parts += run(*arguments, *snapshot, stdin="".join([header, *rows[cut:]]))[1]
+    changes = [change for line in _lines(whole) for change in line["events"]]
+    readings = pl.read_parquet(folder / "today.parquet")
+    events = Comet.load("plant.comet").events(readings, Alerts(min_length=2, merge_gap=1))
+    closed = [change for change in changes if change["change"] == "closed"]
+    assert [(change["number"], change["start"], change["stop"], change["severity"]) for change in closed] == [
+        (event.number, event.start, event.stop, event.severity) for event in events
+    ]
+    assert len([change for change in changes if change["change"] == "opened"]) == len(events) > 0
+    assert parts == whole[: len(parts)]  # but for what waits in the snapshot
+
+
+def test_after_a_bad_reading_the_snapshot_goes_on_with_the_corrected_one(run, folder, tmp_path):
+    header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
+    snapshot = ["--snapshot", str(tmp_path / "plant.stream")]
+    bad = rows[50].rpartition(",")[0] + ",\n"
+    first = run("stream", "plant.comet", *snapshot, stdin="".join([header, *rows[:50], bad, *rows[51:]]))
+    _refused(first, "Line 52: variable 'valve' is missing. Correct that reading and send it again.")
+    second = run("stream", "plant.comet", *snapshot, stdin="".join([header, *rows[50:]]))
+    scores = [line["score"] for line in _lines(first[1] + second[1])]
+    assert scores == pl.read_csv("scores.csv")["score"].to_list()[: len(scores)]
+    assert len(scores) > 96
+
+
+def test_without_a_snapshot_every_reading_before_a_bad_one_is_scored(run, folder):
+    lines = (folder / "today.jsonl").read_text().splitlines()[:50]
+    result = run("stream", "plant.comet", stdin="\n".join([*lines, '{"flow": 1}']))
+    _refused(result, "Line 51: there is no value for the variable 'level'")
+    assert [line["step"] for line in _lines(result[1])] == list(range(50))
+
+
+ROW = "2024-03-01T00:00:00,1,2,3"
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("", "No reading came"),
+        ("\n\n", "No reading came"),
+        ("flow,level,valve\n1,2,3\n", "The stream ended after 1 readings"),
+        ("flow,level,valve\n1,2,high\n", "Line 2: variable 'valve' is 'high', not a number"),
+        ("flow,level,valve\n1,2,nan\n", "Line 2: variable 'valve' is missing"),
+        ("flow,level,valve\n1,2,1e999\n", "Line 2: variable 'valve' is inf, not a finite number"),
+        ("flow,level,valve\n1,2\n", "Line 2 has 2 cells where the header has 3"),
+        ("flow,level\n1,2\n", "Line 2: there is no value for the variable 'valve'"),
+        ("flow,level,valve,flow\n1,2,3,4\n", "Line 1 names the column 'flow' twice"),
+        ("1,2,3\n4,5,6\n", "Line 1 holds numbers, not names"),
+        (f"time,flow,level,valve\n{ROW}\n\n{ROW}\n", "Line 4: the time 2024-03-01T00:00:00 is not after"),
+        ('{"flow": 1, "level": 2, "valve": null}', "Line 1: variable 'valve' is missing"),
+        ('{"flow": 1, "level": 2, "valve": NaN}', "Line 1: variable 'valve' is nan, not a finite number"),
+        ('{"flow": 1, "level": 2, "valve": [3]}', "Line 1: variable 'valve' is [3], not a number"),
+        ('{"flow": 1,', "Line 1 is not JSON"),
+        ("[1, 2]", "Line 1 is neither an object of fields nor a list of 3 numbers"),
+        (b"flow,level,valve\n1,2,\xff\n", "Line 2: variable 'valve' is"),
+    ],
+)
+def test_bad_input_to_the_stream_is_refused_with_its_line(run, text, sentence):
+    _refused(run("stream", "plant.comet", stdin=text), sentence)
+
+
+def test_columns_count_by_place_for_a_detector_fitted_on_an_array():
+    layout = Layout(["v0", "v1"], named=False, time_column=None)
+    assert [*readings(["time,a,b", "7,1,2"], "csv", layout)] == [Reading(2, [1.0, 2.0], "7")]
+    assert [*readings(["[1, 2]"], "auto", layout)] == [Reading(1, [1.0, 2.0], None)]
+
+
+@pytest.mark.parametrize("before, after", [("9", "10"), (9, 9.5), ("2024-03-01T01:00+01:00", "2024-03-01T00:30Z")])
+def test_a_clock_knows_numbers_and_iso_times(before, after):
+    Clock(before).admit(Reading(1, [], after))
+    with pytest.raises(InputError, match="is not after"):
+        Clock(after).admit(Reading(1, [], before))
+    Clock(before).admit(Reading(1, [], "noon"))  # no time it can read
+
+
+def test_an_interrupt_during_work_waits_for_its_end_and_for_what_was_read():
+    with Interrupts() as interrupts:
+        lines = interrupts.lines(io.BytesIO(b"1\n2\n3"))
+        assert next(lines) == "1"
+        signal.raise_signal(signal.SIGINT)  # while a reading is worked on: nothing is raised
+        assert list(lines) == ["2"]  # nobody knows whether the 3 was to become 30
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)  # afterwards all is as before
+
+
+# --- as processes -----------------------------------------------------------------------------------------------------
+
+
+def test_scores_come_while_the_input_is_open_and_ctrl_c_keeps_the_rest(folder, run):
+    lines = (folder / "today.csv").read_text().splitlines(keepends=True)
+    with subprocess.Popen(
+        [*COMETAD, "stream", "plant.comet", "--snapshot", "live.stream"],
+        **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": folder, "text": True},
+    ) as live:
+        live.stdin.write("".join(lines[:41]))
+        live.stdin.flush()
+        first = [live.stdout.readline() for _ in range(36)]  # the input is still open
+        live.send_signal(signal.SIGINT)
+        rest, said = live.stdout.read(), live.stderr.read()  # communicate would pass by what readline has buffered
+    assert live.returncode == 0, said
+    assert "Traceback" not in said
+    assert "Wrote 'live.stream' after 40 readings" in said
+    _, more, _ = run("stream", "plant.comet", "--snapshot", "live.stream", stdin="".join([lines[0], *lines[41:]]))
+    scores = [line["score"] for line in _lines("".join(first) + rest + more)]
+    assert scores == pl.read_csv(folder / "scores.csv")["score"].to_list()[: len(scores)]
+    assert len(scores) > 96
+
+
+def test_a_closed_pipe_is_no_error(folder):
+    command = f"{' '.join(COMETAD)} stream plant.comet < many.csv | head -n 1"
+    header, *rows = table_of_readings(1000, seed=2).write_csv().splitlines(keepends=True)
+    (folder / "many.csv").write_text("".join([header, *rows]))
+    shown = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=True)
+    assert json.loads(shown.stdout)["step"] == 0
+    assert [line for line in shown.stderr.splitlines() if "Compiling for this machine" not in line] == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("verb", [["score", "plant.comet", "today.csv"], ["stream", "plant.comet"]])
+def test_a_full_disk_is_said_in_one_sentence(run, folder, monkeypatch, verb):
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        result = run(*verb, stdin=(folder / "today.csv").read_bytes())
+    _refused(result, "Cannot write the scores: No space left on device. Choose an output with room.")
+
+
+def test_ctrl_c_during_fit_writes_nothing(run, folder):
+    main_thread = threading.main_thread().ident
+    ctrl_c = threading.Timer(1.0, signal.pthread_kill, [main_thread, signal.SIGINT])
+    ctrl_c.start()
+    code, _, said = run("fit", "normal.csv", "-o", "late.comet", *TINY, "--steps", "1000000")
+    assert code == 130
+    assert said.endswith("cometad: Interrupted; nothing was written.\n")
+    assert not list(folder.glob("*late*"))
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["fti"], "No such command 'fti'"),
+        (["fit", "normal.csv"], "Missing option '--output' / '-o'. See cometad fit --help."),
+        (["fit", "normal.csv", "-o", "x", "--steps", "0"], "--steps"),
+        (["fit", "absent.csv", "-o", "x"], "'absent.csv' does not exist"),
+        (["fit", "normal.csv", "-o", "nowhere/x"], "Cannot write 'nowhere/x': No such file or directory"),
+        (["fit", "normal.csv", "-o", "."], "Cannot write '.': it is a folder"),
+        (["fit", "normal.csv", "-o", "normal.csv/x"], "Cannot write 'normal.csv/x': Not a directory"),
+        (["fit", "normal.csv", "-o", "x", "--time-column", "t"], "there are time, flow, level, valve"),
+        (["fit", "normal.csv", "-o", "x", "--drop", "t"], "there are time, flow, level, valve"),
+        (
+            ["fit", "normal.csv", "-o", "x", "--preset", "papper"],
+            "There is no preset 'papper'; there are default, paper",
+        ),
+        (["fit", "normal.csv", "-o", "x", "--dataset", "MSL"], "Pass --preset paper with it"),
+        (["fit", "normal.csv", "-o", "x", "--preset", "paper", "--dataset", "X"], "there are PSM, SWaT, SMAP"),
+        (["fit", "normal.csv", "-o", "x", "--device", "tpu"], "There is no device 'tpu'; there are cpu, cuda"),
+        (["fit", "normal.csv", "-o", "x", "--set", "wndow=3"], "There is no hyper-parameter 'wndow'; there are batch"),
+        (["fit", "normal.csv", "-o", "x", "--set", "schedule=3"], "There is no hyper-parameter 'schedule'"),
+        (["fit", "normal.csv", "-o", "x", "--set", "window"], "'window' needs a whole number"),
+        (["fit", "normal.csv", "-o", "x", "--set", "window=2.5"], "'window' needs a whole number"),
+        (["fit", "normal.csv", "-o", "x", "--set", "weight_decay=NaN"], "'weight_decay' needs a number"),
+        (["fit", "normal.csv", "-o", "x", "--set", "patch_sizes=4"], "'patch_sizes' needs a list of whole numbers"),
+        (["fit", "normal.csv", "-o", "x", "--set", "scaler=z"], "There is no scaler 'z'; there are"),
+        (["fit", "normal.csv", "-o", "x", "--set", "patch_strides=[9,4,8]"], "between 1 and its patch (4)"),
+        (["fit", "normal.csv", "-o", "x", "--set", "window=301"], "300 readings, fewer than a window (301)"),
+        (["score", "absent.comet", "today.csv"], "The detector 'absent.comet' does not exist"),
+        (["score", "normal.csv", "today.csv"], "'normal.csv' is not a saved Comet"),
+        (["score", "plant.comet", "today.csv", "-o", "x.txt"], "does not end in .csv or .parquet"),
+        (["score", "plant.comet", "today.csv", "-o", "nowhere/x.csv"], "Cannot write 'nowhere/x.csv'"),
+        (["score", "plant.comet", "today.csv", "--drop", "flow"], "fitted on 3 variables; this series has 2"),
+        (["score", "plant.comet", "today.csv", "--drop", "time", "--time-column", "time"], "no column 'time'"),
+        (["stream", "absent.comet"], "The detector 'absent.comet' does not exist"),
+        (["stream", "plant.comet", "--format", "xml"], "There is no format 'xml'; there are auto, csv, jsonl"),
+        (["stream", "plant.comet", "--snapshot", "nowhere/x"], "Cannot write 'nowhere/x'"),
+        (["stream", "plant.comet", "--snapshot", "plant.comet"], "holds a saved Comet, not a stream snapshot"),
+        (["stream", "plant.comet", "--snapshot", "normal.csv"], "'normal.csv' is not a saved stream snapshot"),
+        (["data", "list", "--data-dir", "nowhere"], "The data folder 'nowhere' does not exist"),
+        (["data", "check", "PMS"], "There is no dataset 'PMS'; there are ASD, MSL"),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence_and_nothing_is_written(run, folder, arguments, sentence):
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    _refused(run(*arguments), sentence)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "name, text, sentence",
+    [
+        ("empty.csv", "", "is empty"),
+        ("word.csv", "flow,level,valve\n1,2,high\n", "Column 'valve' is not numeric"),
+        ("gap.csv", "flow,level,valve\n1,2,3\n1,,3\n", "Variable 'level' is nan at time step 1"),
+        ("names.csv", "flow,level,pump\n1,2,3\n", "a variable 'valve' where this series has 'pump'"),
+        ("short.csv", "flow,level,valve\n1,2,3\n", "has 1 readings, fewer than a window (32)"),
+        ("twice.csv", f"time,flow,level,valve\n{ROW}\n{ROW}\n", "one stands twice"),
+    ],
+)
+def test_bad_readings_are_refused_by_score(run, folder, name, text, sentence):
+    (folder / name).write_text(text)
+    _refused(run("score", "plant.comet", name, "-o", "never.csv"), sentence)
+    assert not (folder / "never.csv").exists()
+
+
+def test_a_bug_is_called_a_bug(run, monkeypatch):
+    def broken(path):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("cometad.comet.Comet.load", broken)
+    code, _, said = run("score", "plant.comet", "today.csv")
+    assert code == 1
+    assert "ZeroDivisionError" in said
+    assert said.endswith("Please report it with the lines above.\n")
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def test_data_tells_what_is_absent_and_how_to_get_it(run, tmp_path):
+    code, shown, _ = run("data", "list", "--data-dir", str(tmp_path))
+    assert code == 0
+    assert "Request it from iTrust" in shown
+    code, shown, _ = run("data", "check", "PSM", "--data-dir", str(tmp_path))
+    assert (code, shown.startswith("PSM is absent. Take")) == (0, True)
+
+
+def test_data_check_shows_counts_beside_the_published_ones(run, tmp_path):
+    (tmp_path / "ASD" / "omi-1").mkdir(parents=True)
+    for part, shape in (("train", (8, 2)), ("test", (4, 2)), ("test_label", (4,))):
+        np.save(tmp_path / "ASD" / "omi-1" / f"{part}.npy", np.zeros(shape))
+    assert str(tmp_path / "ASD") in run("data", "list", "--data-dir", str(tmp_path))[1]
+    code, shown, _ = run("data", "check", "ASD", "MSL", "--data-dir", str(tmp_path))
+    assert code == 0
+    assert "8 / 102,331" in shown
+    assert "differs" in shown
+    assert "MSL is absent" in shown
+
+
+def test_a_damaged_dataset_is_a_mistake(run, tmp_path):
+    (tmp_path / "ASD.tar.xz").write_bytes(b"not an archive")
+    _refused(run("data", "check", "ASD", "--data-dir", str(tmp_path)), "is damaged")

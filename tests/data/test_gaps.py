@@ -1,0 +1,508 @@
+"""Gaps are filled by the rule that was chosen, are always marked, and never raise an alert by themselves."""
+
+import copy
+import itertools
+import math
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import naive
+from cometad import Comet, Quantile
+from cometad.alerting import DriftingSpot
+from cometad.alerting.alerts import Alerts
+from cometad.alerting.judge import Judge
+from cometad.alerting.severity import ScoreTail
+from cometad.data.gaps import GAPS, ForwardFill, GapRun, Interpolate, RefuseGaps, ScoreMeasured, fill, parse_gaps
+from cometad.data.windows import learnable, window_starts
+from cometad.errors import InputError, ParameterError
+from cometad.network import Epochs, NoAdaptation, OneCycle, OnlineAdaptation
+from cometad.network.adaptation import Seen
+from cometad.network.patches import holding, reached
+from contract import is_a_sentence, waves
+
+CENTER = np.array([10.0, -20.0])
+TAIL = ScoreTail.fit(np.arange(100.0))
+RULES = [ForwardFill(1), ForwardFill(3), Interpolate(1), Interpolate(3), ScoreMeasured()]
+CELL = st.one_of(st.just(math.nan), st.just(math.nan), st.floats(-1e300, 1e300))
+SERIES = st.lists(st.tuples(CELL, CELL), min_size=1, max_size=24).map(lambda rows: np.array(rows, np.float64))
+
+
+def by_hand(rule, column, center):
+    if isinstance(rule, Interpolate):
+        return naive.interpolated(column, rule.limit, center)
+    return naive.forward_filled(column, rule.limit if isinstance(rule, ForwardFill) else 0, center)
+
+
+# -- the rules ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@given(values=SERIES)
+def test_a_filled_series_is_that_of_the_loops(rule, values):
+    filled = fill(values, rule, CENTER)
+    for variable in range(2):
+        expected = by_hand(rule, values[:, variable].tolist(), CENTER[variable])
+        found = [part[:, variable].tolist() for part in filled]
+        assert list(zip(*found, strict=True)) == expected
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@given(values=SERIES, data=st.data())
+def test_chunks_and_snapshots_change_nothing(rule, values, data):
+    cuts = [0, *sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=5))), len(values)]
+    run, parts = GapRun(rule, CENTER), []
+    for start, stop in itertools.pairwise(cuts):
+        parts.append(run.push(values[start:stop]))
+        assert run.waiting <= getattr(rule, "limit", 0)
+        state, run = run.state(), GapRun(rule, CENTER)
+        run.restore(state)
+    parts.append(run.finish())
+    for found, expected in zip(zip(*parts, strict=True), fill(values, rule, CENTER), strict=True):
+        assert np.concatenate(found).tobytes() == expected.tobytes()
+
+
+@given(values=SERIES)
+def test_measured_cells_stay_as_they_are_and_no_other_is_given_as_measured(values):
+    for rule in RULES:
+        filled = fill(values, rule, CENTER)
+        assert np.array_equal(filled.imputed, np.isnan(values))
+        assert np.array_equal(filled.values[~filled.imputed], values[~np.isnan(values)])
+        assert np.isfinite(filled.values).all()
+        assert not (filled.doubtful & ~filled.imputed).any()
+
+
+def test_a_gap_longer_than_the_limit_is_filled_but_doubtful():
+    column = np.array([[1.0], [np.nan], [np.nan], [np.nan], [5.0]])
+    for rule, doubtful in ((ForwardFill(2), [0, 0, 0, 1, 0]), (Interpolate(2), [0, 1, 1, 1, 0])):
+        filled = fill(column, rule, np.array([7.0]))
+        assert filled.values[:, 0].tolist() == [1.0, *(7.0 if doubt else 1.0 for doubt in doubtful[1:4]), 5.0]
+        assert filled.doubtful[:, 0].tolist() == doubtful
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@given(values=SERIES)
+def test_nothing_is_filled_in_beyond_the_bounds(rule, values):
+    plain, bounded = fill(values, rule, CENTER), fill(values, rule, CENTER, (np.array([-3.0, -30.0]), 12.0))
+    near = plain.imputed & ~plain.doubtful
+    expected = np.where(near, np.minimum(np.maximum(plain.values, [-3.0, -30.0]), 12.0), plain.values)
+    assert np.array_equal(bounded.values, expected)
+
+
+def test_interpolation_gives_a_reading_as_soon_as_its_gap_has_ended_or_is_too_long():
+    run = GapRun(Interpolate(2), np.zeros(1))
+    given = [len(run.push(np.array([[value]])).values) for value in (1.0, np.nan, np.nan, 4.0, np.nan, np.nan, np.nan)]
+    assert given == [1, 0, 0, 3, 0, 0, 3]
+    assert len(run.push(np.array([[np.nan]])).values) == 1  # the gap is known to be too long
+
+
+def test_a_run_forgets_all_but_the_readings_that_wait():
+    run = GapRun(Interpolate(4), np.zeros(3))
+    chance = np.random.default_rng(0)
+    sizes = set()
+    for _ in range(50):
+        values = chance.normal(size=(100, 3))
+        values[chance.random(values.shape) < 0.3] = np.nan
+        run.push(values)
+        sizes.add(sum(array.nbytes for array in run.state().values()))
+    assert max(sizes) <= (4 + 2) * 3 * 8
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+def test_refusing_gaps_lets_whole_readings_pass():
+    values = np.ones((3, 2))
+    assert fill(values, RefuseGaps(), CENTER).values is values
+    with pytest.raises(InputError, match="ForwardFill"):
+        fill(np.full((1, 2), np.nan), RefuseGaps(), CENTER)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, True, None, "3"])
+@pytest.mark.parametrize("rule", [ForwardFill, Interpolate])
+def test_a_limit_that_makes_no_sense_is_refused(rule, limit):
+    with pytest.raises(ParameterError, match="'limit' parameter must be an integer from 1 up") as caught:
+        rule(limit)
+    assert is_a_sentence(str(caught.value))
+
+
+def test_every_rule_has_a_name_on_the_command_line():
+    assert [parse_gaps(name) for name in GAPS] == [RefuseGaps(), ForwardFill(), Interpolate(), ScoreMeasured()]
+    assert parse_gaps("interpolate:7") == Interpolate(7)
+
+
+@pytest.mark.parametrize("text", ["", "fill", "forward-fill:", "forward-fill:0", "interpolate:-1", "score-measured:2"])
+def test_a_name_that_is_no_rule_is_refused(text):
+    with pytest.raises(ParameterError, match="there are refuse, forward-fill") as caught:
+        parse_gaps(text)
+    assert is_a_sentence(str(caught.value))
+
+
+# -- what filled in readings do to scores ---------------------------------------------------------------------------
+
+SHAPE = {
+    "window": 24,
+    "window_stride": 8,
+    "patch_sizes": (2, 5, 8),  # 5 and 8 leave steps at the end of a window that no patch covers
+    "patch_strides": (1, 2, 5),
+    "dim": 8,
+    "core_dim": 5,
+    "codebook_size": 12,
+    "batch_size": 16,
+    "test_batch": 2,
+    "schedule": OneCycle(10),
+}
+SCALES = list(zip(SHAPE["patch_sizes"], SHAPE["patch_strides"], strict=True))
+LEARNING = OnlineAdaptation(learning_rate=1e-2, max_drift=0.5, error_limit=0.99, contrastive_weight=0.1, pairs=16)
+NORMAL = waves(300)
+FRESH = waves(170, seed=1)
+
+
+@cache
+def fitted(rule, adapts=False, **changes):
+    adaptation = LEARNING if adapts else NoAdaptation()
+    return Comet(**{**SHAPE, "adaptation": adaptation, "gaps": rule, **changes}).fit(NORMAL)
+
+
+@cache
+def fitted_paper(rule):
+    return Comet.paper(**{**SHAPE, "schedule": Epochs(1), "gaps": rule}).fit(NORMAL)
+
+
+def with_gaps(seed, share=0.02, series=FRESH):
+    """The series with cells, and some whole readings, missing at random."""
+    chance = np.random.default_rng(seed)
+    values = series.copy()
+    values[chance.random(values.shape) < share] = np.nan
+    for start in chance.integers(0, len(values), size=2):
+        values[start : start + chance.integers(1, 30)] = np.nan
+    return values
+
+
+class Judged(NamedTuple):
+    scores: np.ndarray
+    imputed: np.ndarray
+    flags: np.ndarray
+
+
+def judged_by(detector, values):
+    scores, imputed = detector.step_scores(values)
+    assert detector.decision_function(values).tobytes() == scores.tobytes()
+    return Judged(scores, np.zeros(len(scores), bool) if imputed is None else imputed, detector.predict(values))
+
+
+@given(
+    cells=st.lists(st.tuples(st.booleans(), st.just(False)), min_size=8, max_size=30),
+    scales=st.lists(st.sampled_from([(1, 1), (2, 1), (5, 2), (8, 5), (4, 4)]), min_size=1, max_size=3),
+)
+def test_what_rests_on_a_cell_is_that_of_the_loops(cells, scales):
+    marked = np.array(cells)[None]
+    assert reached(marked, scales)[0].tolist() == naive.left_out(cells, scales)
+    for size, stride in scales:
+        starts = range(0, len(cells) - size + 1, stride)
+        expected = [any(cell[0] for cell in cells[start : start + size]) for start in starts]
+        assert holding(marked, size, stride)[0, :, 0].tolist() == expected
+
+
+@pytest.mark.parametrize("adapts", [False, True])
+def test_a_rule_for_gaps_changes_nothing_where_there_are_none(adapts):
+    without = fitted(RefuseGaps(), adapts)
+    for rule in RULES:
+        detector = fitted(rule, adapts)
+        assert detector.threshold_ == without.threshold_
+        assert detector.decision_function(FRESH).tobytes() == without.decision_function(FRESH).tobytes()
+        stream = detector.stream()
+        scored = [*(stream.update(row) for row in FRESH), stream.finish()]
+        assert np.concatenate(scored).tobytes() == without.decision_function(FRESH).tobytes()
+        assert all(part.left_out is None for part in scored)
+
+
+@pytest.mark.parametrize("make", [fitted, partial(fitted, adapts=True), fitted_paper], ids=["fixed", "adapts", "paper"])
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@settings(max_examples=5)
+@given(data=st.data())
+def test_a_stream_with_gaps_is_the_batch_whatever_the_chunks_and_snapshots(make, rule, data):
+    detector, values = make(rule), with_gaps(data.draw(st.integers(0, 99)))
+    judged = judged_by(detector, values)
+    cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(values) - 1), max_size=6))), len(values)]
+    stream, parts = detector.stream(), []
+    for start, stop in itertools.pairwise(cuts):
+        one_by_one = data.draw(st.booleans())
+        parts += [stream.update(row) for row in values[start:stop]] if one_by_one else []
+        parts += [] if one_by_one else [stream.update_many(values[start:stop])]
+        stream = detector.stream(stream.snapshot())
+    parts.append(stream.finish())
+    assert np.concatenate(parts).tobytes() == judged.scores.tobytes()
+    assert np.concatenate([part.flags for part in parts]).tolist() == judged.flags.tolist()
+    assert np.concatenate([part.imputed for part in parts]).tolist() == judged.imputed.tolist()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@given(seed=st.integers(0, 99))
+@settings(max_examples=5)
+def test_time_steps_out_of_reach_of_gaps_have_the_scores_of_the_whole_series(rule, seed):
+    detector, values = fitted(rule), with_gaps(seed, share=0.0)
+    whole = detector.decision_function(FRESH)
+    judged = judged_by(detector, values)
+    near = np.zeros(len(values), bool)
+    for start, new in naive.scoring_windows(len(values), SHAPE["window"]):
+        steps = slice(start, start + SHAPE["window"])
+        reach = naive.left_out(np.isnan(values[steps]).tolist(), SCALES)
+        near[start + new : steps.stop] = [any(row) for row in reach][new:]
+    assert near.any()
+    assert not near.all()
+    assert judged.scores[~near].tobytes() == whole[~near].tobytes()
+    assert judged.imputed.tolist() == near.tolist()  # all variables are missing at once
+    assert not judged.flags[near].any()
+    assert not judged.scores[near].any()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_variable_with_a_filled_in_reading_counts_as_normal(rule):
+    detector, values = fitted(rule), SPIKED_FRESH.copy()
+    values[60:64, 1] = np.nan
+    scored = detector.stream().update_many(values)
+    left_out = scored.left_out
+    assert left_out[60:64, 1].all()
+    assert not left_out[:, [0, 2]].any()
+    assert not scored.variables[left_out].any()
+    assert not scored.imputed.any()
+    assert scored.flags[100]  # the others go on
+
+
+SPIKED_FRESH = FRESH.copy()
+SPIKED_FRESH[100] += 25
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_broken_value_that_is_held_over_a_gap_raises_no_alert(rule):
+    """The last value before the gap is absurd, and so is what is filled in: only what was measured may count."""
+    values = FRESH.copy()
+    values[80] = 1e4
+    values[81:120] = np.nan
+    judged = judged_by(fitted(rule), values)
+    assert not judged.flags[81:120].any()
+    assert judged.imputed[81:120].all()
+    assert all(event.stop <= 81 or event.start >= 120 for event in fitted(rule).events(values))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_broken_value_that_is_held_over_a_gap_of_one_variable_does_not_speak_through_the_others(rule):
+    """All variables share a part of their features: what is filled in must not be absurd."""
+    values = FRESH.copy()
+    values[80, 1] = 1e4
+    values[81:140, 1] = np.nan
+    quiet = values.copy()
+    quiet[80, 1] = FRESH[80, 1]
+    flags, usual = (judged_by(fitted(rule), series).flags[90:140] for series in (values, quiet))
+    assert flags.sum() <= usual.sum()
+
+
+def test_what_is_filled_in_does_not_move_a_moving_minimum():
+    detector = Comet.paper(**{**SHAPE, "schedule": Epochs(1), "gaps": ScoreMeasured(), "adaptation": NoAdaptation()})
+    detector.fit(NORMAL)
+    values = FRESH.copy()
+    values[:48] = np.nan  # all of the first batch, to which later ones would be compared
+    judged = judged_by(detector, values)
+    assert judged.imputed.tolist() == [True] * 48 + [False] * (len(values) - 48)
+    assert judged.scores[48:].tobytes() == detector.decision_function(FRESH[48:]).tobytes()
+
+
+def test_adaptation_learns_nothing_from_patches_with_filled_in_readings():
+    """As if these patches had been taken for abnormal, where no contrast is learned."""
+    detector = fitted(RefuseGaps(), adapts=True)
+    windows = FRESH[:48].reshape(2, 24, 3).astype(np.float32)
+    imputed = np.zeros(windows.shape, bool)
+    imputed[0, 5:7, 1] = imputed[1, 20, :] = True
+    states = []
+    for marks, hidden in ((imputed, False), (None, True), (None, False)):
+        network = copy.deepcopy(detector.network_)
+        seen = Seen(detector.active_, [np.full(3, 1e6)] * 3)
+        settings = OnlineAdaptation(learning_rate=1e-2, contrastive_weight=0.0, error_limit=0.99)
+        adapter = settings.start(network, seen, detector._objective, seed=0)
+        scored = [detector._scorer.whole(windows, k) for k in range(3)]
+        if hidden:
+            for (size, stride), part in zip(SCALES, scored, strict=True):
+                part.errors[holding(imputed, size, stride)] = 1e9
+        adapter.learn(windows, scored, marks)
+        states.append(torch.cat([parameter.detach().flatten() for parameter in network.parameters()]))
+    assert torch.equal(states[0], states[1])
+    assert not torch.equal(states[0], states[2])
+
+
+def test_raw_scores_that_rest_on_filled_in_readings_are_not_given():
+    values = FRESH.copy()
+    values[60, 1] = np.nan
+    raw = fitted(ForwardFill(1)).score_map(values)
+    assert np.isnan(raw.memory[:, 60, 1]).all()
+    assert np.isfinite(raw.memory[:, :, [0, 2]]).all()
+
+
+@pytest.mark.parametrize("rule", [Quantile(0.1), DriftingSpot(rate=1e-2, depth=5)], ids=repr)
+@given(scores=st.lists(st.tuples(st.floats(-3, 30), st.booleans()), max_size=40), cut=st.integers(0, 40))
+def test_a_threshold_neither_flags_nor_follows_what_was_not_measured(rule, scores, cut):
+    training = np.random.default_rng(0).normal(size=500)
+    values, imputed = np.array([score for score, _ in scores]), np.array([gone for _, gone in scores], bool)
+
+    def judge():
+        return Judge(rule, rule.fit(training), Alerts(), ScoreTail.fit(training))
+
+    run, alone = judge(), judge()
+    parts = [run.push(values[part], imputed[part]) for part in (slice(None, cut), slice(cut, None))]
+    flags, thresholds = (np.concatenate([getattr(part, name) for part in parts]) for name in ("flags", "thresholds"))
+    expected = alone.push(values[~imputed])
+    assert flags[~imputed].tolist() == expected.flags.tolist()
+    assert thresholds[~imputed].tolist() == expected.thresholds.tolist()
+    assert not flags[imputed].any()
+    assert np.isfinite(thresholds).all()
+    kinds = [change.kind for part in parts for change in part.changes]
+    assert kinds == [change.kind for change in expected.changes]
+
+
+# -- fitting --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [ForwardFill(3), Interpolate(3), ScoreMeasured()], ids=repr)
+def test_nothing_is_learned_from_doubtful_readings(rule, tmp_path):
+    values = NORMAL.copy()
+    values[100:140, 1] = np.nan
+    detector = Comet(**SHAPE, gaps=rule).fit(values)
+    assert detector.scaling_.center[1] == pytest.approx(np.nanmean(values[:270, 1]))
+    starts = window_starts(270, 24, 8)
+    kept = learnable(starts, 24, detector._checked(values))
+    doubtful = range(103 if isinstance(rule, ForwardFill) else 100, 140)
+    assert kept.tolist() == [start for start in starts if not set(range(start, start + 24)) & set(doubtful)]
+    judged = judged_by(detector, values)
+    assert np.array_equal(judged.scores, detector.decision_scores_)
+    measured = ~judged.imputed
+    lines = [np.quantile(judged.scores[part][measured[part]], 0.99) for part in (slice(None), slice(270, None))]
+    assert detector.threshold_ == max(lines)
+    assert detector.with_threshold(Quantile(0.01)).threshold_ == detector.threshold_
+    detector.save(tmp_path / "detector")
+    loaded = Comet.load(tmp_path / "detector")
+    assert loaded.gaps == rule
+    assert judged_by(loaded, values).scores.tobytes() == judged.scores.tobytes()
+    assert loaded.statistics_.names == detector.statistics_.names
+    assert np.array_equal(loaded.statistics_.quantiles, detector.statistics_.quantiles)
+
+
+def test_too_many_gaps_are_refused_when_fitting():
+    values = NORMAL.copy()
+    values[5::20, 1] = np.nan
+    with pytest.raises(
+        InputError, match=r"only 0 have no gap beyond the limit; most gaps are of variable 'v1'"
+    ) as caught:
+        Comet(**SHAPE, gaps=ScoreMeasured()).fit(values)
+    assert is_a_sentence(str(caught.value))
+    Comet(**SHAPE, gaps=ForwardFill(1)).fit(values)  # short gaps may be learned from
+    values[:, 1] = np.nan
+    with pytest.raises(InputError, match="Variable 'v1' has no reading in the training part") as caught:
+        Comet(**SHAPE, gaps=ForwardFill(1)).fit(values)
+    assert is_a_sentence(str(caught.value))
+
+
+def test_a_threshold_needs_readings_that_were_measured():
+    values = NORMAL.copy()
+    values[::2] = np.nan
+    with pytest.raises(InputError, match="Every time step of the training series rests on") as caught:
+        Comet(**SHAPE, gaps=ForwardFill(1)).fit(values)
+    assert is_a_sentence(str(caught.value))
+
+
+def test_infinite_readings_are_no_gaps():
+    values = FRESH.copy()
+    values[3, 1] = np.inf
+    with pytest.raises(InputError, match=r"Variable 'v1' is inf at time step 3\. Correct"):
+        judged_by(fitted(ScoreMeasured()), values)
+
+
+# -- columns that disappear -----------------------------------------------------------------------------------------
+
+NAMES = ["flow", "level", "heat"]
+
+
+@cache
+def fitted_on_a_frame(rule):
+    return Comet(**SHAPE, gaps=rule, adaptation=NoAdaptation()).fit(pl.DataFrame(NORMAL, schema=NAMES))
+
+
+def test_a_column_that_disappears_is_told_once_and_counts_as_missing(caplog):
+    detector = fitted_on_a_frame(ScoreMeasured())
+    gone = pl.DataFrame(FRESH, schema=NAMES).drop("level")
+    empty = FRESH.copy()
+    empty[:, 1] = np.nan
+    judged = detector.step_scores(gone)
+    assert [record.message for record in caplog.records] == [
+        "There is no column 'level'. All its readings count as missing."
+    ]
+    assert judged.scores.tobytes() == judged_by(detector, empty).scores.tobytes()
+    caplog.clear()
+    stream = detector.stream()
+    parts = [stream.update_many(part) for part in (gone[:50], gone[50:])]
+    by_name = detector.stream()
+    parts_by_name = [by_name.update(row) for row in gone.iter_rows(named=True)]
+    for scored, last in ((parts, stream.finish()), (parts_by_name, by_name.finish())):
+        assert np.concatenate([*scored, last]).tobytes() == judged.scores.tobytes()
+    assert len(caplog.records) == 1
+
+
+def test_a_column_that_disappears_is_refused_without_a_rule():
+    gone = pl.DataFrame(FRESH, schema=NAMES).drop("level")
+    with pytest.raises(InputError, match="fitted on 3 variables; this series has 2"):
+        judged_by(fitted_on_a_frame(RefuseGaps()), gone)
+
+
+@pytest.mark.parametrize("names", [["flow", "speed", "heat"], ["heat", "level", "flow"]])
+def test_other_columns_are_refused_with_a_rule_too(names):
+    with pytest.raises(InputError, match="where this series has"):
+        judged_by(fitted_on_a_frame(ScoreMeasured()), pl.DataFrame(FRESH, schema=names))
+    with pytest.raises(InputError, match="no value for 'flow'"):
+        fitted_on_a_frame(ScoreMeasured()).stream().update({"speed": 1.0})
+
+
+# -- late and duplicate readings ------------------------------------------------------------------------------------
+
+
+def timed(values, minutes):
+    times = np.datetime64("2024-03-01T00:00", "us") + np.asarray(minutes) * np.timedelta64(60_000_000, "us")
+    return pl.DataFrame(values, schema=NAMES).with_columns(pl.Series("time", times))
+
+
+@given(minutes=st.lists(st.integers(0, 60), min_size=40, max_size=80), data=st.data())
+@settings(max_examples=10)
+def test_late_and_duplicate_readings_are_dropped_and_counted_and_nothing_else_changes(minutes, data):
+    detector = fitted_on_a_frame(RefuseGaps())
+    values = FRESH[: len(minutes)]
+    kept = [i for i, minute in enumerate(minutes) if all(minute > other for other in minutes[:i])]
+    whole = detector.stream()
+    expected = whole.update_many(timed(values[kept], np.array(minutes)[kept]))
+    cut = data.draw(st.integers(0, len(minutes)))
+    stream, parts = detector.stream(late="drop"), []
+    for part in (slice(None, cut), slice(cut, None)):
+        if len(minutes[part]):
+            parts.append(stream.update_many(timed(values[part], minutes[part])))
+        stream = detector.stream(stream.snapshot(), late="drop")
+    assert np.concatenate([np.empty(0), *parts]).tobytes() == np.asarray(expected).tobytes()
+    assert (stream.seen, stream.dropped) == (len(kept), len(minutes) - len(kept))
+    assert stream.snapshot() != whole.snapshot() or len(kept) == len(minutes)
+
+
+def test_late_readings_are_refused_by_default_and_leave_the_stream_as_it_was():
+    stream = fitted_on_a_frame(RefuseGaps()).stream()
+    stream.update_many(timed(FRESH[:3], [0, 1, 2]))
+    before = stream.snapshot()
+    with pytest.raises(InputError, match="one stands twice"):
+        stream.update_many(timed(FRESH[:1], [2]))
+    assert stream.snapshot() == before
+    assert stream.dropped == 0
+
+
+def test_an_unknown_rule_for_late_readings_is_refused():
+    with pytest.raises(ParameterError, match="no rule for late readings 'keep'; there are refuse, drop"):
+        fitted_on_a_frame(RefuseGaps()).stream(late="keep")

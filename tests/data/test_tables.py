@@ -1,0 +1,289 @@
+import gzip
+import math
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from cometad.data.tables import csv_text, csv_texts, read_table, table_chunks, write_chunks, write_table
+from cometad.errors import InputError, OutputError, ParameterError
+from cometad.series import as_series
+
+
+@pytest.fixture
+def csv_file(tmp_path):
+    def write(text: str, name: str = "plant.csv") -> Path:
+        path = tmp_path / name
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write
+
+
+def test_numbers_come_as_floats_and_names_without_spaces(csv_file):
+    frame = read_table(csv_file(" flow , level,on\n1, 2.5,true\n3, 4.5 ,false\n"))
+    assert frame.columns == ["flow", "level", "on"]
+    assert frame.rows() == [(1.0, 2.5, 1.0), (3.0, 4.5, 0.0)]
+
+
+def test_the_same_table_comes_from_every_format(csv_file, tmp_path):
+    text = "time,flow\n2024-03-01T00:00:00,1.5\n2024-03-01T00:01:00,2.5\n"
+    frame = read_table(csv_file(text))
+    (tmp_path / "plant.csv.gz").write_bytes(gzip.compress(text.encode()))
+    csv_file(text.replace(",", "\t"), "plant.tsv")
+    write_table(tmp_path / "plant.parquet", frame)
+    write_table(tmp_path / "again.csv", frame)
+    for name in ("plant.csv.gz", "plant.tsv", "plant.parquet", "again.csv"):
+        assert read_table(tmp_path / name).equals(frame), name
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(csv_file):
+    assert read_table(csv_file(b"\xef\xbb\xbfflow,level\r\n1,2\r\n")).columns == ["flow", "level"]
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "header, first, second",
+    [
+        ("Timestamp", "2024-03-01 04:10", "2024-03-01 04:11"),
+        ("when", "2024/03/01 04:10:00", "2024/03/01 04:11:00.000"),
+        ("", "2024-03-01T04:10:00", "2024-03-01T04:11:00"),  # a pandas index
+    ],
+)
+def test_a_column_of_dates_is_the_time(csv_file, header, first, second):
+    series = as_series(read_table(csv_file(f"{header},flow\n{first},1\n{second},2\n")))
+    assert series.names == ("flow",)
+    assert series.times.tolist() == [datetime(2024, 3, 1, 4, 10), datetime(2024, 3, 1, 4, 11)]
+
+
+@pytest.mark.parametrize("text", ["2024-03-01T04:10:00+01:00", "2024-03-01T03:10:00Z", "1709262600", "1709262600000"])
+def test_times_with_a_zone_and_epochs_are_utc(csv_file, tmp_path, text):
+    frame = read_table(csv_file(f"time,flow\n{text},1\n"))
+    assert frame["time"][0] == datetime(2024, 3, 1, 3, 10, tzinfo=UTC)
+    write_table(tmp_path / "out.csv", frame)
+    assert "2024-03-01T03:10:00+00:00" in (tmp_path / "out.csv").read_text()
+
+
+def test_a_given_time_column_is_taken_whatever_its_name(csv_file):
+    frame = read_table(csv_file("clock,flow\n1709262600,1\n1709262601,2\n"), time_column="clock")
+    assert as_series(frame).names == ("flow",)
+
+
+@pytest.mark.parametrize(("header", "given"), [("timestamp_(min)", None), ("minute", "minute")])
+def test_a_clock_without_dates_is_refused_and_can_be_dropped(csv_file, header, given):
+    path = csv_file(f"{header},flow\n0,1\n1,2\n")
+    with pytest.raises(InputError, match="holds numbers that are no dates"):
+        read_table(path, time_column=given)
+    assert read_table(path, drop=[header]).columns == ["flow"]
+
+
+def test_numbers_that_do_not_count_are_a_variable_whatever_its_name(csv_file):
+    assert as_series(read_table(csv_file("time_on,flow\n3,1\n1,2\n"))).names == ("time_on", "flow")
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("time,flow\n2024-03-01,1\nnoon,2\n", "says 'noon' at time step 1"),
+        ("time,flow\n01/03/2024 04:10,1\n", "Write times like 2024-03-01 04:10:00"),
+        ("time,flow\n2024-03-01,1\n,2\n", "has empty cells"),
+        ("time,flow\n2024-03-01T00:00,1\n2024-03-02T00:00Z,2\n", "a time zone in some rows only"),
+        ("time,flow\n2024-03-01,1\n2024-03-01,2\n", "stands twice"),
+        ("time,flow\n2024-03-02,1\n2024-03-01,2\n", "comes after a later one"),
+        ("date,time,flow\n2024-03-01,2024-03-01,1\n", "more than one time: date, time"),
+    ],
+)
+def test_bad_times_are_refused(csv_file, text, sentence):
+    with pytest.raises(InputError, match=sentence):
+        as_series(read_table(csv_file(text)))
+
+
+# --- bad cells --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cell", ["", "NA", "nan", "null"])
+def test_an_empty_cell_is_named_by_variable_and_time_step(csv_file, cell):
+    frame = read_table(csv_file(f"flow,level\n1,2\n3,{cell}\n"))
+    assert math.isnan(frame["level"][1])
+    with pytest.raises(InputError, match="Variable 'level' is nan at time step 1"):
+        as_series(frame)
+
+
+def test_an_empty_column_is_missing_not_text(csv_file):
+    with pytest.raises(InputError, match="Variable 'level' is nan at time step 0"):
+        as_series(read_table(csv_file("flow,level\n1,\n3,\n")))
+
+
+def test_infinity_is_named(csv_file):
+    with pytest.raises(InputError, match="Variable 'level' is inf at time step 1"):
+        as_series(read_table(csv_file("flow,level\n1,2\n3,inf\n")))
+
+
+def test_nulls_in_parquet_become_nan(tmp_path):
+    pl.DataFrame({"flow": [1, None], "on": [True, None], "none": [None, None]}).write_parquet(
+        tmp_path / "plant.parquet"
+    )
+    frame = read_table(tmp_path / "plant.parquet")
+    np.testing.assert_array_equal(frame.to_numpy(), [[1, 1, math.nan], [math.nan] * 3])
+
+
+def test_a_word_makes_its_column_not_numeric_even_in_the_last_row(csv_file):
+    text = "flow,level\n" + "1,2\n" * 3000 + "1,high\n"
+    with pytest.raises(InputError, match="Column 'level' is not numeric"):
+        as_series(read_table(csv_file(text)))
+
+
+# --- bad files --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, content, sentence",
+    [
+        ("a.csv", b"", "is empty"),
+        ("a.csv", b"flow,level\n", "a header but no readings"),
+        ("a.csv", b"1.5,2\n3,4\n", "holds numbers, not names"),
+        ("a.csv", b"flow,flow\n1,2\n", "two columns named 'flow'"),
+        ("a.csv", b",flow\n0,2\n1,3\n", "index=False"),
+        ("a.csv", b"flow,level\n1,2,3\n", "cannot be read"),
+        ("a.csv", b"flow,\xb0C\n1,2\n", "cannot be read"),
+        ("a.csv", b"PAR1\x15\x00\n\x00\x01", "not a text file"),
+        ("a.csv.gz", b"flow\n1\n", "cannot be read"),
+        ("a.parquet", b"flow,level\n1,2\n", "Pass a whole Parquet file"),
+        ("a.parquet", b"", "Pass a whole Parquet file"),
+        ("a.xlsx", b"PK", "does not end in .csv, .csv.gz, .tsv or .parquet"),
+    ],
+)
+def test_foreign_files_are_refused(csv_file, name, content, sentence):
+    with pytest.raises(InputError, match=sentence):
+        read_table(csv_file(content, name))
+
+
+def test_a_part_of_a_parquet_file_is_refused(tmp_path):
+    path = tmp_path / "plant.parquet"
+    pl.DataFrame({"flow": np.arange(1000.0)}).write_parquet(path)
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(InputError, match="Pass a whole Parquet file"):
+        read_table(path)
+
+
+def test_absent_files_and_folders_are_refused(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        read_table(tmp_path / "plant.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        read_table(tmp_path / "folder.csv")
+
+
+def test_unknown_columns_list_the_known_ones(csv_file):
+    path = csv_file("flow,level\n1,2\n")
+    with pytest.raises(InputError, match=r"no column 'time' in .*; there are flow, level"):
+        read_table(path, time_column="time")
+    with pytest.raises(InputError, match=r"no column 'label' in .*; there are flow, level"):
+        read_table(path, drop=["label"])
+
+
+def test_a_table_is_written_whole_or_not_at_all(tmp_path):
+    frame = pl.DataFrame({"score": [0.1]})
+    with pytest.raises(OutputError):
+        write_table(tmp_path / "nowhere" / "scores.csv", frame)
+    with pytest.raises(ParameterError, match=r"does not end in \.csv or \.parquet"):
+        write_table(tmp_path / "scores.txt", frame)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- in chunks --------------------------------------------------------------------------------------------------------
+
+CELLS = {
+    "plain": "time,flow,on\n" + "".join(f"2024-03-01T00:{i:02},{i}{'.5' * (i > 6)},true\n" for i in range(10)),
+    "a zone": "time,flow\n" + "".join(f"2024-03-01T00:{i:02}+01:00, {i}\n" for i in range(10)),
+    "epochs": "time,flow\n" + "".join(f"{1709262600 + i},nan\n" for i in range(10)),
+    "blank and short rows": "flow,level\n1,2\n\n3\n4,5\n\n",
+    "a quoted line break": 'flow,note\n1,"a\n\nb"\n2,"c\nd"\n3,e\n',
+    "a clock that falls in the end": "time_on,flow\n" + "".join(f"{i},1\n" for i in [*range(9), 7.5]),
+    "a variable named like a clock": "time_on,flow\n" + "".join(f"{i},1\n" for i in [3, 1, 4, 5, 6, 7, 8]),
+    "no line break at the end": "flow\r\n1\r\n2\r\n3",
+}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("text", CELLS.values(), ids=CELLS)
+def test_chunks_together_are_the_table(csv_file, text, rows):
+    whole = read_table(csv_file(text))
+    chunks = list(table_chunks(csv_file(text), rows=rows))
+    assert pl.concat(chunks).equals(whole)
+    assert "".join(csv_texts(chunks)) == csv_text(whole)
+
+
+@pytest.mark.parametrize("name", ["plant.csv", "plant.tsv", "plant.csv.gz", "plant.parquet"])
+def test_chunks_come_from_and_go_to_every_format(csv_file, tmp_path, name):
+    whole = read_table(csv_file(CELLS["plain"], "whole.csv"))
+    csv_file(CELLS["plain"])
+    csv_file(CELLS["plain"].replace(",", "\t"), "plant.tsv")
+    csv_file(gzip.compress(CELLS["plain"].encode()), "plant.csv.gz")
+    write_chunks(tmp_path / "plant.parquet", (whole[step : step + 3] for step in range(0, 10, 3)))
+    assert [len(chunk) for chunk in table_chunks(tmp_path / name, rows=4)] == [4, 4, 2]
+    write_chunks(tmp_path / "again.csv", table_chunks(tmp_path / name, rows=4))
+    assert (tmp_path / "again.csv").read_text() == csv_text(whole)
+
+
+def _dated(rows: int, last: str) -> str:
+    return "time,flow\n" + "".join(f"2024-03-01T00:{i:02},{i}\n" for i in range(rows)) + last
+
+
+def _epochs(rows: int, last: str) -> str:
+    return "time,flow\n" + "".join(f"{1709262600 + i},{i}\n" for i in range(rows)) + last
+
+
+def _series_in_chunks(path: Path) -> list[int]:
+    return [len(as_series(chunk)) for chunk in table_chunks(path, rows=4)]
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        (_dated(8, "noon,8\n"), "says 'noon' at time step 8"),
+        (_dated(8, "2024-03-01T00:08Z,8\n"), "a time zone in some rows only"),
+        (_dated(8, "2024-03-01T00:08,high\n"), "Column 'flow' is not numeric"),
+        (_dated(8, "2024-03-01T00:08,true\n"), "Column 'flow' is not numeric"),
+        (_dated(8, "2024-03-01T00:08,8,8\n"), "cannot be read"),
+        (_dated(8, "\n"), "has empty cells"),
+        (_epochs(8, "2024-03-01T04:08Z,8\n"), "says '1709262600' at time step 0"),
+        (_epochs(8, "1709262608000,8\n"), "no dates (the first is 1709262600)"),
+        ("time,flow\n" + "".join(f"{i},1\n" for i in range(9)), "no dates (the first is 0)"),
+        ("flow\n", "a header but no readings"),
+        ("", "is empty"),
+    ],
+)
+def test_what_stands_late_is_refused_in_chunks_too(csv_file, text, sentence):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        _series_in_chunks(csv_file(text))
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        as_series(read_table(csv_file(text)))
+
+
+def test_a_part_of_a_packed_file_is_refused(csv_file):
+    numbers = np.random.default_rng(0).normal(size=9999)
+    packed = gzip.compress(("flow\n" + "".join(f"{number}\n" for number in numbers)).encode())
+    with pytest.raises(InputError, match="cannot be read"):
+        list(table_chunks(csv_file(packed[:-2000], "plant.csv.gz"), rows=1000))
+
+
+def test_an_absent_file_is_refused_before_the_first_chunk(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        table_chunks(tmp_path / "plant.csv")
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores.parquet"])
+def test_chunks_that_break_off_leave_nothing(tmp_path, name):
+    def parts():
+        yield pl.DataFrame({"score": [0.1]})
+        raise InputError("No more.")
+
+    with pytest.raises(InputError, match="No more"):
+        write_chunks(tmp_path / name, parts())
+    assert list(tmp_path.iterdir()) == []

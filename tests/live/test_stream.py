@@ -1,0 +1,491 @@
+"""A batch is the stream run to its end: the same readings give the same bits, however they arrive."""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cometad import Alerts, Comet, Quantile
+from cometad.alerting import Conformal, DriftingSpot, Spot
+from cometad.errors import InputError, ModelFileError, NotFittedError
+from cometad.network import Epochs, NoAdaptation, OneCycle, OnlineAdaptation
+from cometad.scoring import (
+    AllVariables,
+    BudgetSelection,
+    EmaMinMax,
+    HighestVariables,
+    NoCalibration,
+    NoNormalization,
+    PercentileSelection,
+    TrainingNormalization,
+)
+from contract import is_a_sentence, waves
+
+WINDOW = 24
+SHAPE = {
+    "window": WINDOW,
+    "window_stride": 8,
+    "patch_sizes": (2, 5, 8),  # 5 and 8 leave steps at the end of a window that no patch covers
+    "patch_strides": (1, 2, 5),
+    "dim": 8,
+    "core_dim": 5,
+    "codebook_size": 12,
+    "batch_size": 16,
+    "test_batch": 2,
+}
+LONGEST = 8
+QUICK = OnlineAdaptation(learning_rate=1e-2, max_drift=0.5, error_limit=0.99)
+
+
+def default(**changes):
+    return Comet(**{**SHAPE, "schedule": OneCycle(10), "adaptation": QUICK, **changes})
+
+
+def paper(**changes):
+    return Comet.paper(**{**SHAPE, "schedule": Epochs(1), **changes})
+
+
+SETTINGS = {
+    "default": (default(), 3),
+    "default, fixed": (default(adaptation=NoAdaptation()), 3),
+    "default, one variable": (default(), 1),
+    "default, many variables": (default(selection=HighestVariables(9)), 17),
+    "both scores, all variables": (default(score_weight=0.5, selection=AllVariables()), 9),
+    "nothing normalized": (default(calibration=NoCalibration(), normalization=NoNormalization()), 2),
+    "selected by percentile": (default(selection=PercentileSelection(50), score_weight=0.5), 5),
+    "selected by percentile, one variable": (default(selection=PercentileSelection(50)), 1),
+    "selected by budget, fixed": (default(selection=BudgetSelection(2), adaptation=NoAdaptation()), 9),
+    "highest variables, batches": (default(normalization=EmaMinMax()), 3),
+    "paper": (paper(), 4),
+    "paper, fixed": (paper(adaptation=NoAdaptation()), 4),
+    "paper, budget, from training": (paper(selection=BudgetSelection(2), normalization=TrainingNormalization()), 4),
+    "patch = window": (default(patch_sizes=(WINDOW,), patch_strides=(WINDOW,)), 2),
+}
+every_setting = pytest.mark.parametrize("name", SETTINGS)
+some_settings = pytest.mark.parametrize(
+    "name", ["default", "both scores, all variables", "selected by percentile", "highest variables, batches", "paper"]
+)
+few = settings(max_examples=5)  # each example is several whole streams
+
+
+@cache
+def fitted(name):
+    detector, variables = SETTINGS[name]
+    return detector.fit(waves(200, variables))
+
+
+def fresh(name, rows):
+    return 1.3 * waves(rows, SETTINGS[name][1], seed=rows)
+
+
+def fed(stream, series, cuts):
+    """What a stream gives for a series in chunks that end at `cuts`, without finishing it."""
+    return [stream.update_many(chunk) for chunk in np.split(series, cuts)]
+
+
+def joined(parts):
+    return np.concatenate([part.scores for part in parts])
+
+
+@st.composite
+def chunked(draw, least=WINDOW, most=5 * WINDOW):
+    """How many rows a series has, often a whole number of windows or one more, and where it is cut."""
+    rows = draw(st.integers(least, most) | st.sampled_from([48, 49, 71, 72, 73, 96, 97]))
+    return rows, sorted(draw(st.lists(st.integers(0, rows), max_size=6)))
+
+
+# -- stream = batch -------------------------------------------------------------------------------------------------
+
+
+@every_setting
+@few
+@given(chunked())
+def test_chunks_of_any_size_give_the_bits_of_one_batch(name, how):
+    rows, cuts = how
+    detector, series = fitted(name), fresh(name, rows)
+    stream = detector.stream()
+    parts = [*fed(stream, series, cuts), stream.finish()]
+    assert joined(parts).tobytes() == detector.decision_function(series).tobytes()
+    assert [step for part in parts for step in part.steps] == list(range(rows))
+    assert stream.seen == stream.given == rows
+
+
+@every_setting
+@pytest.mark.parametrize("rows", [4 * WINDOW + 1, 5 * WINDOW - 1])
+def test_row_by_row_gives_the_bits_of_one_batch(name, rows):
+    detector, series = fitted(name), fresh(name, rows)
+    stream, whole = detector.stream(), detector.stream()
+    parts = [*(stream.update(row) for row in series), stream.finish()]
+    at_once = [whole.update_many(series), whole.finish()]
+    assert joined(parts).tobytes() == detector.decision_function(series).tobytes()
+    assert np.concatenate([part.flags for part in parts]).tolist() == detector.predict(series).tolist()
+    variables = [np.concatenate([part.variables for part in given]) for given in (parts, at_once)]
+    assert variables[0].shape == series.shape
+    assert variables[0].tobytes() == variables[1].tobytes()
+
+
+@given(chunked(least=LONGEST, most=WINDOW - 1), st.sampled_from([s for s in SETTINGS if s != "patch = window"]))
+def test_a_stream_may_be_shorter_than_a_window(how, name):
+    rows, cuts = how
+    series, stream, whole = fresh(name, rows), fitted(name).stream(), fitted(name).stream()
+    parts = [*fed(stream, series, cuts), stream.finish()]
+    at_once = [whole.update_many(series), whole.finish()]
+    assert joined(parts).tobytes() == joined(at_once).tobytes()
+    assert joined(parts).shape == (rows,)
+    assert np.isfinite(joined(parts)).all()
+
+
+@every_setting
+def test_the_score_map_is_what_the_scores_were_made_of(name):
+    detector, series = fitted(name), fresh(name, 4 * WINDOW + 15)
+    maps = detector.score_map(series)
+    assert maps.memory.shape == maps.quantization.shape == (len(detector.patch_sizes), *series.shape)
+    stream = detector.stream()
+    parts = [stream.update_many(series), stream.finish()]
+    units = detector.calibration_[:, :, None, :]  # (score, center or unit, 1, variable)
+    memory, quantization = (
+        (raw.mean(axis=0) - center) / unit
+        for raw, (center, unit) in zip((maps.memory, maps.quantization), units, strict=True)
+    )
+    mixed = (1 - detector.score_weight) * memory + detector.score_weight * quantization
+    np.testing.assert_allclose(np.concatenate([part.variables for part in parts]), mixed, rtol=1e-9, atol=1e-9)
+
+
+# -- causality ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["default", "default, fixed", "nothing normalized", "both scores, all variables"])
+def test_a_causal_score_is_at_most_the_longest_patch_minus_one_readings_late(name):
+    stream = fitted(name).stream()
+    for row in fresh(name, 5 * WINDOW):
+        stream.update(row)
+        assert 0 <= stream.seen - stream.given <= LONGEST - 1
+
+
+def test_a_stream_is_not_late_at_the_end_of_a_window():
+    stream = fitted("default").stream()
+    stream.update_many(fresh("default", 3 * WINDOW))
+    assert stream.given == 3 * WINDOW
+
+
+@some_settings
+@few
+@given(st.integers(1, 4 * WINDOW), st.integers(0, 2**16))
+def test_a_score_once_given_does_not_depend_on_what_comes_later(name, now, seed):
+    detector, series = fitted(name), fresh(name, 5 * WINDOW)
+    given = detector.stream().update_many(series[:now]).scores
+    wild = series.copy()
+    wild[now:] = np.random.default_rng(seed).normal(scale=20, size=wild[now:].shape)
+    for future in (series, wild):
+        stream = detector.stream()
+        scores = joined([stream.update_many(future), stream.finish()])
+        assert scores[: len(given)].tobytes() == given.tobytes()
+
+
+@pytest.mark.parametrize("name", ["default, fixed", "selected by budget, fixed"])
+def test_without_adaptation_shifting_time_by_windows_shifts_scores(name):
+    detector, series = fitted(name), fresh(name, 5 * WINDOW + 7)
+    scores = detector.decision_function(series)
+    assert detector.decision_function(series[2 * WINDOW :]).tobytes() == scores[2 * WINDOW :].tobytes()
+
+
+# -- snapshots ------------------------------------------------------------------------------------------------------
+
+
+@some_settings
+@few
+@given(chunked(least=LONGEST), st.data())
+def test_a_stream_goes_on_from_its_snapshot_to_the_bit(name, how, data):
+    rows, cuts = how
+    rows = max(rows, WINDOW)
+    cut = data.draw(st.integers(0, rows))
+    detector, series = fitted(name), fresh(name, rows)
+    stream = detector.stream()
+    before = stream.update_many(series[:cut])
+    other = detector.stream(stream.snapshot())
+    assert (other.seen, other.given) == (stream.seen, stream.given)
+    assert other.snapshot() == stream.snapshot()
+    after = [*fed(other, series[cut:], [c - cut for c in cuts if c > cut]), other.finish()]
+    assert joined([before, *after]).tobytes() == detector.decision_function(series).tobytes()
+    untouched = [stream.update_many(series[cut:]), stream.finish()]
+    assert joined(untouched).tobytes() == joined(after).tobytes()
+    assert stream.adaptation_steps == other.adaptation_steps
+
+
+RULES = [Quantile(0.2), Conformal(0.2), Spot(0.05, level=0.8), DriftingSpot(0.05, level=0.8, depth=5)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@settings(max_examples=10)
+@given(chunked(), st.data(), st.sampled_from([Alerts(), Alerts(min_length=3, merge_gap=2, hold_off=4)]))
+def test_flags_and_events_are_those_of_the_batch_also_across_a_snapshot(rule, how, data, alerts):
+    rows, cuts = how
+    cut = data.draw(st.integers(0, rows))
+    detector, series = fitted("default").with_threshold(rule), fresh("default", rows)
+    first = detector.stream(alerts=alerts)
+    parts = fed(first, series[:cut], [c for c in cuts if c <= cut])
+    second = detector.stream(first.snapshot(), alerts=alerts)
+    parts += [*fed(second, series[cut:], [c - cut for c in cuts if c > cut]), second.finish()]
+    flags, thresholds = (np.concatenate([getattr(part, f) for part in parts]) for f in ("flags", "thresholds"))
+    np.testing.assert_array_equal(flags, detector.predict(series))
+    np.testing.assert_array_equal(flags, joined(parts) > thresholds)
+    changes = [change for part in parts for change in part.changes]
+    events = detector.events(series, alerts)
+    assert [change.event for change in changes if change.kind == "closed"] == events
+    opened = [change.event.number for change in changes if change.kind == "opened"]
+    assert opened == [event.number for event in events] == list(range(1, len(events) + 1))
+
+
+def test_a_snapshot_under_other_alerts_or_another_threshold_is_refused():
+    detector = fitted("default")
+    snapshot = detector.stream(alerts=Alerts(min_length=2)).snapshot()
+    for stream in (detector.stream, detector.with_threshold(Spot(level=0.8)).stream):
+        with pytest.raises(ModelFileError, match="another detector's stream"):
+            stream(snapshot)
+
+
+def test_another_threshold_leaves_the_detector_and_its_scores_as_they_were():
+    detector, series = fitted("default"), fresh("default", 60)
+    before = detector.threshold_
+    other = detector.with_threshold(Quantile(0.5))
+    kept = detector.decision_scores_[180:]  # not trained on
+    assert other.threshold_ == max(np.quantile(scores, 0.5) for scores in (detector.decision_scores_, kept))
+    assert other.threshold_ != detector.threshold_ == before
+    np.testing.assert_array_equal(other.decision_function(series), detector.decision_function(series))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+def test_a_saved_detector_judges_as_before(rule, tmp_path):
+    detector, series = fitted("default").with_threshold(rule), fresh("default", 90)
+    detector.save(tmp_path / "detector")
+    loaded = Comet.load(tmp_path / "detector")
+    assert (loaded.threshold, loaded.threshold_, loaded.tail_) == (rule, detector.threshold_, detector.tail_)
+    np.testing.assert_array_equal(loaded.predict(series), detector.predict(series))
+
+
+@pytest.mark.parametrize("name", ["default", "paper"])
+def test_restoring_an_older_snapshot_turns_a_used_stream_back(name):
+    series, stream = fresh(name, 6 * WINDOW), fitted(name).stream()
+    stream.update_many(series[:50])
+    snapshot = stream.snapshot()
+    first = [stream.update_many(series[50:]), stream.finish()]
+    stream.restore(snapshot)
+    assert stream.seen == 50
+    assert joined([stream.update_many(series[50:]), stream.finish()]).tobytes() == joined(first).tobytes()
+
+
+@some_settings
+def test_a_stream_needs_no_more_memory_the_longer_it_runs(name):
+    stream = fitted(name).stream()
+    sizes = []
+    for batch in np.split(fresh(name, 16 * WINDOW), 8):  # each fills one test batch
+        stream.update_many(batch[:-5])
+        sizes.append(len(stream.snapshot()))
+        stream.update_many(batch[-5:])
+    # A few bytes for the digits of the counts; the first batch has none before it and no optimizer yet.
+    assert max(sizes[1:]) - min(sizes[1:]) <= 16
+
+
+@some_settings
+def test_a_snapshot_of_another_detector_is_refused_and_changes_nothing(name):
+    other = default(seed=7).fit(waves(200, SETTINGS[name][1]))
+    stream = fitted(name).stream()
+    stream.update_many(fresh(name, 30))
+    before = stream.snapshot()
+    with pytest.raises(ModelFileError, match="another detector") as caught:
+        stream.restore(other.stream().snapshot())
+    assert is_a_sentence(str(caught.value))
+    assert stream.snapshot() == before
+
+
+def test_a_part_of_a_snapshot_or_another_file_is_refused(tmp_path):
+    detector = fitted("default")
+    snapshot = detector.stream().snapshot()
+    detector.save(tmp_path / "detector")
+    for wrong in (b"", snapshot[:9], snapshot[:-1], b"x" * 100, (tmp_path / "detector").read_bytes()):
+        with pytest.raises(ModelFileError) as caught:
+            detector.stream(wrong)
+        assert is_a_sentence(str(caught.value))
+
+
+def test_a_snapshot_fits_the_saved_and_loaded_detector(tmp_path):
+    detector, series = fitted("default"), fresh("default", 100)
+    stream = detector.stream()
+    stream.update_many(series[:70])
+    detector.save(tmp_path / "detector")
+    other = Comet.load(tmp_path / "detector").stream(stream.snapshot())
+    assert other.update_many(series[70:]).scores.tobytes() == stream.update_many(series[70:]).scores.tobytes()
+
+
+# -- readings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda stream: stream.update([1.0, 2.0]),
+        lambda stream: stream.update([1.0, 2.0, float("nan")]),
+        lambda stream: stream.update([1.0, 2.0, float("inf")]),
+        lambda stream: stream.update(["a", "b", "c"]),
+        lambda stream: stream.update([None, 1.0, 2.0]),
+        lambda stream: stream.update(1.0),
+        lambda stream: stream.update(np.zeros((1, 3))),
+        lambda stream: stream.update({"v0": 1.0, "v1": 2.0}),
+        lambda stream: stream.update({"v0": 1.0, "v1": 2.0, "v2": "high"}),
+        lambda stream: stream.update_many(np.zeros((5, 4))),
+        lambda stream: stream.update_many(np.zeros(3)),
+        lambda stream: stream.update_many(np.full((5, 3), np.nan)),
+        lambda stream: stream.update_many(np.vstack([np.zeros((60, 3)), np.full((1, 3), np.nan)])),
+        lambda stream: stream.update_many([[1.0, 2.0, 3.0], [1.0]]),
+        lambda stream: stream.update_many(pl.DataFrame({"v0": ["a"], "v1": ["b"], "v2": ["c"]})),
+    ],
+)
+@pytest.mark.parametrize("name", ["default", "highest variables, batches"])
+def test_a_refused_reading_leaves_the_stream_as_it_was(name, refused):
+    stream = fitted(name).stream()
+    stream.update_many(fresh(name, 70))
+    before = stream.snapshot()
+    with pytest.raises(InputError) as caught:
+        refused(stream)
+    assert is_a_sentence(str(caught.value))
+    assert stream.snapshot() == before
+
+
+@pytest.fixture(scope="module")
+def named():
+    return default().fit(pd.DataFrame(waves(200), columns=["flow", "level", "heat"]))
+
+
+def test_readings_may_come_by_name_in_any_order(named):
+    series = fresh("default", 60)
+    stream = named.stream()
+    parts = [stream.update({"heat": c, "flow": a, "level": b}) for a, b, c in series]
+    assert joined([*parts, stream.finish()]).tobytes() == named.decision_function(series).tobytes()
+
+
+def test_a_reading_by_name_says_which_variable_is_missing(named):
+    with pytest.raises(InputError, match="no value for 'level'"):
+        named.stream().update({"flow": 1.0, "heat": 2.0})
+
+
+def test_frames_may_be_fed_and_their_names_are_held_to_those_of_fit(named):
+    series = fresh("default", 60)
+    names = ["flow", "level", "heat"]
+    times = pd.date_range("2024-03-01", periods=60, freq="min")
+    for frame in (pd.DataFrame(series, columns=names, index=times), pl.DataFrame(series, schema=names)):
+        stream = named.stream()
+        parts = [stream.update_many(frame[:20]), stream.update_many(frame[20:]), stream.finish()]
+        assert joined(parts).tobytes() == named.decision_function(series).tobytes()
+    with pytest.raises(InputError, match="'flow' where this series has 'level'"):
+        named.stream().update_many(pl.DataFrame(series, schema=["level", "flow", "heat"]))
+
+
+def test_a_detector_fitted_without_names_takes_frames_of_any_names_in_batch_and_stream():
+    detector, series = fitted("default"), fresh("default", 60)
+    frame = pl.DataFrame(series, schema=["flow", "level", "heat"])
+    stream = detector.stream()
+    parts = [stream.update_many(frame), stream.finish()]
+    assert joined(parts).tobytes() == detector.decision_function(frame).tobytes()
+
+
+def test_times_must_increase_from_chunk_to_chunk_too(named):
+    times = pd.date_range("2024-03-01", periods=60, freq="min")
+    frame = pd.DataFrame(fresh("default", 60), columns=["flow", "level", "heat"], index=times)
+    stream = named.stream()
+    stream.update_many(frame[:30])
+    with pytest.raises(InputError, match="time"):
+        stream.update_many(frame[20:40])
+
+
+def test_no_readings_give_no_scores():
+    stream = fitted("default").stream()
+    assert len(stream.update_many(np.empty((0, 3)))) == 0
+    assert stream.seen == 0
+    assert len(stream.finish()) == 0
+
+
+# -- the end --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["default", "paper"])
+def test_a_finished_stream_takes_no_more_readings(name):
+    stream = fitted(name).stream()
+    stream.update_many(fresh(name, 60))
+    stream.finish()
+    assert len(stream.finish()) == 0
+    for one in (stream, fitted(name).stream(stream.snapshot())):
+        with pytest.raises(InputError, match="finished") as caught:
+            one.update_many(fresh(name, 3))
+        assert is_a_sentence(str(caught.value))
+        assert one.given == 60
+
+
+@pytest.mark.parametrize("name", ["default", "paper"])
+def test_finishing_too_early_is_refused_and_the_stream_goes_on(name):
+    detector, series = fitted(name), fresh(name, 60)
+    stream = detector.stream()
+    early = stream.update_many(series[: LONGEST - 1])
+    with pytest.raises(InputError, match=f"longest patch \\({LONGEST}\\)") as caught:
+        stream.finish()
+    assert is_a_sentence(str(caught.value))
+    parts = [early, stream.update_many(series[LONGEST - 1 :]), stream.finish()]
+    assert joined(parts).tobytes() == detector.decision_function(series).tobytes()
+
+
+def test_what_is_scored_is_an_array_with_steps():
+    stream = fitted("default").stream()
+    first, second = stream.update_many(fresh("default", 30)), stream.update_many(fresh("default", 40))
+    assert np.array_equal(np.concatenate([first, second]), joined([first, second]))
+    assert second.start == len(first)
+    assert second.variables.shape == (len(second), 3)
+
+
+def test_reset_goes_back_to_the_fitted_state():
+    series = np.sin(np.arange(600)[:, None] / np.array([3.0, 5.0, 7.0])) + 0.1 * np.random.default_rng(3).normal(
+        size=(600, 3)
+    )
+    detector = Comet(
+        schedule=OneCycle(5),
+        window=32,
+        patch_sizes=(2, 4),
+        patch_strides=(1, 2),
+        dim=8,
+        codebook_size=8,
+        test_batch=2,
+        adaptation=OnlineAdaptation(learning_rate=0.01),
+    ).fit(series)
+    stream = detector.stream()
+    first = np.concatenate([stream.update_many(series[:500]), stream.finish()])
+    assert stream.adaptation_steps[0] > 0
+    stream.reset()
+    assert (stream.seen, stream.given, stream.adaptation_steps) == (0, 0, (0, 0))
+    np.testing.assert_array_equal(np.concatenate([stream.update_many(series[:500]), stream.finish()]), first)
+
+
+def test_a_missing_value_is_named_by_its_variable_and_its_time_step_in_the_stream():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["flow", "level"])
+    sizes = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 8, "codebook_size": 8}
+    stream = Comet(schedule=OneCycle(2), **sizes).fit(frame).stream()
+    stream.update_many(frame[:7])
+    with pytest.raises(InputError, match="Variable 'level' is nan at time step 7"):
+        stream.update({"flow": 1.0, "level": float("nan")})
+
+
+def test_a_pandas_row_is_taken_by_its_names():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["flow", "level"])
+    sizes = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 8, "codebook_size": 8}
+    detector = Comet(schedule=OneCycle(2), **sizes).fit(frame)
+    one, other = detector.stream(), detector.stream()
+    for _, row in frame[:40].iterrows():
+        np.testing.assert_array_equal(one.update(row), other.update(row[["level", "flow"]]))
+
+
+def test_a_parameter_changed_after_fit_asks_for_another_fit():
+    detector = Comet(schedule=OneCycle(2), codebook_size=8, dim=8).fit(np.random.default_rng(0).normal(size=(300, 2)))
+    detector.set_params(codebook_size=16)
+    with pytest.raises(NotFittedError, match="'codebook_size' was changed after fit"):
+        detector.stream()

@@ -1,0 +1,365 @@
+"""The report: what it gathers, and the page as text. How it looks is in test_report_browser.py."""
+
+import dataclasses
+import re
+from datetime import timedelta
+from html.parser import HTMLParser
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import naive_report
+from cometad import BASELINES, Comet, Quantile
+from cometad.alerting.alerts import Alerts
+from cometad.cli import main
+from cometad.data import ForwardFill
+from cometad.report.axis import Bent, Linear, score_axis, text
+from cometad.report.contents import Line
+from cometad.report.drift import LEVELS, drift
+from cometad.report.gather import gather
+from cometad.report.page import page, save_report
+from cometad.report.thin import thin
+from cometad.report.times import Clock, duration
+from cometad.report.usage import usage
+from report_case import BEGIN, FAULTS, NAMES, SMALL, faulty, fitted, readings, timed
+
+numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
+ALERTS = Alerts(merge_gap=20)
+
+
+@pytest.fixture(scope="module")
+def detector():
+    return fitted()
+
+
+@pytest.fixture(scope="module")
+def report(detector):
+    return gather(detector, timed(faulty()), alerts=ALERTS)
+
+
+# -- thinning ---------------------------------------------------------------------------------------------------------
+
+
+@given(arrays(np.float64, st.integers(1, 400), elements=numbers), st.integers(1, 40))
+def test_thinning_keeps_the_extremes_of_every_bucket(values, buckets):
+    chosen = thin(values, buckets)
+    kept, wanted = set(chosen.tolist()), naive_report.thin(values.tolist(), buckets)
+    assert sorted(kept) == chosen.tolist()
+    assert values[chosen].tolist() == values[wanted].tolist()
+    assert {0, len(values) - 1} <= kept
+    assert values[chosen].min() == values.min()
+    assert values[chosen].max() == values.max()
+    assert len(chosen) <= max(2 * buckets, 2) + 2
+
+
+@given(arrays(np.float64, st.integers(1, 400), elements=numbers | st.just(np.nan)), st.integers(1, 40))
+def test_thinning_keeps_extremes_beside_missing_values_and_some_of_these(values, buckets):
+    chosen = thin(values, buckets)
+    measured = values[~np.isnan(values)]
+    if len(measured):
+        assert np.nanmin(values[chosen]) == measured.min()
+        assert np.nanmax(values[chosen]) == measured.max()
+    assert np.isnan(values[chosen]).any() == np.isnan(values).any()
+
+
+def test_a_spike_of_one_reading_in_a_million_is_kept():
+    values = np.random.default_rng(0).normal(size=1_000_000)
+    values[654_321] = 50.0
+    assert 654_321 in thin(values)
+    assert len(thin(values)) < 1100
+
+
+# -- drift and usage --------------------------------------------------------------------------------------------------
+
+
+@given(
+    arrays(np.float64, st.integers(1, 200), elements=numbers), arrays(np.float64, st.integers(1, 99), elements=numbers)
+)
+def test_drift_is_what_loops_find(scores, training):
+    found = drift(scores, training, bins=7)
+    pieces = naive_report.parts(scores.tolist(), min(7, len(scores)))
+    wanted = [[naive_report.quantile(piece, level) for piece in pieces] for level in LEVELS]
+    np.testing.assert_allclose(found.quantiles, wanted, rtol=1e-9, atol=1e-9)
+    assert found.before.tolist() == naive_report.shares(training.tolist(), found.edges.tolist())
+    assert found.after.tolist() == naive_report.shares(scores.tolist(), found.edges.tolist())
+    assert found.above == np.mean([score > found.training[-1] for score in scores.tolist()])
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30))
+def test_usage_is_what_loops_find(counts):
+    training, here = zip(*counts, strict=True)
+    found = usage(4, training, here)
+    pairs, unseen = naive_report.usage(training, here)
+    assert [*zip(found.training.tolist(), found.here.tolist(), strict=True)] == pairs
+    assert found.unseen == pytest.approx(unseen)
+    assert found.used == sum(count > 0 for count in training)
+    assert found.used_here == sum(count > 0 for count in here)
+
+
+# -- times and axes ---------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 3000), st.sampled_from(["us", "ms", "s", "m", "h", "D", "W"]), st.integers(1, 90))
+def test_ticks_are_few_and_round_and_at_their_times(count, unit, step):
+    times = np.datetime64("2026-02-27T11:07:03", "us") + (step * np.arange(count)).astype(f"timedelta64[{unit}]")
+    for clock in (Clock(count, times), Clock(count)):
+        ticks = clock.ticks(0, count)
+        places = [tick.place for tick in ticks]
+        assert places == sorted(set(places))
+        assert all(0 <= place <= 1 for place in places)
+        assert len(ticks) <= 8
+        assert count < 20 or len(ticks) >= 2
+
+
+def test_a_tick_lies_where_its_time_is_also_where_readings_are_missing():
+    minutes = np.concatenate([np.arange(0, 60), np.arange(600, 660)])
+    clock = Clock(120, np.datetime64("2026-03-01T00:00", "us") + minutes.astype("timedelta64[m]"))
+    places = {tick.label: tick.place for tick in clock.ticks(0, 120)}
+    assert places["Mar 1"] == 0
+    assert places["10:00"] == pytest.approx(60 / 119)
+
+
+@pytest.mark.parametrize(
+    ("micros", "words"),
+    [(0, "0 µs"), (86_400_000_000, "1 day"), (90_000_000, "1 min 30 s"), (3_600_000_000, "1 h"), (7_000, "7 ms")],
+)
+def test_durations_are_words(micros, words):
+    assert duration(micros) == words
+
+
+def test_times_are_as_exact_as_the_data():
+    exact = np.array(["2026-03-01T00:00:00.250", "2026-03-01T00:00:00.500"], "datetime64[ms]")
+    assert Clock(2, exact).at(0) == "2026-03-01 00:00:00.250000"
+    assert Clock(2, exact.astype("datetime64[m]") + np.arange(2)).later(1, 0) == "00:01"
+    across = np.array(["2026-03-01T23:59", "2026-03-02T00:00"], "datetime64[us]")
+    assert Clock(2, across).later(1, 0) == "2026-03-02 00:00"
+    assert Clock(2).later(1, 0) == "step 1"
+
+
+@given(arrays(np.float64, st.integers(1, 30), elements=numbers), numbers, st.floats(-10, 1e5))
+def test_every_score_has_its_place_on_the_axis_in_the_same_order(values, center, unit):
+    axis = score_axis([values], center, center + unit)
+    places = axis.place(np.sort(values))
+    assert np.isfinite(places).all()
+    assert (places >= 0).all()
+    assert (places <= 1).all()
+    assert (np.diff(places) >= -1e-12).all()
+    ticks = axis.ticks()
+    assert len({tick.label for tick in ticks}) == len(ticks)
+    assert all(-1e-9 <= tick.place <= 1 + 1e-9 for tick in ticks)
+
+
+def test_one_high_peak_does_not_flatten_the_rest():
+    axis = score_axis([np.array([0.0, 1.0, 1e6])], center=0.0, threshold=1.0)
+    assert isinstance(axis, Bent)
+    assert axis.place(1.0) - axis.place(0.0) > 0.04
+    assert isinstance(score_axis([np.array([0.0, 3.0])], 0.0, 1.0), Linear)
+
+
+@given(numbers)
+def test_a_written_number_is_near_the_number(value):
+    assert float(text(value).replace(",", "")) == pytest.approx(value, rel=0.006, abs=1e-300)
+
+
+# -- what is gathered -------------------------------------------------------------------------------------------------
+
+
+def test_the_headline_says_how_many_events_when_the_worst_was_and_which_variable(report):
+    chief = max(report.panels, key=lambda panel: (panel.severity, panel.score))
+    assert re.fullmatch(
+        rf"{report.event_count} events in 2 days 18 h; worst {chief.start}, mostly {chief.top[0][0]}", report.headline
+    )
+
+
+def test_both_faults_are_events_with_their_variable_and_time(report):
+    for name, (start, stop) in FAULTS.items():
+        # A patch of 16 readings sees a fault that begins with its last one.
+        first, last = (str(BEGIN + timedelta(minutes=step))[:16] for step in (start - 16, stop - 1))
+        inside = [panel for panel in report.panels if first <= panel.start <= last]
+        assert inside, name
+        worst = max(inside, key=lambda panel: panel.severity)
+        assert worst.top[0][0] == name
+        assert worst.severity > 0.5
+        assert worst.traces[0].observed.values.max() > worst.traces[0].normal.values.max() + 4
+
+
+def test_only_the_worst_events_are_explained_and_the_page_says_so(detector, report):
+    few = gather(detector, timed(faulty()), alerts=ALERTS, most_events=1)
+    assert few.event_count == report.event_count >= 2
+    assert [panel.severity for panel in few.panels] == [max(panel.severity for panel in report.panels)]
+    assert f"There are {few.event_count} events; the worst 1 of them" in page(few)
+    assert len(few.strip.marks) == len(report.strip.marks)
+
+
+def test_what_was_filled_in_is_neither_judged_nor_drawn_and_the_page_says_so():
+    values = faulty()
+    values[1195:1400] = np.nan  # nothing comes while the fault lasts
+    detector = fitted(gaps=ForwardFill(limit=5))
+    report = gather(detector, timed(values), alerts=ALERTS)
+    first, last = (str(BEGIN + timedelta(minutes=step))[:16] for step in (1230, 1380))
+    assert not [panel for panel in report.panels if first <= panel.start <= last]
+    assert np.isnan(report.strip.scores.values).any()
+    assert dict(report.summary)["filled in, not judged"].endswith(" %")
+    assert "gaps" in dict(report.findings)
+    assert "<b>gaps</b>" in page(report)
+
+
+def test_without_events_the_page_says_so():
+    normal = readings()
+    quiet = gather(BASELINES["squared-norm"](threshold=Quantile(rate=1e-9)).fit(normal), normal[:500])
+    assert quiet.headline == "No events in 500 readings"
+    assert quiet.panels == ()
+    assert "No events in 500 readings" in page(quiet)
+
+
+def test_a_baseline_has_neither_reasons_nor_a_codebook_and_the_page_says_so():
+    report = gather(BASELINES["squared-norm"]().fit(readings()), faulty(), alerts=ALERTS)
+    text = page(report)
+    assert "does not say which variables are behind a score" in text
+    assert "has no codebook" in text
+    assert "top variables" not in text
+    assert report.panels
+    assert not any(panel.traces for panel in report.panels)
+
+
+def test_names_of_the_data_stand_in_where_the_detector_has_none():
+    unnamed = Comet(**SMALL).fit(readings())
+    report = gather(unnamed, timed(faulty()), alerts=ALERTS)
+    assert {panel.top[0][0] for panel in report.panels} <= set(NAMES)
+    assert not re.search(r"\bv\d\b", page(report))
+
+
+def test_the_use_of_codes_counts_every_patch(detector):
+    counts = detector.code_counts(timed(readings()))
+    again = detector.code_counts(timed(readings()))
+    whole = len(readings()) // 64 * 64
+    for k, (size, stride) in enumerate(zip(detector.patch_sizes, detector.patch_strides, strict=True)):
+        patches = (64 - size) // stride + 1
+        assert counts[k].sum() in (whole // 64 * patches * 4, (whole // 64 + 1) * patches * 4)
+        assert np.array_equal(counts[k], again[k])
+
+
+def test_the_same_report_gives_the_same_bytes(detector, report, tmp_path):
+    for name in ("one.html", "two.html"):
+        save_report(tmp_path / name, gather(detector, timed(faulty()), alerts=ALERTS))
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+
+
+def test_a_report_does_not_grow_with_the_data():
+    detector = BASELINES["squared-norm"]().fit(readings())
+    short, long = (len(page(gather(detector, faulty(rows)))) for rows in (20_000, 400_000))
+    assert long < 1.3 * short
+
+
+# -- the page as text -------------------------------------------------------------------------------------------------
+
+
+class _Tags(HTMLParser):
+    """Every tag that is opened, and whether all that must be are closed."""
+
+    VOID = ("meta", "br", "hr", "img", "input", "link")
+
+    def __init__(self, content):
+        super().__init__()
+        self.seen, self.open = [], []
+        self.feed(content)
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_one_file_without_script_or_network(report):
+    content = page(report)
+    tags = _Tags(content)
+    assert tags.open == []
+    assert not re.search(r"https?:|//[a-z]|url\(|@import", content)
+    assert not {tag for tag, _ in tags.seen} & {"script", "link", "img", "iframe", "object", "embed"}
+    assert all(
+        value.startswith("#") for _, attributes in tags.seen for name, value in attributes.items() if name == "href"
+    )
+
+
+def test_every_link_has_a_target_and_every_id_is_given_once(report):
+    tags = _Tags(page(report)).seen
+    names = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(names) == len(set(names))
+    targets = {attributes["href"][1:] for _, attributes in tags if "href" in attributes}
+    assert targets
+    assert targets <= set(names)
+
+
+def test_names_from_the_data_are_text_and_nothing_else():
+    hostile = "<script>alert(1)</script>&\"'"
+    values = {hostile: readings()[:, 0], "b": readings()[:, 1]}
+    frame = pl.DataFrame(values)
+    detector = Comet(**SMALL).fit(frame)
+    values[hostile] = values[hostile] + 40.0 * (np.arange(len(readings())) // 100 == 20)
+    content = page(gather(detector, pl.DataFrame(values)))
+    assert "<script" not in content
+    assert "&lt;script&gt;" in content
+    assert _Tags(content).open == []
+
+
+def test_every_drawing_has_a_name_and_a_description(report):
+    content = page(report)
+    assert content.count('role="img"') == content.count("<desc>") > 5
+    assert len(re.findall(r'role="img"><title>[^<]+</title><desc>[^<]+</desc>', content)) == content.count("<desc>")
+
+
+def test_findings_stand_on_the_page_and_none_is_said_too(report):
+    told = dataclasses.replace(report, findings=(("dead", "Variable 'flow_1' is stuck at <0.25>."),))
+    assert "<b>dead</b>: Variable &#x27;flow_1&#x27; is stuck at &lt;0.25&gt;." in page(told)
+    assert "No findings." in page(dataclasses.replace(report, findings=()))
+
+
+def test_missing_values_interrupt_a_curve():
+    from cometad.report.draw import curve
+
+    line = Line(np.array([0.0, 0.25, 0.5, 0.75, 1.0]), np.array([0.0, 1.0, np.nan, 1.0, 0.0]))
+    assert curve(line, Linear(0.0, 1.0), "score") == '<path class="curve score" d="M0 100L250 0M750 0L1000 100"/>'
+
+
+# -- the verb ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_verb_writes_the_page_and_says_its_headline(detector, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    detector.save("plant.comet")
+    timed(faulty()).write_csv("today.csv")
+    assert main(["report", "plant.comet", "today.csv", "-o", "seen.html", "--most-events", "2"]) == 0
+    said = capsys.readouterr().err
+    content = (tmp_path / "seen.html").read_text()
+    headline = re.search("<title>(.*?)</title>", content).group(1)
+    assert f"{headline}. Wrote 'seen.html'." in said
+    assert "cometad report plant.comet today.csv -o seen.html --most-events 2 --min-length 1" in content
+    assert NAMES[1] in content
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["no.comet", "today.csv"], "The detector 'no.comet' does not exist."),
+        (["plant.comet", "no.csv"], "no.csv"),
+        (["plant.comet", "today.csv", "-o", "report.pdf"], "does not end in .html"),
+        (["plant.comet", "today.csv", "-o", "no/report.html"], "Cannot write"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(arguments, sentence, detector, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    detector.save("plant.comet")
+    timed(faulty(200)).write_csv("today.csv")
+    assert main(["report", *arguments]) == 2
+    assert sentence in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plant.comet", "today.csv"]
