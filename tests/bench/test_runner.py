@@ -704,7 +704,7 @@ def test_plants_have_a_short_and_a_long_stream_without_faults():
 
 # --- the paper's own tables -------------------------------------------------------------------------------------------
 
-PAPER = sorted(Path(__file__).parents[2].glob("shared/paper/*.txt"))
+PAPER = sorted(Path(__file__).parents[3].glob("shared/paper/*.txt"))
 
 
 @pytest.mark.skipif(not PAPER, reason="the paper's source is not beside the checkout")

@@ -11,7 +11,7 @@ from cometad.datasets.dataset import Dataset, concatenate
 from cometad.datasets.readers import READERS, check, counts, find_data_dir, load, load_concatenated, status
 from cometad.errors import InputError, ParameterError
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 needs_archives = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the benchmark archives are not in {SHARED}")
 
 NASA_TABLE = """chan_id,spacecraft,anomaly_sequences,class,num_values

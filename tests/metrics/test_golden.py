@@ -19,7 +19,7 @@ import pytest
 from cometad import metrics
 from cometad.errors import InputError
 
-GOLDEN = Path(__file__).parents[2] / "shared" / "golden"
+GOLDEN = Path(__file__).parents[3] / "shared" / "golden"
 REFUSED = {"no_anomaly": "no anomaly", "all_anomaly": "only anomalies", "inf_score": "is inf"}
 
 pytestmark = pytest.mark.skipif(
