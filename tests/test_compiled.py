@@ -28,9 +28,9 @@ print(json.dumps(detector.decision_function(series[300:]).tolist()))
 KERNEL = """
 import json
 import numpy as np
-from cometad.network.fast.kernels import _products_of_one
+from cometad.network.fast.kernels import _products_single
 result = np.zeros(16, np.float32)
-_products_of_one(np.full((1, 16), 2, np.float32), np.full(1, 3, np.float32), result)
+_products_single(np.full((1, 16), 2, np.float32), np.full(1, 3, np.float32), result)
 print(json.dumps(result.tolist()))
 """
 

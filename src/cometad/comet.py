@@ -28,7 +28,7 @@ from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
 from cometad.network.training import Objective, initialize, place_codes, train
 from cometad.presets import paper_parameters
-from cometad.progress import shown
+from cometad.progress import show_progress
 from cometad.scoring.calibrate import NoCalibration, TrainingCalibration
 from cometad.scoring.normalize import Normalization, TrainingNormalization
 from cometad.scoring.pipeline import Block, Decision
@@ -340,7 +340,7 @@ class Comet(Detector):
 
         few = np.linspace(0, len(starts) - 1, min(len(starts), CALIBRATION_WINDOWS)).astype(int)
         initialize(network, self.initialization, windows(few), self.seed)
-        with shown("epoch", self.verbose) as report:
+        with show_progress("epoch", self.verbose) as report:
             train(
                 network,
                 windows,

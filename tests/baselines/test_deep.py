@@ -267,9 +267,9 @@ def test_the_frequency_score_is_that_of_a_loop():
 
 
 def test_the_mask_learns_more_slowly_and_less_often():
-    rest, mask = Catch(**TINY["catch"])._network(3).players()
-    assert mask.rate_share == 0.1
-    assert (rest.turns, mask.turns) == (None, 10)
+    rest, mask = Catch(**TINY["catch"])._network(3).parameter_groups()
+    assert mask.rate_factor == 0.1
+    assert (rest.steps_per_epoch, mask.steps_per_epoch) == (None, 10)
     assert [tuple(parameter.shape) for parameter in mask.parameters] == [(3, 16)]
 
 

@@ -23,7 +23,7 @@ from cometad.data.gaps import GAPS, ForwardFill, GapRun, Interpolate, RefuseGaps
 from cometad.data.windows import learnable, window_starts
 from cometad.errors import InputError, ParameterError
 from cometad.network import Epochs, NoAdaptation, OneCycle, OnlineAdaptation
-from cometad.network.adaptation import Seen
+from cometad.network.adaptation import NormalCriteria
 from cometad.network.patches import holding, reached
 from contract import is_a_sentence, waves
 
@@ -323,7 +323,7 @@ def test_adaptation_learns_nothing_from_patches_with_filled_in_readings():
     states = []
     for marks, hidden in ((imputed, False), (None, True), (None, False)):
         network = copy.deepcopy(detector.network_)
-        seen = Seen(detector.active_, [np.full(3, 1e6)] * 3)
+        seen = NormalCriteria(detector.active_, [np.full(3, 1e6)] * 3)
         settings = OnlineAdaptation(learning_rate=1e-2, contrastive_weight=0.0, error_limit=0.99)
         adapter = settings.start(network, seen, detector._objective, seed=0)
         scored = [detector._scorer.whole(windows, k) for k in range(3)]

@@ -9,7 +9,7 @@ from cometad import Comet
 from cometad.checkpoint import from_bytes
 from cometad.errors import CometadError
 from cometad.network import NoAdaptation, OneCycle, OnlineAdaptation
-from cometad.network.adaptation import Seen
+from cometad.network.adaptation import NormalCriteria
 from cometad.network.network import Network
 from cometad.network.score import Scorer
 from cometad.network.training import Objective
@@ -178,7 +178,7 @@ def adapter(settings, weight_decay=0.0, active=True, limit=np.inf):
     network = Network(variables=2, patch_sizes=(2, 4), patch_strides=(1, 2), dim=6, core_dim=4, codebook_size=8)
     seen = [np.full(8, active) for _ in network]
     limits = [np.full(2, limit) for _ in network]
-    one = settings.start(network, Seen(seen, limits), Objective(1.0, 1.0, weight_decay), seed=0)
+    one = settings.start(network, NormalCriteria(seen, limits), Objective(1.0, 1.0, weight_decay), seed=0)
 
     def learn(windows):
         scorer = Scorer(network, [np.full(8, True)] * 2, neighbors=3, distance="local", device="cpu")

@@ -14,7 +14,7 @@ from cometad.network.adaptation import contrastive_loss
 from cometad.network.codebook import Codebook
 from cometad.network.fast import moments
 from cometad.network.fast.kernels import back_to_time
-from cometad.network.fast.moments import batch_loss, embeddings_of, look, sum_losses
+from cometad.network.fast.moments import as_batch, batch_loss, embeddings_of, sum_losses
 from cometad.network.memory import memory_table
 from cometad.network.network import Network, losses
 from cometad.network.patches import coverage, patch_count, patches
@@ -208,7 +208,7 @@ def test_losses_and_gradients_from_sums_over_a_batch_equal_the_plain_ones(made, 
         normal = [torch.from_numpy(chance.random(scale.quantized.codes.shape) < share) for scale in encoded]
 
     parts = [
-        batch_loss(look(scale, windows, plain.quantized.codes.int()), None if normal is None else normal[k])[0]
+        batch_loss(as_batch(scale, windows, plain.quantized.codes.int()), None if normal is None else normal[k])[0]
         for k, (scale, plain) in enumerate(zip(network, encoded, strict=True))
     ]
     fast, slow = sum_losses(parts), losses(encoded, normal)
@@ -233,11 +233,11 @@ def test_products_by_kernel_are_those_of_torch_beyond_one_tile(variables, size, 
     """More positions than a tile has, widths that fill no whole register, codes that fill no whole row."""
     torch.manual_seed(variables)
     (scale,) = Network(variables, (size,), (1,), dim=8, core_dim=4, codebook_size=codes)
-    batch = look(scale, torch.randn(7, size + 150, variables))
+    batch = as_batch(scale, torch.randn(7, size + 150, variables))
     normal = None if share is None else torch.rand(batch.codes.shape) < share
     if share == 0.7:
         normal[..., 0] = False  # a variable without any normal patch
-    for fast, plain in zip(moments._products(batch, normal), moments._products_of(batch, normal), strict=True):
+    for fast, plain in zip(moments._products(batch, normal), moments._products_by_torch(batch, normal), strict=True):
         assert (fast is None) == (plain is None)
         if fast is not None:
             torch.testing.assert_close(fast, plain, rtol=1e-12, atol=1e-10)
@@ -248,7 +248,7 @@ def test_a_batch_finds_the_codes_and_embeddings_of_the_plain_network(made, seed)
     length, network = made
     windows = some_windows(network, length, seed)
     (scale,), (weights,) = network, learned(network)
-    batch = look(scale, torch.from_numpy(windows))
+    batch = as_batch(scale, torch.from_numpy(windows))
     codes = batch.codes.numpy()
     found = embeddings_of(batch, torch.arange(codes.size)).reshape(*codes.shape, -1).detach().numpy()
     errors = np.empty(codes.shape)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
-from cometad.network.loop import Player
+from cometad.network.loop import ParameterGroup
 from cometad.network.schedules import Halving, Schedule
 from cometad.validation import require
 
@@ -210,11 +210,14 @@ class FrequencyPatches(WindowNetwork):
             + self.mask_weight * rebuilt.mask_loss
         )
 
-    def players(self) -> list[Player]:
+    def parameter_groups(self) -> list[ParameterGroup]:
         """The mask learns more slowly and less often than the rest."""
         mask = list(self.mask.parameters())
         rest = [parameter for name, parameter in self.named_parameters() if not name.startswith("mask.")]
-        return [Player(rest, self.loss), Player(mask, self.loss, rate_share=MASK_RATE, turns=MASK_TURNS)]
+        return [
+            ParameterGroup(rest, self.loss),
+            ParameterGroup(mask, self.loss, rate_factor=MASK_RATE, steps_per_epoch=MASK_TURNS),
+        ]
 
     def score(self, windows: Tensor) -> Tensor:
         """The error in time, and the error in frequency of the short patches over a time step."""

@@ -14,9 +14,9 @@ from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import Baseline
 from cometad.baselines.footprint import Activations, check_fits, parameter_count, windows_at_once
 from cometad.data.windows import cut, learnable, training_rows, window_starts
-from cometad.network.loop import NoValidation, Player, Supply, Validation, seeded, train
+from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
 from cometad.network.schedules import Halving, Schedule
-from cometad.progress import shown
+from cometad.progress import show_progress
 from cometad.series import Series
 
 
@@ -35,9 +35,9 @@ class WindowNetwork(nn.Module, ABC):
         """What early stopping goes by: must mean the same in every epoch."""
         return self.loss(windows, epoch)
 
-    def players(self) -> list[Player]:
-        """Who learns from which loss."""
-        return [Player(list(self.parameters()), self.loss)]
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Which parameters minimize which loss."""
+        return [ParameterGroup(list(self.parameters()), self.loss)]
 
     def settle(self, batches: Iterator[Tensor]) -> None:
         """Learn what is left when training is over, from windows that it did not see where there are any: nothing."""
@@ -91,32 +91,32 @@ class DeepBaseline(Baseline):
         self.window_bytes_ = np.array([self._measured(scaled.shape[1])])
         rows = self._training_rows(len(features))
         starts = window_starts(rows, self.window, self.window_stride)
-        learned = self._supply(features, learnable(starts, self.window, series))
+        learned = self._source(features, learnable(starts, self.window, series))
         unseen = None
         if len(features) - rows >= self.window:
             starts = rows + window_starts(len(features) - rows, self.window, self.window_stride)
-            unseen = self._supply(features, learnable(starts, self.window, series))
+            unseen = self._source(features, learnable(starts, self.window, series))
         with seeded(self.seed, torch.device(self.device)):
             self.network_ = self._network(scaled.shape[1]).to(self.device)
             self._train(learned, unseen)
             self.network_.eval()
             self.network_.settle(self._batches(unseen or learned))
 
-    def _train(self, learned: Supply, unseen: Supply | None) -> None:
+    def _train(self, learned: WindowSource, unseen: WindowSource | None) -> None:
         network = self.network_
         validation: Validation | NoValidation = NoValidation()
         if unseen is not None:
             limits = {"patience": self.patience, "at_once": self._at_once, "seed": self.seed}
             validation = Validation(network.validation_loss, unseen, **limits)
-        with shown("epoch", self.verbose) as report:
+        with show_progress("epoch", self.verbose) as report:
             train(
                 network,
-                network.players(),
+                network.parameter_groups(),
                 learned,
                 schedule=self.schedule,
                 batch_size=self.batch_size,
                 seed=self.seed,
-                report=lambda told: report(told.epoch, told.epochs, str(told)),
+                report=lambda summary: report(summary.epoch, summary.epochs, str(summary)),
                 weight_decay=self.weight_decay,
                 validation=validation,
                 at_once=self._at_once,
@@ -144,20 +144,20 @@ class DeepBaseline(Baseline):
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         features = self._features(scaled, series, training=False)
         starts = window_starts(len(features), self.window, self.window)
-        batches = self._batches(self._supply(features, starts))
+        batches = self._batches(self._source(features, starts))
         per_window = np.concatenate([self.network_.score(windows).double().cpu().numpy() for windows in batches])
         scores = np.empty(len(features))
         scores[-self.window :] = per_window[-1]
         scores[: per_window[:-1].size] = per_window[:-1].ravel()  # of the last window only what is new
         return scores
 
-    def _supply(self, features: Floats32, starts: NDArray[np.int64]) -> Supply:
-        return Supply(len(starts), lambda chosen: cut(features, starts[chosen], self.window))
+    def _source(self, features: Floats32, starts: NDArray[np.int64]) -> WindowSource:
+        return WindowSource(len(starts), lambda chosen: cut(features, starts[chosen], self.window))
 
-    def _batches(self, supply: Supply) -> Iterator[Tensor]:
-        for begin in range(0, supply.count, self._at_once):
-            chosen = np.arange(begin, min(begin + self._at_once, supply.count))
-            yield torch.as_tensor(supply.cut(chosen), device=self.device)
+    def _batches(self, source: WindowSource) -> Iterator[Tensor]:
+        for begin in range(0, source.count, self._at_once):
+            chosen = np.arange(begin, min(begin + self._at_once, source.count))
+            yield torch.as_tensor(source.cut(chosen), device=self.device)
 
     # -- state ------------------------------------------------------------------------------------------------------
 

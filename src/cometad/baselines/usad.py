@@ -6,7 +6,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
-from cometad.network.loop import Player
+from cometad.network.loop import ParameterGroup
 from cometad.network.schedules import Halving, Schedule
 
 
@@ -43,10 +43,10 @@ class Adversaries(WindowNetwork):
         """The first autoencoder's error: the losses themselves mean something else in every epoch."""
         return self.errors(windows)[0].mean()
 
-    def players(self) -> list[Player]:
+    def parameter_groups(self) -> list[ParameterGroup]:
         """Both share the encoder; neither steps along the other's gradient."""
         encoder, first, second = (list(part.parameters()) for part in (self.encoder, self.first, self.second))
-        return [Player([*encoder, *first], self.loss), Player([*encoder, *second], self.adversary_loss)]
+        return [ParameterGroup([*encoder, *first], self.loss), ParameterGroup([*encoder, *second], self.adversary_loss)]
 
     def score(self, windows: Tensor) -> Tensor:
         """Half the error of D1(E(x)) and half that of D2(E(D1(E(x)))), a mean over the variables."""

@@ -26,7 +26,7 @@ from cometad.bench.trial import attempt, beginning, trials
 from cometad.datasets.dataset import Dataset, concatenate
 from cometad.datasets.readers import PUBLISHED, READERS, load, status
 from cometad.errors import OutputError, ParameterError, needs_extra, unknown
-from cometad.progress import Report, shown
+from cometad.progress import ProgressCallback, show_progress
 
 FOLDER = Path("results")
 WHOLE = ("concatenated", "embedding")  # protocols that take the entities of a dataset as one series
@@ -123,7 +123,7 @@ def run(
             device,
         )
     ]
-    with shown("trial", verbose) as report:
+    with show_progress("trial", verbose) as report:
         _work(jobs, results, retry, outcome, report)
     return outcome
 
@@ -250,7 +250,7 @@ _PROTOCOLS: dict[str, _Jobs] = {
 }
 
 
-def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: Report) -> None:
+def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: ProgressCallback) -> None:
     ledger, watch = _Ledger(results, retry), _Watch()
     total, passed = sum(len(job.begun) for job in jobs), 0
     expected = [Counter(begun["arm"] for begun in ledger.missing(job)) for job in jobs]

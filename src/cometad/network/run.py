@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.errors import InputError
-from cometad.network.adaptation import Adaptation, Adapter, Seen
+from cometad.network.adaptation import Adaptation, Adapter, NormalCriteria
 from cometad.network.network import Network
 from cometad.network.patches import reached, ready_steps
 from cometad.network.score import PatchScores, Scorer
@@ -56,7 +56,7 @@ class RawRun:
     def __init__(self, fitted: Fitted, scorer: Scorer, release: str, apart: bool = False) -> None:
         self._fitted, self._release, self._scorer, self._apart = fitted, release, scorer, apart
         self._network = copy.deepcopy(fitted.network)
-        seen = Seen(fitted.active, fitted.limits)
+        seen = NormalCriteria(fitted.active, fitted.limits)
         self._adapter = fitted.adaptation.start(self._network, seen, fitted.objective, fitted.seed)
         self._sizes = sizes = [(scale.size, scale.stride) for scale in scorer.scales]
         length = fitted.window
