@@ -24,7 +24,7 @@ from cometad.data.windows import learnable, window_starts
 from cometad.errors import InputError, ParameterError
 from cometad.network import Epochs, NoAdaptation, OneCycle, OnlineAdaptation
 from cometad.network.adaptation import NormalCriteria
-from cometad.network.patches import holding, reached
+from cometad.network.patches import patches_containing, reached
 from contract import is_a_sentence, waves
 
 CENTER = np.array([10.0, -20.0])
@@ -207,7 +207,7 @@ def test_what_rests_on_a_cell_is_that_of_the_loops(cells, scales):
     for size, stride in scales:
         starts = range(0, len(cells) - size + 1, stride)
         expected = [any(cell[0] for cell in cells[start : start + size]) for start in starts]
-        assert holding(marked, size, stride)[0, :, 0].tolist() == expected
+        assert patches_containing(marked, size, stride)[0, :, 0].tolist() == expected
 
 
 @pytest.mark.parametrize("adapts", [False, True])
@@ -329,7 +329,7 @@ def test_adaptation_learns_nothing_from_patches_with_filled_in_readings():
         scored = [detector._scorer.whole(windows, k) for k in range(3)]
         if hidden:
             for (size, stride), part in zip(SCALES, scored, strict=True):
-                part.errors[holding(imputed, size, stride)] = 1e9
+                part.errors[patches_containing(imputed, size, stride)] = 1e9
         adapter.learn(windows, scored, marks)
         states.append(torch.cat([parameter.detach().flatten() for parameter in network.parameters()]))
     assert torch.equal(states[0], states[1])

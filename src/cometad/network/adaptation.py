@@ -18,7 +18,7 @@ from torch import Tensor
 from cometad.arrays import Array
 from cometad.network.fast.moments import Batch, as_batch, batch_loss, embeddings_of, sum_losses, threads_for
 from cometad.network.network import Network
-from cometad.network.patches import holding
+from cometad.network.patches import patches_containing
 from cometad.network.score import PatchScores
 from cometad.network.training import Objective
 
@@ -142,7 +142,10 @@ class Adapter:
         if imputed is None:
             return None
         device = self._fitted[0].device
-        return [torch.as_tensor(~holding(imputed, scale.size, scale.stride), device=device) for scale in self._network]
+        return [
+            torch.as_tensor(~patches_containing(imputed, scale.size, scale.stride), device=device)
+            for scale in self._network
+        ]
 
     def _step(self, batches: list[Batch], normal: list[Tensor], measured: list[Tensor] | None) -> bool:
         """Take one optimizer step; returns whether everything stayed finite. Paper: Eq. 24."""

@@ -91,12 +91,12 @@ def patch_weights(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[
     return weights
 
 
-def holding(cells: NDArray[np.bool_], size: int, stride: int) -> NDArray[np.bool_]:
+def patches_containing(cells: NDArray[np.bool_], size: int, stride: int) -> NDArray[np.bool_]:
     """The patches (window, patch, variable) that contain a marked cell (window, time, variable).
 
     >>> import numpy as np
-    >>> from cometad.network.patches import holding
-    >>> holding(np.array([0, 0, 1, 0, 0, 0], bool)[None, :, None], size=2, stride=2)[0, :, 0]
+    >>> from cometad.network.patches import patches_containing
+    >>> patches_containing(np.array([0, 0, 1, 0, 0, 0], bool)[None, :, None], size=2, stride=2)[0, :, 0]
     array([False,  True, False])
     """
     starts = stride * np.arange(patch_count(cells.shape[1], size, stride))
