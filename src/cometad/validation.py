@@ -94,7 +94,7 @@ def is_integer(value: object) -> bool:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and type(value) is not bool and math.isfinite(value)
 
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
