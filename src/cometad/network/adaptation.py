@@ -21,8 +21,19 @@ from cometad.network.network import Network
 from cometad.network.patches import patches_containing
 from cometad.network.score import PatchScores
 from cometad.network.training import Objective
+from cometad.registry import register
+from cometad.validation import check, integer, number
 
 State = dict[str, Array]
+
+_RULES = {
+    "learning_rate": number(0, math.inf, above=True),
+    "contrastive_weight": number(0, math.inf),
+    "temperature": number(0, math.inf, above=True),
+    "pairs": integer(4),
+    "error_limit": number(0, 1, optional=True),
+    "max_drift": number(0, math.inf, optional=True),
+}
 
 
 class Adaptation(Protocol):
@@ -49,6 +60,7 @@ class NormalCriteria:
         return active[codes.long()] & (errors.double() <= limits)
 
 
+@register("NoAdaptation")
 @dataclass(frozen=True)
 class NoAdaptation:
     """No adaptation: the detector stays as it was fitted.
@@ -63,6 +75,7 @@ class NoAdaptation:
         """There is no adapter."""
 
 
+@register("OnlineAdaptation")
 @dataclass(frozen=True)
 class OnlineAdaptation:
     """One AdamW step on all parameters after each scored batch, using only its normal patches.
@@ -83,6 +96,9 @@ class OnlineAdaptation:
     pairs: int = 1024
     error_limit: float | None = None
     max_drift: float | None = None
+
+    def __post_init__(self) -> None:
+        check(vars(self), _RULES)
 
     def start(self, network: Network, criteria: NormalCriteria, objective: Objective, seed: int) -> "Adapter":
         """An adapter with its own optimizer."""
