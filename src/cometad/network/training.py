@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 
+from cometad.arrays import Floats32, Integers
 from cometad.errors import unknown
 from cometad.network import loop
 from cometad.network.fast.moments import batch_losses, threads_for
@@ -17,9 +18,11 @@ from cometad.network.loop import EpochSummary, ParameterGroup, WindowSource
 from cometad.network.network import Losses, Network
 from cometad.network.schedules import Schedule
 
-# The initial codes are chosen from a sample, at most
-KMEANS_WINDOWS = 256  # windows and
-KMEANS_EMBEDDINGS = 8192  # of their embeddings, or 8 per code if that is more.
+# Codes are placed from a sample: windows spread evenly over the training series, a random choice of them, and a random
+# choice of the embeddings of those.
+PLACING_WINDOWS = 512
+KMEANS_WINDOWS = 256
+KMEANS_EMBEDDINGS = 8192  # or 8 per code, if that is more
 
 
 class CometEpochSummary(NamedTuple):
@@ -52,6 +55,62 @@ class Objective:
     def total(self, parts: Losses) -> Tensor:
         """The loss to minimize. Paper: Eq. 11."""
         return parts.total(self.codebook_weight, self.commitment_weight)
+
+
+def new_network(
+    variables: int,
+    patch_sizes: Sequence[int],
+    patch_strides: Sequence[int],
+    dim: int,
+    core_dim: int,
+    codebook_size: int,
+    *,
+    seed: int,
+    device: str,
+) -> Network:
+    """A network before training. Its weights depend on the seed alone, not on torch's random state."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(seed))
+        return Network(variables, patch_sizes, patch_strides, dim, core_dim, codebook_size).to(device)
+
+
+def fit_network(
+    network: Network,
+    scaled: Floats32,
+    starts: Integers,
+    length: int,
+    *,
+    initialization: str,
+    refit: int,
+    schedule: Schedule,
+    objective: Objective,
+    batch_size: int,
+    seed: int,
+    report: Callable[[CometEpochSummary], object],
+) -> Network:
+    """Train a network on the windows of a scaled series (time, variable) that begin at `starts`, and return it."""
+    device = next(network.parameters()).device
+    values, steps = torch.as_tensor(scaled, device=device), torch.arange(length, device=device)
+    begins = torch.as_tensor(starts, device=device)
+
+    def windows(chosen: Integers) -> Tensor:
+        return values[begins[torch.as_tensor(chosen, device=device), None] + steps]  # (window, time, variable)
+
+    few = np.linspace(0, len(starts) - 1, min(len(starts), PLACING_WINDOWS)).astype(int)
+    initialize(network, initialization, windows(few), seed)
+    train(
+        network,
+        windows,
+        len(starts),
+        schedule=schedule,
+        objective=objective,
+        batch_size=batch_size,
+        seed=seed,
+        report=report,
+    )
+    if refit:
+        place_codes(network, windows(few), refit, seed)
+    return network
 
 
 def initialize(network: Network, kind: str, windows: Tensor, seed: int) -> None:
