@@ -56,7 +56,7 @@ class Scorer:
         self._backend = _numba_backend if COMPILES and not device.startswith("cuda") else _torch_backend(device)
 
     def remember(self, active: Sequence[NDArray[np.bool_]]) -> None:
-        """Build the memory of the codes (code,) that training activated at each scale; codes need none."""
+        """Build the memory from the codes (code,) that training activated at each scale; patch scores need none."""
         self.memory = [
             memory_table(vectors, seen, self._neighbors, self._distance)
             for vectors, seen in zip(self._vectors, active, strict=True)
