@@ -82,7 +82,7 @@ class RawRun:
         return self._adapter
 
     def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Release]:
-        """Add rows (time, variable), of which some cells may be `imputed`; yields the releases that become final."""
+        """Add rows (time, variable), with a mask of `imputed` cells; yields the releases that become final."""
         while len(rows):
             room = len(self._batch) - self._filled
             taken, rows = rows[:room], rows[room:]
@@ -255,7 +255,7 @@ class Run:
         return self._raw
 
     def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Decided]:
-        """Add rows (time, variable), of which some cells may be `imputed`; yields the scores that become final."""
+        """Add rows (time, variable), with a mask of `imputed` cells; yields the scores that become final."""
         return self._decide(self._raw.push, rows, imputed)
 
     def finish(self) -> Iterator[Decided]:
