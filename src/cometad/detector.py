@@ -133,7 +133,7 @@ class Detector(BaseEstimator, ABC):
         return self._step_scores(self.scaling_(series.values), series)
 
     def predict(self, X: object) -> NDArray[np.int64]:
-        """1 for each time step of a series (time, variable) whose score is above the threshold, else 0; 0 where imputed."""
+        """1 for each time step whose score is above the threshold, else 0; 0 where imputed."""
         return self.judge().push(*self.step_scores(X)).flags
 
     def events(self, X: object, alerts: Alerts | None = None) -> list[Event]:

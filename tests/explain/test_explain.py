@@ -461,7 +461,7 @@ def test_json_is_what_python_gives(run, folder):
         (["plant.comet", "today.csv", "--step", "1", "--stop", "2"], "Pass either --step, or both --start and --stop"),
         (["plant.comet", "today.csv", "--start", "1"], "Pass either --step, or both --start and --stop"),
         (["plant.comet", "today.csv", "--step", "100"], "outside the series, which has 100 readings"),
-        (["plant.comet", "today.csv", "--start", "9", "--stop", "9"], "no time step from 9 to 9"),
+        (["plant.comet", "today.csv", "--start", "9", "--stop", "9"], "Start 9 and stop 9 enclose no time step"),
         (["plant.comet", "nowhere.csv", "--step", "1"], "nowhere.csv"),
         (["nowhere.comet", "today.csv", "--step", "1"], "The detector 'nowhere.comet' does not exist"),
         (["plant.knn", "today.csv", "--step", "1"], "Only comet explains its scores"),
