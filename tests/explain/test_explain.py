@@ -274,6 +274,17 @@ def test_worst_patches_codes_and_frequencies_are_those_of_the_loops(detector, fa
         assert reason.expected == pytest.approx(in_units, abs=1e-5)
 
 
+def test_a_worst_patch_of_a_coarse_scale_lies_where_its_fault_is():
+    coarse = tiny(patch_sizes=(6,), patch_strides=(3,)).fit(waves(400))
+    series = waves(307, seed=1)
+    for fault in (46, 133, 214):  # far from the start of their windows, so that the stride counts
+        series[fault, 1] += 9.0
+        reason = coarse.explain(series, fault).reasons[0]
+        assert reason.variable == "v1"
+        assert reason.start <= fault < reason.stop
+        assert (reason.start - fault // 20 * 20) % 3 == 0
+
+
 def test_readings_and_normal_ones_stand_side_by_side_with_their_context(detector, faulty):
     explanation = detector.explain(faulty, (FAULT, FAULT + 3), context=7)
     assert (explanation.begin, len(explanation.observed)) == (FAULT - 7, 17)
