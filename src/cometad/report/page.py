@@ -164,7 +164,7 @@ def _table(report: Report) -> str:
     rows = [_cells(panel) for panel in report.panels]
     head = "".join(f'<th scope="col">{name}</th>' for name in rows[0])
     body = "".join(f"<tr>{''.join(_cell(*cell) for cell in row.items())}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll"><table class="records"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _cells(panel: Panel) -> dict[str, str]:
