@@ -168,13 +168,14 @@ def test_a_formatted_number_is_close_to_the_number(value):
     assert float(format_number(value).replace(",", "")) == pytest.approx(value, rel=0.006, abs=1e-300)
 
 
-# -- contents --------------------------------------------------------------------------------------------------------
+# -- contents ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_headline_gives_the_number_of_events_and_the_time_and_variable_of_the_worst(report):
     chief = max(report.panels, key=lambda panel: (panel.severity, panel.score))
     assert re.fullmatch(
-        rf"{report.event_count} events in 2 days 18 h; worst {chief.start}, mostly {chief.top[0][0]}", report.headline
+        rf"{report.event_count} events in 2 days 18 h; worst at {chief.start}, mostly {chief.top[0][0]}",
+        report.headline,
     )
 
 

@@ -109,7 +109,7 @@ def _headline(events: Sequence[Event], panels: Sequence[Panel], axis: TimeAxis) 
     blamed = f", mostly {chief.top[0][0]}" if chief.top else ""
     if len(events) == 1:
         return f"1 event in {period}: {chief.start}{blamed}"
-    return f"{_count(len(events), 'event')} in {period}; worst {chief.start}{blamed}"
+    return f"{_count(len(events), 'event')} in {period}; worst at {chief.start}{blamed}"
 
 
 def _count(number: int, thing: str) -> str:

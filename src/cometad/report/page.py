@@ -125,8 +125,8 @@ def _usage(some: Usage) -> Plot:
         [bars(some.training, axis, "before"), bars(-some.here, axis, "here"), level(0.5, "zero")],
         name=f"Codebook usage: patches of {some.patch_size} readings",
         description=(
-            f"Training used {some.used:,} of {codes:,} codes; this data uses {some.used_here:,}. "
-            f"{100 * some.unseen:.2g} % of its patches are closest to a code that training never used."
+            f"Of {codes:,} codes, training used {some.used:,} and this data uses {some.used_here:,}. Of this data's "
+            f"patches, {100 * some.unseen:.2g} % are closest to a code that training never used."
         ),
         up=[Tick(float(axis.place(place)), f"{100 * abs(place):.2g} %") for place in (0.0, value, -value)],
         across=[Tick(0.0, "1"), Tick(0.5, f"{(codes + 1) // 2:,}"), Tick(1.0, f"{codes:,} codes")] if codes > 2 else (),
@@ -153,8 +153,8 @@ def _quantiles(report: Report) -> Plot:
         name="Quantiles of the scores over time",
         description=(
             f"The median score was {training} in training. In this data it starts at {first} and ends at {last}. "
-            f"{100 * moved.above:.2g} % of the scores are above the {100 * LEVELS[-1]:g} % quantile of the training "
-            f"scores; without drift it would be about {100 * (1 - LEVELS[-1]):.2g} %."
+            f"Of its scores, {100 * moved.above:.2g} % exceed the {100 * LEVELS[-1]:g} % quantile of the training "
+            f"scores; {100 * (1 - LEVELS[-1]):.2g} % would be normal."
         ),
         up=axis.ticks(4),
         across=report.strip.ticks,
