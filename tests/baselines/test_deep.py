@@ -1,7 +1,6 @@
 """The deep baselines have the published sizes, equal plain loops in their distinctive parts, and learn."""
 
 import math
-import re
 from datetime import datetime
 
 import numpy as np
@@ -19,7 +18,7 @@ from cometad.baselines.lstm_ae import EncoderDecoder
 from cometad.baselines.lstm_vae import LstmVae, StepVae, divergence
 from cometad.baselines.usad import Adversaries, Usad
 from cometad.baselines.vtt import DualAttention, Stem, Vtt, WideAttention
-from cometad.errors import InputError, ParameterError, unknown
+from cometad.errors import InputError, ParameterError
 from cometad.metrics import auc_roc
 from cometad.network import Epochs
 from cometad.network.loop import seeded
@@ -385,22 +384,18 @@ def test_a_network_too_large_for_memory_is_refused_before_training(name, width):
     assert is_a_sentence(str(caught.value))
 
 
-def refusal(kind, name, *known):
-    return re.escape(str(unknown(kind, name, known)))
-
-
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("vtt", {"attention": "sideways"}, refusal("attention", "sideways", "parallel", "serial")),
-        ("lstm-vae", {"latent_per": "year"}, refusal("latent per", "year", "step", "window")),
+        ("vtt", {"attention": "sideways"}, "Unknown attention 'sideways'. Available: parallel, serial."),
+        ("lstm-vae", {"latent_per": "year"}, "Unknown latent per 'year'. Available: step, window."),
         ("anomaly-transformer", {"dim": 9, "heads": 2}, "'dim' parameter must be a multiple of the number of heads"),
         ("catch", {"window": 8}, "'patch_size' parameter must be at most the window"),
         ("usad", {"latent": 0}, "'latent' parameter must be an integer from 1 up"),
         ("d3r", {"dropout": 1.0}, "'dropout' parameter must be below 1"),
         ("vtt", {"schedule": 3}, "'schedule' parameter must be an object of the kind"),
         ("catch", {"mask_weight": -1.0}, "'mask_weight' parameter must be a number between 0 and inf"),
-        ("knn", {"device": "tpu"}, refusal("device", "tpu", "cpu", "cuda")),
+        ("knn", {"device": "tpu"}, "Unknown device 'tpu'"),
     ],
 )
 def test_invalid_parameters_are_refused(name, changes, words):

@@ -241,10 +241,10 @@ PARAMETERS_REFUSED = [
     ({"validation_share": -0.1}, "'validation_share' parameter"),
     ({"threshold": 0.99}, "'threshold' parameter must be an object of the kind Quantile or Conformal or Spot"),
     ({"threshold": "spot"}, "'threshold' parameter"),
-    ({"scaler": "robust"}, "There is no scaler 'robust'; there are standard, min-max."),
-    ({"initialization": "zeros"}, "There is no initialization 'zeros'; there are normal, k-means."),
-    ({"memory_distance": "cosine"}, "There is no memory distance 'cosine'; there are local, plain."),
-    ({"device": "tpu"}, "There is no device 'tpu'; there are cpu, cuda."),
+    ({"scaler": "robust"}, "Unknown scaler 'robust'. Available: standard, min-max."),
+    ({"initialization": "zeros"}, "Unknown initialization 'zeros'. Available: normal, k-means."),
+    ({"memory_distance": "cosine"}, "Unknown memory distance 'cosine'. Available: local, plain."),
+    ({"device": "tpu"}, "Unknown device 'tpu'. Did you mean cpu? Available: cpu, cuda."),
     ({"selection": "all"}, "'selection' parameter"),
     ({"adaptation": None}, "'adaptation' parameter"),
     ({"schedule": 100}, "'schedule' parameter"),
@@ -284,7 +284,7 @@ def test_a_part_with_a_parameter_out_of_range_is_refused_when_it_is_given(change
 
 
 def test_an_unknown_dataset_of_the_paper_is_refused_with_the_known_ones():
-    words = "There is no dataset in the paper 'PMS'; there are PSM, SWaT, SMAP, MSL, WADI."
+    words = "Unknown paper dataset 'PMS'. Did you mean PSM? Available: PSM, SWaT, SMAP, MSL, WADI."
     refused(ParameterError, words, Comet.paper, "PMS")
 
 

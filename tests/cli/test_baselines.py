@@ -48,7 +48,10 @@ def test_a_baseline_is_fitted_and_scores(name, folder, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fit", "normal.csv", "-o", "x", "--detector", "knm"], "There is no detector 'knm'; there are comet, random,"),
+        (
+            ["fit", "normal.csv", "-o", "x", "--detector", "knm"],
+            "Unknown detector 'knm'. Did you mean knn? Available: comet, random,",
+        ),
         (["fit", "normal.csv", "-o", "x", "--detector", "knn", "--steps", "3"], "knn is not trained in steps"),
         (["fit", "normal.csv", "-o", "x", "--detector", "vtt", "--set", "dims=3"], "no hyper-parameter 'dims'"),
         (

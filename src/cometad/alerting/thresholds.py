@@ -102,7 +102,8 @@ def parse_threshold(text: str) -> Quantile | Conformal | Spot | DriftingSpot:
     >>> parse_threshold("sport:1e-4")
     Traceback (most recent call last):
     ...
-    cometad.errors.ParameterError: There is no threshold 'sport'; there are quantile, conformal, spot, drifting-spot.
+    cometad.errors.ParameterError: Unknown threshold 'sport'. Did you mean spot?
+    Available: quantile, conformal, spot, drifting-spot.
     """
     name, colon, number = text.partition(":")
     if name not in THRESHOLDS:
