@@ -67,13 +67,13 @@ def read(path: Path) -> Rows:
 def measured(dataset: Dataset, name: str, models: Path | None) -> dict:
     begin = time.perf_counter()
     ranking = METHODS[name](dataset, models)
-    rates = [list(rates_of(ranking, *reason, len(dataset.names))) for reason in dataset.reasons]
+    rates = [list(rates_of(ranking, *cause, len(dataset.names))) for cause in dataset.causes]
     return {
         "machine": dataset.entity,
         "fingerprint": dataset.fingerprint,
         "method": name,
         "seed": SEED,
-        "causes": [len(causes) for _, causes in dataset.reasons],
+        "causes": [len(variables) for _, variables in dataset.causes],
         "hit_rates": {str(percent): [rate[i] for rate in rates] for i, percent in enumerate(PERCENTS)},
         "seconds": round(time.perf_counter() - begin, 1),
     }
