@@ -370,7 +370,7 @@ def test_what_is_no_stretch_of_the_series_is_refused(detector, faulty, event):
 
 def test_an_event_of_another_series_is_refused():
     event = Event(number=1, start=90, stop=120, peak=95, peak_score=3.0, severity=0.5, steps=9, open=False)
-    with pytest.raises(InputError, match="time steps 90 to 120 are not in the series, which has 100 readings"):
+    with pytest.raises(InputError, match="Time steps 90 to 120 are outside the series, which has 100 readings"):
         stretch_of(event, 100)
 
 
@@ -460,7 +460,7 @@ def test_json_is_what_python_gives(run, folder):
         (["plant.comet", "today.csv"], "Pass either --step, or both --start and --stop"),
         (["plant.comet", "today.csv", "--step", "1", "--stop", "2"], "Pass either --step, or both --start and --stop"),
         (["plant.comet", "today.csv", "--start", "1"], "Pass either --step, or both --start and --stop"),
-        (["plant.comet", "today.csv", "--step", "100"], "not in the series, which has 100 readings"),
+        (["plant.comet", "today.csv", "--step", "100"], "outside the series, which has 100 readings"),
         (["plant.comet", "today.csv", "--start", "9", "--stop", "9"], "no time step from 9 to 9"),
         (["plant.comet", "nowhere.csv", "--step", "1"], "nowhere.csv"),
         (["nowhere.comet", "today.csv", "--step", "1"], "The detector 'nowhere.comet' does not exist"),
