@@ -7,7 +7,7 @@ from sklearn.decomposition import PCA
 
 from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline
-from cometad.validation import require
+from cometad.validation import check_number
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -31,7 +31,7 @@ class PcaError(ReadingBaseline):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(self.variance_share <= 1, "variance_share", "a number between 0 and 1", self.variance_share)
+        check_number("variance_share", self.variance_share, 0, 1)
 
     def _learn_readings(self, readings: Floats32) -> None:
         with np.errstate(invalid="ignore"):  # 0 / 0 for a constant series, in a ratio we do not use

@@ -68,18 +68,6 @@ def checked_threshold(threshold: float) -> float:
     return float(threshold)
 
 
-def checked_count(value: object, what: str, least: int) -> int:
-    """The value as an int; anything but an integer of at least `least` is refused.
-
-    >>> from cometad.metrics.inputs import checked_count
-    >>> checked_count(5, "window", 0)
-    5
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ParameterError(f"The {what} must be an integer of at least {least}. Got {value!r} instead.")
-    return int(value)
-
-
 def _column(values: object, what: str) -> Floats:
     column = nw.from_native(values, pass_through=True, allow_series=True)
     array = _from_series(column, what) if isinstance(column, nw.Series) else _from_array(values, what)

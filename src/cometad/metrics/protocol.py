@@ -9,10 +9,11 @@ import numpy as np
 from cometad.errors import unknown
 from cometad.metrics.adjusted import best_adjusted, best_adjusted_f1
 from cometad.metrics.affiliation import best, best_affiliation
-from cometad.metrics.inputs import checked_count, checked_labels
+from cometad.metrics.inputs import checked_labels
 from cometad.metrics.pointwise import auc_pr, auc_roc, average_precision, roc_area
 from cometad.metrics.ranking import Ranked
 from cometad.metrics.volume import range_auc, resolved_window, vus, window_areas
+from cometad.validation import check_integer
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,10 @@ def reference(labels: object, protocol: str = "paper", draws: int = 10, seed: in
     >>> round(reference([0, 1, 0, 0] * 50).random["auc_roc"], 1)
     0.5
     """
+    check_integer("draws", draws, 1)
     truth = checked_labels(labels)
     generator = np.random.default_rng(seed)
-    trials = [
-        evaluate(truth, generator.random(len(truth)), protocol)
-        for _ in range(checked_count(draws, "number of draws", least=1))
-    ]
+    trials = [evaluate(truth, generator.random(len(truth)), protocol) for _ in range(draws)]
     random = {name: float(np.mean([values[name] for values in trials])) for name in METRICS}
     return Reference(random, evaluate(truth, np.zeros(len(truth)), protocol))
 

@@ -28,8 +28,8 @@ import numpy as np
 from cometad.arrays import Floats, Integers
 from cometad.compiled import jit
 from cometad.errors import unknown
-from cometad.metrics.inputs import checked_count
 from cometad.metrics.ranking import Ranked
+from cometad.validation import check_integer
 
 # Named windows, as multiples of the median anomaly length.
 WINDOWS = {"median": 1, "twice_median": 2}
@@ -133,7 +133,8 @@ def resolved_window(ranked: Ranked, window: int | str) -> int:
     6
     """
     if not isinstance(window, str):
-        return checked_count(window, "window", least=0)
+        check_integer("window", window, 0)
+        return int(window)
     if window not in WINDOWS:
         raise unknown("window", window, WINDOWS)
     return WINDOWS[window] * ranked.segments.median_length
@@ -232,7 +233,8 @@ def _curve(ranked: Ranked, ramp: Integers, ranks: int | None, steps: bool) -> tu
         above = _count_above(ranked.ascending, thresholds, "right")
         row = len(thresholds) - number
     else:
-        spaced = np.linspace(0, len(ranked) - 1, checked_count(ranks, "number of ranks", least=2)).astype(np.int64)
+        check_integer("ranks", ranks, 2)
+        spaced = np.linspace(0, len(ranked) - 1, ranks).astype(np.int64)
         thresholds = np.unique(ranked.ascending[::-1][spaced])
         row = len(thresholds) - np.searchsorted(thresholds, ranked.scores[places], side="right") + 1
     curve = np.zeros((len(thresholds) + 1, 6))
