@@ -22,7 +22,7 @@ from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.judge import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.watch import Threshold
-from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import Checkpoint, read, write
 from cometad.data.gaps import Gaps, complete, fill
 from cometad.data.quality import Statistics
@@ -133,7 +133,7 @@ class Detector(BaseEstimator, ABC):
         return self._step_scores(self.scaling_(series.values), series)
 
     def predict(self, X: object) -> NDArray[np.int64]:
-        """1 for each time step of a series (time, variable) whose score is above the threshold, else 0; 0 where imputed."""
+        """1 for each time step whose score is above the threshold, else 0; 0 where imputed."""
         return self.judge().push(*self.step_scores(X)).flags
 
     def events(self, X: object, alerts: Alerts | None = None) -> list[Event]:
@@ -196,6 +196,10 @@ class Detector(BaseEstimator, ABC):
 
     def _cannot(self, what: str, instead: str) -> ParameterError:
         return ParameterError(f"{type(self).__name__} cannot {what}. Use a Comet for that, or {instead}.")
+
+    def code_usage(self, X: object) -> list[tuple[int, Integers, Integers]]:
+        """Patch size and patches per code (code,) in training and in a series, per scale; empty without a codebook."""
+        return []
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector to one file, whole or not at all."""

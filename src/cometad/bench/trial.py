@@ -22,7 +22,7 @@ from cometad.bench.results import Record
 from cometad.bench.threshold import common_threshold
 from cometad.comet import Comet
 from cometad.datasets.dataset import Dataset
-from cometad.datasets.readers import PERIODS
+from cometad.datasets.readers import period
 from cometad.detector import Detector
 from cometad.errors import CometadError
 from cometad.metrics import evaluate, events_at, f1_at
@@ -120,7 +120,7 @@ def _measured(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[s
         "fit_seconds": round(fit_seconds, 3),
         "score_seconds": round(score_seconds, 3),
         "metrics": evaluate(dataset.labels, scores),
-        "at_threshold": at_threshold(dataset.labels, scores, common_threshold(detector), PERIODS.get(dataset.name, 60)),
+        "at_threshold": at_threshold(dataset.labels, scores, common_threshold(detector), period(dataset.name)),
     }
 
 

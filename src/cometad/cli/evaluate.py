@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cometad.arrays import Array
-    from cometad.metrics import Report
+    from cometad.metrics import Evaluation
 
 _FILE = "a .csv, .tsv, .parquet or .npy file with one value per time step"
 
@@ -67,7 +67,7 @@ def read_column(path: Path, column: str) -> "Array":
     raise InputError(f"'{path}' has no column {column!r}; it has {', '.join(frame.columns)}. Name the one to take.")
 
 
-def _table(told: "Report") -> "Table":
+def _table(told: "Evaluation") -> "Table":
     from rich.table import Table
 
     table = Table(
