@@ -13,16 +13,14 @@ and exits with code 2; anything else that is raised is a bug.
 """
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from types import ModuleType
-
 
 # What to do about a problem, in the words of Python; cli/advice.py has the words of the command line.
 ADVICE = {
     "gaps": "Fill or drop missing readings first, or choose a gap rule such as gaps=ForwardFill(limit=5).",
     "late": 'Send readings in time order, each once, or pass late="drop".',
-    "device": "Pass device='cpu'.",
     "no times": "Pass a frame with a column of dates.",
     "no dates": "Name another column with time_column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or drop the column to count time steps instead.",

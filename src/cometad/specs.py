@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from cometad.errors import ParameterError, unknown
 
-Rule = TypeVar("Rule")
+Made = TypeVar("Made")
 
 
 def split(text: str) -> tuple[str, str | None]:
@@ -20,7 +20,9 @@ def split(text: str) -> tuple[str, str | None]:
     return name, value if colon else None
 
 
-def parse(text: str, rules: Mapping[str, Callable[..., Rule]], kind: str, value: str, convert: Callable[[str], Any]) -> Rule:
+def parse(
+    text: str, rules: Mapping[str, Callable[..., Made]], kind: str, value: str, convert: Callable[[str], Any]
+) -> Made:
     """The rule that a text names, built from its value if it has one; a rule is a dataclass and takes at most one here.
 
     >>> from cometad.alerting.thresholds import THRESHOLDS

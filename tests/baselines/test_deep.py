@@ -395,7 +395,7 @@ def test_a_model_too_large_for_the_machine_is_refused_before_it_starts(name, wid
         ("catch", {"window": 8}, "'patch_size' parameter must be at most the window"),
         ("usad", {"latent": 0}, "'latent' parameter must be an integer from 1 up"),
         ("d3r", {"dropout": 1.0}, "'dropout' parameter must be below 1"),
-        ("vtt", {"schedule": 3}, "'schedule' parameter must be an object of the kind"),
+        ("vtt", {"schedule": 3}, "'schedule' parameter must be an object with steps and rate"),
         ("catch", {"mask_weight": -1.0}, "'mask_weight' parameter must be a number between 0 and inf"),
         ("knn", {"device": "tpu"}, "Unknown device 'tpu'"),
     ],

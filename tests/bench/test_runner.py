@@ -211,7 +211,7 @@ def test_what_the_memory_is_too_small_for_is_told_before_anything_runs(fast, mon
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"arms": ["knm"]}, "Unknown arm 'knm'. Did you mean knn? Available: comet-paper,"),
+        ({"arms": ["knm"]}, "Unknown arm 'knm'. Available: comet-paper,"),
         ({"datasets": ["PMS"]}, "Unknown dataset 'PMS'"),
         ({"datasets": ["plant"]}, "Unknown dataset 'plant'"),
         ({"entities": ["omi-9"]}, "Unknown entity 'omi-9'. Did you mean omi-2? Available: omi-1, omi-2."),
@@ -220,7 +220,7 @@ def test_what_the_memory_is_too_small_for_is_told_before_anything_runs(fast, mon
     ],
 )
 def test_what_is_wrong_is_refused_before_the_first_trial(fast, data, asked, words):
-    with pytest.raises(CometadError, match=words):
+    with pytest.raises(CometadError, match=re.escape(words)):
         fast(**asked)
     assert not list((data.parent / "results").glob("*.jsonl")) or not results_of("fast", data.parent / "results").read()
 

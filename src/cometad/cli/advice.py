@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 FLAGS = {
     "gaps": "Fill or drop missing readings first, or fit with a gap rule such as --gaps forward-fill:5.",
     "late": "Send readings in time order, each once, or pass --late drop.",
-    "device": "Pass --device cpu.",
     "no times": "Name their column with --time-column.",
     "no dates": "Name another column with --time-column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or pass --drop {name} to count time steps instead.",

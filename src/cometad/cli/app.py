@@ -63,7 +63,9 @@ _add(_datasets, "list", data.show_list, "cometad data list --data-dir ~/datasets
 _add(_datasets, "check", data.show_check, "cometad data check MSL SMAP")
 app.add_typer(_datasets, name="data", no_args_is_help=True)
 
-_bench = typer.Typer(help="Compare detectors: run the trials of an experiment, and turn the results into tables and figures.")
+_bench = typer.Typer(
+    help="Compare detectors: run the trials of an experiment, and turn results into tables and figures."
+)
 _add(_bench, "list", bench.show_experiments, "cometad bench list")
 _add(
     _bench,

@@ -29,9 +29,7 @@ def show_experiments() -> None:
 
 def run(
     experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="An experiment from cometad bench list.")],
-    dataset: Annotated[
-        list[str] | None, typer.Option(help="Dataset such as MSL; repeatable.")
-    ] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="Dataset such as MSL; repeatable.")] = None,
     entity: Annotated[list[str] | None, typer.Option(help="Entity such as machine-1-1; repeatable.")] = None,
     arm: Annotated[list[str] | None, typer.Option(help="Arm, a row of the table such as knn; repeatable.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.", min=0)] = None,

@@ -19,9 +19,7 @@ _FILE = "a .csv, .tsv, .parquet or .npy file with one value per time step"
 
 def evaluate(
     labels: Annotated[Path, typer.Argument(metavar="LABELS", help=f"Labels, 1 for anomalous: {_FILE}.")],
-    scores: Annotated[
-        Path, typer.Argument(metavar="SCORES", help=f"Scores as written by cometad score: {_FILE}.")
-    ],
+    scores: Annotated[Path, typer.Argument(metavar="SCORES", help=f"Scores as written by cometad score: {_FILE}.")],
     labels_column: Annotated[str, typer.Option(help="Column of the labels, if there are several.")] = "label",
     scores_column: Annotated[str, typer.Option(help="Column of the scores, if there are several.")] = "score",
     protocol: Annotated[str, typer.Option(help="How to compute the metrics: paper or paper-250.")] = "paper",

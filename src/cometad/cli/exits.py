@@ -79,7 +79,9 @@ def write_output(text: str) -> None:
         from cometad.errors import OutputError
 
         silence_output()
-        raise OutputError(f"Cannot write the scores: {error.strerror or error}. Choose an output with space.") from error
+        raise OutputError(
+            f"Cannot write the scores: {error.strerror or error}. Choose an output with space."
+        ) from error
 
 
 def silence_output() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cometad.cli import options
+from cometad.validation import is_integer
 
 if TYPE_CHECKING:
     from cometad.detector import Detector
@@ -152,18 +153,14 @@ def _parsed(change: str, defaults: dict[str, Any]) -> tuple[str, Any]:
     raise AssertionError(name)
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _is_number(value: Any) -> bool:
-    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+    return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 _KINDS: dict[type, tuple[str, Any]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
-    int: ("an integer", _is_whole),
+    int: ("an integer", is_integer),
     float: ("a number", _is_number),
     str: ("a word", lambda value: isinstance(value, str) and value != ""),
-    tuple: ("a list of integers", lambda value: isinstance(value, list) and all(map(_is_whole, value))),
+    tuple: ("a list of integers", lambda value: isinstance(value, list) and all(map(is_integer, value))),
 }

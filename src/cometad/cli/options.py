@@ -8,7 +8,8 @@ import typer
 Data = Annotated[
     Path,
     typer.Argument(
-        metavar="DATA", help="Readings, one per row, as .csv, .csv.gz, .tsv or .parquet; the header names the variables."
+        metavar="DATA",
+        help="Readings, one per row, as .csv, .csv.gz, .tsv or .parquet; the header names the variables.",
     ),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Detector written by cometad fit.")]
@@ -18,9 +19,7 @@ TimeColumn = Annotated[
         help="Column with the times. Default: a column of dates, else one named time, timestamp, datetime or date."
     ),
 ]
-Drop = Annotated[
-    list[str] | None, typer.Option(help="Column to leave out, such as labels; repeatable.")
-]
+Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out, such as labels; repeatable.")]
 Resample = Annotated[
     str | None,
     typer.Option(

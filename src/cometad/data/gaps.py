@@ -6,7 +6,6 @@ batch and stream agree by construction. docs/real-data.md helps to choose a rule
 
 import logging
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -14,9 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cometad.arrays import Flags, Floats
-from cometad.errors import InputError, ParameterError
+from cometad.errors import InputError
+from cometad.registry import register
 from cometad.series import Series, with_all_columns
 from cometad.specs import parse
+from cometad.validation import check_integer
 
 Bounds = tuple[ArrayLike, ArrayLike]  # the lowest and highest value to impute
 
@@ -59,6 +60,7 @@ class Gaps(Protocol):
         """Values for the missing cells; those of measured cells are ignored."""
 
 
+@register("RefuseGaps")
 @dataclass(frozen=True)
 class RefuseGaps:
     """Refuse missing readings with an error that names the first one.
@@ -79,6 +81,7 @@ class RefuseGaps:
         raise InputError("A reading is missing.", advice="gaps")
 
 
+@register("ForwardFill")
 @dataclass(frozen=True)
 class ForwardFill:
     """Repeat the last measured value for up to `limit` readings; beyond that, act like `ScoreMeasured`.
@@ -94,13 +97,14 @@ class ForwardFill:
     allowed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_limit(self.limit)
+        check_integer("limit", self.limit, least=1)
 
     def settle(self, cells: Cells) -> Settled:
         """The last value, within the limit; nothing waits."""
         return Settled(np.where(cells.age > self.limit, np.nan, cells.before), np.zeros_like(cells.missing))
 
 
+@register("Interpolate")
 @dataclass(frozen=True)
 class Interpolate:
     """Interpolate linearly across a gap of up to `limit` readings, which waits for the reading after it.
@@ -117,7 +121,7 @@ class Interpolate:
     allowed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_limit(self.limit)
+        check_integer("limit", self.limit, least=1)
 
     def settle(self, cells: Cells) -> Settled:
         """Interpolated values; a cell waits until its gap ends or exceeds the limit."""
@@ -129,6 +133,7 @@ class Interpolate:
         return Settled(values, short & ~known)
 
 
+@register("ScoreMeasured")
 @dataclass(frozen=True)
 class ScoreMeasured:
     """Score only what was measured: the training median is a placeholder that is never judged or learned from.
@@ -147,8 +152,8 @@ class ScoreMeasured:
         return Settled(np.full(cells.missing.shape, np.nan), np.zeros_like(cells.missing))
 
 
-# name on the command line: rule
-GAPS: dict[str, type[RefuseGaps] | type[ForwardFill] | type[Interpolate] | type[ScoreMeasured]] = {
+# name on the command line: gap rule
+GAPS: dict[str, type[Gaps]] = {
     "refuse": RefuseGaps,
     "forward-fill": ForwardFill,
     "interpolate": Interpolate,
@@ -156,7 +161,7 @@ GAPS: dict[str, type[RefuseGaps] | type[ForwardFill] | type[Interpolate] | type[
 }
 
 
-def parse_gaps(text: str) -> RefuseGaps | ForwardFill | Interpolate | ScoreMeasured:
+def parse_gaps(text: str) -> Gaps:
     """The gap rule in a text: a name, with a limit for rules that have one.
 
     >>> from cometad.data.gaps import parse_gaps
@@ -294,8 +299,3 @@ def complete(series: Series, names: tuple[str, ...]) -> Series:
 def warn_lacking(names: Sequence[str]) -> None:
     """Log that the columns of some variables are missing."""
     _log.warning("There is no column %s. All its readings count as missing.", ", ".join(map(repr, names)))
-
-
-def _check_limit(limit: Any) -> None:
-    if type(limit) is bool or not isinstance(limit, Integral) or int(limit) < 1:
-        raise ParameterError(f"The 'limit' parameter must be an integer from 1 up. Got {limit!r} instead.")
