@@ -21,9 +21,11 @@ def split(text: str) -> tuple[str, str | None]:
 
 
 def parse(
-    text: str, rules: Mapping[str, Callable[..., Made]], kind: str, value: str, convert: Callable[[str], Any]
+    text: str, rules: Mapping[str, Callable[..., Made]], *, kind: str, value: str, convert: Callable[[str], Any]
 ) -> Made:
-    """The rule that a text names, built from its value if it has one; a rule is a dataclass and takes at most one here.
+    """The rule in a text: the dataclass with that name, its first field set to the value if there is one.
+
+    `kind` and `value` name the rule and its value in errors.
 
     >>> from cometad.alerting.thresholds import THRESHOLDS
     >>> from cometad.specs import parse

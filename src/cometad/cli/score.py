@@ -44,10 +44,10 @@ def score(
 ) -> None:
     """Score every reading in a file.
 
-    Writes one row per reading: step (counted from 0), time if known, score (higher is more anomalous), anomaly (1 if the
-    score is above the threshold, the detector's own or that of --threshold on the same training scores) and, for comet,
-    variable (the one with the highest score of its own). For a detector fitted with a gap rule also imputed: 1 if the
-    reading was imputed and not judged (anomaly is then 0). Problems found in the readings are reported on stderr.
+    Writes one row per reading: step (counted from 0), time if known, score (higher is more anomalous), anomaly (1 above
+    the threshold: the detector's own, or that of --threshold on the same training scores) and, for comet, variable (the
+    one with the highest score of its own). For a detector fitted with a gap rule also imputed: 1 if the reading was
+    imputed and not judged (anomaly is then 0). Problems found in the readings are reported on stderr.
     """
     from cometad.alerting.alerts import Alerts
     from cometad.cli.opened import Source, open_detector, say_findings

@@ -58,8 +58,9 @@ def stream(
 
     With --resample each line is a bin, with the time of its left edge; a bin is complete at the first reading after it.
 
-    With a detector fitted with a gap rule, values may be missing. Each line then has the field imputed: 1 if the reading
-    was imputed and not judged (anomaly is then 0). If only some variables were left out, the field left_out names them.
+    With a detector fitted with a gap rule, values may be missing. Each line then has the field imputed: 1 if the
+    reading was imputed and not judged (anomaly is then 0). If only some variables were left out, the field left_out
+    names them.
 
     End of input and Ctrl-C both end the stream: readings that still wait for later ones are scored, or with --snapshot
     kept for the next call. A bad reading ends it too, with its line number and exit code 2; send it again, corrected,

@@ -1,4 +1,4 @@
-"""Tables of readings in CSV and Parquet files: one row per reading, one column per variable, and optionally the time."""
+"""Tables of readings in CSV and Parquet files: one row per reading, one column per variable, optionally the time."""
 
 import csv
 import gzip
