@@ -76,6 +76,19 @@ def test_score_marks_imputed_readings(run, folder):
     assert f"{len(imputed)} were imputed and not judged." in said
 
 
+def test_the_columns_of_a_score_table_have_their_types(run, folder):
+    all_gone().write_csv(folder / "today.csv")
+    assert run("score", "plant.comet", "today.csv", "-o", "today.parquet")[0] == 0
+    assert pl.read_parquet("today.parquet").schema == {
+        "step": pl.Int64,
+        "time": pl.Datetime("us"),
+        "score": pl.Float64,
+        "anomaly": pl.Int64,
+        "imputed": pl.Int64,
+        "variable": pl.String,
+    }
+
+
 def test_the_stream_accepts_gaps_and_equals_the_batch(run, folder):
     table = with_gaps()
     table.write_csv(folder / "gaps.csv")

@@ -197,10 +197,7 @@ def _table(
             *times,
             pl.Series("score", scores),
             pl.Series("anomaly", flags),
-            *(
-                pl.Series(name, column, dtype=pl.String if name == "variable" else None)
-                for name, column in more.items()
-            ),
+            *(pl.Series(name, column) for name, column in more.items()),
         ]
     )
 
