@@ -399,7 +399,7 @@ def test_refused_scores_leave_a_run_as_it_was():
 
 
 def test_an_unknown_score_is_refused_by_its_time_step_also_where_nothing_is_hot():
-    with pytest.raises(InputError, match="score of time step 42 is nan"):
+    with pytest.raises(InputError, match="score of time step 42 is NaN"):
         Alerts().start(TAIL, step=40).push([0.0, 0.0, np.nan], 2.0)
 
 

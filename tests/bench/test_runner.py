@@ -307,7 +307,7 @@ def test_the_ablation_trains_twice_for_each_seed(monkeypatch):
 
 def test_a_parameter_of_training_is_refused():
     detector = Comet.paper(**SMALL).fit(plant().train)
-    with pytest.raises(ParameterError, match="'dim' takes part in training"):
+    with pytest.raises(ParameterError, match="'dim' affects training"):
         detector.with_scoring(plant().train, dim=4)
 
 

@@ -476,7 +476,7 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
         (["fit", "normal.csv", "-o", "x", "--set", "patch_strides=[9,4,8]"], "between 1 and its patch (4)"),
         (["fit", "normal.csv", "-o", "x", "--set", "window=301"], "300 readings, fewer than a window (301)"),
         (["score", "absent.comet", "today.csv"], "The detector 'absent.comet' does not exist"),
-        (["score", "normal.csv", "today.csv"], "'normal.csv' is not a saved Comet"),
+        (["score", "normal.csv", "today.csv"], "'normal.csv' is not a complete saved Comet"),
         (["score", "plant.comet", "today.csv", "-o", "x.txt"], "does not end in .csv or .parquet"),
         (["score", "plant.comet", "today.csv", "-o", "nowhere/x.csv"], "Cannot write 'nowhere/x.csv'"),
         (
@@ -488,7 +488,7 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
         (["stream", "plant.comet", "--format", "xml"], "Unknown format 'xml'. Available: auto, csv, jsonl"),
         (["stream", "plant.comet", "--snapshot", "nowhere/x"], "Cannot write 'nowhere/x'"),
         (["stream", "plant.comet", "--snapshot", "plant.comet"], "holds a saved Comet, not a stream snapshot"),
-        (["stream", "plant.comet", "--snapshot", "normal.csv"], "'normal.csv' is not a saved stream snapshot"),
+        (["stream", "plant.comet", "--snapshot", "normal.csv"], "'normal.csv' is not a complete saved stream snapshot"),
         (["data", "list", "--data-dir", "nowhere"], "The data folder 'nowhere' does not exist"),
         (["data", "check", "PMS"], "Unknown dataset 'PMS'. Did you mean PSM? Available: ASD, MSL"),
     ],

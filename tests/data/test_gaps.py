@@ -422,7 +422,7 @@ def test_too_many_gaps_are_refused_when_fitting():
 def test_a_threshold_needs_measured_readings():
     values = NORMAL.copy()
     values[::2] = np.nan
-    with pytest.raises(InputError, match="Every time step of the training series rests on") as caught:
+    with pytest.raises(InputError, match="Every time step of the training series depends on") as caught:
         Comet(**SHAPE, gaps=ForwardFill(1)).fit(values)
     assert is_a_sentence(str(caught.value))
 

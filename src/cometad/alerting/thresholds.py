@@ -1,6 +1,6 @@
-"""Thresholds without labels: which scores are alarms, given the scores of normal readings and a false-alarm rate.
+"""Thresholds without labels, from the scores of normal readings and a false-alarm rate.
 
-`docs/thresholds.md` says which to choose and what each promises; peaks over threshold stand in `spot.py`.
+docs/thresholds.md says which one to choose and what each promises; `spot.py` has peaks over threshold.
 """
 
 import math
@@ -17,13 +17,13 @@ from cometad.registry import register
 from cometad.validation import check_between
 
 SECONDS_PER_DAY = 86_400
-ROUNDING = 1e-12  # a rate of 1/3 is meant as such, though the float next to it is a little less
+ROUNDING = 1e-12  # 1/3 means 1/3, although the nearest float is a little less
 
 
 @register("Quantile")
 @dataclass(frozen=True)
 class Quantile:
-    """The score that a share `rate` of the training scores lies above. Of a constant it is the constant.
+    """The score exceeded by a share `rate` of the training scores.
 
     >>> import numpy as np
     >>> from cometad.alerting.thresholds import Quantile
@@ -38,7 +38,7 @@ class Quantile:
         check_between("rate", self.rate, 0, 1)
 
     def fit(self, scores: ArrayLike) -> Floats:
-        """The quantile 1 - rate of training scores (time,), linear between two of them."""
+        """The quantile 1 - rate of training scores (time,), interpolated linearly."""
         return np.array([np.quantile(training_scores(scores), 1 - self.rate)])
 
     def watch(self, state: Floats) -> FixedWatch:
@@ -49,10 +49,10 @@ class Quantile:
 @register("Conformal")
 @dataclass(frozen=True)
 class Conformal:
-    """The lowest of the training scores that a new one is above with a chance of at most `rate`, in finite samples.
+    """The lowest training score that a new score exceeds with probability at most `rate`, in finite samples.
 
-    This holds on average over training scores, if the new score is exchangeable with them: drawn alike, in any
-    order. Scores of one stream are not, nor are scores of readings that the detector itself was fitted on.
+    The guarantee holds on average over training sets and for new scores exchangeable with the training scores.
+    Successive scores of one stream are not exchangeable, nor are scores of readings the detector was fitted on.
 
     >>> import numpy as np
     >>> from cometad.alerting.thresholds import Conformal
@@ -88,7 +88,7 @@ class Conformal:
         return FixedWatch(state)
 
 
-# name on the command line: rule
+# Name on the command line: rule. Add your own here, and the command line takes it.
 THRESHOLDS: dict[str, type[Quantile] | type[Conformal] | type[Spot] | type[DriftingSpot]] = {
     "quantile": Quantile,
     "conformal": Conformal,
@@ -126,7 +126,7 @@ def parse_threshold(text: str) -> Quantile | Conformal | Spot | DriftingSpot:
 
 
 def expected_per_day(rule: Threshold, period_seconds: float) -> float:
-    """How many readings of a day without anomalies are flagged, one reading per period, if nothing changes.
+    """How many readings a threshold flags on a day without anomalies, at one reading per period.
 
     >>> from cometad.alerting.thresholds import Spot, expected_per_day
     >>> round(expected_per_day(Spot(rate=1e-4), period_seconds=60), 3)

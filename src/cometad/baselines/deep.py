@@ -16,6 +16,7 @@ from cometad.baselines.footprint import Activations, check_fits, parameter_count
 from cometad.data.windows import cut, learnable, training_rows, window_starts
 from cometad.network.loop import NoValidation, Player, Supply, Validation, seeded, train
 from cometad.network.schedules import Halving, Schedule
+from cometad.network.state import from_arrays, to_arrays
 from cometad.progress import shown
 from cometad.series import Series
 
@@ -162,17 +163,11 @@ class DeepBaseline(Baseline):
     # -- state ------------------------------------------------------------------------------------------------------
 
     def _state(self) -> Mapping[str, Array]:
-        network = {f"network.{name}": value.cpu().numpy() for name, value in self.network_.state_dict().items()}
-        return {**super()._state(), **network}
+        return {**super()._state(), **to_arrays(self.network_)}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
         super()._take_state(state)
-        own = {
-            name.removeprefix("network."): torch.from_numpy(value)
-            for name, value in state.items()
-            if name.startswith("network.")
-        }
-        with seeded(self.seed, torch.device(self.device)):  # what it draws is written over
+        with seeded(self.seed, torch.device(self.device)):  # loading overwrites the random weights
             self.network_ = self._network(self.n_features_in_)
-        self.network_.load_state_dict(own)
+        from_arrays(self.network_, state)
         self.network_.to(self.device).eval()
