@@ -238,7 +238,10 @@ def test_the_events_of_a_baseline_are_written_too(run, folder):
 @pytest.mark.parametrize("verb", [("score", "plant.comet", "today.csv"), ("stream", "plant.comet")])
 def test_an_unknown_threshold_is_refused(run, verb):
     _refused(run(*verb, "--threshold", "sport:1e-4"), "Available: quantile, conformal, spot, drifting-spot")
-    _refused(run(*verb, "--threshold", "spot:2"), "needs a rate above 0 and below 0.02")
+    _refused(
+        run(*verb, "--threshold", "spot:2"),
+        "Cannot use the threshold 'spot:2'. The 'rate' parameter must be a number above 0 and below 0.02",
+    )
 
 
 # --- stream -----------------------------------------------------------------------------------------------------------
