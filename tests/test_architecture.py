@@ -74,7 +74,8 @@ def test_no_class_name_is_used_twice():
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
                 places[node.name.lstrip("_")].append(f"{name(path)}:{node.lineno}")
-    assert {found: where for found, where in places.items() if len(where) > 1} == {}
+    twice = [f"{found}: {', '.join(where)}" for found, where in places.items() if len(where) > 1]
+    assert not twice, "\n".join(twice)
 
 
 def test_torch_is_imported_only_by_the_network_and_the_deep_baselines():
