@@ -163,6 +163,11 @@ class Detector(BaseEstimator, ABC):
         self._check_fitted()
         return Judge(self.threshold, self.threshold_state_, alerts or Alerts(), self.tail_)
 
+    @property
+    def min_readings(self) -> int:
+        """Number of readings that a series must have to be scored."""
+        return self._least_rows()
+
     def with_threshold(self, threshold: Threshold) -> Self:
         """A copy of the fitted detector with another threshold rule, fitted on the same scores.
 

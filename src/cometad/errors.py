@@ -17,9 +17,34 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from types import ModuleType
 
+# What to do about a problem, in the words of Python; cli/advice.py has the words of the command line.
+ADVICE = {
+    "gaps": "Fill or drop missing readings first, or choose a gap rule such as gaps=ForwardFill(limit=5).",
+    "late": 'Send readings in time order, each once, or pass late="drop".',
+    "no times": "Pass a frame with a column of dates.",
+    "no dates": "Name another column with time_column.",
+    "bad dates": "Write times like 2024-03-01 04:10:00, or drop the column to count time steps instead.",
+    "text": "Convert the column to numbers or drop it.",
+    "two times": "Keep one column of dates or a datetime index.",
+    "not json": 'Send one JSON object per line, or pass form="csv".',
+    "no readings": "Send at least one reading.",
+    "no gap rule": "Fit the detector with a gap rule such as gaps=ForwardFill(limit=5), or do not resample.",
+}
+
 
 class CometadError(Exception):
-    """Base class: catch it to catch every error that cometad raises on purpose."""
+    """Base class: catch it to catch every error that cometad raises on purpose.
+
+    `advice` is a key of `ADVICE`, and `values` fill its blanks: the message is the problem followed by that sentence.
+
+    >>> from cometad.errors import CometadError
+    >>> CometadError("The readings have no times.", advice="no times")
+    CometadError('The readings have no times. Pass a frame with a column of dates.')
+    """
+
+    def __init__(self, problem: str = "", advice: str | None = None, **values: object) -> None:
+        self.problem, self.advice, self.values = problem, advice, values
+        super().__init__(problem if advice is None else f"{problem} {ADVICE[advice].format(**values)}")
 
 
 class InputError(CometadError, ValueError):

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -78,10 +80,19 @@ def fast(monkeypatch, data):
     return lambda **more: run("fast", **({"data_dir": data, "folder": data.parent / "results"} | more))
 
 
-def test_every_trial_has_a_line_with_all_that_is_needed_to_repeat_it(fast, data):
-    outcome = fast()
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder with the results of the whole small experiment, and the outcome of its run; not to be changed."""
+    place = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(EXPERIMENTS, "fast", FAST)
+        yield place / "results", run("fast", data_dir=write_asd(place / "data"), folder=place / "results")
+
+
+def test_every_trial_has_a_line_with_all_that_is_needed_to_repeat_it(finished):
+    folder, outcome = finished
     assert (outcome.done, outcome.there, outcome.failed) == (2 * 2 * 5, 0, [])
-    lines = results_of("fast", data.parent / "results").read()
+    lines = results_of("fast", folder).read()
     assert {(line["entity"], line["arm"], line["seed"]) for line in lines} == {
         (entity, arm.name, seed) for entity in ("omi-1", "omi-2") for arm in FAST.arms for seed in (0, 1)
     }
@@ -447,11 +458,10 @@ def test_an_interrupted_run_keeps_its_finished_trials_and_goes_on(data):
 # --- the report -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def reported(fast, data):
+@pytest.fixture(scope="module")
+def reported(finished):
     """The files of a report, by name."""
-    fast()
-    folder = data.parent / "results"
+    folder, _ = finished
     return {path.name: path for path in report(["fast"], folder=folder)}
 
 
@@ -501,8 +511,8 @@ def test_the_page_of_a_report_needs_no_other_file(reported):
     assert "http" not in page
 
 
-def test_figures_in_a_report_are_those_of_the_results(reported, data):
-    lines = results_of("fast", data.parent / "results").read()
+def test_figures_in_a_report_are_those_of_the_results(reported, finished):
+    lines = results_of("fast", finished[0]).read()
     values = {
         seed: np.mean([line["metrics"]["auc_roc"] for line in lines if (line["arm"], line["seed"]) == ("pca", seed)])
         for seed in (0, 1)
@@ -511,10 +521,10 @@ def test_figures_in_a_report_are_those_of_the_results(reported, data):
     assert f"{mean:.1f} ± {deviation:.1f}" in reported["fast.md"].read_text()
 
 
-def test_figures_without_the_entities_that_were_looked_at_stand_apart(reported, data):
+def test_figures_without_the_entities_that_were_looked_at_stand_apart(reported, finished):
     """omi-1 is one of them, omi-2 is not."""
     table = reported["fast.md"].read_text().split("labels were seen while Comet")[1]
-    lines = results_of("fast", data.parent / "results").read()
+    lines = results_of("fast", finished[0]).read()
     values = [line["metrics"]["auc_roc"] for line in lines if (line["arm"], line["entity"]) == ("pca", "omi-2")]
     assert f"{100 * np.mean(values):.1f} ± {100 * np.std(values):.1f}" in table
 
@@ -585,6 +595,16 @@ def test_a_report_of_nothing_is_refused(arguments, words, tmp_path, capsys):
     assert words in capsys.readouterr().err
 
 
+@pytest.fixture
+def quick_umap(monkeypatch):
+    """UMAP without compilation, which takes longer than any test here, and with few epochs instead."""
+    with monkeypatch.context() as patch:
+        patch.setattr(numba.config, "DISABLE_JIT", True)
+        umap = pytest.importorskip("umap")
+    monkeypatch.setattr(umap, "UMAP", partial(umap.UMAP, n_epochs=5))
+
+
+@pytest.mark.usefixtures("quick_umap")
 def test_embeddings_are_laid_out_and_drawn(monkeypatch, data):
     small = Arm("comet-paper", "comet-paper", SMALL)
     monkeypatch.setitem(
@@ -646,7 +666,7 @@ def test_sensitivity_has_one_table_for_each_parameter(monkeypatch, data):
 
 
 def test_a_drift_trial_measures_one_detector_with_and_without_adaptation(monkeypatch, data):
-    arms = (Arm("comet", "comet", {"schedule": OneCycle(5), "codebook_size": 16, "test_batch": 1, "window": 32}),)
+    arms = (Arm("comet", "comet", {"schedule": OneCycle(5), "codebook_size": 16, "test_batch": 4, "window": 32}),)
     small = Experiment("D", "drift", ("ASD",), arms, seeds=(0,), report="drift", entities={"ASD": ("omi-2",)})
     monkeypatch.setitem(EXPERIMENTS, "drift", small)
     chance = np.random.default_rng(0)

@@ -478,7 +478,7 @@ def test_json_is_what_python_gives(run, folder):
         (["plant.knn", "today.csv", "--step", "1"], "Only comet explains its scores"),
         (["plant.comet", "today.csv", "--step", "1", "--top", "0"], "--top"),
         (["plant.comet", "today.csv", "--step", "x"], "--step"),
-        (["plant.comet", "today.csv", "--step", "1", "--drop", "flow"], "fitted on 3 variables; this series has 2"),
+        (["plant.comet", "today.csv", "--step", "1", "--drop", "flow"], "fitted on 3 variables, but this series has 2"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_two(run, arguments, sentence):

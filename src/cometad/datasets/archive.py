@@ -98,7 +98,7 @@ class SensorTable:
     def __init__(self, path: Path, mark: str) -> None:
         import polars as pl
 
-        from cometad.data.tables import MISSING
+        from cometad.data.cells import MISSING
 
         self.path = path
         above, self.columns = _header(path, mark)
