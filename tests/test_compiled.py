@@ -12,7 +12,7 @@ import pytest
 
 import cometad
 
-TIMEOUT = 300  # seconds; the kernels compile in about one minute on a slow core
+TIMEOUT = 150  # seconds; compiling all kernels takes about one minute on a slow core
 
 FIT = """
 import json, logging
