@@ -2,7 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,29 +13,31 @@ from numpy.typing import NDArray
 from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.thresholds import Quantile
 from cometad.alerting.watch import Threshold
-from cometad.arrays import Array, Floats, Floats32
+from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import to_bytes
 from cometad.data.gaps import GapRun, Gaps, RefuseGaps
 from cometad.data.windows import cut, learnable, training_rows, window_starts
+from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
 from cometad.errors import ParameterError
 from cometad.explain.explainer import Explainer
 from cometad.explain.reasons import Explanation
 from cometad.live.stream import Stream
 from cometad.network.adaptation import Adaptation, OnlineAdaptation
+from cometad.network.memory import DISTANCES
 from cometad.network.network import Network
-from cometad.network.run import Fitted, RawRun, Run
+from cometad.network.run import RawRun, Run, RunSettings
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
-from cometad.network.training import Objective, initialize, place_codes, train
+from cometad.network.training import INITIALIZATIONS, Objective, initialize, place_codes, train
 from cometad.presets import paper_parameters
 from cometad.progress import shown
 from cometad.scoring.calibrate import NoCalibration, TrainingCalibration
 from cometad.scoring.normalize import Normalization, TrainingNormalization
-from cometad.scoring.pipeline import Block, Decision
+from cometad.scoring.pipeline import Block, Pipeline
 from cometad.scoring.select import HighestVariables, Selection
 from cometad.series import Series
-from cometad.validation import check_parameters
+from cometad.validation import check, choice, integer, is_integer, number, require, strategy
 
 # Parameters that training does not look at.
 SCORING = (
@@ -42,6 +45,22 @@ SCORING = (
     *("adaptation", "test_batch", "threshold", "verbose"),
 )
 CALIBRATION_WINDOWS = 512  # evenly spread over the training series: the statistics of the training scores
+
+
+# What its parameters may be.
+RULES = SHARED_RULES | {
+    **dict.fromkeys(("dim", "core_dim", "codebook_size", "test_batch"), integer(1)),
+    "refit": integer(0),
+    "initialization": choice(INITIALIZATIONS),
+    "memory_distance": choice(DISTANCES),
+    "codebook_weight": number(0, math.inf),
+    "commitment_weight": number(0, math.inf),
+    "score_weight": number(0, 1),
+    "calibration": strategy("fit"),
+    "selection": strategy("release", "__call__"),
+    "normalization": strategy("release", "fit", "gain", "__call__"),
+    "adaptation": strategy("start"),
+}
 
 
 class ScoreMap(NamedTuple):
@@ -104,9 +123,9 @@ class Comet(Detector):
     can_stream = can_explain = can_adapt = True
 
     # Built by `_prepare` from the fitted state.
-    _fitted: Fitted
+    _settings: RunSettings
     _scorer: Scorer
-    _decision: Decision
+    _pipeline: Pipeline
 
     def __init__(
         self,
@@ -208,7 +227,7 @@ class Comet(Detector):
         other.scaling_, other.statistics_ = self.scaling_, self.statistics_
         other.network_, other.code_counts_ = self.network_, self.code_counts_
         scaled = other.scaling_(series.values)
-        other._calibrate(scaled, series)
+        other._calibrate(scaled, series, other._new_scorer(other.active_))
         other._settle(scaled, series)
         return other
 
@@ -223,34 +242,46 @@ class Comet(Detector):
         (3, 600, 2)
         """
         series = self._checked(X)
-        raw = RawRun(self._fitted, self._scorer, self._decision.release, apart=True)
+        raw = RawRun(self._settings, self._scorer, self._pipeline.release, apart=True)
         releases = (*raw.push(self.scaling_(series.values), series.imputed), *raw.finish())
         blocks = [block for release in releases for block in release]
         return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
 
     def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> Explanation:
-        """Which variables are behind the score of an event, a time step or a pair (start, stop) of a series, and why.
+        """Which variables raised the score of an event, a time step or a pair (start, stop) of a series, and why.
 
-        With the readings and what normal codes make of them, from `context` time steps before to as many after. Only
-        the windows there are looked at, with the fitted state: what adaptation learned up to then plays no part.
-        Readings that were filled in are nan, and have no share where they were.
+        Also gives the readings, and what normal codes make of them, from `context` time steps before to as many after.
+        Rescores only the windows there, with the fitted state: what adaptation has learned since plays no part.
+        Imputed readings are NaN and have no share.
 
         >>> import numpy as np
         >>> from cometad import Comet
         >>> from cometad.network import OneCycle
-        >>> chance = np.random.default_rng(0)
-        >>> normal, fresh = chance.normal(size=(2, 1000, 3))
+        >>> rng = np.random.default_rng(0)
+        >>> normal, fresh = rng.normal(size=(2, 1000, 3))
         >>> fresh[500, 1] = 12.0
         >>> reason = Comet(schedule=OneCycle(50)).fit(normal).explain(fresh, 500).reasons[0]
         >>> reason.variable, bool(12.0 in reason.observed)
         ('v1', True)
         """
+        return super().explain(X, event, context=context)
+
+    def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
+        """A function that explains events of one series: it checks the series once for all of them.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> from cometad.network import OneCycle
+        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+        >>> explain = Comet(schedule=OneCycle(5)).fit(normal).explainer(normal)
+        >>> [explain(step, 8).peak for step in (100, 200)]
+        [100, 200]
+        """
         series = self._checked(X)
         explain = Explainer(
             self.network_,
             self._scorer,
-            self._decision,
-            self.normalization_,
+            self._pipeline,
             self.window,
             self.test_batch,
             self.scaling_,
@@ -258,7 +289,11 @@ class Comet(Detector):
             self.levels_,
             self.typical_,
         )
-        return explain(series.values, self.names_, event, context, series.imputed)
+
+        def of_series(event: Event | int | Sequence[int], context: int = 32) -> Explanation:
+            return explain(series.values, self.names_, event, context, series.imputed)
+
+        return of_series
 
     def code_counts(self, X: object) -> list[NDArray[np.int64]]:
         """How many patches of a series take each code (code,), for each scale, with the codebook as fitted.
@@ -272,7 +307,7 @@ class Comet(Detector):
         [630, 310, 150]
         """
         scaled = self.scaling_(self._checked(X).values)
-        return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window))
+        return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window), self._scorer)
 
     def stream(
         self,
@@ -290,15 +325,15 @@ class Comet(Detector):
         """
         self._check_fitted()
         adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
-        check_parameters({**self.get_params(deep=False), "adaptation": adaptation})
-        fingerprint = self._fingerprint(adaptation, alerts)
+        check({"adaptation": adaptation}, RULES)
         stream = Stream(
             lambda: self._open(adaptation),
             self.scaling_.__call__,
             self.names_,
             self.named_,
             lambda: self.judge(alerts),
-            fingerprint,
+            self._fingerprint(adaptation, alerts),
+            lambda: self._fingerprint_0_1(adaptation, alerts),
             self._start_filling if self.gaps.allowed else None,
             late,
         )
@@ -312,7 +347,10 @@ class Comet(Detector):
     # -- fitting ----------------------------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        check_parameters(self.get_params(deep=False))
+        values = self.get_params(deep=False)
+        check(values, RULES)
+        require(values["dim"] % 2 == 0, "dim", "even: half of it belongs to each variable", values["dim"])
+        _check_patches(values["patch_sizes"], values["patch_strides"], values["window"])
 
     def _least_rows(self) -> int:
         return self.window
@@ -324,8 +362,10 @@ class Comet(Detector):
         starts = window_starts(self._training_rows(len(scaled)), self.window, self.window_stride)
         starts = learnable(starts, self.window, series)
         self.network_ = self._train(scaled, starts)
-        self.code_counts_ = self._count_codes(scaled, starts)
-        self._calibrate(scaled, series)
+        scorer = self._new_scorer()
+        self.code_counts_ = self._count_codes(scaled, starts, scorer)
+        scorer.remember(self.active_)
+        self._calibrate(scaled, series, scorer)
 
     def _train(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> Network:
         with torch.random.fork_rng(devices=[]):
@@ -360,10 +400,11 @@ class Comet(Detector):
         """Which codes of each scale the training windows activate. Paper: Eq. 12, 21."""
         return [counts > 0 for counts in self.code_counts_]
 
-    def _count_codes(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """How many patches of the training windows take each code, for each scale."""
-        everything = [np.ones(self.codebook_size, bool) for _ in self.patch_sizes]  # the table plays no part here
-        scorer = Scorer(self.network_, everything, self.neighbors, self.memory_distance, self.device)
+    def _new_scorer(self, active: list[Flags] | None = None) -> Scorer:
+        return Scorer(self.network_, active, self.neighbors, self.memory_distance, self.device)
+
+    def _count_codes(self, scaled: Floats32, starts: Integers, scorer: Scorer) -> list[Integers]:
+        """How many patches of the windows that begin at `starts` take each code (code,), for each scale."""
         counts = [np.zeros(self.codebook_size, np.int64) for _ in self.patch_sizes]
         for begin in range(0, len(starts), WINDOWS_AT_ONCE):
             windows = cut(scaled, starts[begin : begin + WINDOWS_AT_ONCE], self.window)
@@ -371,25 +412,19 @@ class Comet(Detector):
                 count += np.bincount(scorer.whole(windows, k).codes.ravel(), minlength=self.codebook_size)
         return counts
 
-    def _calibrate(self, scaled: NDArray[np.float32], series: Series) -> None:
+    def _calibrate(self, scaled: Floats32, series: Series, scorer: Scorer) -> None:
         """Learn the statistics of the training scores."""
         starts = learnable(window_starts(len(scaled), self.window, self.window), self.window, series)
         chosen = np.linspace(0, len(starts) - 1, min(len(starts), CALIBRATION_WINDOWS)).astype(int)
         windows = cut(scaled, starts[chosen], self.window)
-        width = scaled.shape[1]
-        scorer = Scorer(self.network_, self.active_, self.neighbors, self.memory_distance, self.device)
         patches = [scorer.whole(windows, k) for k in range(len(self.patch_sizes))]
         self.error_limits_ = [self._limit(scored.errors) for scored in patches]
         self.typical_ = np.median(windows, axis=(0, 1))
         self.levels_ = np.stack([self._levels(scorer.memory[k], scored) for k, scored in enumerate(patches)], axis=1)
-        self.calibration_ = np.stack([NoCalibration().fit(np.empty((0, width)))] * 2)
-        self.normalization_ = np.zeros((2, 2))
-        self._prepare()
         raw = scorer.steps(patches, self.window, 0, self.window)
-        self.calibration_ = np.stack([self.calibration.fit(scores.reshape(-1, width)) for scores in raw])
-        self._prepare()
-        selected = self._decision.select(self._decision.calibrated(raw), skip=0)
-        self.normalization_ = np.stack([self.normalization.fit(scores) for scores in selected])
+        self._prepare(
+            scorer, Pipeline.fit(raw, self.calibration, self.selection, self.normalization, self.score_weight)
+        )
 
     def _limit(self, errors: NDArray[np.float32]) -> Floats:
         """The largest error (variable,) that adaptation takes for normal at one scale."""
@@ -421,12 +456,14 @@ class Comet(Detector):
                 f"This Comet was fitted with error_limit={own!r}, not {limit!r}. Fit one with that adaptation."
             )
         limits = self.error_limits_ if limit else [np.full_like(bound, np.inf) for bound in self.error_limits_]
-        fitted = dataclasses.replace(self._fitted, adaptation=adaptation, limits=limits)
-        return Run(RawRun(fitted, self._scorer, self._decision.release), self._decision, self.normalization_)
+        settings = dataclasses.replace(self._settings, adaptation=adaptation, limits=limits)
+        return Run(RawRun(settings, self._scorer, self._pipeline.release), self._pipeline)
 
-    def _prepare(self) -> None:
-        """Build what scoring shares: it is never changed, so every run may use it."""
-        self._fitted = Fitted(
+    def _prepare(self, scorer: Scorer, pipeline: Pipeline) -> None:
+        """Keep what all runs share; none of them changes it."""
+        self._scorer, self._pipeline = scorer, pipeline
+        self.calibration_, self.normalization_ = pipeline.calibration, pipeline.start
+        self._settings = RunSettings(
             self.network_,
             self.active_,
             self.error_limits_,
@@ -439,8 +476,6 @@ class Comet(Detector):
             self.seed,
             self.device,
         )
-        self._scorer = self._fitted.scorer(self.network_)
-        self._decision = Decision(self.selection, self.normalization, self.score_weight, self.calibration_)
 
     # -- state ------------------------------------------------------------------------------------------------------
 
@@ -473,15 +508,26 @@ class Comet(Detector):
                 if name.startswith("network.")
             }
         )
-        self.calibration_, self.normalization_ = state["calibration"], state["normalization"]
         self.code_counts_, self.error_limits_ = list(state["code_counts"]), list(state["error_limits"])
         self.levels_, self.typical_ = state["levels"], state["typical"]
-        self._prepare()
+        fitted = state["calibration"], state["normalization"]
+        pipeline = Pipeline(self.selection, self.normalization, self.score_weight, *fitted)
+        self._prepare(self._new_scorer(self.active_), pipeline)
 
     def _fingerprint(self, adaptation: Adaptation, alerts: Alerts) -> str:
-        """A name for this fitted detector with an adaptation and alerts: a stream's snapshot goes with one of them."""
-        content = to_bytes(self._checkpoint()) + repr((adaptation, alerts)).encode()
-        return hashlib.sha256(content).hexdigest()[:16]
+        """A name for this fitted detector with an adaptation and alerts; a stream's snapshot belongs to one of them."""
+        return _short_digest(self._identity(), adaptation, alerts)
+
+    def _fingerprint_0_1(self, adaptation: Adaptation, alerts: Alerts) -> str:
+        """The name that cometad 0.1 gave it, by all bytes of the saved file; nothing where 0.1 could not save it."""
+        try:
+            return _short_digest(to_bytes(self._checkpoint()), adaptation, alerts)
+        except ParameterError:
+            return ""
+
+
+def _short_digest(content: bytes, *settings: object) -> str:
+    return hashlib.sha256(content + repr(settings).encode()).hexdigest()[:16]
 
 
 def _flat(block: Block) -> Floats:
@@ -489,3 +535,13 @@ def _flat(block: Block) -> Floats:
     scores, scales, *_, variables = block.raw.shape
     raw = block.raw if block.left_out is None else np.where(block.left_out, np.nan, block.raw)
     return raw[:, :, :, block.skip :].reshape(scores, scales, -1, variables)
+
+
+def _check_patches(sizes: Sequence[int], strides: Sequence[int], window: int) -> None:
+    for name, given in (("patch_sizes", sizes), ("patch_strides", strides)):
+        integers = isinstance(given, Sequence) and all(map(is_integer, given))
+        require(integers and len(given) >= 1, name, "a sequence of at least one integer", given)
+    require(len(sizes) == len(strides), "patch_strides", "as long as patch_sizes", strides)
+    for size, stride in zip(sizes, strides, strict=True):
+        require(1 <= size <= window, "patch_sizes", f"between 1 and the window ({window})", size)
+        require(1 <= stride <= size, "patch_strides", f"between 1 and its patch ({size})", stride)

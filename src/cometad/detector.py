@@ -1,9 +1,12 @@
 """What Comet and every baseline share: checks, scaling, names, the threshold, saving and loading."""
 
 import copy
+import hashlib
+import json
+import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -19,14 +22,32 @@ from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import Checkpoint, read, write
 from cometad.data.gaps import Gaps, complete, fill
 from cometad.data.quality import Statistics
-from cometad.data.scale import Scaling, fit_scaling
+from cometad.data.scale import SCALERS, Scaling, fit_scaling
 from cometad.errors import InputError, ModelFileError, NotFittedError, ParameterError
-from cometad.registry import as_json, from_json
+from cometad.registry import describe, from_json, to_json
 from cometad.series import Series, as_series, check_length, check_like
+from cometad.validation import Rule, choice, device, integer, number, strategy
 
 if TYPE_CHECKING:
     from cometad.explain.reasons import Explanation
     from cometad.live.stream import Stream
+
+
+# What the parameters that detectors share may be.
+RULES: dict[str, Rule] = {
+    "scaler": choice(SCALERS),
+    "gaps": strategy("allowed", "settle"),
+    "threshold": strategy("rate", "fit", "watch"),
+    "schedule": strategy("steps", "rate"),
+    "window": integer(1),
+    "window_stride": integer(1),
+    "batch_size": integer(1),
+    "neighbors": integer(1),
+    "validation_share": number(0, 1, below=True),
+    "weight_decay": number(0, math.inf),
+    "seed": integer(0, 2**32 - 1),
+    "device": device,
+}
 
 
 class StepScores(NamedTuple):
@@ -57,6 +78,7 @@ class Detector(BaseEstimator, ABC):
     threshold_: float  # that the first score of a series is held against
     threshold_state_: Floats  # what the threshold rule learned
     tail_: ScoreTail  # of the scores that the threshold was fitted on
+    _digest: bytes | None = None  # of the fitted state; computed when a stream first asks for it
 
     def fit(self, X: object, y: object = None) -> Self:
         """Learn what is normal from a series (time, variable); `y` is ignored."""
@@ -154,7 +176,11 @@ class Detector(BaseEstimator, ABC):
         raise self._cannot("score a stream", "decision_function")
 
     def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> "Explanation":
-        """Which variables are behind an event, and what was expected; see `can_explain`."""
+        """Which variables are behind an event, a time step or a pair (start, stop) of a series; see `can_explain`."""
+        return self.explainer(X)(event, context)
+
+    def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], "Explanation"]:
+        """A function that explains events of one series: it checks the series once for all of them."""
         raise self._cannot("explain its scores", "decision_function")
 
     def _cannot(self, what: str, instead: str) -> ParameterError:
@@ -246,7 +272,7 @@ class Detector(BaseEstimator, ABC):
         self._take_line(state, ScoreTail.fit(some, highest))
 
     def _take_line(self, state: Floats, tail: ScoreTail) -> None:
-        self._parameters = self.get_params(deep=False)
+        self._parameters, self._digest = self.get_params(deep=False), None
         self.tail_, self.threshold_state_ = tail, state
         self.threshold_ = self.threshold.watch(state).threshold
 
@@ -270,21 +296,34 @@ class Detector(BaseEstimator, ABC):
         values, imputed, doubtful = fill(series.values, self.gaps, known.center, known.usual)
         return replace(series, values=values, imputed=imputed, doubtful=doubtful if doubtful.any() else None)
 
-    def _checkpoint(self) -> Checkpoint:
-        parameters = {name: as_json(value) for name, value in self.get_params(deep=False).items()}
-        facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_}
-        arrays = {
+    def _identity(self) -> bytes:
+        """A digest of all that scoring depends on. Computed once: a fleet opens thousands of streams."""
+        if self._digest is None:
+            parameters = {name: describe(value) for name, value in self.get_params(deep=False).items()}
+            digest = hashlib.sha256(json.dumps([type(self).__name__, parameters, self.names_]).encode())
+            for name, array in sorted(self._scoring_state().items()):
+                digest.update(name.encode() + array.tobytes())
+            self._digest = digest.digest()
+        return self._digest
+
+    def _scoring_state(self) -> dict[str, Array]:
+        """The fitted state that scoring reads, by name."""
+        return {
             "scaling.center": self.scaling_.center,
             "scaling.unit": self.scaling_.unit,
-            "decision_scores": self.decision_scores_,
-            "imputed": self.imputed_,
             "threshold": self.threshold_state_,
             "tail": np.array(self.tail_),
             "statistics.quantiles": self.statistics_.quantiles,
             "statistics.longest": self.statistics_.longest,
             "statistics.period": np.array([self.statistics_.period]),
+            **self._state(),
         }
-        return Checkpoint(type(self).__name__, facts, arrays | dict(self._state()))
+
+    def _checkpoint(self) -> Checkpoint:
+        parameters = {name: to_json(value, name) for name, value in self.get_params(deep=False).items()}
+        facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_}
+        training = {"decision_scores": self.decision_scores_, "imputed": self.imputed_}
+        return Checkpoint(type(self).__name__, facts, training | self._scoring_state())
 
     def _restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self._remember(tuple(facts["names"]), facts["named"])

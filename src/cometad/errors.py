@@ -14,6 +14,7 @@ and exits with code 2; anything else that is raised is a bug.
 
 import importlib
 from collections.abc import Iterable
+from difflib import get_close_matches
 from types import ModuleType
 
 
@@ -50,9 +51,12 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> ParameterError:
 
     >>> from cometad.errors import unknown
     >>> str(unknown("dataset", "PMS", ["MSL", "PSM"]))
-    "There is no dataset 'PMS'; there are MSL, PSM."
+    "Unknown dataset 'PMS'. Did you mean PSM? Available: MSL, PSM."
     """
-    return ParameterError(f"There is no {kind} {name!r}; there are {', '.join(map(str, known))}.")
+    by_lowercase = {str(each).lower(): str(each) for each in known}
+    close = get_close_matches(str(name).lower(), by_lowercase, n=1)
+    hint = f" Did you mean {by_lowercase[close[0]]}?" if close else ""
+    return ParameterError(f"Unknown {kind} {name!r}.{hint} Available: {', '.join(by_lowercase.values())}.")
 
 
 def needs_extra(module: str, extra: str) -> ModuleType:

@@ -33,7 +33,7 @@ def paper_parameters(dataset: str | None = None) -> dict[str, Any]:
     256
     """
     if dataset is not None and dataset not in PAPER_SIZES:
-        raise unknown("dataset in the paper", dataset, PAPER_SIZES)
+        raise unknown("paper dataset", dataset, PAPER_SIZES)
     codebook_size, dim = PAPER_SIZES[dataset or "PSM"]
     return {
         "window": 100,

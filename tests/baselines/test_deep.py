@@ -389,15 +389,15 @@ def test_a_model_too_large_for_the_machine_is_refused_before_it_starts(name, wid
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("vtt", {"attention": "sideways"}, "There is no attention 'sideways'; there are parallel, serial."),
-        ("lstm-vae", {"latent_per": "year"}, "There is no latent per 'year'; there are step, window."),
+        ("vtt", {"attention": "sideways"}, "Unknown attention 'sideways'. Available: parallel, serial."),
+        ("lstm-vae", {"latent_per": "year"}, "Unknown latent per 'year'. Available: step, window."),
         ("anomaly-transformer", {"dim": 9, "heads": 2}, "'dim' parameter must be a multiple of the heads"),
         ("catch", {"window": 8}, "'patch_size' parameter must be at most the window"),
         ("usad", {"latent": 0}, "'latent' parameter must be an integer from 1 up"),
         ("d3r", {"dropout": 1.0}, "'dropout' parameter must be below 1"),
-        ("vtt", {"schedule": 3}, "'schedule' parameter must be an object of the kind"),
+        ("vtt", {"schedule": 3}, "'schedule' parameter must be an object with steps and rate"),
         ("catch", {"mask_weight": -1.0}, "'mask_weight' parameter must be a number between 0 and inf"),
-        ("knn", {"device": "tpu"}, "There is no device 'tpu'"),
+        ("knn", {"device": "tpu"}, "Unknown device 'tpu'"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(name, changes, words):

@@ -239,12 +239,12 @@ PARAMETERS_REFUSED = [
     ({"score_weight": float("nan")}, "'score_weight' parameter"),
     ({"validation_share": 1.0}, "'validation_share' parameter"),
     ({"validation_share": -0.1}, "'validation_share' parameter"),
-    ({"threshold": 0.99}, "'threshold' parameter must be an object of the kind Quantile or Conformal or Spot"),
+    ({"threshold": 0.99}, "'threshold' parameter must be an object with rate, fit and watch"),
     ({"threshold": "spot"}, "'threshold' parameter"),
-    ({"scaler": "robust"}, "There is no scaler 'robust'; there are standard, min-max."),
-    ({"initialization": "zeros"}, "There is no initialization 'zeros'; there are normal, k-means."),
-    ({"memory_distance": "cosine"}, "There is no memory distance 'cosine'; there are local, plain."),
-    ({"device": "tpu"}, "There is no device 'tpu'; there are cpu, cuda."),
+    ({"scaler": "robust"}, "Unknown scaler 'robust'. Available: standard, min-max."),
+    ({"initialization": "zeros"}, "Unknown initialization 'zeros'. Available: normal, k-means."),
+    ({"memory_distance": "cosine"}, "Unknown memory distance 'cosine'. Available: local, plain."),
+    ({"device": "tpu"}, "Unknown device 'tpu'. Did you mean cpu? Available: cpu, cuda."),
     ({"selection": "all"}, "'selection' parameter"),
     ({"adaptation": None}, "'adaptation' parameter"),
     ({"schedule": 100}, "'schedule' parameter"),
@@ -261,30 +261,29 @@ def test_a_parameter_set_out_of_range_is_refused_at_fit():
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "part",
     [
-        {"selection": HighestVariables(0)},
-        {"selection": BudgetSelection(0)},
-        {"selection": PercentileSelection(101)},
-        {"normalization": EmaMinMax(1.5)},
-        {"normalization": TrainingNormalization(quantile=-0.5)},
-        {"calibration": TrainingCalibration(quantile=2.0)},
-        {"schedule": OneCycle(0)},
-        {"schedule": Epochs(0)},
-        {"schedule": OneCycle(10, learning_rate=-1.0)},
-        {"adaptation": OnlineAdaptation(learning_rate=-1.0)},
-        {"adaptation": OnlineAdaptation(pairs=2)},
-        {"adaptation": OnlineAdaptation(error_limit=2.0)},
-        {"adaptation": OnlineAdaptation(max_drift=-1.0)},
+        lambda: HighestVariables(0),
+        lambda: BudgetSelection(0),
+        lambda: PercentileSelection(101),
+        lambda: EmaMinMax(1.5),
+        lambda: TrainingNormalization(quantile=-0.5),
+        lambda: TrainingCalibration(quantile=2.0),
+        lambda: OneCycle(0),
+        lambda: Epochs(0),
+        lambda: OneCycle(10, learning_rate=-1.0),
+        lambda: OnlineAdaptation(learning_rate=-1.0),
+        lambda: OnlineAdaptation(pairs=2),
+        lambda: OnlineAdaptation(error_limit=2.0),
+        lambda: OnlineAdaptation(max_drift=-1.0),
     ],
-    ids=str,
 )
-def test_a_part_with_a_parameter_out_of_range_is_refused_when_it_is_given(changes):
-    refused(ParameterError, "parameter", small, **changes)
+def test_a_strategy_with_a_parameter_out_of_range_is_refused_when_it_is_made(part):
+    refused(ParameterError, "parameter", part)
 
 
 def test_an_unknown_dataset_of_the_paper_is_refused_with_the_known_ones():
-    words = "There is no dataset in the paper 'PMS'; there are PSM, SWaT, SMAP, MSL, WADI."
+    words = "Unknown paper dataset 'PMS'. Did you mean PSM? Available: PSM, SWaT, SMAP, MSL, WADI."
     refused(ParameterError, words, Comet.paper, "PMS")
 
 

@@ -48,14 +48,20 @@ def test_a_baseline_is_fitted_and_scores(name, folder, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fit", "normal.csv", "-o", "x", "--detector", "knm"], "There is no detector 'knm'; there are comet, random,"),
+        (
+            ["fit", "normal.csv", "-o", "x", "--detector", "knm"],
+            "Unknown detector 'knm'. Did you mean knn? Available: comet, random,",
+        ),
         (["fit", "normal.csv", "-o", "x", "--detector", "knn", "--steps", "3"], "knn is not trained in steps"),
-        (["fit", "normal.csv", "-o", "x", "--detector", "vtt", "--set", "dims=3"], "no hyper-parameter 'dims'"),
+        (
+            ["fit", "normal.csv", "-o", "x", "--detector", "vtt", "--set", "dims=3"],
+            "Unknown hyper-parameter 'dims'. Did you mean dim?",
+        ),
         (
             ["fit", "normal.csv", "-o", "x", "--detector", "vtt", "--preset", "paper", "--dataset", "MSL"],
             "chooses sizes of comet; vtt has none",
         ),
-        (["fit", "normal.csv", "-o", "x", "--detector", "pca", "--set", "seed=3"], "no hyper-parameter 'seed'"),
+        (["fit", "normal.csv", "-o", "x", "--detector", "pca", "--set", "seed=3"], "Unknown hyper-parameter 'seed'"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(arguments, words, capsys):

@@ -38,7 +38,7 @@ def test_the_table_names_every_metric_and_its_oracles(files, capsys):
     [
         (("missing.npy", None), "missing.npy"),
         ((None, None, "--scores-column", "nope"), "has no column 'nope'; it has step, score"),
-        ((None, None, "--protocol", "nope"), "There is no protocol 'nope'; there are paper"),
+        ((None, None, "--protocol", "nope"), "Unknown protocol 'nope'. Available: paper"),
     ],
 )
 def test_mistakes_get_a_sentence_and_exit_code_2(files, arguments, sentence, capsys):

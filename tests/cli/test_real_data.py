@@ -128,7 +128,7 @@ def test_a_reading_without_any_variable_is_refused(run):
 def test_a_gap_rule_that_does_not_exist_is_refused(run):
     code, _, said = run("fit", "normal.csv", "-o", "no.comet", "--gaps", "guess")
     assert code == 2
-    assert "There is no gap rule 'guess'; there are refuse, forward-fill, interpolate, score-measured." in said
+    assert "Unknown gap rule 'guess'. Available: refuse, forward-fill, interpolate, score-measured." in said
 
 
 # -- sampling -------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_late_and_duplicate_readings_are_dropped_and_counted_across_snapshots(ru
     assert whole.startswith(first[1] + second[1])
     code, _, said = run("stream", "strict.comet", "--late", "keep")
     assert code == 2
-    assert "There is no rule for late readings 'keep'; there are refuse, drop." in said
+    assert "Unknown rule for late readings 'keep'. Available: refuse, drop." in said
 
 
 # -- findings -------------------------------------------------------------------------------------------------------

@@ -227,7 +227,7 @@ def test_the_events_of_a_baseline_are_written_too(run, folder):
 
 @pytest.mark.parametrize("verb", [("score", "plant.comet", "today.csv"), ("stream", "plant.comet")])
 def test_a_threshold_that_does_not_exist_is_refused(run, verb):
-    _refused(run(*verb, "--threshold", "sport:1e-4"), "there are quantile, conformal, spot, drifting-spot")
+    _refused(run(*verb, "--threshold", "sport:1e-4"), "Available: quantile, conformal, spot, drifting-spot")
     _refused(run(*verb, "--threshold", "spot:2"), "needs a rate above 0 and below 0.02")
 
 
@@ -439,18 +439,24 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
         (["fit", "normal.csv", "-o", "x", "--drop", "t"], "there are time, flow, level, valve"),
         (
             ["fit", "normal.csv", "-o", "x", "--preset", "papper"],
-            "There is no preset 'papper'; there are default, paper",
+            "Unknown preset 'papper'. Did you mean paper? Available: default, paper",
         ),
         (["fit", "normal.csv", "-o", "x", "--dataset", "MSL"], "Pass --preset paper with it"),
-        (["fit", "normal.csv", "-o", "x", "--preset", "paper", "--dataset", "X"], "there are PSM, SWaT, SMAP"),
-        (["fit", "normal.csv", "-o", "x", "--device", "tpu"], "There is no device 'tpu'; there are cpu, cuda"),
-        (["fit", "normal.csv", "-o", "x", "--set", "wndow=3"], "There is no hyper-parameter 'wndow'; there are batch"),
-        (["fit", "normal.csv", "-o", "x", "--set", "schedule=3"], "There is no hyper-parameter 'schedule'"),
+        (["fit", "normal.csv", "-o", "x", "--preset", "paper", "--dataset", "X"], "Available: PSM, SWaT, SMAP"),
+        (
+            ["fit", "normal.csv", "-o", "x", "--device", "tpu"],
+            "Unknown device 'tpu'. Did you mean cpu? Available: cpu, cuda",
+        ),
+        (
+            ["fit", "normal.csv", "-o", "x", "--set", "wndow=3"],
+            "Unknown hyper-parameter 'wndow'. Did you mean window? Available: batch",
+        ),
+        (["fit", "normal.csv", "-o", "x", "--set", "schedule=3"], "Unknown hyper-parameter 'schedule'"),
         (["fit", "normal.csv", "-o", "x", "--set", "window"], "'window' needs a whole number"),
         (["fit", "normal.csv", "-o", "x", "--set", "window=2.5"], "'window' needs a whole number"),
         (["fit", "normal.csv", "-o", "x", "--set", "weight_decay=NaN"], "'weight_decay' needs a number"),
         (["fit", "normal.csv", "-o", "x", "--set", "patch_sizes=4"], "'patch_sizes' needs a list of whole numbers"),
-        (["fit", "normal.csv", "-o", "x", "--set", "scaler=z"], "There is no scaler 'z'; there are"),
+        (["fit", "normal.csv", "-o", "x", "--set", "scaler=z"], "Unknown scaler 'z'. Available:"),
         (["fit", "normal.csv", "-o", "x", "--set", "patch_strides=[9,4,8]"], "between 1 and its patch (4)"),
         (["fit", "normal.csv", "-o", "x", "--set", "window=301"], "300 readings, fewer than a window (301)"),
         (["score", "absent.comet", "today.csv"], "The detector 'absent.comet' does not exist"),
@@ -460,12 +466,12 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
         (["score", "plant.comet", "today.csv", "--drop", "flow"], "fitted on 3 variables; this series has 2"),
         (["score", "plant.comet", "today.csv", "--drop", "time", "--time-column", "time"], "no column 'time'"),
         (["stream", "absent.comet"], "The detector 'absent.comet' does not exist"),
-        (["stream", "plant.comet", "--format", "xml"], "There is no format 'xml'; there are auto, csv, jsonl"),
+        (["stream", "plant.comet", "--format", "xml"], "Unknown format 'xml'. Available: auto, csv, jsonl"),
         (["stream", "plant.comet", "--snapshot", "nowhere/x"], "Cannot write 'nowhere/x'"),
         (["stream", "plant.comet", "--snapshot", "plant.comet"], "holds a saved Comet, not a stream snapshot"),
         (["stream", "plant.comet", "--snapshot", "normal.csv"], "'normal.csv' is not a saved stream snapshot"),
         (["data", "list", "--data-dir", "nowhere"], "The data folder 'nowhere' does not exist"),
-        (["data", "check", "PMS"], "There is no dataset 'PMS'; there are ASD, MSL"),
+        (["data", "check", "PMS"], "Unknown dataset 'PMS'. Did you mean PSM? Available: ASD, MSL"),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence_and_nothing_is_written(run, folder, arguments, sentence):

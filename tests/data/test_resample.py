@@ -143,7 +143,7 @@ def test_a_period_that_is_none_is_refused(period):
 
 
 def test_an_unknown_rule_is_refused():
-    with pytest.raises(ParameterError, match="no resampling rule 'sum'; there are last, first, mean, min, max"):
+    with pytest.raises(ParameterError, match=r"Unknown resampling rule 'sum'\. Available: last, first, mean, min, max"):
         resample(frame([(0, 1.0, 1.0)]), "1s", "sum")
 
 

@@ -360,7 +360,9 @@ def test_a_missing_part_is_named(tmp_path):
 
 def test_an_unknown_dataset_is_answered_with_the_known_ones():
     for ask in (load, status, check):
-        with pytest.raises(ParameterError, match=r"no dataset 'PMS'; there are ASD, MSL, PSM, SMAP, SMD, SWaT, WADI\."):
+        with pytest.raises(
+            ParameterError, match=r"Did you mean PSM\? Available: ASD, MSL, PSM, SMAP, SMD, SWaT, WADI\."
+        ):
             ask("PMS")
 
 

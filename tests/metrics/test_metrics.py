@@ -288,16 +288,22 @@ def test_unusable_input_is_refused_in_one_sentence_that_says_what_to_do(labels, 
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: metrics.evaluate(LABELS, SCORES, "papr"), "There is no protocol 'papr'; there are paper, paper-250."),
-        (lambda: metrics.vus(LABELS, SCORES, flavor="x"), "There is no flavor 'x'; there are classic, symmetric, vus."),
-        (lambda: metrics.vus(LABELS, SCORES, "mean"), "There is no window 'mean'; there are median, twice_median."),
+        (
+            lambda: metrics.evaluate(LABELS, SCORES, "papr"),
+            "Unknown protocol 'papr'. Did you mean paper? Available: paper, paper-250.",
+        ),
+        (lambda: metrics.vus(LABELS, SCORES, flavor="x"), "Unknown flavor 'x'. Available: classic, symmetric, vus."),
+        (
+            lambda: metrics.vus(LABELS, SCORES, "mean"),
+            "Unknown window 'mean'. Did you mean median? Available: median, twice_median.",
+        ),
         (lambda: metrics.range_auc(LABELS, SCORES, -1), "The window is -1. Pass a whole number of at least 0."),
         (lambda: metrics.range_auc(LABELS, SCORES, 2.5), "The window is 2.5. Pass a whole number of at least 0."),
         (lambda: metrics.vus(LABELS, SCORES, ranks=1), "The number of ranks is 1. Pass a whole number of at least 2."),
         (lambda: metrics.best_adjusted_f1(LABELS, SCORES, k=101), "K is 101. Pass a percentage from 0 to 100."),
         (
             lambda: metrics.best_adjusted_f1(LABELS, SCORES, share="x"),
-            "There is no share 'x'; there are at_least, more_than.",
+            "Unknown share 'x'. Available: at_least, more_than.",
         ),
         (lambda: metrics.f1_at(LABELS, SCORES, math.nan), "The threshold is nan. Pass the score from which on"),
         (lambda: metrics.reference(LABELS, draws=0), "The number of draws is 0. Pass a whole number of at least 1."),

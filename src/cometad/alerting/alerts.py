@@ -6,7 +6,6 @@ to its end, so batch and stream agree by construction. docs/alerts.md has the pi
 
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
-from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,12 +13,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from cometad.alerting.severity import ScoreTail, severity
 from cometad.arrays import Floats
-from cometad.errors import InputError, ParameterError
+from cometad.errors import InputError
+from cometad.validation import check, integer, number
 
 BLOCK = 256  # time steps that are passed over or taken one by one together
 
 Kind = Literal["opened", "updated", "closed"]
 
+_RULES = {
+    "low": number(0, 1, above=True),
+    "min_length": integer(1),
+    "merge_gap": integer(0),
+    "hold_off": integer(0),
+}
 _IDLE, _CANDIDATE, _OPEN, _FINISHED = range(4)  # the phases of a run
 
 
@@ -100,14 +106,7 @@ class Alerts:
     hold_off: int = 0
 
     def __post_init__(self) -> None:
-        if not _is_a(Real, self.low) or not 0 < self.low <= 1:
-            raise ParameterError(f"The 'low' parameter must be a number above 0, at most 1. Got {self.low!r} instead.")
-        for name, least in (("min_length", 1), ("merge_gap", 0), ("hold_off", 0)):
-            value = getattr(self, name)
-            if not _is_a(Integral, value) or value < least:
-                raise ParameterError(
-                    f"The '{name}' parameter must be an integer from {least} up. Got {value!r} instead."
-                )
+        check(vars(self), _RULES)
 
     def start(self, tail: ScoreTail, step: int = 0) -> "AlertRun":
         """A run over scores whose first one is that of a time step, with the tail of the training scores."""
@@ -350,7 +349,3 @@ def _check_numbers(steps: NDArray[np.int64], values: Floats, what: str) -> None:
         raise InputError(
             f"The {what} of time step {steps[unknown.argmax()]} is nan. Mark steps without a reading as imputed."
         )
-
-
-def _is_a(kind: type, value: object) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)

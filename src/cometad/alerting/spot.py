@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cometad.alerting.tail import fit_tail
-from cometad.alerting.watch import Watch, as_scores, check_between, check_whole, training_scores
+from cometad.alerting.watch import Watch, as_scores, training_scores
 from cometad.arrays import Floats
+from cometad.registry import register
+from cometad.validation import check_between, check_integer
 
 KEPT = 1000  # excesses that are remembered, the most recent ones: 8 kB, and a fit of a few milliseconds
 REFIT = 10  # the tail is fitted again as soon as one in so many of the remembered excesses is new
@@ -107,6 +109,7 @@ class Peaks:
         self.limit = max(fit_tail(sizes, np.signbit(kept)).above(self._share()), float(least))
 
 
+@register("Spot")
 @dataclass(frozen=True)
 class Spot:
     """Peaks over threshold: the score that a share `rate` of readings lies above, from the tail above the base.
@@ -215,6 +218,7 @@ class MovingMean:
         self._total = math.fsum(score - self._reference for score in self._scores)
 
 
+@register("DriftingSpot")
 @dataclass(frozen=True)
 class DriftingSpot:
     """Peaks over threshold on what a score is above the mean of the last `depth` scores that raised no alarm.
@@ -237,7 +241,7 @@ class DriftingSpot:
 
     def __post_init__(self) -> None:
         _check_tail(self.rate, self.level)
-        check_whole("depth", self.depth, 1)
+        check_integer("depth", self.depth, 1)
 
     def fit(self, scores: ArrayLike) -> Floats:
         """The last scores and their mean, and the tail of training scores (time,) above the mean of those before."""

@@ -10,14 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cometad.alerting.spot import DriftingSpot, Spot
-from cometad.alerting.watch import FixedWatch, Threshold, check_between, training_scores
+from cometad.alerting.watch import FixedWatch, Threshold, training_scores
 from cometad.arrays import Floats
 from cometad.errors import InputError, ParameterError, unknown
+from cometad.registry import register
+from cometad.validation import check_between
 
 SECONDS_PER_DAY = 86_400
 ROUNDING = 1e-12  # a rate of 1/3 is meant as such, though the float next to it is a little less
 
 
+@register("Quantile")
 @dataclass(frozen=True)
 class Quantile:
     """The score that a share `rate` of the training scores lies above. Of a constant it is the constant.
@@ -43,6 +46,7 @@ class Quantile:
         return FixedWatch(state)
 
 
+@register("Conformal")
 @dataclass(frozen=True)
 class Conformal:
     """The lowest of the training scores that a new one is above with a chance of at most `rate`, in finite samples.
@@ -102,7 +106,8 @@ def parse_threshold(text: str) -> Quantile | Conformal | Spot | DriftingSpot:
     >>> parse_threshold("sport:1e-4")
     Traceback (most recent call last):
     ...
-    cometad.errors.ParameterError: There is no threshold 'sport'; there are quantile, conformal, spot, drifting-spot.
+    cometad.errors.ParameterError: Unknown threshold 'sport'. Did you mean spot?
+    Available: quantile, conformal, spot, drifting-spot.
     """
     name, colon, number = text.partition(":")
     if name not in THRESHOLDS:

@@ -4,16 +4,14 @@ A rule is a value that learns a few numbers from training scores (`fit`); what i
 saved. `watch` opens that array for a stream of scores: it says which are alarms, and may learn from those that are not.
 """
 
-import math
 from abc import ABC, abstractmethod
-from numbers import Integral, Real
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cometad.arrays import Flags, Floats
-from cometad.errors import InputError, ParameterError
+from cometad.errors import InputError
 
 
 class Watch(ABC):
@@ -109,32 +107,3 @@ def training_scores(scores: ArrayLike, least: int = 1) -> Floats:
     if len(values) < least:
         raise InputError(f"This threshold needs at least {least:,} training scores; there are {len(values):,}.")
     return values
-
-
-def check_between(name: str, value: Any, low: float, high: float) -> None:
-    """Refuse a parameter unless it is a number strictly between two.
-
-    >>> from cometad.alerting.watch import check_between
-    >>> check_between("rate", 2.0, 0, 1)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: The 'rate' parameter must be a number above 0 and below 1. Got 2.0 instead.
-    """
-    number = isinstance(value, Real) and math.isfinite(value)
-    if not number or not low < value < high:
-        raise ParameterError(
-            f"The '{name}' parameter must be a number above {low} and below {high}. Got {value!r} instead."
-        )
-
-
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Refuse a parameter unless it is an integer from `least` up.
-
-    >>> from cometad.alerting.watch import check_whole
-    >>> check_whole("depth", 0, 1)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: The 'depth' parameter must be an integer from 1 up. Got 0 instead.
-    """
-    if type(value) is bool or not isinstance(value, Integral) or int(value) < least:
-        raise ParameterError(f"The '{name}' parameter must be an integer from {least} up. Got {value!r} instead.")

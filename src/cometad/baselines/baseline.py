@@ -1,6 +1,7 @@
 """What all baselines have: parameters as dataclass fields, checked by their defaults, and learned arrays by name."""
 
 import inspect
+import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Floats, Floats32
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.windows import learnable
+from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector
 from cometad.series import Series
-from cometad.validation import check_alike
+from cometad.validation import Rule, check, choice, integer, number
 
 READINGS_AT_ONCE = 8192
+
+RULES: dict[str, Rule] = SHARED_RULES | {"patience": integer(0), "dropout": number(0, 1, below=True)}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -45,7 +49,9 @@ class Baseline(Detector):
     def _check_parameters(self) -> None:
         signature = inspect.signature(type(self)).parameters
         defaults = {name: parameter.default for name, parameter in signature.items()}
-        check_alike(self.get_params(deep=False), defaults, self.choices)
+        rules = {name: _rule_of(default) for name, default in defaults.items() if not isinstance(default, bool | str)}
+        rules |= RULES | {name: choice(known) for name, known in self.choices.items()}
+        check(self.get_params(deep=False), rules)
 
     def _state(self) -> Mapping[str, Array]:
         return {name: getattr(self, name) for name in self.learned}
@@ -89,3 +95,8 @@ def subsample(rows: int, most: int, seed: int) -> np.ndarray[tuple[int], np.dtyp
     if rows <= most:
         return np.arange(rows)
     return np.sort(np.random.default_rng(seed).choice(rows, size=most, replace=False))
+
+
+def _rule_of(default: object) -> Rule:
+    """What a number may be, by the type of its default: an integer from 1 up, or a real number from 0 up."""
+    return integer(1) if isinstance(default, int) else number(0, math.inf)

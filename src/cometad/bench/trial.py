@@ -26,7 +26,7 @@ from cometad.datasets.readers import PERIODS
 from cometad.detector import Detector
 from cometad.errors import CometadError
 from cometad.metrics import evaluate, events_at, f1_at
-from cometad.registry import as_json
+from cometad.registry import describe
 
 DAY = 86_400  # seconds
 PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
@@ -46,7 +46,7 @@ def beginning(
         "seed": seed,
         "setting": setting or {},
         "detector": arm.detector,
-        "hyper_parameters": {name: as_json(value) for name, value in detector.get_params(deep=False).items()},
+        "hyper_parameters": {name: describe(value) for name, value in detector.get_params(deep=False).items()},
     }
 
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cometad.arrays import Flags, Floats
 from cometad.errors import InputError, ParameterError, unknown
+from cometad.registry import register
 from cometad.series import Series, with_all_columns
 
 Bounds = tuple[ArrayLike, ArrayLike]  # the lowest and the highest value that may be filled in
@@ -58,6 +59,7 @@ class Gaps(Protocol):
         """What to fill in; cells that are not missing are not looked at."""
 
 
+@register("RefuseGaps")
 @dataclass(frozen=True)
 class RefuseGaps:
     """A missing reading is an error that names it.
@@ -77,6 +79,7 @@ class RefuseGaps:
         raise InputError("A reading is missing. Fill it first, or choose a rule such as gaps=ForwardFill(limit=5).")
 
 
+@register("ForwardFill")
 @dataclass(frozen=True)
 class ForwardFill:
     """The last measured value stands in for up to `limit` readings after it; what lies beyond is as `ScoreMeasured`.
@@ -99,6 +102,7 @@ class ForwardFill:
         return Settled(np.where(cells.age > self.limit, np.nan, cells.before), np.zeros_like(cells.missing))
 
 
+@register("Interpolate")
 @dataclass(frozen=True)
 class Interpolate:
     """A line between the measured neighbors of a gap of up to `limit` readings; it waits for the second of them.
@@ -127,6 +131,7 @@ class Interpolate:
         return Settled(values, short & ~known)
 
 
+@register("ScoreMeasured")
 @dataclass(frozen=True)
 class ScoreMeasured:
     """Score what is there and say so: the median of training only keeps the place, and nothing is learned from it.

@@ -130,7 +130,8 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Data
     >>> load("PMS")
     Traceback (most recent call last):
     ...
-    cometad.errors.ParameterError: There is no dataset 'PMS'; there are ASD, MSL, PSM, SMAP, SMD, SWaT, WADI.
+    cometad.errors.ParameterError: Unknown dataset 'PMS'. Did you mean PSM?
+    Available: ASD, MSL, PSM, SMAP, SMD, SWaT, WADI.
     """
     reader = _reader(name)
     folder = find_data_dir(data_dir)

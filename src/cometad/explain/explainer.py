@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Event
-from cometad.alerting.watch import check_whole
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.data.scale import Scaling
 from cometad.explain.reasons import Explanation, Reason, rises, shares, stretch_of, worst_patches
@@ -16,8 +15,8 @@ from cometad.network.network import Network
 from cometad.network.normal import back_to_readings, decoded, normal_codes
 from cometad.network.patches import coverage, patch_weights, ready_steps
 from cometad.network.score import PatchScores, Scorer
-from cometad.scoring.normalize import EPSILON
-from cometad.scoring.pipeline import Decision
+from cometad.scoring.pipeline import Pipeline
+from cometad.validation import check_integer
 
 WINDOWS = 8  # of an event, those with the highest scores, that shares are taken from: it bounds their cost
 
@@ -81,8 +80,7 @@ class Explainer:
 
     network: Network
     scorer: Scorer
-    decision: Decision
-    normalization: Floats  # the state that the normalization starts from
+    pipeline: Pipeline
     window: int
     test_batch: int  # windows
     scaling: Scaling
@@ -94,16 +92,16 @@ class Explainer:
         self, values: Floats, names: Sequence[str], event: object, context: int, imputed: Flags | None = None
     ) -> Explanation:
         """The explanation of an event in a series (time, variable), of which some cells may have been filled in."""
-        check_whole("context", context, 0)
+        check_integer("context", context, 0)
         start, stop = stretch_of(event, len(values))
         begin, end = max(0, start - context), min(len(values), stop + context)
-        scores, units = self._scores(values, start, stop)
+        scores, state = self._scores(values, start, stop)
         peak = start + int(scores.argmax())
         score = float(scores[peak - start])
         if isinstance(event, Event):  # as it was when it was seen, with what adaptation had learned by then
             peak, score = event.peak, event.peak_score
         passage = self._passage(values, begin, end)
-        share = shares(self._rises(passage, scores, units, start, stop, imputed))
+        share = shares(self._rises(passage, scores, state, start, stop, imputed))
         codes = self._normal_codes(passage)
         reasons = [
             self._reason(values, names[i], i, float(share[i]), *where)
@@ -126,7 +124,7 @@ class Explainer:
     def _passage(self, values: Floats, start: int, stop: int) -> Passage:
         rows, variables = values.shape
         sizes = [(scale.size, scale.stride) for scale in self.scorer.scales]
-        ready = ready_steps(rows % self.window, self.window, sizes) if self.decision.release == "row" else 0
+        ready = ready_steps(rows % self.window, self.window, sizes) if self.pipeline.release == "row" else 0
         found = pieces(rows, self.window, ready, start, stop)
         windows = np.zeros((len(found), self.window, variables), np.float32)
         for window, piece in zip(windows, found, strict=True):
@@ -135,33 +133,29 @@ class Explainer:
         return Passage(found, windows, [self.scorer.whole(windows, k) for k in range(len(sizes))])
 
     def _scores(self, values: Floats, start: int, stop: int) -> tuple[Floats, Floats]:
-        """The final scores (time,) of the steps start..stop, and what 1 of each selected score (score,) is in them.
+        """The final scores (time,) of the steps start..stop, and the normalizers' state after them.
 
-        Where a normalization needs whole batches it begins with the first one that is looked at.
+        A normalization that needs whole batches starts with the first batch that holds one of these steps.
         """
         batch = self.window * self.test_batch
-        whole = self.decision.release == "batch"
+        whole = self.pipeline.release == "batch"
         first, last = (start // batch * batch, min(-(-stop // batch) * batch, len(values))) if whole else (start, stop)
-        state, found = self.normalization, []
+        state, found = self.pipeline.start, []
         for begin in range(first, last, batch):
             passage = self._passage(values, begin, min(begin + batch, last))
-            selected = self._selected(self.scorer.steps(passage.patches, self.window, 0, self.window))
+            selected = self.pipeline.select(self.scorer.steps(passage.patches, self.window, 0, self.window))
             steps = np.stack([passage.taken(scores) for scores in selected])
-            normalized, state = self.decision.normalization(steps, state)
-            found.append(self.decision.mix(normalized))
-        return np.concatenate(found)[start - first : stop - first], 1 / (state[:, 1] - state[:, 0] + EPSILON)
-
-    def _selected(self, raw: Floats) -> Floats:
-        """Both scores (score, window, time) of raw ones (score, window, time, variable)."""
-        return self.decision.select(self.decision.calibrated(raw), skip=0).reshape(raw.shape[:3])
+            normalized, state = self.pipeline.normalization(steps, state)
+            found.append(self.pipeline.mix(normalized))
+        return np.concatenate(found)[start - first : stop - first], state
 
     def _rises(
-        self, passage: Passage, scores: Floats, units: Floats, start: int, stop: int, imputed: Flags | None
+        self, passage: Passage, scores: Floats, state: Floats, start: int, stop: int, imputed: Flags | None
     ) -> Floats:
         """By how much each variable raises the scores of the steps start..stop (time, variable); imputed: by 0."""
 
         def of_windows(windows: Floats32) -> Floats:
-            return self.decision.mix(self._selected(self.scorer.windows(windows)) * units[:, None, None])
+            return self.pipeline.linear(self.scorer.windows(windows), state)
 
         inside = [piece.inside(start, stop) for piece in passage.pieces]
         peaks = {
@@ -214,8 +208,7 @@ class Explainer:
         scored = passage.patches[k]
         codes, errors = scored.codes[on.windows, on.numbers], scored.errors[on.windows, on.numbers]
         raw = np.stack([self.scorer.memory[k][codes], errors])
-        unit = self.decision.calibration[:, 1]
-        return self.decision.mix((raw - self.levels[:, k, None]) / unit[:, None])
+        return self.pipeline.excess(raw, self.levels[:, k, None])
 
     def _reason(self, values: Floats, name: str, i: int, share: float, k: int, begin: int, code: int) -> Reason:
         end = begin + self.scorer.scales[k].size

@@ -5,7 +5,6 @@ Here is the arithmetic; `Comet.explain` brings the numbers. docs/explanations.md
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from cometad.alerting.alerts import Event
 from cometad.arrays import Floats, Floats32
 from cometad.errors import InputError
+from cometad.validation import is_integer
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,17 +155,13 @@ def stretch_of(event: object, rows: int) -> tuple[int, int]:
 def _stretch(event: object) -> tuple[int, int]:
     if isinstance(event, Event):
         return event.start, event.stop
-    if _is_whole(event):
+    if is_integer(event):
         return int(event), int(event) + 1  # type: ignore[call-overload]
-    if isinstance(event, tuple | list) and len(event) == 2 and all(map(_is_whole, event)):
+    if isinstance(event, tuple | list) and len(event) == 2 and all(map(is_integer, event)):
         return int(event[0]), int(event[1])
     raise InputError(
         f"To explain is an event, a time step or a pair of them (start, stop); this is {event!r}. Pass one of these."
     )
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _plain(value: Any) -> Any:

@@ -80,12 +80,14 @@ class Stream:
         named: bool,
         judge: Callable[[], Judge],
         fingerprint: str,
+        earlier_fingerprint: Callable[[], str],
         start_filling: Callable[[], GapRun] | None = None,
         late: str = "refuse",
     ) -> None:
         if late not in LATE:
             raise unknown("rule for late readings", late, LATE)
-        self._start, self._start_judge, self._scaling, self._fingerprint = start, judge, scaling, fingerprint
+        self._start, self._start_judge, self._scaling = start, judge, scaling
+        self._fingerprint, self._earlier_fingerprint = fingerprint, earlier_fingerprint
         self._start_filling, self._late = start_filling, late
         self._names, self._named = tuple(names), named
         # What most readings give.
@@ -216,7 +218,8 @@ class Stream:
     def restore(self, snapshot: bytes) -> None:
         """Become the stream whose snapshot it is."""
         checkpoint = from_bytes(snapshot, KIND, "The snapshot")
-        if checkpoint.facts["detector"] != self._fingerprint:
+        taken_from = checkpoint.facts["detector"]
+        if taken_from != self._fingerprint and taken_from != self._earlier_fingerprint():
             raise ModelFileError("The snapshot is of another detector's stream. Load the detector it was taken from.")
         self._run.restore(checkpoint.arrays)
         self._judge.restore(_without("judge.", checkpoint.arrays))

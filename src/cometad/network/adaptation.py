@@ -21,8 +21,20 @@ from cometad.network.network import Network
 from cometad.network.patches import holding
 from cometad.network.score import PatchScores
 from cometad.network.training import Objective
+from cometad.registry import register
+from cometad.validation import check, integer, number
 
 State = dict[str, Array]
+
+
+_RULES = {
+    "learning_rate": number(0, math.inf, above=True),
+    "contrastive_weight": number(0, math.inf),
+    "temperature": number(0, math.inf, above=True),
+    "pairs": integer(4),
+    "error_limit": number(0, 1, optional=True),
+    "max_drift": number(0, math.inf, optional=True),
+}
 
 
 class Adaptation(Protocol):
@@ -46,6 +58,7 @@ class Seen:
         return active[codes.long()] & (errors.double() <= limits)
 
 
+@register("NoAdaptation")
 @dataclass(frozen=True)
 class NoAdaptation:
     """The detector stays as it was fitted.
@@ -60,6 +73,7 @@ class NoAdaptation:
         """Nothing to remember."""
 
 
+@register("OnlineAdaptation")
 @dataclass(frozen=True)
 class OnlineAdaptation:
     """One AdamW step on all parameters per scored batch, on what was taken for normal in it.
@@ -80,6 +94,9 @@ class OnlineAdaptation:
     pairs: int = 1024
     error_limit: float | None = None
     max_drift: float | None = None
+
+    def __post_init__(self) -> None:
+        check(vars(self), _RULES)
 
     def start(self, network: Network, memory: Seen, objective: Objective, seed: int) -> "Adapter":
         """An adapter with an optimizer of its own."""

@@ -16,7 +16,7 @@ from cometad.data.gaps import complete
 from cometad.data.quality import findings
 from cometad.detector import Detector, StepScores
 from cometad.explain.reasons import Explanation, Reason
-from cometad.registry import as_json
+from cometad.registry import describe
 from cometad.report.axis import text
 from cometad.report.contents import Line, Mark, Panel, Report, Strip, Trace
 from cometad.report.drift import drift
@@ -230,7 +230,7 @@ def _settings(detector: Detector, alerts: Alerts, sources: Mapping[str, str]) ->
     return {
         **sources,
         "detector": type(detector).__name__,
-        "parameters": {name: as_json(value) for name, value in detector.get_params(deep=False).items()},
+        "parameters": {name: describe(value) for name, value in detector.get_params(deep=False).items()},
         "threshold": float(detector.threshold_),
         "alerts": {name: getattr(alerts, name) for name in ("low", "min_length", "merge_gap", "hold_off")},
         "versions": {

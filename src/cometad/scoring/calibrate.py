@@ -1,14 +1,26 @@
 """Scores of each variable in units of their own, before variables are aggregated."""
 
+import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from cometad.arrays import Floats
+from cometad.registry import register
+from cometad.validation import check_number
 
 LEAST_UNIT = 1e-6  # about the rounding of a float32 score
 
 
+class Calibration(Protocol):
+    """What every calibration can do."""
+
+    def fit(self, scores: Floats) -> Floats:
+        """The center and unit (2, variable) of training scores (time, variable)."""
+
+
+@register("NoCalibration")
 @dataclass(frozen=True)
 class NoCalibration:
     """Scores of variables are compared as they are.
@@ -24,6 +36,7 @@ class NoCalibration:
         return np.stack([np.zeros(width), np.ones(width)])
 
 
+@register("TrainingCalibration")
 @dataclass(frozen=True)
 class TrainingCalibration:
     """Scores of a variable in units of its own training scores: 0 is their median, 1 their high quantile.
@@ -38,6 +51,10 @@ class TrainingCalibration:
 
     quantile: float = 0.99
     least: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_number("quantile", self.quantile, 0, 1)
+        check_number("least", self.least, 0, math.inf)
 
     def fit(self, scores: Floats) -> Floats:
         """The center and unit (2, variable) of training scores (time, variable)."""

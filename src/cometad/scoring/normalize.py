@@ -10,6 +10,8 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from cometad.arrays import Floats
+from cometad.registry import register
+from cometad.validation import check_number
 
 EPSILON = 1e-8
 LEAST_UNIT = 1e-6  # about the rounding of a float32 score
@@ -26,7 +28,11 @@ class Normalization(Protocol):
     def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
         """Normalized scores (..., time) and the state after them."""
 
+    def gain(self, state: Floats) -> Floats:
+        """By how much a normalized score (...,) rises when its score rises by 1."""
 
+
+@register("NoNormalization")
 @dataclass(frozen=True)
 class NoNormalization:
     """Scores are mixed as they are.
@@ -46,7 +52,12 @@ class NoNormalization:
         """The scores as they are."""
         return scores, state
 
+    def gain(self, state: Floats) -> Floats:
+        """1 for each score (...,)."""
+        return np.ones(state.shape[:-1])
 
+
+@register("TrainingNormalization")
 @dataclass(frozen=True)
 class TrainingNormalization:
     """Scores in units of the training scores: 0 is their median, 1 a high quantile. Needs no future.
@@ -61,6 +72,9 @@ class TrainingNormalization:
     quantile: float = 0.99
     release: ClassVar[str] = "row"
 
+    def __post_init__(self) -> None:
+        check_number("quantile", self.quantile, 0, 1)
+
     def fit(self, scores: Floats) -> Floats:
         """The median and the high quantile of training scores (time,)."""
         low, high = np.quantile(scores, [0.5, self.quantile])
@@ -70,7 +84,12 @@ class TrainingNormalization:
         """Scores (..., time) in those units; the state stays."""
         return _between(scores, state), state
 
+    def gain(self, state: Floats) -> Floats:
+        """1 over the distance from the median to the high quantile (...,)."""
+        return _gain(state)
 
+
+@register("EmaMinMax")
 @dataclass(frozen=True)
 class EmaMinMax:
     """Min-max normalization with a moving minimum and maximum, updated once per test batch, the batch itself included.
@@ -90,6 +109,9 @@ class EmaMinMax:
     momentum: float = 0.75
     release: ClassVar[str] = "batch"
 
+    def __post_init__(self) -> None:
+        check_number("momentum", self.momentum, 0, 1)
+
     def fit(self, scores: Floats) -> Floats:
         """Nothing is carried over from training: the first batch initializes."""
         return np.array([np.nan, np.nan])
@@ -100,8 +122,17 @@ class EmaMinMax:
         state = now if np.isnan(state).any() else self.momentum * state + (1 - self.momentum) * now
         return _between(scores, state), state
 
+    def gain(self, state: Floats) -> Floats:
+        """1 over the distance from the moving minimum to the moving maximum (...,)."""
+        return _gain(state)
+
 
 def _between(scores: Floats, state: Floats) -> Floats:
     low, high = state[..., :1], state[..., 1:]
     normalized: Floats = (scores - low) / (high - low + EPSILON)
     return normalized
+
+
+def _gain(state: Floats) -> Floats:
+    gains: Floats = 1 / (state[..., 1] - state[..., 0] + EPSILON)
+    return gains

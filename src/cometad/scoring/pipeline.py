@@ -1,12 +1,13 @@
 """From both raw score maps to one score per time step: calibrate, select, normalize, mix."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from cometad.arrays import Flags, Floats
+from cometad.scoring.calibrate import Calibration
 from cometad.scoring.normalize import Normalization
 from cometad.scoring.select import Selection
 
@@ -35,30 +36,69 @@ class Decided(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Decision:
-    """The fitted decision layer; what changes while scores pass through it is handed in and out as `state`."""
+class Pipeline:
+    """Calibrate, select, normalize, mix: the same object scores a batch, a stream and an explanation.
+
+    Scores come in pairs: first the memory score, then the quantization score. The pipeline itself never changes; the
+    normalizers' state goes in and comes out.
+
+    >>> import numpy as np
+    >>> from cometad.scoring import AllVariables, NoCalibration, NoNormalization
+    >>> from cometad.scoring.pipeline import Block, Pipeline
+    >>> raw = np.random.default_rng(0).normal(size=(2, 5, 20, 3))  # (score, window, time, variable)
+    >>> pipeline = Pipeline.fit(raw, NoCalibration(), AllVariables(), NoNormalization(), score_weight=1.0)
+    >>> decided, _ = pipeline([Block(raw, skip=0)], pipeline.start)
+    >>> bool(np.allclose(decided.scores, raw[1].mean(axis=2).ravel()))
+    True
+    """
 
     selection: Selection
     normalization: Normalization
-    score_weight: float
-    calibration: Floats  # (score, 2, variable)  center and unit, first of the memory, then of the quantization score
+    score_weight: float  # of the quantization score; the memory score has the rest
+    calibration: Floats  # (score, 2, variable)  center and unit
+    start: Floats  # (score, 2)  the normalizers' state after training
+
+    @classmethod
+    def fit(
+        cls,
+        raw: Floats,
+        calibration: Calibration,
+        selection: Selection,
+        normalization: Normalization,
+        score_weight: float,
+    ) -> "Pipeline":
+        """The pipeline of raw training scores (score, window, time, variable)."""
+        width = raw.shape[-1]
+        units = np.stack([calibration.fit(scores.reshape(-1, width)) for scores in raw])
+        pipeline = cls(selection, normalization, score_weight, units, np.empty((len(raw), 2)))
+        selected = pipeline.select(raw).reshape(len(raw), -1)
+        return replace(pipeline, start=np.stack([normalization.fit(scores) for scores in selected]))
 
     @property
     def release(self) -> str:
-        """What must be complete before its scores can be given: a row, a window or a batch."""
+        """What must be complete before its scores are final: a row, a window or a batch."""
         return max(self.selection.release, self.normalization.release, key=RELEASES.index)
 
-    def calibrated(self, raw: Floats) -> Floats:
-        """Raw scores (score, window, time, variable) in the units of each variable."""
-        center, unit = self.calibration[:, 0], self.calibration[:, 1]
-        calibrated: Floats = (raw - center[:, None, None]) / unit[:, None, None]
-        return calibrated
+    def select(self, raw: Floats, left_out: Flags | None = None) -> Floats:
+        """Both scores (score, window, time) over the selected variables of raw ones (..., variable). Paper: Eq. 31."""
+        return self._selected(self._calibrated(raw, left_out))
 
-    def select(self, calibrated: Floats, skip: int) -> Floats:
-        """Both scores (score, time), aggregated over the selected variables. Paper: Eq. 31."""
-        scores, windows, *rest = calibrated.shape
-        selected = self.selection(calibrated.reshape(scores * windows, *rest)).reshape(scores, windows, -1)
-        return selected[:, :, skip:].reshape(scores, -1)
+    def mix(self, scores: Floats) -> Floats:
+        """Both scores (score, ...) as one (...), by their weights."""
+        mixed: Floats = (1 - self.score_weight) * scores[0] + self.score_weight * scores[1]
+        return mixed
+
+    def excess(self, raw: Floats, levels: Floats) -> Floats:
+        """How far raw scores (score, ..., variable) lie above levels, in the units of each variable, mixed."""
+        unit = self.calibration[:, 1].reshape(2, *([1] * (raw.ndim - 2)), -1)
+        return self.mix((raw - levels) / unit)
+
+    def linear(self, raw: Floats, state: Floats) -> Floats:
+        """The score (window, time) of raw ones up to a constant, with the normalizers held at a state.
+
+        Differences of it are differences of scores: an explanation compares windows by it.
+        """
+        return self.mix(self.select(raw) * self.normalization.gain(state)[:, None, None])
 
     def __call__(self, blocks: Sequence[Block], state: Floats) -> tuple[Decided, Floats]:
         """The outcome for the blocks of one release, and the normalizers' state (score, 2) after it. Paper: Eq. 20.
@@ -66,9 +106,12 @@ class Decision:
         What is left out counts as exactly normal. A time step of which everything is left out has the score 0, and the
         normalizers do not learn from it.
         """
-        calibrated = [_without(self.calibrated(block.raw), block.left_out) for block in blocks]
+        calibrated = [self._calibrated(block.raw, block.left_out) for block in blocks]
         skips = [block.skip for block in blocks]
-        selected = [self.select(scores, skip) for scores, skip in zip(calibrated, skips, strict=True)]
+        selected = [
+            self._selected(scores)[:, :, skip:].reshape(len(scores), -1)
+            for scores, skip in zip(calibrated, skips, strict=True)
+        ]
         width = self.calibration.shape[2]
         left_out = _left_out(blocks, width)
         normalized, state = self._normalized(_joined(selected, axis=1), left_out, state)
@@ -86,10 +129,15 @@ class Decision:
             normalized[:, measured], state = self.normalization(selected[:, measured], state)
         return normalized, state
 
-    def mix(self, scores: Floats) -> Floats:
-        """Both scores (score, ...) as one (...), by their weights."""
-        mixed: Floats = (1 - self.score_weight) * scores[0] + self.score_weight * scores[1]
-        return mixed
+    def _calibrated(self, raw: Floats, left_out: Flags | None) -> Floats:
+        """Raw scores (score, window, time, variable) in the units of each variable; 0, the center, where left out."""
+        center, unit = self.calibration[:, 0], self.calibration[:, 1]
+        calibrated: Floats = (raw - center[:, None, None]) / unit[:, None, None]
+        return calibrated if left_out is None else np.where(left_out, 0.0, calibrated)
+
+    def _selected(self, calibrated: Floats) -> Floats:
+        scores, windows, *rest = calibrated.shape
+        return self.selection(calibrated.reshape(scores * windows, *rest)).reshape(scores, windows, -1)
 
 
 def joined(parts: Sequence[Decided]) -> Decided:
@@ -110,11 +158,6 @@ def joined(parts: Sequence[Decided]) -> Decided:
         )
     scores = np.concatenate([part.scores for part in parts])
     return Decided(scores, np.concatenate([part.variables for part in parts]), left_out)
-
-
-def _without(calibrated: Floats, left_out: Flags | None) -> Floats:
-    """Calibrated scores (score, window, time, variable) with 0, the center of each, where something is left out."""
-    return calibrated if left_out is None else np.where(left_out, 0.0, calibrated)
 
 
 def _left_out(blocks: Sequence[Block], width: int) -> Flags | None:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Floats
 from cometad.compiled import jit
+from cometad.registry import register
+from cometad.validation import check_integer, check_number
 
 EPSILON = 1e-8
 
@@ -26,6 +28,7 @@ class Selection(Protocol):
         """Scores (window, time, variable) as (window, time)."""
 
 
+@register("AllVariables")
 @dataclass(frozen=True)
 class AllVariables:
     """The mean over all variables.
@@ -44,6 +47,7 @@ class AllVariables:
         return means
 
 
+@register("HighestVariables")
 @dataclass(frozen=True)
 class HighestVariables:
     """The mean of the variables with the highest scores.
@@ -57,11 +61,15 @@ class HighestVariables:
     count: int = 3
     release: ClassVar[str] = "row"
 
+    def __post_init__(self) -> None:
+        check_integer("count", self.count, 1)
+
     def __call__(self, scores: Floats) -> Floats:
         """Scores (window, time, variable) as (window, time)."""
         return _mean_of_highest(np.ascontiguousarray(scores), min(self.count, scores.shape[2]))
 
 
+@register("PercentileSelection")
 @dataclass(frozen=True)
 class PercentileSelection:
     """The mean over the variables that deviate least from their own mean in the window; the first is always in.
@@ -77,12 +85,16 @@ class PercentileSelection:
     percentile: float = 50.0
     release: ClassVar[str] = "window"
 
+    def __post_init__(self) -> None:
+        check_number("percentile", self.percentile, 0, 100)
+
     def __call__(self, scores: Floats) -> Floats:
         """Scores (window, time, variable) as (window, time)."""
         highest = math.floor((scores.shape[2] - 1) * self.percentile / 100)  # by rank, of those still in
         return _mean_of_steady(np.ascontiguousarray(scores), deviations(scores), highest)
 
 
+@register("BudgetSelection")
 @dataclass(frozen=True)
 class BudgetSelection:
     """The mean over a fixed number of variables, those that deviate least; the first is always in.
@@ -97,6 +109,9 @@ class BudgetSelection:
 
     budget: int = 10
     release: ClassVar[str] = "window"
+
+    def __post_init__(self) -> None:
+        check_integer("budget", self.budget, 1)
 
     def __call__(self, scores: Floats) -> Floats:
         """Scores (window, time, variable) as (window, time)."""
