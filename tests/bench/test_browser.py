@@ -6,15 +6,15 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from cometad.bench import report
-from cometad.bench.tables import Cell, Column, Group, Row, Table
+from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 WIDTH = 390
-WIDE = Table(
+WIDE = ResultTable(
     "A title that is so long that it needs more than one line of a phone",
-    tuple(Column(f"metric {number}", scale=100) for number in range(15)),
-    (Group("MSL", (Row("comet-paper w/o TTA", (Cell(0.7, 0.01),) * 15, "2 of 3 seeds"),)),),
+    tuple(ResultColumn(f"metric {number}", scale=100) for number in range(15)),
+    (Group("MSL", (ResultRow("comet-paper w/o TTA", (Cell(0.7, 0.01),) * 15, "2 of 3 seeds"),)),),
     ("A note that is so long that it needs more than one line of a phone to be read.",),
 )
 BOXES = """() => Object.fromEntries(

@@ -23,7 +23,7 @@ from cometad.bench.forms import as_html, as_latex, as_markdown, shown
 from cometad.bench.paired import SHOWN, paired_table
 from cometad.bench.statistics import cliques, critical_difference, friedman, mean_ranks
 from cometad.bench.summaries import blocks, summarize
-from cometad.bench.tables import Cell, Column, Group, Row, Table, metric_table, threshold_table
+from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable, metric_table, threshold_table
 from cometad.errors import InputError, ParameterError
 
 FIGURES = {"precision": 0.5, "recall": 0.4, "f1": 0.44, "anomalies": 5, "anomalies_found": 3, "alarms": 6}
@@ -118,7 +118,7 @@ def test_cliques_are_the_maximal_sets_of_arms_that_are_close_in_pairs(quarters, 
 
 def test_ranks_refuse_what_gives_no_ranking():
     for values in ([[1.0, 2.0]], [[1.0], [2.0]]):
-        with pytest.raises(InputError, match=r"at least 2 datasets and 2 arms, not .*; run more of them\.$"):
+        with pytest.raises(InputError, match=r"at least 2 datasets and 2 arms, not .*; run more trials\.$"):
             mean_ranks(values)
         with pytest.raises(InputError, match="at least 2 datasets"):
             friedman(values)
@@ -126,7 +126,7 @@ def test_ranks_refuse_what_gives_no_ranking():
         critical_difference(arms=5, datasets=1)
     with pytest.raises(InputError, match=r"shape \(3,\)"):
         mean_ranks([1.0, 2.0, 3.0])
-    with pytest.raises(InputError, match="Leave out the arms"):
+    with pytest.raises(InputError, match="Leave out incomplete arms"):
         mean_ranks([[1.0, math.nan], [1.0, 2.0]])
 
 
@@ -225,7 +225,7 @@ def test_where_there_are_only_rows_without_skill_there_is_nothing_to_rank():
 
 def test_nothing_to_show_is_refused_in_one_sentence():
     for build in (metric_table, threshold_table):
-        with pytest.raises(InputError, match=r"^There is no result to show; run some trials first\.$"):
+        with pytest.raises(InputError, match=r"^There are no results to show; run some trials first\.$"):
             build([trial("pca", error="MemoryError", metrics=None)], "Main")
 
 
@@ -359,10 +359,15 @@ def test_an_arm_without_a_threshold_still_shows_its_costs():
 
 # Forms
 
-ODD = Table(
+ODD = ResultTable(
     "50 % of a_b & #1 <x>",
-    (Column("A_1|", "*", scale=100), Column("B")),
-    (Group("M&M", (Row("a|b_c", (Cell(0.5, 0.01, mark="best"), Cell(1, mark="second", at_floor=True)), "1 of 2"),)),),
+    (ResultColumn("A_1|", "*", scale=100), ResultColumn("B")),
+    (
+        Group(
+            "M&M",
+            (ResultRow("a|b_c", (Cell(0.5, 0.01, mark="best"), Cell(1, mark="second", at_floor=True)), "1 of 2"),),
+        ),
+    ),
     ("* note", "° other"),
 )
 
@@ -382,9 +387,12 @@ def latex_rows(text):
 
 def wide(columns, groups=2):
     cells = tuple(Cell(number / 100) for number in range(columns))
-    headers = tuple(Column(f"metric_{number}, fixed", "*", scale=100) for number in range(columns))
-    return Table(
-        "Wide", headers, tuple(Group(f"G{n}", (Row("a", cells), Row("[b]", cells))) for n in range(groups)), ("Note.",)
+    headers = tuple(ResultColumn(f"metric_{number}, fixed", "*", scale=100) for number in range(columns))
+    return ResultTable(
+        "Wide",
+        headers,
+        tuple(Group(f"G{n}", (ResultRow("a", cells), ResultRow("[b]", cells))) for n in range(groups)),
+        ("Note.",),
     )
 
 

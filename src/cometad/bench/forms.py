@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 
-from cometad.bench.tables import Cell, Column, Group, Row, Table
+from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
 
 NOTHING = "–"
 
@@ -36,12 +36,12 @@ UPRIGHT, TURNED = 6, 10
 HEADER = 9  # letters in a line of a header, about as wide as a figure
 
 
-def shown(cell: Cell, column: Column) -> str:
+def shown(cell: Cell, column: ResultColumn) -> str:
     """A figure with its deviation and its total, without marks.
 
     >>> from cometad.bench.forms import shown
-    >>> from cometad.bench.tables import Cell, Column
-    >>> shown(Cell(0.123, 0.004), Column("Aff-F1", scale=100)), shown(Cell(3, total=5), Column("found"))
+    >>> from cometad.bench.tables import Cell, ResultColumn
+    >>> shown(Cell(0.123, 0.004), ResultColumn("Aff-F1", scale=100)), shown(Cell(3, total=5), ResultColumn("found"))
     ('12.3 ± 0.4', '3 of 5')
     """
     if cell.value is None:
@@ -53,13 +53,15 @@ def shown(cell: Cell, column: Column) -> str:
     return f"{column.shown(cell.value)}{deviation}{total}"
 
 
-def as_markdown(table: Table) -> str:
+def as_markdown(table: ResultTable) -> str:
     r"""The table in Markdown; underlines are HTML, since Markdown has none.
 
     >>> from cometad.bench.forms import as_markdown
-    >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
-    >>> rows = (Row("pca", (Cell(0.7, mark="best"),)), Row("knn", (Cell(0.6, mark="second", at_floor=True),)))
-    >>> print(as_markdown(Table("Main", (Column("Aff-F1", "*", scale=100),), (Group("MSL", rows),), ("* oracle",))))
+    >>> from cometad.bench.tables import Cell, ResultColumn, Group, ResultRow, ResultTable
+    >>> columns = (ResultColumn("Aff-F1", "*", scale=100),)
+    >>> cells = Cell(0.7, mark="best"), Cell(0.6, mark="second", at_floor=True)
+    >>> rows = (ResultRow("pca", cells[:1]), ResultRow("knn", cells[1:]))
+    >>> print(as_markdown(ResultTable("Main", columns, (Group("MSL", rows),), ("* oracle",))))
     **Main**
     <BLANKLINE>
     | dataset | arm | Aff-F1\* |
@@ -75,13 +77,14 @@ def as_markdown(table: Table) -> str:
     return "\n".join([*lines, "", *(f"- {_markdown(note)}" for note in table.footnotes)]).rstrip("\n")
 
 
-def as_latex(table: Table) -> str:
+def as_latex(table: ResultTable) -> str:
     r"""The table in LaTeX, over as many pages as it needs; more columns than fit on a page are turned, then parted.
 
     >>> from cometad.bench.forms import as_latex
-    >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
-    >>> rows = (Row("a_b", (Cell(0.7, 0.01, mark="best"),)),)
-    >>> print(as_latex(Table("Main", (Column("rank by Aff-F1", scale=100),), (Group("MSL", rows),), ("In %.",))))
+    >>> from cometad.bench.tables import Cell, ResultColumn, Group, ResultRow, ResultTable
+    >>> rows = (ResultRow("a_b", (Cell(0.7, 0.01, mark="best"),)),)
+    >>> columns = (ResultColumn("rank by Aff-F1", scale=100),)
+    >>> print(as_latex(ResultTable("Main", columns, (Group("MSL", rows),), ("In %.",))))
     % Needs \usepackage{booktabs,longtable}
     \begingroup
     \scriptsize
@@ -115,13 +118,13 @@ def as_latex(table: Table) -> str:
     return "\n".join([*lines, *(rf"\noindent {_latex(note)}\par" for note in table.footnotes), end])
 
 
-def as_html(table: Table) -> str:
+def as_html(table: ResultTable) -> str:
     """The table as one section of HTML: its title, the part that may scroll sideways, and the footnotes.
 
     >>> from cometad.bench.forms import as_html
-    >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
-    >>> rows = (Row("pca", (Cell(0.7, mark="best"),)),)
-    >>> print(as_html(Table("A & B", (Column("Aff-F1", scale=100),), (Group("MSL", rows),), ("In %.",))))
+    >>> from cometad.bench.tables import Cell, ResultColumn, Group, ResultRow, ResultTable
+    >>> rows = (ResultRow("pca", (Cell(0.7, mark="best"),)),)
+    >>> print(as_html(ResultTable("A & B", (ResultColumn("Aff-F1", scale=100),), (Group("MSL", rows),), ("In %.",))))
     <section>
     <h2 id="a-b">A &amp; B</h2>
     <div class="scroll" role="region" aria-labelledby="a-b" tabindex="0">
@@ -157,13 +160,13 @@ def as_html(table: Table) -> str:
     return "\n".join([*lines, "</section>"])
 
 
-def _marked(cell: Cell, column: Column, escape: Callable[[str], str], marks: Markup) -> str:
+def _marked(cell: Cell, column: ResultColumn, escape: Callable[[str], str], marks: Markup) -> str:
     """A figure in the markup of its mark, with the sign of the floor behind it."""
     before, behind = marks[cell.mark]
     return before + escape(shown(cell, column)) + behind + escape("°" if cell.at_floor else "")
 
 
-def _named(row: Row) -> str:
+def _named(row: ResultRow) -> str:
     return f"{row.arm} ({row.note})" if row.note else row.arm
 
 
@@ -176,7 +179,7 @@ def _markdown(text: str) -> str:
     return "".join(f"\\{sign}" if sign in "\\`*_|<>[]" else sign for sign in text)
 
 
-def _markdown_rows(group: Group, table: Table) -> list[list[str]]:
+def _markdown_rows(group: Group, table: ResultTable) -> list[list[str]]:
     """The cells of each row; the dataset stands in the first."""
     return [
         [
@@ -196,7 +199,7 @@ def _latex(text: str) -> str:
     return "".join(LATEX.get(sign, sign) for sign in text)
 
 
-def _parts(table: Table) -> list[Table]:
+def _parts(table: ResultTable) -> list[ResultTable]:
     """The table in parts of as many columns as fit on a turned page."""
     starts = range(0, len(table.columns), TURNED)
     if len(starts) == 1:
@@ -215,7 +218,7 @@ def _parts(table: Table) -> list[Table]:
     ]
 
 
-def _longtable(table: Table) -> list[str]:
+def _longtable(table: ResultTable) -> list[str]:
     """The lines of a table that repeats its head on every page."""
     headers = [_stacked(column.header + column.note) for column in table.columns]
     head = [r"\toprule", rf"{' & '.join([_latex(table.rows), *headers])} \\", r"\midrule"]
@@ -235,12 +238,12 @@ def _stacked(header: str) -> str:
     return lines[0] if len(lines) == 1 else r"\shortstack[r]{" + r"\\".join(lines) + "}"
 
 
-def _latex_row(row: Row, table: Table) -> str:
+def _latex_row(row: ResultRow, table: ResultTable) -> str:
     cells = [_marked(cell, column, _latex, LATEX_MARKS) for cell, column in zip(row.cells, table.columns, strict=True)]
     return rf"{' & '.join([_latex(_named(row)), *cells])} \\"
 
 
-def _html_rows(group: Group, table: Table) -> list[str]:
+def _html_rows(group: Group, table: ResultTable) -> list[str]:
     name = f"<span>{html.escape(group.name)}</span>"  # the cell is as wide as the table: only a part of it can stay put
     lines = [f'<tr><th scope="rowgroup" colspan="{1 + len(table.columns)}">{name}</th></tr>']
     for row in group.rows:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from cometad.bench.drift_report import drift_table, save_drift
+from cometad.bench.drift.report import drift_table, save_drift
 from cometad.bench.embedding import save_embedding
 from cometad.bench.experiments import DEVELOPMENT, EXPERIMENTS
 from cometad.bench.figures import efficiency_points, save_critical_difference, save_efficiency
@@ -18,7 +18,7 @@ from cometad.bench.published import published
 from cometad.bench.results import Record, failed, latest
 from cometad.bench.runner import FOLDER, results_of
 from cometad.bench.summaries import RANKED_BY, REFERENCES, blocks
-from cometad.bench.tables import Table, metric_table, threshold_table
+from cometad.bench.tables import ResultTable, metric_table, threshold_table
 from cometad.errors import InputError, OutputError, unknown
 from cometad.files import write_whole
 from cometad.metrics import METRICS
@@ -37,7 +37,7 @@ class Figure:
 class Content:
     """What the report of one experiment holds."""
 
-    tables: Sequence[Table] = ()
+    tables: Sequence[ResultTable] = ()
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()  # what a reader must know of all of it
 
@@ -135,7 +135,7 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     return Content(tables, figures)
 
 
-def _costs(name: str, records: Sequence[Record]) -> Table:
+def _costs(name: str, records: Sequence[Record]) -> ResultTable:
     return threshold_table(
         records, f"{EXPERIMENTS[name].title}: at a threshold from training scores, and what it costs"
     )

@@ -196,7 +196,7 @@ def _checked(records: Iterable[Record]) -> list[Record]:
     """The results that count, of one experiment and one setting."""
     counted = latest(records)
     if not counted:
-        raise InputError("There is no result to show; run some trials first.")
+        raise InputError("There are no results to show; run some trials first.")
     for name, what in (("experiment", "experiments"), ("setting", "settings")):
         seen = list(dict.fromkeys(str(record[name]) for record in counted))
         if len(seen) > 1:

@@ -26,11 +26,11 @@ Published = dict[tuple[str, str], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Column:
+class ResultColumn:
     """A header with the sign of its footnote, and how its figures are printed.
 
-    >>> from cometad.bench.tables import Column
-    >>> Column("Aff-F1", note="*", scale=100).digits
+    >>> from cometad.bench.tables import ResultColumn
+    >>> ResultColumn("Aff-F1", note="*", scale=100).digits
     1
     """
 
@@ -42,8 +42,8 @@ class Column:
     def shown(self, value: float) -> str:
         """The figure as printed.
 
-        >>> from cometad.bench.tables import Column
-        >>> Column("Aff-F1", note="*", scale=100).shown(0.7266)
+        >>> from cometad.bench.tables import ResultColumn
+        >>> ResultColumn("Aff-F1", note="*", scale=100).shown(0.7266)
         '72.7'
         """
         return f"{self.scale * value:,.{self.digits}f}"
@@ -66,11 +66,11 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """The figures of one arm, with a note on what it lacks.
 
-    >>> from cometad.bench.tables import Cell, Row
-    >>> Row("pca", (Cell(0.72),), note="2 of 3 seeds").kind
+    >>> from cometad.bench.tables import Cell, ResultRow
+    >>> ResultRow("pca", (Cell(0.72),), note="2 of 3 seeds").kind
     'detector'
     """
 
@@ -84,26 +84,27 @@ class Row:
 class Group:
     """The rows of one dataset, or of the average over all.
 
-    >>> from cometad.bench.tables import Cell, Group, Row
-    >>> len(Group("MSL", (Row("pca", (Cell(0.72),)),)).rows)
+    >>> from cometad.bench.tables import Cell, Group, ResultRow
+    >>> len(Group("MSL", (ResultRow("pca", (Cell(0.72),)),)).rows)
     1
     """
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """What a reader sees, in no markup yet.
 
-    >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
-    >>> Table("Main", (Column("Aff-F1"),), (Group("MSL", (Row("pca", (Cell(0.72),)),)),), ()).columns[0].header
+    >>> from cometad.bench.tables import Cell, ResultColumn, Group, ResultRow, ResultTable
+    >>> groups = (Group("MSL", (ResultRow("pca", (Cell(0.72),)),)),)
+    >>> ResultTable("Main", (ResultColumn("Aff-F1"),), groups, footnotes=()).columns[0].header
     'Aff-F1'
     """
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[ResultColumn, ...]
     groups: tuple[Group, ...]
     footnotes: tuple[str, ...]
     rows: str = "arm"  # what a row is
@@ -113,7 +114,7 @@ class Field(NamedTuple):
     """A value of a summary as a column."""
 
     name: str
-    column: Column
+    column: ResultColumn
     better: int  # 1: higher, -1: lower, 0: no mark is given
     has_floor: bool = False
     total: str = ""  # the name of the value that the figure is a part of
@@ -121,15 +122,15 @@ class Field(NamedTuple):
 
 
 THRESHOLD_FIELDS = (
-    Field("precision", Column("precision", scale=100), 1),
-    Field("recall", Column("recall", scale=100), 1),
-    Field("f1", Column("F1", scale=100), 1, has_floor=True),
-    Field("anomalies_found", Column("anomalies found"), 1, total="anomalies"),
-    Field("false_alarms_per_day", Column("false alarms per day", digits=2), -1),
-    Field("fit_seconds", Column("fit (s)", digits=2), 0),
-    Field("score_seconds", Column("score (s)", digits=2), 0),
-    Field("peak_bytes", Column("peak memory (MiB)", scale=2**-20, digits=0), 0, with_deviation=False),
-    Field("parameters", Column("parameters", digits=0), 0, with_deviation=False),
+    Field("precision", ResultColumn("precision", scale=100), 1),
+    Field("recall", ResultColumn("recall", scale=100), 1),
+    Field("f1", ResultColumn("F1", scale=100), 1, has_floor=True),
+    Field("anomalies_found", ResultColumn("anomalies found"), 1, total="anomalies"),
+    Field("false_alarms_per_day", ResultColumn("false alarms per day", digits=2), -1),
+    Field("fit_seconds", ResultColumn("fit (s)", digits=2), 0),
+    Field("score_seconds", ResultColumn("score (s)", digits=2), 0),
+    Field("peak_bytes", ResultColumn("peak memory (MiB)", scale=2**-20, digits=0), 0, with_deviation=False),
+    Field("parameters", ResultColumn("parameters", digits=0), 0, with_deviation=False),
 )
 
 
@@ -139,7 +140,7 @@ def metric_table(
     published: Iterable[Record] = (),
     ranked_by: str = RANKED_BY,
     over: str = "dataset",
-) -> Table:
+) -> ResultTable:
     """The metrics of one experiment in percent, with the mean rank by one of them over datasets or entities.
 
     Rows stand in the order in which the records name their arms, the rows without skill last.
@@ -158,9 +159,9 @@ def metric_table(
     names = [name for name in METRICS if any(name in summary.values for summary in summaries.values())]
     fields = [_metric_field(name) for name in names]
     if ranks:
-        fields.append(Field("rank", Column(f"rank by {METRICS[ranked_by].title}", digits=2), -1))
+        fields.append(Field("rank", ResultColumn(f"rank by {METRICS[ranked_by].title}", digits=2), -1))
     paper = _with_published_average(_published(published), _datasets(summaries))
-    return Table(
+    return ResultTable(
         title,
         tuple(field.column for field in fields),
         _groups(cells, fields, paper),
@@ -168,7 +169,7 @@ def metric_table(
     )
 
 
-def threshold_table(records: Iterable[Record], title: str) -> Table:
+def threshold_table(records: Iterable[Record], title: str) -> ResultTable:
     """What each arm does at the threshold from its training scores, which knows no labels, and what it costs.
 
     >>> from cometad.bench.tables import threshold_table
@@ -181,7 +182,7 @@ def threshold_table(records: Iterable[Record], title: str) -> Table:
     """
     records = list(records)
     summaries = summarize(records)
-    return Table(
+    return ResultTable(
         title,
         tuple(field.column for field in THRESHOLD_FIELDS),
         _groups(summaries, THRESHOLD_FIELDS, {}),
@@ -191,7 +192,7 @@ def threshold_table(records: Iterable[Record], title: str) -> Table:
 
 def _metric_field(name: str) -> Field:
     metric = METRICS[name]
-    column = Column(metric.title, "*" if metric.needs_oracle_threshold else "", scale=100)
+    column = ResultColumn(metric.title, "*" if metric.needs_oracle_threshold else "", scale=100)
     return Field(name, column, 1 if metric.higher_is_better else -1, has_floor=True)
 
 
@@ -205,16 +206,16 @@ def _groups(cells: Cells, fields: Sequence[Field], paper: Published) -> tuple[Gr
     )
 
 
-def _rows(summaries: Sequence[Summary], fields: Sequence[Field], paper: Published) -> list[Row]:
+def _rows(summaries: Sequence[Summary], fields: Sequence[Field], paper: Published) -> list[ResultRow]:
     """The rows of one dataset, the published figures of an arm below its own."""
     columns = [_column(summaries, field) for field in fields]
     rows = []
     for summary in sorted(summaries, key=_reference_position):
         where = summary.dataset, summary.arm
         kind: Kind = "reference" if summary.arm in REFERENCES else "detector"
-        rows.append(Row(summary.arm, tuple(column[summary.arm] for column in columns), summary.lacks, kind))
+        rows.append(ResultRow(summary.arm, tuple(column[summary.arm] for column in columns), summary.lacks, kind))
         if where in paper:
-            rows.append(Row("paper", tuple(Cell(paper[where].get(field.name)) for field in fields), kind="paper"))
+            rows.append(ResultRow("paper", tuple(Cell(paper[where].get(field.name)) for field in fields), kind="paper"))
     return rows
 
 

@@ -73,6 +73,7 @@ _add(
     "Interrupted; finished trials are kept. The same command goes on.",
 )
 _add(_bench, "report", bench.report, "cometad bench report main entity")
+_add(_bench, "pack", bench.pack, "cometad bench pack main")
 app.add_typer(_bench, name="bench", no_args_is_help=True)
 
 
