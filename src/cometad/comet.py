@@ -274,6 +274,10 @@ class Comet(Detector):
         scaled = self.scaling_(self._checked(X).values)
         return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window))
 
+    def code_usage(self, X: object) -> list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Patch size and patches per code (code,) in training and in a series, for each scale."""
+        return list(zip(self.patch_sizes, self.code_counts_, self.code_counts(X), strict=True))
+
     def stream(
         self,
         snapshot: bytes | None = None,

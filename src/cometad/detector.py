@@ -160,6 +160,10 @@ class Detector(BaseEstimator, ABC):
     def _cannot(self, what: str, instead: str) -> ParameterError:
         return ParameterError(f"{type(self).__name__} cannot {what}. Use a Comet for that, or {instead}.")
 
+    def code_usage(self, X: object) -> list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Patch size and patches per code (code,) in training and in a series, per scale; empty without a codebook."""
+        return []
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector to one file, whole or not at all."""
         self._check_fitted()
