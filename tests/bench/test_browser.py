@@ -61,7 +61,7 @@ def test_the_figures_scroll_under_the_names_and_nothing_else_moves(phone):
 def test_what_scrolls_below_a_name_does_not_show_through(phone):
     ground, paper = (
         phone.evaluate(f"getComputedStyle(document.querySelector('{selector}')).backgroundColor")
-        for selector in ("th[scope=row]", "body")
+        for selector in ("th[scope=row]", "section")
     )
     assert ground == paper != "rgba(0, 0, 0, 0)"
 

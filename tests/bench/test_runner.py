@@ -419,24 +419,24 @@ def test_a_report_says_which_trials_failed(tmp_path):
     results, error = results_of("main", tmp_path), "MemoryError: no room for <all>"
     results.append(line_of("main", "vtt") | {"error": "another one"})
     results.append(line_of("main", "vtt") | {"error": error})
-    with pytest.raises(InputError, match=r"There are no results of main in .*; all trials failed, run them again"):
+    with pytest.raises(InputError, match=r"There are no results of main in .*; all trials failed, rerun them"):
         report(["main"], folder=tmp_path)
     for seed, arm in ((0, "pca"), (1, "pca"), (1, "vtt")):
         results.append(line_of("main", arm, seed) | {"error": None if arm == "pca" else error})
     report(["main"], folder=tmp_path)
-    assert f"no part in one: vtt on MSL (2: {error})." in (tmp_path / "main.md").read_text()
+    assert f"missing from the tables below: vtt on MSL (2: {error})." in (tmp_path / "main.md").read_text()
     assert "vtt on MSL (2: MemoryError: no room for &lt;all&gt;)." in (tmp_path / "main.html").read_text()
     for seed in (0, 1):
         results.append(line_of("main", "vtt", seed))
     report(["main"], folder=tmp_path)
-    assert "failed" not in (tmp_path / "main.md").read_text()
+    assert "Failed" not in (tmp_path / "main.md").read_text()
 
 
 def test_the_page_of_a_report_needs_no_other_file(reported):
     page = reported["fast.html"].read_text()
     assert page.count("<table ") == 3
     assert 'src="data:image/png;base64,' in page
-    assert "http" not in page
+    assert "://" not in page
 
 
 def test_figures_in_a_report_are_those_of_the_results(reported, data):
@@ -451,7 +451,7 @@ def test_figures_in_a_report_are_those_of_the_results(reported, data):
 
 def test_figures_without_the_entities_that_were_looked_at_stand_apart(reported, data):
     """omi-1 is one of them, omi-2 is not."""
-    table = reported["fast.md"].read_text().split("labels were seen while Comet")[1]
+    table = reported["fast.md"].read_text().split("labels were used to develop Comet")[1]
     lines = results_of("fast", data.parent / "results").read()
     values = [line["metrics"]["auc_roc"] for line in lines if (line["arm"], line["entity"]) == ("pca", "omi-2")]
     assert f"{100 * np.mean(values):.1f} ± {100 * np.std(values):.1f}" in table
@@ -550,7 +550,7 @@ def test_embeddings_of_two_seeds_are_two_files_and_of_one_seed_is_named_by_its_d
         results_of("embedding", tmp_path).append(basis | {"dataset": dataset, "seed": seed})
     pictures = [path.name for path in report(["embedding"], folder=tmp_path) if path.suffix == ".png"]
     assert pictures == ["embedding-SMAP.png", "embedding-MSL-seed-0.png", "embedding-MSL-seed-1.png"]
-    assert "UMAP; seed 1." in (tmp_path / "embedding.md").read_text()
+    assert "comet-paper; seed 1." in (tmp_path / "embedding.md").read_text()
 
 
 def test_sampled_embeddings_of_anomalies_are_those_under_labels():

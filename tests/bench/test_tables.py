@@ -124,7 +124,7 @@ def test_ranks_refuse_what_gives_no_ranking():
             friedman(values)
     with pytest.raises(InputError, match="not 1 and 5"):
         critical_difference(arms=5, datasets=1)
-    with pytest.raises(InputError, match=r"shape \(3,\)"):
+    with pytest.raises(InputError, match=r"shape .*got \(3,\)"):
         mean_ranks([1.0, 2.0, 3.0])
     with pytest.raises(InputError, match="Leave out incomplete arms"):
         mean_ranks([[1.0, math.nan], [1.0, 2.0]])
@@ -191,7 +191,7 @@ def test_all_positive_needs_no_second_seed():
 
 
 def test_different_experiments_and_settings_are_not_mixed():
-    with pytest.raises(InputError, match="experiments, not main and ablation"):
+    with pytest.raises(InputError, match="mix experiments, here main and ablation"):
         summarize([trial("pca"), trial("pca", experiment="ablation")])
     with pytest.raises(InputError, match="settings"):
         summarize([trial("pca"), trial("pca", setting={"noise": 0.1})])
@@ -272,7 +272,7 @@ def test_published_figures_stand_below_their_arm_without_a_mark():
     assert [it.arm for it in table.groups[0].rows] == ["pca", "paper", "knn", "random"]
     assert row(table, "paper").cells[0] == Cell(0.95)
     assert row(table, "knn").cells[0].mark == "best"
-    with pytest.raises(InputError, match="two published rows for pca on MSL; pass those of one experiment"):
+    with pytest.raises(InputError, match="two published rows for pca on MSL\\. Pass those of one experiment"):
         metric_table([trial("pca")], "Main", paper * 2)
 
 
@@ -295,7 +295,7 @@ def test_the_average_and_the_mean_rank_are_over_all_datasets():
     assert average == {"pca": [pytest.approx(0.7), 1.5], "knn": [pytest.approx(0.75), 1.5]}
     assert row(table, "pca", "PSM").cells[-1].value == 2.0
     assert row(table, "new").cells[-1].value is None
-    assert note_with(table, "among the 2 detectors that have all 2 datasets")
+    assert note_with(table, "among the 2 detectors with results for all 2 datasets")
 
 
 def test_arms_are_ranked_by_auc_pr_unless_another_metric_is_named():
@@ -480,9 +480,9 @@ def test_html_is_well_formed_escaped_and_has_scopes():
 
 def test_where_the_costs_are_from_stands_below_them():
     one = threshold_table([trial("pca", device="a laptop")], "")
-    assert note_with(one, "Seconds are on a laptop. Memory")
+    assert note_with(one, "Seconds were measured on a laptop. Memory")
     two = threshold_table([trial("pca", device="a laptop"), trial("vtt", device="a card")], "")
-    assert note_with(two, "Seconds are on a laptop: pca; a card: vtt. Memory")
+    assert note_with(two, "Seconds were measured on a laptop: pca; a card: vtt. Memory")
 
 
 def test_of_an_html_table_only_the_figures_scroll_and_its_title_names_it():
@@ -490,7 +490,7 @@ def test_of_an_html_table_only_the_figures_scroll_and_its_title_names_it():
     outline.feed(as_html(ODD))
     assert outline.inside["table"] == ("section", "div")
     assert outline.inside["h2"] == outline.inside["ul"] == ("section",)
-    assert outline.names["table", "aria-labelledby"] == outline.names["h2", "id"] == "50-of-a_b-1-x"
+    assert outline.names["table", "aria-labelledby"] == outline.names["h2", "id"] == "50-of-a_b-1-x-title"
 
 
 def test_paired_differences_are_those_of_one_dataset_and_seed():
@@ -545,7 +545,7 @@ def test_the_area_of_a_circle_grows_with_the_parameters_and_a_square_has_none():
     assert large > 10 * small
     assert square < large / 10
     assert axes.get_xscale() == "log"
-    assert {"small", "large", "pca", "without any skill "} == {text.get_text() for text in axes.texts}
+    assert {"small", "large", "pca", "no skill "} == {text.get_text() for text in axes.texts}
     with pytest.raises(InputError, match="run more trials"):
         plot_efficiency(axes, [], floor=0.68)
 
