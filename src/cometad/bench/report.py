@@ -116,7 +116,7 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     tables = [metric_table(records, experiment.title, published(name), ranked_by, over)]
     unseen = [record for record in records if record["entity"] not in DEVELOPMENT.get(record["dataset"], ())]
     if over == "entity" and 0 < len(unseen) < len(records):
-        title = f"{experiment.title}: without the entities whose labels were used to develop Comet()"
+        title = f"{experiment.title}: without the entities whose labels were seen while developing Comet()"
         tables.append(metric_table(unseen, title, ranked_by=ranked_by, over=over))
     if experiment.base and any(record["arm"] == experiment.base for record in records):
         tables.append(paired_table(records, f"{experiment.title}: differences, paired by seed", experiment.base))
