@@ -20,7 +20,7 @@ check: $(READY)  ## format, lint, types, import contract
 	$(BIN)/lint-imports
 
 docs: $(READY)  ## the documentation in site/index.html; a warning fails it
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going docs site
 	@echo "Open site/index.html"
 
 format: $(READY)  ## rewrite files the way `make check` wants them

@@ -121,7 +121,8 @@ def run_program(words: list[str], given: str) -> tuple[str, str]:
 
 
 def small(code: str) -> str:
-    return code.replace("Comet()", "Comet(schedule=__import__('cometad').OneCycle(5), codebook_size=32)")
+    schedule = "__import__('cometad.network', fromlist=['OneCycle']).OneCycle(5)"
+    return code.replace("Comet()", f"Comet(schedule={schedule}, codebook_size=32)")
 
 
 def name(page: Path) -> str:

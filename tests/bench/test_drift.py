@@ -10,9 +10,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from cometad import Comet
-from cometad.bench.drift import CONTAMINATIONS, SETTINGS, Setting, compare, measure
-from cometad.bench.drift_figures import ARMS, plot_contamination, plot_drift
-from cometad.bench.drift_report import drift_table, save_drift
+from cometad.bench.drift.experiment import CONTAMINATIONS, SETTINGS, Setting, compare, measure
+from cometad.bench.drift.figures import ARMS, plot_contamination, plot_drift
+from cometad.bench.drift.report import drift_table, save_drift
 from cometad.bench.threshold import common_threshold
 from cometad.datasets.drift import DRIFTS, FAULTS, LEAST_PHASE, controlled_series, planted, split_normal
 from cometad.datasets.synthetic import Fault

@@ -1,7 +1,5 @@
 """The benchmark's runner: what is run, skipped, kept, shared and refused."""
 
-import json
-import multiprocessing
 import os
 import re
 import signal
@@ -20,13 +18,13 @@ from cometad import Comet
 from cometad.baselines import BASELINES
 from cometad.baselines.squared_norm import SquaredNorm
 from cometad.bench import experiments, runner
-from cometad.bench.drift import SETTINGS, compare
-from cometad.bench.drift_trial import plants, settings_of
+from cometad.bench.drift.experiment import SETTINGS, compare
+from cometad.bench.drift.trial import plants, settings_of
 from cometad.bench.embedding import KINDS, sampled
 from cometad.bench.experiments import EXPERIMENTS, Arm, Experiment, groups
 from cometad.bench.published import published
 from cometad.bench.report import report
-from cometad.bench.results import IDENTITY, Results, identity, latest
+from cometad.bench.results import Results, identity, latest
 from cometad.bench.runner import results_of, run
 from cometad.bench.trial import Fitting, at_threshold, source_fingerprint, trials
 from cometad.cli.app import main
@@ -112,6 +110,15 @@ def test_trials_that_are_there_are_skipped(fast, data):
     outcome = fast()
     assert (outcome.done, outcome.there) == (10, 10)
     assert (data.parent / "results" / "fast.jsonl").read_bytes().startswith(before)
+
+
+def test_packed_trials_are_skipped_too(fast, data):
+    fast(seeds=[0], arms=["pca", "random"])
+    results_of("fast", data.parent / "results").pack()
+    outcome = fast(arms=["pca", "random"])
+    assert (outcome.done, outcome.there) == (4, 4)
+    lines = results_of("fast", data.parent / "results").read()
+    assert [line["seed"] for line in lines] == [0] * 4 + [1] * 4
 
 
 def test_other_data_or_other_parameters_are_other_trials(fast, data, monkeypatch):
@@ -353,77 +360,9 @@ def test_no_alarm_has_no_precision():
 # --- one file, several processes, and an end at any moment ------------------------------------------------------------
 
 
-def result(number, **more):
-    return dict.fromkeys(IDENTITY) | {"seed": number, "setting": {}, "hyper_parameters": {}} | more
-
-
-def append(path, name):
-    results = Results(path)
-    for number in range(20):
-        results.append(result(number, arm=name, filler="x" * 5000))
-
-
-def test_processes_that_write_at_once_lose_nothing(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    path = tmp_path / "results.jsonl"
-    writers = [context.Process(target=append, args=(path, name)) for name in "ab"]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    lines = Results(path).read()
-    assert sorted((line["arm"], line["seed"]) for line in lines) == [(n, k) for n in "ab" for k in range(20)]
-
-
-def test_a_half_written_last_line_does_not_count_and_is_taken_off(tmp_path):
-    path = tmp_path / "results.jsonl"
-    path.write_text(json.dumps(result(1)) + '\n{"experi')
-    results = Results(path)
-    assert results.read() == [result(1)]
-    results.append(result(2))
-    assert results.read() == [result(1), result(2)]
-
-
-def test_a_last_line_that_only_lacks_its_end_is_kept(tmp_path):
-    path = tmp_path / "results.jsonl"
-    path.write_text(json.dumps(result(1)) + "\n" + json.dumps(result(2)))
-    results = Results(path)
-    results.append(result(3))
-    assert results.read() == [result(1), result(2), result(3)]
-
-
-def test_results_that_another_process_adds_are_seen(tmp_path):
-    ours, theirs = Results(tmp_path / "results.jsonl"), Results(tmp_path / "results.jsonl")
-    ours.append(result(1))
-    assert theirs.new() == [result(1)]
-    ours.append(result(2))
-    ours.append(result(3))
-    assert theirs.new() == [result(2), result(3)]
-    assert theirs.new() == []
-    assert len(theirs.read()) == 3
-
-
 def test_a_run_leaves_no_lock_of_a_job_behind(fast, data):
     fast(arms=["random"])
     assert [path.name for path in (data.parent / "results" / ".locks").iterdir()] == ["fast-append.lock"]
-
-
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("oops", "Expecting value"),
-        ("", "Expecting value"),
-        ("7", "it is no object"),
-        ('{"seed": 3}', "it has no 'experiment'"),
-        (json.dumps(result("one")), "its 'seed' is 'one'"),
-        (json.dumps(result(1, hyper_parameters=None)), "its 'hyper_parameters' is None"),
-    ],
-)
-def test_a_line_that_is_no_result_is_refused_with_its_number(line, why, tmp_path):
-    path = tmp_path / "results.jsonl"
-    path.write_text(f"{json.dumps(result(1))}\n{line}\n{json.dumps(result(2))}\n")
-    with pytest.raises(InputError, match=f"Line 2 of .* is not a result.*{why}"):
-        Results(path).read()
 
 
 def test_a_job_that_another_process_has_is_left_to_it(fast, data):
@@ -449,8 +388,7 @@ def test_an_interrupted_run_keeps_its_finished_trials_and_goes_on(data):
     said = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 130
     assert "finished trials are kept. The same command goes on." in said
-    before = [json.loads(line) for line in path.read_text().splitlines()]
-    assert 1 <= len(before) < 4
+    assert 1 <= len(Results(path).read()) < 4
     outcome = run("entity", datasets=["ASD"], arms=["random"], data_dir=data, folder=folder, seeds=[0])
     assert outcome.there + outcome.done == 2
 
@@ -491,24 +429,24 @@ def test_a_report_says_which_trials_failed(tmp_path):
     results, error = results_of("main", tmp_path), "MemoryError: no room for <all>"
     results.append(line_of("main", "vtt") | {"error": "another one"})
     results.append(line_of("main", "vtt") | {"error": error})
-    with pytest.raises(InputError, match=r"There are no results of main in .*; all trials failed, run them again"):
+    with pytest.raises(InputError, match=r"There are no results of main in .*; all trials failed, rerun them"):
         report(["main"], folder=tmp_path)
     for seed, arm in ((0, "pca"), (1, "pca"), (1, "vtt")):
         results.append(line_of("main", arm, seed) | {"error": None if arm == "pca" else error})
     report(["main"], folder=tmp_path)
-    assert f"no part in one: vtt on MSL (2: {error})." in (tmp_path / "main.md").read_text()
+    assert f"missing from the tables below: vtt on MSL (2: {error})." in (tmp_path / "main.md").read_text()
     assert "vtt on MSL (2: MemoryError: no room for &lt;all&gt;)." in (tmp_path / "main.html").read_text()
     for seed in (0, 1):
         results.append(line_of("main", "vtt", seed))
     report(["main"], folder=tmp_path)
-    assert "failed" not in (tmp_path / "main.md").read_text()
+    assert "Failed" not in (tmp_path / "main.md").read_text()
 
 
 def test_the_page_of_a_report_needs_no_other_file(reported):
     page = reported["fast.html"].read_text()
     assert page.count("<table ") == 3
     assert 'src="data:image/png;base64,' in page
-    assert "http" not in page
+    assert "://" not in page
 
 
 def test_figures_in_a_report_are_those_of_the_results(reported, finished):
@@ -523,7 +461,7 @@ def test_figures_in_a_report_are_those_of_the_results(reported, finished):
 
 def test_figures_without_the_entities_that_were_looked_at_stand_apart(reported, finished):
     """omi-1 is one of them, omi-2 is not."""
-    table = reported["fast.md"].read_text().split("labels were seen while Comet")[1]
+    table = reported["fast.md"].read_text().split("labels were seen while developing Comet")[1]
     lines = results_of("fast", finished[0]).read()
     values = [line["metrics"]["auc_roc"] for line in lines if (line["arm"], line["entity"]) == ("pca", "omi-2")]
     assert f"{100 * np.mean(values):.1f} ± {100 * np.std(values):.1f}" in table
@@ -632,7 +570,7 @@ def test_embeddings_of_two_seeds_are_two_files_and_of_one_seed_is_named_by_its_d
         results_of("embedding", tmp_path).append(basis | {"dataset": dataset, "seed": seed})
     pictures = [path.name for path in report(["embedding"], folder=tmp_path) if path.suffix == ".png"]
     assert pictures == ["embedding-SMAP.png", "embedding-MSL-seed-0.png", "embedding-MSL-seed-1.png"]
-    assert "UMAP; seed 1." in (tmp_path / "embedding.md").read_text()
+    assert "comet-paper; seed 1." in (tmp_path / "embedding.md").read_text()
 
 
 def test_sampled_embeddings_of_anomalies_are_those_under_labels():

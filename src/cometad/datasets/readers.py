@@ -403,7 +403,7 @@ READERS: dict[str, DatasetReader] = {
         folder="PSM",
         mark="test_label.csv",
         published=Counts(entities=1, train=129_784, test=87_841, variables=25, anomaly_percent=27.76),
-        how_to_get="Put train.csv, test.csv and test_label.csv from eBay's RANSynCoders repository into PSM/.",
+        how_to_get="Take train.csv, test.csv and test_label.csv from eBay's RANSynCoders and put them into PSM/.",
     ),
     "SMAP": DatasetReader(
         _read_nasa,
