@@ -1,11 +1,17 @@
-"""Compilation: the same results without it, kept on disk with it, announced when it happens."""
+"""Compilation: optional, cached on disk until a source changes, and announced when it happens."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+
+import cometad
+
+TIMEOUT = 300  # seconds; the kernels compile in about one minute on a slow core
 
 FIT = """
 import json
@@ -19,27 +25,57 @@ detector = Comet(**sizes, schedule=OneCycle(20), refit=2).fit(series[:300])
 print(json.dumps(detector.decision_function(series[300:]).tolist()))
 """
 
+KERNEL = """
+import json
+import numpy as np
+from cometad.network.fast.kernels import _products_of_one
+result = np.zeros(16, np.float32)
+_products_of_one(np.full((1, 16), 2, np.float32), np.full(1, 3, np.float32), result)
+print(json.dumps(result.tolist()))
+"""
 
-def scores(*more, **environment):
+
+def python(script, **environment):
+    """What a script prints in a process of its own, as JSON, and what it logs."""
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join([*more, FIT])],
+        [sys.executable, "-c", script],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=True,
+        timeout=TIMEOUT,
     )
     return np.array(json.loads(done.stdout)), done.stderr
 
 
 def test_without_compilation_the_scores_are_the_same():
-    compiled, _ = scores()
-    plain, _ = scores(NUMBA_DISABLE_JIT="1")
+    compiled, _ = python(FIT)
+    plain, _ = python(FIT, NUMBA_DISABLE_JIT="1")
     np.testing.assert_allclose(plain, compiled, rtol=1e-3, atol=1e-3)
 
 
-def test_compilation_is_announced_once_and_found_on_disk_afterwards(tmp_path):
-    listen = "import logging; logging.basicConfig(level=logging.INFO)"
-    _, first = scores(listen, NUMBA_CACHE_DIR=str(tmp_path))
-    _, second = scores(listen, NUMBA_CACHE_DIR=str(tmp_path))
+def test_compilation_is_announced_once_and_cached_on_disk(tmp_path):
+    script = "import logging; logging.basicConfig(level=logging.INFO)" + FIT
+    _, first = python(script, NUMBA_CACHE_DIR=str(tmp_path))
+    _, second = python(script, NUMBA_CACHE_DIR=str(tmp_path))
     assert first.count("Compiling for this machine") == 1
     assert "Compiling" not in second
+
+
+def test_editing_a_file_beside_a_kernel_recompiles_it(tmp_path):
+    """kernels.py is unchanged here; only the vector instructions that it imports from lanes.py are."""
+    package, copy = Path(cometad.__file__).parent, tmp_path / "cometad"
+    for name in ("compiled.py", "arrays.py", "network/fast/lanes.py", "network/fast/kernels.py"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(package / name, copy / name)
+    for folder in (".", "network", "network/fast"):
+        (copy / folder / "__init__.py").touch()
+    environment = {"PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    assert python(KERNEL, **environment)[0].tolist() == [6.0] * 16
+
+    lanes = copy / "network/fast/lanes.py"
+    before = lanes.read_text()
+    after = before.replace("return _fused(builder, *args)", "return builder.fsub(args[0], args[1])")
+    assert after != before
+    lanes.write_text(after)
+    assert python(KERNEL, **environment)[0].tolist() == [-1.0] * 16

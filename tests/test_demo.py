@@ -18,12 +18,12 @@ def live(flagged: list[int], blamed: int) -> demo.Live:
     return demo.Live(flags.astype(float), flags, variables)
 
 
-def test_an_alarm_during_a_fault_finds_it_with_its_delay_and_variable():
+def test_an_alert_during_a_fault_finds_it_with_its_delay_and_variable():
     result = demo.judge(Fault("spike", 10, 20, (2,)), live([3, 14, 15], blamed=2))
     assert (result.found, result.delay, result.blamed) == (True, 4, (2,))
 
 
-def test_an_alarm_before_or_after_a_fault_does_not_find_it():
+def test_an_alert_before_or_after_a_fault_does_not_find_it():
     result = demo.judge(Fault("spike", 10, 20, (2,)), live([9, 20], blamed=1))
     assert (result.found, result.delay, result.blamed) == (False, None, (1,))
 

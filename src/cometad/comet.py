@@ -1,66 +1,84 @@
-"""Comet: the one place that knows all stages and puts them together."""
+"""Comet, the composition root: the only file that knows all stages."""
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.thresholds import Quantile
 from cometad.alerting.watch import Threshold
-from cometad.arrays import Array, Floats, Floats32
+from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import to_bytes
 from cometad.data.gaps import GapRun, Gaps, RefuseGaps
 from cometad.data.windows import cut, learnable, training_rows, window_starts
+from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
 from cometad.errors import ParameterError
 from cometad.explain.explainer import Explainer
 from cometad.explain.reasons import Explanation
 from cometad.live.stream import Stream
 from cometad.network.adaptation import Adaptation, OnlineAdaptation
+from cometad.network.memory import DISTANCES
 from cometad.network.network import Network
-from cometad.network.run import Fitted, RawRun, Run
+from cometad.network.run import RawRun, Run, RunSettings
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
-from cometad.network.training import Objective, initialize, place_codes, train
+from cometad.network.state import from_arrays, to_arrays
+from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
 from cometad.presets import paper_parameters
 from cometad.progress import shown
 from cometad.scoring.calibrate import NoCalibration, TrainingCalibration
 from cometad.scoring.normalize import Normalization, TrainingNormalization
-from cometad.scoring.pipeline import Block, Decision
+from cometad.scoring.pipeline import Block, Pipeline
 from cometad.scoring.select import HighestVariables, Selection
 from cometad.series import Series
-from cometad.validation import check_parameters
+from cometad.validation import check, choice, integer, is_integer, number, require, strategy
 
-# Parameters that training does not look at.
+# Parameters that do not affect training.
 SCORING = (
     *("neighbors", "memory_distance", "score_weight", "calibration", "selection", "normalization"),
     *("adaptation", "test_batch", "threshold", "verbose"),
 )
-CALIBRATION_WINDOWS = 512  # evenly spread over the training series: the statistics of the training scores
+CALIBRATION_WINDOWS = 512  # spread evenly over the training series, for the statistics of its scores
+
+
+# Valid parameter values.
+RULES = SHARED_RULES | {
+    **dict.fromkeys(("dim", "core_dim", "codebook_size", "test_batch"), integer(1)),
+    "refit": integer(0),
+    "initialization": choice(INITIALIZATIONS),
+    "memory_distance": choice(DISTANCES),
+    "codebook_weight": number(0, math.inf),
+    "commitment_weight": number(0, math.inf),
+    "score_weight": number(0, 1),
+    "calibration": strategy("fit"),
+    "selection": strategy("release", "__call__"),
+    "normalization": strategy("release", "fit", "gain", "__call__"),
+    "adaptation": strategy("start"),
+}
 
 
 class ScoreMap(NamedTuple):
-    """Both raw scores of every time step, each (scale, time, variable)."""
+    """Both raw scores, each (scale, time, variable)."""
 
     memory: Floats
     quantization: Floats
 
 
 class Comet(Detector):
-    """Finds anomalies by how badly patches of readings fit a codebook of normal patterns.
+    """Scores readings by how badly their patches fit a codebook of normal patterns.
 
-    `Comet()` is our default, `Comet.paper()` the published method; both are the same parts with other values.
+    `Comet()` is our default and `Comet.paper()` the published method: the same parts with other values.
 
     >>> import numpy as np
     >>> from cometad import Comet
     >>> from cometad.network import OneCycle
-    >>> chance = np.random.default_rng(0)
-    >>> normal, fresh = chance.normal(size=(2, 1000, 3))
+    >>> rng = np.random.default_rng(0)
+    >>> normal, fresh = rng.normal(size=(2, 1000, 3))
     >>> fresh[500, 1] = 12.0
     >>> detector = Comet(schedule=OneCycle(50)).fit(normal)
     >>> int(detector.decision_function(fresh).argmax())
@@ -69,44 +87,44 @@ class Comet(Detector):
     Parameters
     ----------
     window, window_stride
-        Readings per window, and between the starts of two training windows.
+        Readings per window, and between the starts of consecutive training windows.
     patch_sizes, patch_strides
-        One scale each; a stride is at most its patch.
+        One scale per pair; a stride is at most its patch size.
     dim, core_dim, codebook_size
-        Length of an embedding, of the part shared by all variables, and codes per scale.
+        Length of an embedding, length of the part shared by all variables, and codes per scale.
     initialization
-        How codes begin: "k-means" (spread over the first embeddings) or "normal".
+        Initial codes: "k-means" (spread over the first embeddings) or "normal".
     refit
-        Rounds of k-means that place the codes anew on the trained embeddings; 0 leaves them as trained.
+        Rounds of k-means that move the codes onto the trained embeddings; 0 leaves them as trained.
     schedule, batch_size, weight_decay, codebook_weight, commitment_weight
-        Training: how long and how fast, windows per step, and the weights of the objective's parts.
+        Training: how long and how fast, windows per step, and the weights of the loss terms.
     validation_share
-        The last share of the series given to `fit`, which is never trained on; the threshold looks at its scores apart.
+        The last share of the training series, which is never trained on; the threshold is also fitted on it alone.
     scaler
         "standard" or "min-max", fitted on the training part only.
     neighbors, memory_distance
-        The memory score: neighbors in the memory, and "local" scaling or "plain" distance.
+        For the memory score: the number of neighbors, and "local" scaling or "plain" distance.
     score_weight
-        The quantization score's weight in the mix; the memory score has the rest.
+        Weight of the quantization score; the memory score has the rest.
     calibration, selection, normalization
-        What happens to scores per variable, from variables to time steps, and before the two scores are mixed.
+        How scores are rescaled per variable, aggregated over variables, and rescaled before the two are mixed.
     adaptation, test_batch
-        Whether and how the codebook follows drift, and after how many windows.
+        Whether and how the codebook follows drift, and the number of windows between updates.
     gaps
-        What happens to missing readings: they are refused, or filled in and never flagged.
+        How missing readings are handled: refused, or imputed and never flagged.
     threshold
-        The rule that says which scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the
-        share of normal readings that it may flag.
+        Which scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the share of normal
+        readings it may flag.
     seed, device, verbose
-        Same seed, same bytes, on one device and thread count; "cpu" or "cuda"; whether `fit` shows its progress.
+        Equal seeds give equal bytes on one device and thread count; "cpu" or "cuda"; whether `fit` shows progress.
     """
 
     can_stream = can_explain = can_adapt = True
 
-    # Built by `_prepare` from the fitted state.
-    _fitted: Fitted
+    # Set by `_prepare`.
+    _settings: RunSettings
     _scorer: Scorer
-    _decision: Decision
+    _pipeline: Pipeline
 
     def __init__(
         self,
@@ -174,7 +192,7 @@ class Comet(Detector):
 
     @classmethod
     def paper(cls, dataset: str | None = None, **changes: Any) -> Self:
-        """The published method, with the codebook size and dimension that the paper uses on a dataset.
+        """The published method, with the paper's codebook size and dimension for a dataset.
 
         >>> from cometad import Comet
         >>> detector = Comet.paper("WADI", seed=1)
@@ -184,7 +202,7 @@ class Comet(Detector):
         return cls(**{**paper_parameters(dataset), **changes})
 
     def with_scoring(self, X: object, **changes: Any) -> Self:
-        """A detector with other parameters of scoring, as if fitted on the same series X, without training again.
+        """A detector with other scoring parameters, as if fitted on the same series X, without training again.
 
         >>> import numpy as np
         >>> from cometad import Comet
@@ -200,7 +218,7 @@ class Comet(Detector):
         for name in changes:
             if name not in SCORING:
                 raise ParameterError(
-                    f"The parameter {name!r} takes part in training. Fit a new Comet with it; without training "
+                    f"The parameter {name!r} affects training. Fit a new Comet with it. Without training you can "
                     f"change {', '.join(SCORING)}."
                 )
         other = type(self)(**(self.get_params(deep=False) | changes))
@@ -208,12 +226,12 @@ class Comet(Detector):
         other.scaling_, other.statistics_ = self.scaling_, self.statistics_
         other.network_, other.code_counts_ = self.network_, self.code_counts_
         scaled = other.scaling_(series.values)
-        other._calibrate(scaled, series)
+        other._calibrate(scaled, series, other._new_scorer(other.active_))
         other._settle(scaled, series)
         return other
 
     def score_map(self, X: object) -> ScoreMap:
-        """Both raw scores of every time step, each (scale, time, variable); NaN where they rest on filled in readings.
+        """Both raw scores of a series, each (scale, time, variable); NaN where they depend on imputed readings.
 
         >>> import numpy as np
         >>> from cometad import Comet
@@ -223,34 +241,46 @@ class Comet(Detector):
         (3, 600, 2)
         """
         series = self._checked(X)
-        raw = RawRun(self._fitted, self._scorer, self._decision.release, apart=True)
+        raw = RawRun(self._settings, self._scorer, self._pipeline.release, apart=True)
         releases = (*raw.push(self.scaling_(series.values), series.imputed), *raw.finish())
         blocks = [block for release in releases for block in release]
         return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
 
     def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> Explanation:
-        """Which variables are behind the score of an event, a time step or a pair (start, stop) of a series, and why.
+        """Which variables raised the score of an event, a time step or a pair (start, stop) of a series, and why.
 
-        With the readings and what normal codes make of them, from `context` time steps before to as many after. Only
-        the windows there are looked at, with the fitted state: what adaptation learned up to then plays no part.
-        Readings that were filled in are nan, and have no share where they were.
+        Also gives the readings, and what normal codes make of them, from `context` time steps before to as many after.
+        Rescores only the windows there, with the fitted state: what adaptation has learned since plays no part.
+        Imputed readings are NaN and have no share.
 
         >>> import numpy as np
         >>> from cometad import Comet
         >>> from cometad.network import OneCycle
-        >>> chance = np.random.default_rng(0)
-        >>> normal, fresh = chance.normal(size=(2, 1000, 3))
+        >>> rng = np.random.default_rng(0)
+        >>> normal, fresh = rng.normal(size=(2, 1000, 3))
         >>> fresh[500, 1] = 12.0
         >>> reason = Comet(schedule=OneCycle(50)).fit(normal).explain(fresh, 500).reasons[0]
         >>> reason.variable, bool(12.0 in reason.observed)
         ('v1', True)
         """
+        return super().explain(X, event, context=context)
+
+    def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
+        """A function that explains events of one series: it checks the series once for all of them.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> from cometad.network import OneCycle
+        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+        >>> explain = Comet(schedule=OneCycle(5)).fit(normal).explainer(normal)
+        >>> [explain(step, 8).peak for step in (100, 200)]
+        [100, 200]
+        """
         series = self._checked(X)
         explain = Explainer(
             self.network_,
             self._scorer,
-            self._decision,
-            self.normalization_,
+            self._pipeline,
             self.window,
             self.test_batch,
             self.scaling_,
@@ -258,10 +288,14 @@ class Comet(Detector):
             self.levels_,
             self.typical_,
         )
-        return explain(series.values, self.names_, event, context, series.imputed)
 
-    def code_counts(self, X: object) -> list[NDArray[np.int64]]:
-        """How many patches of a series take each code (code,), for each scale, with the codebook as fitted.
+        def of_series(event: Event | int | Sequence[int], context: int = 32) -> Explanation:
+            return explain(series.values, self.names_, event, context, series.imputed)
+
+        return of_series
+
+    def code_counts(self, X: object) -> list[Integers]:
+        """How many patches of a series take each code (code,), per scale, with the fitted codebook.
 
         >>> import numpy as np
         >>> from cometad import Comet
@@ -272,9 +306,9 @@ class Comet(Detector):
         [630, 310, 150]
         """
         scaled = self.scaling_(self._checked(X).values)
-        return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window))
+        return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window), self._scorer)
 
-    def code_usage(self, X: object) -> list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    def code_usage(self, X: object) -> list[tuple[int, Integers, Integers]]:
         """Patch size and patches per code (code,) in training and in a series, for each scale."""
         return list(zip(self.patch_sizes, self.code_counts_, self.code_counts(X), strict=True))
 
@@ -286,23 +320,23 @@ class Comet(Detector):
         alerts: Alerts | None = None,
         late: str = "refuse",
     ) -> Stream:
-        """A stream that starts from the fitted state, or goes on from a snapshot.
+        """Open a stream from the fitted state or from a snapshot.
 
-        `adaptation` stands in for the detector's own: `NoAdaptation()` keeps the fitted state throughout. `alerts` says
-        what counts as one event. A reading whose time is not after that of the reading before is refused with an error,
-        or with `late="drop"` dropped and counted.
+        `adaptation` replaces the detector's own: `NoAdaptation()` keeps the fitted state throughout. `alerts` defines
+        what counts as one event. A reading that is not later than the one before is refused, or with `late="drop"`
+        dropped and counted.
         """
         self._check_fitted()
         adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
-        check_parameters({**self.get_params(deep=False), "adaptation": adaptation})
-        fingerprint = self._fingerprint(adaptation, alerts)
+        check({"adaptation": adaptation}, RULES)
         stream = Stream(
             lambda: self._open(adaptation),
             self.scaling_.__call__,
             self.names_,
             self.named_,
             lambda: self.judge(alerts),
-            fingerprint,
+            self._fingerprint(adaptation, alerts),
+            lambda: self._fingerprint_0_1(adaptation, alerts),
             self._start_filling if self.gaps.allowed else None,
             late,
         )
@@ -316,7 +350,10 @@ class Comet(Detector):
     # -- fitting ----------------------------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        check_parameters(self.get_params(deep=False))
+        values = self.get_params(deep=False)
+        check(values, RULES)
+        require(values["dim"] % 2 == 0, "dim", "even: half of it belongs to each variable", values["dim"])
+        _check_patches(values["patch_sizes"], values["patch_strides"], values["window"])
 
     def _least_rows(self) -> int:
         return self.window
@@ -328,46 +365,37 @@ class Comet(Detector):
         starts = window_starts(self._training_rows(len(scaled)), self.window, self.window_stride)
         starts = learnable(starts, self.window, series)
         self.network_ = self._train(scaled, starts)
-        self.code_counts_ = self._count_codes(scaled, starts)
-        self._calibrate(scaled, series)
+        scorer = self._new_scorer()
+        self.code_counts_ = self._count_codes(scaled, starts, scorer)
+        scorer.remember(self.active_)
+        self._calibrate(scaled, series, scorer)
 
-    def _train(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> Network:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(self.seed))
-            network = self._network(scaled.shape[1])
-
-        values, steps = torch.as_tensor(scaled, device=self.device), torch.arange(self.window, device=self.device)
-        begins = torch.as_tensor(starts, device=self.device)
-
-        def windows(chosen: NDArray[np.int64]) -> torch.Tensor:
-            return values[begins[torch.as_tensor(chosen, device=self.device), None] + steps]
-
-        few = np.linspace(0, len(starts) - 1, min(len(starts), CALIBRATION_WINDOWS)).astype(int)
-        initialize(network, self.initialization, windows(few), self.seed)
+    def _train(self, scaled: Floats32, starts: Integers) -> Network:
         with shown("epoch", self.verbose) as report:
-            train(
-                network,
-                windows,
-                len(starts),
+            return fit_network(
+                self._new_network(scaled.shape[1]),
+                scaled,
+                starts,
+                self.window,
+                initialization=self.initialization,
+                refit=self.refit,
                 schedule=self.schedule,
                 objective=self._objective,
                 batch_size=self.batch_size,
                 seed=self.seed,
                 report=lambda epoch: report(epoch.epoch, epoch.epochs, str(epoch)),
             )
-        if self.refit:
-            place_codes(network, windows(few), self.refit, self.seed)
-        return network
 
     @property
-    def active_(self) -> list[NDArray[np.bool_]]:
-        """Which codes of each scale the training windows activate. Paper: Eq. 12, 21."""
+    def active_(self) -> list[Flags]:
+        """The codes (code,) that training activated, per scale. Paper: Eq. 12, 21."""
         return [counts > 0 for counts in self.code_counts_]
 
-    def _count_codes(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """How many patches of the training windows take each code, for each scale."""
-        everything = [np.ones(self.codebook_size, bool) for _ in self.patch_sizes]  # the table plays no part here
-        scorer = Scorer(self.network_, everything, self.neighbors, self.memory_distance, self.device)
+    def _new_scorer(self, active: list[Flags] | None = None) -> Scorer:
+        return Scorer(self.network_, active, self.neighbors, self.memory_distance, self.device)
+
+    def _count_codes(self, scaled: Floats32, starts: Integers, scorer: Scorer) -> list[Integers]:
+        """How many patches of the windows that begin at `starts` take each code (code,), per scale."""
         counts = [np.zeros(self.codebook_size, np.int64) for _ in self.patch_sizes]
         for begin in range(0, len(starts), WINDOWS_AT_ONCE):
             windows = cut(scaled, starts[begin : begin + WINDOWS_AT_ONCE], self.window)
@@ -375,28 +403,22 @@ class Comet(Detector):
                 count += np.bincount(scorer.whole(windows, k).codes.ravel(), minlength=self.codebook_size)
         return counts
 
-    def _calibrate(self, scaled: NDArray[np.float32], series: Series) -> None:
-        """Learn the statistics of the training scores."""
+    def _calibrate(self, scaled: Floats32, series: Series, scorer: Scorer) -> None:
+        """Fit the pipeline and everything else that depends on the training scores."""
         starts = learnable(window_starts(len(scaled), self.window, self.window), self.window, series)
         chosen = np.linspace(0, len(starts) - 1, min(len(starts), CALIBRATION_WINDOWS)).astype(int)
         windows = cut(scaled, starts[chosen], self.window)
-        width = scaled.shape[1]
-        scorer = Scorer(self.network_, self.active_, self.neighbors, self.memory_distance, self.device)
         patches = [scorer.whole(windows, k) for k in range(len(self.patch_sizes))]
         self.error_limits_ = [self._limit(scored.errors) for scored in patches]
         self.typical_ = np.median(windows, axis=(0, 1))
         self.levels_ = np.stack([self._levels(scorer.memory[k], scored) for k, scored in enumerate(patches)], axis=1)
-        self.calibration_ = np.stack([NoCalibration().fit(np.empty((0, width)))] * 2)
-        self.normalization_ = np.zeros((2, 2))
-        self._prepare()
         raw = scorer.steps(patches, self.window, 0, self.window)
-        self.calibration_ = np.stack([self.calibration.fit(scores.reshape(-1, width)) for scores in raw])
-        self._prepare()
-        selected = self._decision.select(self._decision.calibrated(raw), skip=0)
-        self.normalization_ = np.stack([self.normalization.fit(scores) for scores in selected])
+        self._prepare(
+            scorer, Pipeline.fit(raw, self.calibration, self.selection, self.normalization, self.score_weight)
+        )
 
-    def _limit(self, errors: NDArray[np.float32]) -> Floats:
-        """The largest error (variable,) that adaptation takes for normal at one scale."""
+    def _limit(self, errors: Floats32) -> Floats:
+        """The largest error (variable,) that adaptation treats as normal at one scale."""
         quantile, width = getattr(self.adaptation, "error_limit", None), errors.shape[2]
         if quantile is None:
             return np.full(width, np.inf)
@@ -425,12 +447,14 @@ class Comet(Detector):
                 f"This Comet was fitted with error_limit={own!r}, not {limit!r}. Fit one with that adaptation."
             )
         limits = self.error_limits_ if limit else [np.full_like(bound, np.inf) for bound in self.error_limits_]
-        fitted = dataclasses.replace(self._fitted, adaptation=adaptation, limits=limits)
-        return Run(RawRun(fitted, self._scorer, self._decision.release), self._decision, self.normalization_)
+        settings = dataclasses.replace(self._settings, adaptation=adaptation, limits=limits)
+        return Run(RawRun(settings, self._scorer, self._pipeline.release), self._pipeline)
 
-    def _prepare(self) -> None:
-        """Build what scoring shares: it is never changed, so every run may use it."""
-        self._fitted = Fitted(
+    def _prepare(self, scorer: Scorer, pipeline: Pipeline) -> None:
+        """Keep what all runs share and none of them changes."""
+        self._scorer, self._pipeline = scorer, pipeline
+        self.calibration_, self.normalization_ = pipeline.calibration, pipeline.start
+        self._settings = RunSettings(
             self.network_,
             self.active_,
             self.error_limits_,
@@ -443,53 +467,65 @@ class Comet(Detector):
             self.seed,
             self.device,
         )
-        self._scorer = self._fitted.scorer(self.network_)
-        self._decision = Decision(self.selection, self.normalization, self.score_weight, self.calibration_)
 
     # -- state ------------------------------------------------------------------------------------------------------
 
-    def _network(self, variables: int) -> Network:
+    def _new_network(self, variables: int) -> Network:
         sizes = (self.patch_sizes, self.patch_strides, self.dim, self.core_dim, self.codebook_size)
-        return Network(variables, *sizes).to(self.device)
+        return new_network(variables, *sizes, seed=self.seed, device=self.device)
 
     @property
     def _objective(self) -> Objective:
         return Objective(self.codebook_weight, self.commitment_weight, self.weight_decay)
 
     def _state(self) -> Mapping[str, Array]:
-        arrays: dict[str, Array] = {
+        return {
             "calibration": self.calibration_,
             "normalization": self.normalization_,
             "code_counts": np.stack(self.code_counts_),
             "levels": self.levels_,
             "typical": self.typical_,
             "error_limits": np.stack(self.error_limits_),
+            **to_arrays(self.network_),
         }
-        weights = self.network_.state_dict()
-        return arrays | {f"network.{name}": value.cpu().numpy() for name, value in weights.items()}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
-        self.network_ = self._network(self.n_features_in_)
-        self.network_.load_state_dict(
-            {
-                name.removeprefix("network."): torch.from_numpy(value)
-                for name, value in state.items()
-                if name.startswith("network.")
-            }
-        )
-        self.calibration_, self.normalization_ = state["calibration"], state["normalization"]
+        self.network_ = self._new_network(self.n_features_in_)
+        from_arrays(self.network_, state)
         self.code_counts_, self.error_limits_ = list(state["code_counts"]), list(state["error_limits"])
         self.levels_, self.typical_ = state["levels"], state["typical"]
-        self._prepare()
+        fitted = state["calibration"], state["normalization"]
+        pipeline = Pipeline(self.selection, self.normalization, self.score_weight, *fitted)
+        self._prepare(self._new_scorer(self.active_), pipeline)
 
     def _fingerprint(self, adaptation: Adaptation, alerts: Alerts) -> str:
-        """A name for this fitted detector with an adaptation and alerts: a stream's snapshot goes with one of them."""
-        content = to_bytes(self._checkpoint()) + repr((adaptation, alerts)).encode()
-        return hashlib.sha256(content).hexdigest()[:16]
+        """Identifies this fitted detector with an adaptation and alerts; a snapshot belongs to one of them."""
+        return _short_digest(self._identity(), adaptation, alerts)
+
+    def _fingerprint_0_1(self, adaptation: Adaptation, alerts: Alerts) -> str:
+        """The fingerprint that cometad 0.1 wrote: a hash of the saved file. Empty if 0.1 could not have saved it."""
+        try:
+            return _short_digest(to_bytes(self._checkpoint()), adaptation, alerts)
+        except ParameterError:
+            return ""
+
+
+def _short_digest(content: bytes, *settings: object) -> str:
+    return hashlib.sha256(content + repr(settings).encode()).hexdigest()[:16]
 
 
 def _flat(block: Block) -> Floats:
-    """(score, scale, window, time, variable) as (score, scale, time, variable), without the steps to be skipped."""
+    """Reshape (score, scale, window, time, variable) to (score, scale, time, variable), without the skipped steps."""
     scores, scales, *_, variables = block.raw.shape
     raw = block.raw if block.left_out is None else np.where(block.left_out, np.nan, block.raw)
     return raw[:, :, :, block.skip :].reshape(scores, scales, -1, variables)
+
+
+def _check_patches(sizes: Sequence[int], strides: Sequence[int], window: int) -> None:
+    for name, given in (("patch_sizes", sizes), ("patch_strides", strides)):
+        integers = isinstance(given, Sequence) and all(map(is_integer, given))
+        require(integers and len(given) >= 1, name, "a sequence of at least one integer", given)
+    require(len(sizes) == len(strides), "patch_strides", "as long as patch_sizes", strides)
+    for size, stride in zip(sizes, strides, strict=True):
+        require(1 <= size <= window, "patch_sizes", f"between 1 and the window ({window})", size)
+        require(1 <= stride <= size, "patch_strides", f"between 1 and its patch ({size})", stride)

@@ -1,15 +1,21 @@
-"""Compilation to machine code: kept on disk where there is room for it, and announced when it happens.
+"""Compilation to machine code, cached on disk where possible and announced when it happens.
 
-Where numba is told not to compile (NUMBA_DISABLE_JIT), `COMPILES` is False: functions run as plain Python, and the
-kernels, which cannot, give way to the same algebra as products of torch tensors. All results stay, only slower.
+With numba's NUMBA_DISABLE_JIT set, `COMPILES` is False: functions run as plain Python, and the kernels, which cannot,
+are replaced by the same algebra as torch products. The results are the same, only slower.
 """
 
+import hashlib
+import inspect
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
 from numba.core import event
+from numba.core.caching import FunctionCache
 
 COMPILES = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
 
@@ -19,34 +25,56 @@ _log = logging.getLogger("cometad")
 
 
 def jit(function: F) -> F:
-    """The function as machine code, made at its first call and found on disk by later processes.
+    """Compile a function at its first call, or load it from disk if an earlier process compiled it.
+
+    A compiled function may use functions and constants of its own folder only: an edit elsewhere does not recompile it.
 
     >>> from cometad.compiled import jit
     >>> jit(lambda x: x + 1)(2)
     3
     """
-    try:
-        compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:  # neither beside the package nor in the user's folder can anything be kept
-        compiled = numba.njit(nogil=True, error_model="numpy")(function)
-    kept: F = compiled
-    return kept
+    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    if COMPILES:
+        # RuntimeError: no writable folder. AttributeError: an unknown version of numba. Compile in each process then.
+        with suppress(RuntimeError, AttributeError):
+            compiled._cache = _FolderCache(function)
+    result: F = compiled
+    return result
 
 
-class _Announcer(event.Listener):
-    """Says once that something is being compiled, so that nobody wonders what the first call waits for."""
+class _FolderCache(FunctionCache):
+    """numba's cache on disk, invalidated by a change to any source file in the function's folder.
+
+    numba itself checks only the file that defines the function. After an edit to a file that it imports from, such as
+    the vector instructions in lanes.py, numba would load stale machine code.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        file = self._cache_file
+        file._source_stamp = (file._source_stamp, _fingerprint(Path(inspect.getfile(function)).parent))
+
+
+@cache
+def _fingerprint(folder: Path) -> str:
+    sources = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in sorted(folder.glob("*.py")))
+    return hashlib.sha256(sources).hexdigest()
+
+
+class _CompileAnnouncer(event.Listener):
+    """Logs the first compilation of a process, which explains why the first call is slow."""
 
     def __init__(self) -> None:
-        self._said = False
+        self._announced = False
 
     def on_start(self, event: event.Event) -> None:
         module = event.data["dispatcher"].py_func.__module__
-        if not self._said and module.startswith("cometad."):
-            self._said = True
-            _log.info("Compiling for this machine, up to a minute; where it can be kept on disk, this happens once.")
+        if not self._announced and module.startswith("cometad."):
+            self._announced = True
+            _log.info("Compiling for this machine. This takes up to a minute; later runs load the result from disk.")
 
     def on_end(self, event: event.Event) -> None:
         pass
 
 
-event.register("numba:compile", _Announcer())  # type: ignore[no-untyped-call]
+event.register("numba:compile", _CompileAnnouncer())  # type: ignore[no-untyped-call]

@@ -25,7 +25,7 @@ from cometad.report.gather import gather
 from cometad.report.page import save_report
 from cometad.report.plots import save_overview
 
-# One normal reading in a thousand may raise an alarm. At the default of one in a hundred, chance alone would "find"
+# One normal reading in a thousand may be flagged. At the default of one in a hundred, chance alone would "find"
 # every other fault of sixty readings.
 THRESHOLD = Quantile(rate=0.001)
 ALERTS = Alerts(merge_gap=30)  # for the report: a fault that pauses this long is still one event
@@ -38,7 +38,7 @@ class FaultFound:
 
     fault: Fault
     found: bool
-    delay: int | None  # steps from its start to the first alarm
+    delay: int | None  # steps from its start to the first alert
     blamed: tuple[int, ...]  # as many variables as the fault has, highest score first
 
 
@@ -76,12 +76,12 @@ def run(out: Path, seed: int) -> None:
 
 
 def judge(fault: Fault, live: Live) -> FaultFound:
-    """Check whether an alarm was raised during the fault, with what delay, and which variables it blamed."""
+    """Check whether an alert was raised during the fault, with what delay, and which variables it blamed."""
     during = slice(fault.start, fault.stop)
     found = bool(live.flags[during].any())
     delay = int(np.argmax(live.flags[during])) if found else None
-    alarmed = live.variables[during][live.flags[during] == 1] if found else live.variables[during]
-    order = np.argsort(alarmed.mean(axis=0))[::-1]
+    blamed = live.variables[during][live.flags[during] == 1] if found else live.variables[during]
+    order = np.argsort(blamed.mean(axis=0))[::-1]
     return FaultFound(fault, found, delay, tuple(int(i) for i in order[: len(fault.variables)]))
 
 
@@ -95,24 +95,24 @@ def _make_folder(out: Path) -> None:
 def _watch(detector: Comet, plant: Plant, console: Console) -> Live:
     stream = detector.stream()
     parts: list[Scored] = []
-    alarm = False
+    active = False
     for reading in plant.test:
         parts.append(stream.update(reading))
-        alarm = _announce(parts[-1], alarm, plant, console)
+        active = _announce(parts[-1], active, plant, console)
     parts.append(stream.finish())
     steps, rolled_back = stream.adaptation_steps
     console.print(f"\nAdapted {steps} times; {rolled_back} of these were rolled back.")
     return Live(*(np.concatenate([getattr(part, field) for part in parts]) for field in Live._fields))
 
 
-def _announce(scored: Scored, alarm: bool, plant: Plant, console: Console) -> bool:
-    """Print each alarm as it starts; return whether one is active."""
+def _announce(scored: Scored, active: bool, plant: Plant, console: Console) -> bool:
+    """Print each alert as it starts; return whether one is active."""
     for k, step in enumerate(scored.steps):
-        if scored.flags[k] and not alarm:
+        if scored.flags[k] and not active:
             named = ", ".join(plant.names[i] for i in np.argsort(scored.variables[k])[::-1][:2])
             console.print(f"  step {step:>6}  score {scored.scores[k]:>7.2f}  {named}")
-        alarm = bool(scored.flags[k])
-    return alarm
+        active = bool(scored.flags[k])
+    return active
 
 
 def _table(results: Sequence[FaultFound], names: Sequence[str]) -> Table:
@@ -133,10 +133,9 @@ def _table(results: Sequence[FaultFound], names: Sequence[str]) -> Table:
 
 
 def _print_false_alarms(detector: Comet, plant: Plant, live: Live, console: Console) -> None:
-    """Print the share of normal readings that raised an alarm, with and without adaptation."""
-    static = detector.stream(adaptation=NoAdaptation()).update_many(
-        plant.test
-    )  # without the last few readings, which need `finish`
+    """Print the share of normal readings that were flagged, with and without adaptation."""
+    # The last few readings have no score here, because this stream is never finished.
+    static = detector.stream(adaptation=NoAdaptation()).update_many(plant.test)
     normal = ~plant.labels
     adapted, fixed = 100 * live.flags[normal].mean(), 100 * static.flags[normal[: len(static)]].mean()
     console.print(

@@ -14,11 +14,37 @@ and exits with code 2; anything else that is raised is a bug.
 
 import importlib
 from collections.abc import Iterable
+from difflib import get_close_matches
 from types import ModuleType
+
+# What to do about a problem, in the words of Python; cli/advice.py has the words of the command line.
+ADVICE = {
+    "gaps": "Fill or drop missing readings first, or choose a gap rule such as gaps=ForwardFill(limit=5).",
+    "late": 'Send readings in time order, each once, or pass late="drop".',
+    "no times": "Pass a frame with a column of dates.",
+    "no dates": "Name another column with time_column.",
+    "bad dates": "Write times like 2024-03-01 04:10:00, or drop the column to count time steps instead.",
+    "text": "Convert the column to numbers or drop it.",
+    "two times": "Keep one column of dates or a datetime index.",
+    "not json": 'Send one JSON object per line, or pass form="csv".',
+    "no readings": "Send at least one reading.",
+    "no gap rule": "Fit the detector with a gap rule such as gaps=ForwardFill(limit=5), or do not resample.",
+}
 
 
 class CometadError(Exception):
-    """The root of the tree: catch it to catch everything that cometad raises on purpose."""
+    """The root of the tree: catch it to catch everything that cometad raises on purpose.
+
+    `advice` is a key of `ADVICE`, and `values` fill its blanks: the message is the problem followed by that sentence.
+
+    >>> from cometad.errors import CometadError
+    >>> CometadError("The readings have no times.", advice="no times")
+    CometadError('The readings have no times. Pass a frame with a column of dates.')
+    """
+
+    def __init__(self, problem: str = "", advice: str | None = None, **values: object) -> None:
+        self.problem, self.advice, self.values = problem, advice, values
+        super().__init__(problem if advice is None else f"{problem} {ADVICE[advice].format(**values)}")
 
 
 class InputError(CometadError, ValueError):
@@ -50,9 +76,12 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> ParameterError:
 
     >>> from cometad.errors import unknown
     >>> str(unknown("dataset", "PMS", ["MSL", "PSM"]))
-    "There is no dataset 'PMS'; there are MSL, PSM."
+    "Unknown dataset 'PMS'. Did you mean PSM? Available: MSL, PSM."
     """
-    return ParameterError(f"There is no {kind} {name!r}; there are {', '.join(map(str, known))}.")
+    by_lowercase = {str(each).lower(): str(each) for each in known}
+    close = get_close_matches(str(name).lower(), by_lowercase, n=1)
+    hint = f" Did you mean {by_lowercase[close[0]]}?" if close else ""
+    return ParameterError(f"Unknown {kind} {name!r}.{hint} Available: {', '.join(by_lowercase.values())}.")
 
 
 def needs_extra(module: str, extra: str) -> ModuleType:

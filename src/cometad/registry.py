@@ -1,32 +1,97 @@
-"""Parameters in JSON."""
+"""Strategies by name: how a threshold, a selection, a gap rule or an adaptation is written to a file and read back.
+
+A file holds the name a class was registered under and its fields. Loading looks the name up here; it never imports code
+because a file asks for it. To save a detector that uses your own class, make it a dataclass and register it:
+
+>>> from dataclasses import dataclass
+>>> from cometad.registry import from_json, register, to_json
+>>> @register("docs-example-top-one")
+... @dataclass(frozen=True)
+... class TopOne:
+...     release = "row"
+...     def __call__(self, scores):
+...         return scores.max(axis=2)
+>>> to_json(TopOne())
+{'kind': 'docs-example-top-one'}
+>>> from_json(to_json(TopOne())) == TopOne()
+True
+"""
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
-from cometad.validation import VARIANTS
+from cometad.errors import ModelFileError, ParameterError
+
+Kind = TypeVar("Kind", bound=type)
+
+_KINDS: dict[str, Any] = {}
 
 
-def as_json(value: Any) -> Any:
-    """A parameter as JSON can hold it.
+def register(name: str) -> Callable[[Kind], Kind]:
+    """Decorate a dataclass so that detectors that use it can be saved under this name, and loaded again."""
+
+    def add(kind: Kind) -> Kind:
+        if not dataclasses.is_dataclass(kind):
+            raise ParameterError(f"Only a dataclass can be registered. Decorate {kind.__name__} with @dataclass first.")
+        taken = _KINDS.setdefault(name, kind)
+        # The same class defined again, as when a notebook's cell runs twice, takes the place of the old one.
+        if (taken.__module__, taken.__qualname__) != (kind.__module__, kind.__qualname__):
+            raise ParameterError(f"The name {name!r} is registered for {taken.__qualname__}. Choose another name.")
+        _KINDS[name] = kind
+        return kind
+
+    return add
+
+
+def to_json(value: Any, parameter: str = "value") -> Any:
+    """A parameter as JSON can hold it: numbers, texts and lists as they are, a strategy by its registered name.
 
     >>> from cometad.network import Epochs
-    >>> from cometad.registry import as_json, from_json
-    >>> as_json(Epochs(3)), from_json(as_json((2, 4)))
-    ({'kind': 'Epochs', 'epochs': 3, 'learning_rate': 0.0001}, (2, 4))
+    >>> from cometad.registry import to_json
+    >>> to_json(Epochs(3)), to_json((2, 4))
+    ({'kind': 'Epochs', 'epochs': 3, 'learning_rate': 0.0001}, [2, 4])
     """
-    if type(value).__name__ in VARIANTS:
-        fields = {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"kind": type(value).__name__, **fields}
     if isinstance(value, np.generic):
         return value.item()
-    return [as_json(item) for item in value] if isinstance(value, tuple | list) else value
+    if isinstance(value, tuple | list):
+        return [to_json(item, parameter) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    for name, kind in _KINDS.items():
+        if type(value) is kind:
+            fields = {field.name: to_json(getattr(value, field.name), parameter) for field in dataclasses.fields(value)}
+            return {"kind": name, **fields}
+    raise ParameterError(
+        f"The '{parameter}' parameter is a {type(value).__name__}, a class without a registered name. "
+        f'Decorate it with @cometad.registry.register("a-name-of-yours") before saving.'
+    )
+
+
+def describe(value: Any) -> Any:
+    """A parameter to show or compare, not to save: like `to_json`, with the repr of what has no registered name.
+
+    >>> from cometad.registry import describe
+    >>> describe((2, 4)), describe({2})
+    ([2, 4], '{2}')
+    """
+    try:
+        return to_json(value)
+    except ParameterError:
+        return repr(value)
 
 
 def from_json(value: Any) -> Any:
-    """A parameter as `as_json` gave it."""
+    """The parameter that `to_json` wrote."""
     if isinstance(value, dict):
         fields = dict(value)
-        return VARIANTS[fields.pop("kind")](**fields)
-    return tuple(value) if isinstance(value, list) else value
+        name = fields.pop("kind", None)
+        if name not in _KINDS:
+            raise ModelFileError(
+                f"The detector uses {name!r}, which is not registered here. Import the module that registers it, "
+                "then load the file again."
+            )
+        return _KINDS[name](**{field: from_json(part) for field, part in fields.items()})
+    return tuple(from_json(item) for item in value) if isinstance(value, list) else value

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cometad.alerting import alerts as alerts_module
 from cometad.alerting.alerts import AlertRun, Alerts, Change, Event, find_events
 from cometad.alerting.severity import ScoreTail, severity
+from cometad.alerting.tail import Tail, fit_tail
 from cometad.errors import InputError, ParameterError
 from contract import is_a_sentence
 
@@ -398,7 +399,7 @@ def test_refused_scores_leave_a_run_as_it_was():
 
 
 def test_an_unknown_score_is_refused_by_its_time_step_also_where_nothing_is_hot():
-    with pytest.raises(InputError, match="score of time step 42 is nan"):
+    with pytest.raises(InputError, match="score of time step 42 is NaN"):
         Alerts().start(TAIL, step=40).push([0.0, 0.0, np.nan], 2.0)
 
 
@@ -478,16 +479,25 @@ def test_a_heavy_tail_is_seen_as_one(seed):
     )
 
 
-def test_shape_and_scale_are_the_weighted_moments_of_the_paper():
+def test_severity_reads_the_tail_of_thresholds_as_light_as_the_scores_allow():
     scores = np.random.default_rng(6).pareto(2.0, size=4000)
     tail = ScoreTail.fit(scores)
-    excess = sorted(score - tail.start for score in scores if score > tail.start)
-    count = len(excess)
-    first = sum(excess) / count
-    second = sum((1 - (rank - 0.35) / count) * value for rank, value in enumerate(excess, start=1)) / count
-    estimate = 2 - first / (first - 2 * second)
-    assert tail.shape == pytest.approx(estimate - math.sqrt(4 / 3 / count))
-    assert tail.scale / (1 - tail.shape) == pytest.approx(first)  # so the tail has the mean of the scores in it
+    excess = scores[scores > tail.start] - tail.start
+    likeliest = fit_tail(excess, np.zeros(len(excess), bool))
+    assert tail.shape == pytest.approx(likeliest.shape - 1.645 * (1 + likeliest.shape) / math.sqrt(len(excess)))
+    assert tail.scale / (1 - tail.shape) == pytest.approx(excess.mean())  # so the tail has the mean of the scores in it
+
+
+@pytest.mark.parametrize("shape", [-0.7, 0.0, 0.4])
+def test_log_survival_is_the_inverse_of_above(shape):
+    tail = Tail(shape, 3.0)
+    for share in (0.9, 0.1, 1e-6):
+        assert float(tail.log_survival(tail.above(share))) == pytest.approx(math.log(share))
+    assert float(tail.log_survival(-1.0)) == 0.0
+
+
+def test_beyond_the_end_of_a_bounded_tail_nothing_survives():
+    assert float(Tail(-1.0, 3.0).log_survival(3.5)) == -math.inf
 
 
 @pytest.mark.parametrize("count, above", [(10_000, 200), (1000, 50), (60, 30), (1, 0)])

@@ -260,7 +260,7 @@ def test_a_normal_series_is_split_into_two_disjoint_parts():
         ((REFERENCE, BASE), {"align": 0}, ParameterError, "cannot be multiples of 0"),
         ((REFERENCE[:, :3], BASE), {}, InputError, "parts of the same series"),
         ((np.ones_like(REFERENCE), BASE), {}, InputError, "Take another series"),
-        ((REFERENCE, BASE), {"drift": "rust"}, ParameterError, "no drift 'rust'; there are none, offset"),
+        ((REFERENCE, BASE), {"drift": "rust"}, ParameterError, "Unknown drift 'rust'. Available: none, offset"),
         ((REFERENCE, BASE), {"strength": math.nan}, ParameterError, "finite and not negative"),
         ((REFERENCE, BASE), {"contamination": 0.5}, ParameterError, "at most 0.4, not 0.5"),
         ((REFERENCE, BASE), {"contamination": -0.1}, ParameterError, "at most 0.4, not -0.1"),
@@ -512,7 +512,7 @@ def test_texts_of_the_whole_figure_do_not_overlap(monkeypatch, adapting, fixed, 
 
 
 def test_a_plot_of_an_unknown_figure_is_refused(adapting, fixed):
-    with pytest.raises(ParameterError, match="no figure 'speed'; there are false_alarms"):
+    with pytest.raises(ParameterError, match=r"Unknown figure 'speed'\. Available: false_alarms"):
         plot_drift(Figure().subplots(), results(adapting, fixed), "speed", contamination=0.05)
 
 

@@ -27,7 +27,7 @@ from cometad.scoring import (
     NoNormalization,
     PercentileSelection,
 )
-from cometad.scoring.pipeline import Block, Decision
+from cometad.scoring.pipeline import Block, Pipeline
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -444,13 +444,13 @@ def test_ema_normalization_is_that_of_equations_18_and_19(lengths, momentum, see
 
 
 @given(score_tables(), st.floats(0, 1), st.data())
-def test_a_decision_selects_then_normalizes_then_mixes(scores, weight, data):
+def test_the_pipeline_selects_then_normalizes_then_mixes(scores, weight, data):
     memory, quantization = raw = np.random.default_rng(0).gamma(2.0, size=(2, *scores.shape))
     skip = data.draw(st.integers(0, scores.shape[1] - 1))
     rule = EmaMinMax(0.75)
     calibration = np.stack([np.stack([np.zeros(scores.shape[2]), np.ones(scores.shape[2])])] * 2)
-    decision = Decision(PercentileSelection(50), rule, weight, calibration)
-    decided, _ = decision([Block(raw, skip)], np.stack([rule.fit(np.empty(0))] * 2))
+    pipeline = Pipeline(PercentileSelection(50), rule, weight, calibration, np.stack([rule.fit(np.empty(0))] * 2))
+    decided, _ = pipeline([Block(raw, skip)], pipeline.start)
     normalized = []
     for kind in (memory, quantization):
         steps = []
@@ -465,8 +465,8 @@ def test_a_decision_selects_then_normalizes_then_mixes(scores, weight, data):
 def test_mixing_is_that_of_equation_20(weight, seed):
     memory, quantization = raw = np.random.default_rng(seed).gamma(2.0, size=(2, 1, 7, 1))
     calibration = np.array([[[0.0], [1.0]]] * 2)
-    decision = Decision(AllVariables(), NoNormalization(), weight, calibration)
-    decided, _ = decision([Block(raw, 0)], np.array([[0.0, 1.0]] * 2))
+    pipeline = Pipeline(AllVariables(), NoNormalization(), weight, calibration, np.array([[0.0, 1.0]] * 2))
+    decided, _ = pipeline([Block(raw, 0)], pipeline.start)
     np.testing.assert_allclose(decided.scores, naive.mixed(memory.ravel(), quantization.ravel(), weight), rtol=1e-12)
     np.testing.assert_allclose(decided.variables[:, 0], decided.scores, rtol=1e-12)
 

@@ -1,6 +1,7 @@
-"""What all baselines have: parameters as dataclass fields, checked by their defaults, and learned arrays by name."""
+"""The base classes of the baselines: parameters are dataclass fields, fitted state is a set of named arrays."""
 
 import inspect
+import math
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,24 +14,27 @@ from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Floats, Floats32
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.windows import learnable
+from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector
 from cometad.series import Series
-from cometad.validation import check_alike
+from cometad.validation import Rule, check, choice, integer, number
 
 READINGS_AT_ONCE = 8192
+
+RULES: dict[str, Rule] = SHARED_RULES | {"patience": integer(0), "dropout": number(0, 1, below=True)}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Baseline(Detector):
     """A detector whose parameters are its dataclass fields.
 
-    A number may be what its default's type says: an integer from 1 up, a real number from 0 up. A word must be one of
-    its `choices`. `seed`, `device` and `verbose` are everyone's, also of those that draw nothing, run on the CPU
-    anyway and are done at once: whoever compares detectors passes the same to all.
+    Parameters are checked against their defaults: an integer must be at least 1, a float at least 0, and a string one
+    of its `choices`. Every baseline accepts `seed`, `device` and `verbose`, even if it ignores them, so that the same
+    arguments can be passed to all detectors in a comparison.
     """
 
     choices: ClassVar[dict[str, Collection[str]]] = {}
-    learned: ClassVar[tuple[str, ...]] = ()  # the attributes that `_learn` sets, all of them arrays
+    learned: ClassVar[tuple[str, ...]] = ()  # the attributes set by `_learn`, all arrays
 
     scaler: str = "standard"
     gaps: Gaps = RefuseGaps()
@@ -45,7 +49,9 @@ class Baseline(Detector):
     def _check_parameters(self) -> None:
         signature = inspect.signature(type(self)).parameters
         defaults = {name: parameter.default for name, parameter in signature.items()}
-        check_alike(self.get_params(deep=False), defaults, self.choices)
+        rules = {name: _rule_of(default) for name, default in defaults.items() if not isinstance(default, bool | str)}
+        rules |= RULES | {name: choice(known) for name, known in self.choices.items()}
+        check(self.get_params(deep=False), rules)
 
     def _state(self) -> Mapping[str, Array]:
         return {name: getattr(self, name) for name in self.learned}
@@ -57,7 +63,7 @@ class Baseline(Detector):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ReadingBaseline(Baseline):
-    """A baseline that looks at each reading alone: in chunks, so that its memory does not grow with the series."""
+    """A baseline that scores each reading on its own, in chunks, so that memory does not grow with the series."""
 
     def _learn(self, scaled: Floats32, series: Series) -> None:
         if series.doubtful is not None:
@@ -76,16 +82,21 @@ class ReadingBaseline(Baseline):
 
     @abstractmethod
     def _score_readings(self, readings: Floats) -> Floats:
-        """The score of each of some scaled readings (reading, variable)."""
+        """The scores of scaled readings (reading, variable)."""
 
 
-def subsample(rows: int, most: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Some of so many rows, at most `most`, drawn by a seed, in their order.
+def subsample(rows: int, limit: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The indices of a random sample of at most `limit` rows, in ascending order.
 
     >>> from cometad.baselines.baseline import subsample
-    >>> subsample(3, most=5, seed=0)
+    >>> subsample(3, limit=5, seed=0)
     array([0, 1, 2])
     """
-    if rows <= most:
+    if rows <= limit:
         return np.arange(rows)
-    return np.sort(np.random.default_rng(seed).choice(rows, size=most, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(rows, size=limit, replace=False))
+
+
+def _rule_of(default: object) -> Rule:
+    """The rule for a parameter by the type of its default: an integer of at least 1, or a number of at least 0."""
+    return integer(1) if isinstance(default, int) else number(0, math.inf)

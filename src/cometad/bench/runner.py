@@ -24,7 +24,7 @@ from cometad.bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chose
 from cometad.bench.results import Record, Results, identity
 from cometad.bench.trial import attempt, planned, trials
 from cometad.datasets.dataset import Dataset, concatenate
-from cometad.datasets.readers import PUBLISHED, READERS, load, status
+from cometad.datasets.readers import READERS, load, status
 from cometad.errors import ParameterError, needs_extra, unknown
 from cometad.progress import Report, shown
 
@@ -177,7 +177,7 @@ def _find(
         return
     for arm in arms:
         try:
-            arm.build(dataset, 0, device).check_memory(PUBLISHED[dataset].variables)
+            arm.build(dataset, 0, device).check_memory(READERS[dataset].published.variables)
         except ParameterError as error:
             outcome.refused[dataset, arm.name] = str(error)
 

@@ -22,11 +22,11 @@ from cometad.bench.results import Record
 from cometad.bench.threshold import common_threshold
 from cometad.comet import Comet
 from cometad.datasets.dataset import Dataset
-from cometad.datasets.readers import PERIODS
+from cometad.datasets.readers import period
 from cometad.detector import Detector
 from cometad.errors import CometadError
 from cometad.metrics import evaluate, events_at, f1_at
-from cometad.registry import as_json
+from cometad.registry import describe
 
 DAY = 86_400  # seconds
 PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
@@ -46,7 +46,7 @@ def planned(
         "seed": seed,
         "setting": setting or {},
         "detector": arm.detector,
-        "hyper_parameters": {name: as_json(value) for name, value in detector.get_params(deep=False).items()},
+        "hyper_parameters": {name: describe(value) for name, value in detector.get_params(deep=False).items()},
     }
 
 
@@ -120,7 +120,7 @@ def _measured(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[s
         "fit_seconds": round(fit_seconds, 3),
         "score_seconds": round(score_seconds, 3),
         "metrics": evaluate(dataset.labels, scores),
-        "at_threshold": at_threshold(dataset.labels, scores, common_threshold(detector), PERIODS.get(dataset.name, 60)),
+        "at_threshold": at_threshold(dataset.labels, scores, common_threshold(detector), period(dataset.name)),
     }
 
 

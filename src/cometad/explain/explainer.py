@@ -1,4 +1,4 @@
-"""Explanations put together: the windows on some time steps, scored once more, with variables exchanged and decoded."""
+"""Rescore the windows of an event to attribute it to variables, and decode what would have been normal."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Event
-from cometad.alerting.watch import check_whole
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.data.scale import Scaling
 from cometad.explain.reasons import Explanation, Reason, rises, shares, stretch_of, worst_patches
@@ -16,30 +15,30 @@ from cometad.network.network import Network
 from cometad.network.normal import back_to_readings, decoded, normal_codes
 from cometad.network.patches import coverage, patch_weights, ready_steps
 from cometad.network.score import PatchScores, Scorer
-from cometad.scoring.normalize import EPSILON
-from cometad.scoring.pipeline import Decision
+from cometad.scoring.pipeline import Pipeline
+from cometad.validation import check_integer
 
-WINDOWS = 8  # of an event, those with the highest scores, that shares are taken from: it bounds their cost
+WINDOWS = 8  # shares come from the highest-scoring windows of an event only, which bounds their cost
 
 
 class Piece(NamedTuple):
-    """A window, and the time steps that are scored by it."""
+    """A window and the time steps it scores."""
 
-    begin: int  # the time step of its first reading
+    begin: int  # time step of its first reading
     start: int
     stop: int
 
     def inside(self, start: int, stop: int) -> slice:
-        """Those of its steps that are in start..stop, counted within the window."""
+        """Its steps in start..stop, counted from the start of the window."""
         first, last = max(self.start, start), min(self.stop, stop)
         return slice(first - self.begin, max(first, last) - self.begin)
 
 
 def pieces(rows: int, window: int, ready: int, start: int, stop: int) -> list[Piece]:
-    """The windows that score the time steps start..stop when a whole series of so many readings is scored.
+    """The windows that score the time steps start..stop of a series of `rows` readings.
 
-    Windows stand side by side from the first reading on. Of the steps left over at the end, the first `ready` are
-    scored by a window that the series does not fill, the others by one that ends with the series.
+    Windows lie side by side from the first reading on. Of the remaining steps at the end, an incomplete window scores
+    the first `ready`, and one that ends with the series scores the others.
 
     >>> from cometad.explain.explainer import pieces
     >>> [tuple(piece) for piece in pieces(rows=23, window=10, ready=1, start=8, stop=23)]
@@ -54,56 +53,55 @@ def pieces(rows: int, window: int, ready: int, start: int, stop: int) -> list[Pi
 
 
 class Passage(NamedTuple):
-    """The windows on some time steps of a series, and what their patches got."""
+    """The windows that cover some time steps, with the scores of their patches."""
 
     pieces: list[Piece]
     windows: Floats32  # (window, time, variable)  scaled
     patches: list[PatchScores]  # of each scale
 
     def taken(self, values: Array) -> Array:
-        """Of values (window, time, ...) those of the time steps that each window scores, as (time, ...)."""
+        """Pick from values (window, time, ...) the steps that each window scores, as (time, ...)."""
         parts = [own[piece.inside(piece.start, piece.stop)] for own, piece in zip(values, self.pieces, strict=True)]
         return np.concatenate(parts)
 
 
 class Touching(NamedTuple):
-    """The patches of one scale on some time steps; each field has the shape (patch,)."""
+    """The patches of one scale that cover some time steps; each field is (patch,)."""
 
-    windows: NDArray[np.int64]  # which window it is of
-    numbers: NDArray[np.int64]  # which patch of that window
-    begins: NDArray[np.int64]  # its first time step
-    weights: Floats  # how much it counts: each time step is the mean over the patches on it
+    windows: NDArray[np.int64]  # index of its window
+    numbers: NDArray[np.int64]  # index within that window
+    begins: NDArray[np.int64]  # first time step
+    weights: Floats  # a time step is the mean over the patches that cover it
 
 
 @dataclass(frozen=True)
 class Explainer:
-    """Explains scores with what a detector has learned; see `Comet.explain`."""
+    """Explains scores with the fitted state of a detector; see `Comet.explain`."""
 
     network: Network
     scorer: Scorer
-    decision: Decision
-    normalization: Floats  # the state that the normalization starts from
+    pipeline: Pipeline
     window: int
     test_batch: int  # windows
     scaling: Scaling
-    counts: Sequence[NDArray[np.int64]]  # per scale (code,): how many training patches took it
-    levels: Floats  # (score, scale, variable)  the median of each raw score over the training patches
-    typical: Floats32  # (variable,)  the median of the scaled training readings
+    counts: Sequence[NDArray[np.int64]]  # per scale (code,): number of training patches
+    levels: Floats  # (score, scale, variable)  median raw score of the training patches
+    typical: Floats32  # (variable,)  median of the scaled training readings
 
     def __call__(
         self, values: Floats, names: Sequence[str], event: object, context: int, imputed: Flags | None = None
     ) -> Explanation:
-        """The explanation of an event in a series (time, variable), of which some cells may have been filled in."""
-        check_whole("context", context, 0)
+        """Explain an event in a series (time, variable), some cells of which may be imputed."""
+        check_integer("context", context, 0)
         start, stop = stretch_of(event, len(values))
         begin, end = max(0, start - context), min(len(values), stop + context)
-        scores, units = self._scores(values, start, stop)
+        scores, state = self._scores(values, start, stop)
         peak = start + int(scores.argmax())
         score = float(scores[peak - start])
-        if isinstance(event, Event):  # as it was when it was seen, with what adaptation had learned by then
+        if isinstance(event, Event):  # keep the score it was raised with, adaptation included
             peak, score = event.peak, event.peak_score
         passage = self._passage(values, begin, end)
-        share = shares(self._rises(passage, scores, units, start, stop, imputed))
+        share = shares(self._rises(passage, scores, state, start, stop, imputed))
         codes = self._normal_codes(passage)
         reasons = [
             self._reason(values, names[i], i, float(share[i]), *where)
@@ -126,7 +124,7 @@ class Explainer:
     def _passage(self, values: Floats, start: int, stop: int) -> Passage:
         rows, variables = values.shape
         sizes = [(scale.size, scale.stride) for scale in self.scorer.scales]
-        ready = ready_steps(rows % self.window, self.window, sizes) if self.decision.release == "row" else 0
+        ready = ready_steps(rows % self.window, self.window, sizes) if self.pipeline.release == "row" else 0
         found = pieces(rows, self.window, ready, start, stop)
         windows = np.zeros((len(found), self.window, variables), np.float32)
         for window, piece in zip(windows, found, strict=True):
@@ -135,33 +133,29 @@ class Explainer:
         return Passage(found, windows, [self.scorer.whole(windows, k) for k in range(len(sizes))])
 
     def _scores(self, values: Floats, start: int, stop: int) -> tuple[Floats, Floats]:
-        """The final scores (time,) of the steps start..stop, and what 1 of each selected score (score,) is in them.
+        """The final scores (time,) of the steps start..stop, and the normalizers' state after them.
 
-        Where a normalization needs whole batches it begins with the first one that is looked at.
+        A normalization that needs whole batches starts with the first batch that holds one of these steps.
         """
         batch = self.window * self.test_batch
-        whole = self.decision.release == "batch"
+        whole = self.pipeline.release == "batch"
         first, last = (start // batch * batch, min(-(-stop // batch) * batch, len(values))) if whole else (start, stop)
-        state, found = self.normalization, []
+        state, found = self.pipeline.start, []
         for begin in range(first, last, batch):
             passage = self._passage(values, begin, min(begin + batch, last))
-            selected = self._selected(self.scorer.steps(passage.patches, self.window, 0, self.window))
+            selected = self.pipeline.select(self.scorer.steps(passage.patches, self.window, 0, self.window))
             steps = np.stack([passage.taken(scores) for scores in selected])
-            normalized, state = self.decision.normalization(steps, state)
-            found.append(self.decision.mix(normalized))
-        return np.concatenate(found)[start - first : stop - first], 1 / (state[:, 1] - state[:, 0] + EPSILON)
-
-    def _selected(self, raw: Floats) -> Floats:
-        """Both scores (score, window, time) of raw ones (score, window, time, variable)."""
-        return self.decision.select(self.decision.calibrated(raw), skip=0).reshape(raw.shape[:3])
+            normalized, state = self.pipeline.normalization(steps, state)
+            found.append(self.pipeline.mix(normalized))
+        return np.concatenate(found)[start - first : stop - first], state
 
     def _rises(
-        self, passage: Passage, scores: Floats, units: Floats, start: int, stop: int, imputed: Flags | None
+        self, passage: Passage, scores: Floats, state: Floats, start: int, stop: int, imputed: Flags | None
     ) -> Floats:
-        """By how much each variable raises the scores of the steps start..stop (time, variable); imputed: by 0."""
+        """How much each variable raises the scores of the steps start..stop (time, variable); 0 where imputed."""
 
         def of_windows(windows: Floats32) -> Floats:
-            return self.decision.mix(self._selected(self.scorer.windows(windows)) * units[:, None, None])
+            return self.pipeline.linear(self.scorer.windows(windows), state)
 
         inside = [piece.inside(start, stop) for piece in passage.pieces]
         peaks = {
@@ -179,7 +173,7 @@ class Explainer:
         return np.concatenate([own[inside[i]] for own, i in zip(raised, chosen, strict=True)])
 
     def _normal_codes(self, passage: Passage) -> list[NDArray[np.int32]]:
-        """The nearest active code of each patch (window, patch, variable), for each scale."""
+        """The nearest active code of each patch (window, patch, variable), per scale."""
         return [
             normal_codes(scale, passage.windows, scored.codes, counts > 0)
             for scale, scored, counts in zip(self.network, passage.patches, self.counts, strict=True)
@@ -188,7 +182,7 @@ class Explainer:
     def _worst(
         self, passage: Passage, codes: list[NDArray[np.int32]], start: int, stop: int
     ) -> Iterator[tuple[int, int, int]]:
-        """For each variable the scale, the first time step and the code of its worst patch on the steps start..stop."""
+        """For each variable, the scale, first time step and code of its worst patch on the steps start..stop."""
         touching = [self._touching(passage, k, start, stop) for k in range(len(codes))]
         excess = [self._excess(passage, k, on) for k, on in enumerate(touching)]
         worst = worst_patches(excess, [on.weights for on in touching])
@@ -197,7 +191,7 @@ class Explainer:
             yield k, int(on.begins[patch]), int(codes[k][on.windows[patch], on.numbers[patch], i])
 
     def _touching(self, passage: Passage, k: int, start: int, stop: int) -> Touching:
-        """The patches of one scale on the steps start..stop."""
+        """The patches of one scale that cover the steps start..stop."""
         size, stride = self.scorer.scales[k].size, self.scorer.scales[k].stride
         cover = coverage(self.window, size, stride)
         parts = []
@@ -210,12 +204,11 @@ class Explainer:
         return Touching(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _excess(self, passage: Passage, k: int, on: Touching) -> Floats:
-        """How far the mixed score of each of these patches (patch, variable) is above its training level."""
+        """How far the mixed score of each patch (patch, variable) lies above its training level."""
         scored = passage.patches[k]
         codes, errors = scored.codes[on.windows, on.numbers], scored.errors[on.windows, on.numbers]
         raw = np.stack([self.scorer.memory[k][codes], errors])
-        unit = self.decision.calibration[:, 1]
-        return self.decision.mix((raw - self.levels[:, k, None]) / unit[:, None])
+        return self.pipeline.excess(raw, self.levels[:, k, None])
 
     def _reason(self, values: Floats, name: str, i: int, share: float, k: int, begin: int, code: int) -> Reason:
         end = begin + self.scorer.scales[k].size

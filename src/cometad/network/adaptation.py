@@ -20,9 +20,22 @@ from cometad.network.fast.moments import Batch, batch_loss, embeddings_of, look,
 from cometad.network.network import Network
 from cometad.network.patches import holding
 from cometad.network.score import PatchScores
+from cometad.network.state import from_arrays, to_arrays
 from cometad.network.training import Objective
+from cometad.registry import register
+from cometad.validation import check, integer, number
 
 State = dict[str, Array]
+
+
+_RULES = {
+    "learning_rate": number(0, math.inf, above=True),
+    "contrastive_weight": number(0, math.inf),
+    "temperature": number(0, math.inf, above=True),
+    "pairs": integer(4),
+    "error_limit": number(0, 1, optional=True),
+    "max_drift": number(0, math.inf, optional=True),
+}
 
 
 class Adaptation(Protocol):
@@ -46,6 +59,7 @@ class Seen:
         return active[codes.long()] & (errors.double() <= limits)
 
 
+@register("NoAdaptation")
 @dataclass(frozen=True)
 class NoAdaptation:
     """The detector stays as it was fitted.
@@ -60,6 +74,7 @@ class NoAdaptation:
         """Nothing to remember."""
 
 
+@register("OnlineAdaptation")
 @dataclass(frozen=True)
 class OnlineAdaptation:
     """One AdamW step on all parameters per scored batch, on what was taken for normal in it.
@@ -80,6 +95,9 @@ class OnlineAdaptation:
     pairs: int = 1024
     error_limit: float | None = None
     max_drift: float | None = None
+
+    def __post_init__(self) -> None:
+        check(vars(self), _RULES)
 
     def start(self, network: Network, memory: Seen, objective: Objective, seed: int) -> "Adapter":
         """An adapter with an optimizer of its own."""
@@ -190,26 +208,26 @@ class Adapter:
             parameter.copy_(fitted + gone * (allowed / gone.norm().clamp(min=1e-30)).clamp(max=1.0))
 
     def state(self) -> State:
-        """Everything that a later `restore` needs, by name."""
-        state: dict[str, Tensor] = {f"network.{name}": value for name, value in self._network.state_dict().items()}
-        for k, slots in self._optimizer.state_dict()["state"].items():
-            state |= {f"optimizer.{k}.{name}": value for name, value in slots.items()}
-        state["chance"] = self._chance.get_state()
-        state["counts"] = torch.tensor([self.steps, self.rolled_back])
-        return {name: value.detach().cpu().numpy().copy() for name, value in state.items()}
+        """The complete state, by name."""
+        tensors = {
+            f"optimizer.{k}.{name}": value
+            for k, slots in self._optimizer.state_dict()["state"].items()
+            for name, value in slots.items()
+        }
+        tensors["chance"] = self._chance.get_state()
+        arrays = {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
+        return to_arrays(self._network) | arrays | {"counts": np.array([self.steps, self.rolled_back])}
 
     def restore(self, state: State) -> None:
-        """Become the adapter whose state it is."""
-        tensors = {name: torch.tensor(value) for name, value in state.items()}
-        prefix = "network."
-        self._network.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
-        slots: dict[int, dict[str, Any]] = {}
-        for name, value in tensors.items():
+        """Resume from a state."""
+        from_arrays(self._network, state)
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, value in state.items():
             if name.startswith("optimizer."):
                 _, k, slot = name.split(".")
-                slots.setdefault(int(k), {})[slot] = value
+                slots.setdefault(int(k), {})[slot] = torch.tensor(value)
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": slots})
-        self._chance.set_state(tensors["chance"])
+        self._chance.set_state(torch.tensor(state["chance"]))
         self.steps, self.rolled_back = (int(count) for count in state["counts"])
 
 

@@ -18,13 +18,13 @@ from cometad.network.network import Network
 from cometad.network.patches import reached, ready_steps
 from cometad.network.score import PatchScores, Scorer
 from cometad.network.training import Objective
-from cometad.scoring.pipeline import Block, Decided, Decision
+from cometad.scoring.pipeline import Block, Decided, Pipeline
 
 Release = list[Block]  # what becomes final together
 
 
 @dataclass(frozen=True)
-class Fitted:
+class RunSettings:
     """What a run needs of a fitted detector."""
 
     network: Network
@@ -53,7 +53,7 @@ class RawRun:
     the scales `apart` have an axis of them. A block says which of its scores rest on readings that were filled in.
     """
 
-    def __init__(self, fitted: Fitted, scorer: Scorer, release: str, apart: bool = False) -> None:
+    def __init__(self, fitted: RunSettings, scorer: Scorer, release: str, apart: bool = False) -> None:
         self._fitted, self._release, self._scorer, self._apart = fitted, release, scorer, apart
         self._network = copy.deepcopy(fitted.network)
         seen = Seen(fitted.active, fitted.limits)
@@ -245,8 +245,8 @@ class RawRun:
 class Run:
     """Final scores of a series that arrives in chunks of any size."""
 
-    def __init__(self, raw: RawRun, decision: Decision, state: Floats) -> None:
-        self._raw, self._decision, self._state = raw, decision, state
+    def __init__(self, raw: RawRun, pipeline: Pipeline) -> None:
+        self._raw, self._pipeline, self._state = raw, pipeline, pipeline.start
 
     @property
     def raw(self) -> RawRun:
@@ -263,7 +263,7 @@ class Run:
 
     def _decide(self, releases: Callable[..., Iterator[Release]], *rows: Floats32 | Flags | None) -> Iterator[Decided]:
         for release in releases(*rows):
-            decided, self._state = self._decision(release, self._state)
+            decided, self._state = self._pipeline(release, self._state)
             yield decided
 
     def state(self) -> dict[str, Array]:

@@ -4,6 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from cometad.registry import register
+from cometad.validation import check_between, check_integer
+
 
 class Schedule(Protocol):
     """How long to train, and how fast at each step."""
@@ -15,6 +18,7 @@ class Schedule(Protocol):
         """The learning rate when a share `done` of all steps is behind."""
 
 
+@register("Epochs")
 @dataclass(frozen=True)
 class Epochs:
     """A number of passes over the data at one learning rate: the paper's schedule.
@@ -27,6 +31,10 @@ class Epochs:
     epochs: int = 20
     learning_rate: float = 1e-4
 
+    def __post_init__(self) -> None:
+        check_integer("epochs", self.epochs, 1)
+        check_between("learning_rate", self.learning_rate, 0, math.inf)
+
     def steps(self, batches: int) -> int:
         """The number of steps, given the batches in one pass over the data."""
         return self.epochs * batches
@@ -36,6 +44,7 @@ class Epochs:
         return self.learning_rate
 
 
+@register("Halving")
 @dataclass(frozen=True)
 class Halving:
     """Passes over the data: two at the full learning rate, then half of it in each further one.
@@ -49,6 +58,10 @@ class Halving:
     epochs: int = 30
     learning_rate: float = 1e-4
 
+    def __post_init__(self) -> None:
+        check_integer("epochs", self.epochs, 1)
+        check_between("learning_rate", self.learning_rate, 0, math.inf)
+
     def steps(self, batches: int) -> int:
         """The number of steps, given the batches in one pass over the data."""
         return self.epochs * batches
@@ -59,6 +72,7 @@ class Halving:
         return self.learning_rate * 0.5 ** max(0, behind - 1)
 
 
+@register("OneCycle")
 @dataclass(frozen=True)
 class OneCycle:
     """A number of steps whatever the length of the series, with a learning rate that rises, then falls to nothing.
@@ -71,6 +85,10 @@ class OneCycle:
 
     total: int = 1200
     learning_rate: float = 3e-3
+
+    def __post_init__(self) -> None:
+        check_integer("total", self.total, 1)
+        check_between("learning_rate", self.learning_rate, 0, math.inf)
 
     def steps(self, batches: int) -> int:
         """The same number whatever the length of the series."""

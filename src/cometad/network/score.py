@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cometad.arrays import Floats
 from cometad.compiled import COMPILES
 from cometad.network.fast.fold import FoldedScale, fold
 from cometad.network.fast.kernels import back_to_time, nearest_codes
@@ -44,14 +45,22 @@ class Scorer:
     """
 
     def __init__(
-        self, network: Network, active: Sequence[NDArray[np.bool_]], neighbors: int, distance: str, device: str
+        self, network: Network, active: Sequence[NDArray[np.bool_]] | None, neighbors: int, distance: str, device: str
     ) -> None:
         self.scales = fold(network)
-        self.memory = [
-            memory_table(scale.codebook.vectors.detach().cpu().numpy(), seen, neighbors, distance)
-            for scale, seen in zip(network, active, strict=True)
-        ]
+        self._vectors = [scale.codebook.vectors.detach().cpu().numpy() for scale in network]
+        self._neighbors, self._distance = neighbors, distance
+        self.memory: list[Floats] = []
+        if active is not None:
+            self.remember(active)
         self._backend = _numba_backend if COMPILES and not device.startswith("cuda") else _torch_backend(device)
+
+    def remember(self, active: Sequence[NDArray[np.bool_]]) -> None:
+        """Build the memory of the codes (code,) that training activated at each scale; codes need none."""
+        self.memory = [
+            memory_table(vectors, seen, self._neighbors, self._distance)
+            for vectors, seen in zip(self._vectors, active, strict=True)
+        ]
 
     def room(self, windows: int, length: int) -> list[PatchScores]:
         """Room for the scores of all patches of some windows, for each scale."""

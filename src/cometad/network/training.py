@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 
+from cometad.arrays import Floats32, Integers
 from cometad.errors import unknown
 from cometad.network import loop as training
 from cometad.network.fast.moments import batch_losses, small_products
@@ -17,6 +18,7 @@ from cometad.network.loop import Player, Supply, Told
 from cometad.network.network import Losses, Network
 from cometad.network.schedules import Schedule
 
+PLACING_WINDOWS = 512  # codes are placed by windows spread evenly over the training series,
 KMEANS_WINDOWS = 256  # at most this many windows, and
 KMEANS_EMBEDDINGS = 8192  # this many of their embeddings, choose the first codes
 
@@ -98,6 +100,62 @@ def _lloyd(sample: Tensor, centers: Tensor, rounds: int) -> Tensor:
         sums = torch.zeros_like(centers).index_add_(0, nearest, sample)
         centers = torch.where(counts > 0, sums / counts.clamp(min=1), centers)
     return centers
+
+
+def new_network(
+    variables: int,
+    patch_sizes: Sequence[int],
+    patch_strides: Sequence[int],
+    dim: int,
+    core_dim: int,
+    codebook_size: int,
+    *,
+    seed: int,
+    device: str,
+) -> Network:
+    """A network before training; the seed decides its weights, whatever else the process draws."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(seed))
+        return Network(variables, patch_sizes, patch_strides, dim, core_dim, codebook_size).to(device)
+
+
+def fit_network(
+    network: Network,
+    scaled: Floats32,
+    starts: Integers,
+    length: int,
+    *,
+    initialization: str,
+    refit: int,
+    schedule: Schedule,
+    objective: Objective,
+    batch_size: int,
+    seed: int,
+    report: Callable[[Epoch], object],
+) -> Network:
+    """Train a network on the windows of a scaled series (time, variable) that begin at `starts`, and return it."""
+    device = next(network.parameters()).device
+    values, steps = torch.as_tensor(scaled, device=device), torch.arange(length, device=device)
+    begins = torch.as_tensor(starts, device=device)
+
+    def windows(chosen: Integers) -> Tensor:
+        return values[begins[torch.as_tensor(chosen, device=device), None] + steps]
+
+    few = np.linspace(0, len(starts) - 1, min(len(starts), PLACING_WINDOWS)).astype(int)
+    initialize(network, initialization, windows(few), seed)
+    train(
+        network,
+        windows,
+        len(starts),
+        schedule=schedule,
+        objective=objective,
+        batch_size=batch_size,
+        seed=seed,
+        report=report,
+    )
+    if refit:
+        place_codes(network, windows(few), refit, seed)
+    return network
 
 
 def train(

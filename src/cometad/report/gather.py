@@ -15,7 +15,7 @@ from cometad.data.gaps import complete
 from cometad.data.quality import findings
 from cometad.detector import Detector, StepScores
 from cometad.explain.reasons import Explanation, Reason
-from cometad.registry import as_json
+from cometad.registry import describe
 from cometad.report.axis import format_number
 from cometad.report.contents import Line, Mark, Panel, Report, Strip, Trace
 from cometad.report.drift import drift
@@ -65,10 +65,7 @@ def gather(
     judged = _judged(scores, imputed)
     shown = worst(events, most_events)
 
-    def explain(event: Event, context: int) -> Explanation:
-        return detector.explain(series, event, context=context)
-
-    why = explain if detector.can_explain else None
+    why = detector.explainer(series) if detector.can_explain else None
     panels = [_panel(event, why, series, judged, thresholds, axis) for event in shown]
     return Report(
         headline=_headline(events, panels, axis),
@@ -232,7 +229,7 @@ def _settings(detector: Detector, alerts: Alerts, sources: Mapping[str, str]) ->
     return {
         **sources,
         "detector": type(detector).__name__,
-        "parameters": {name: as_json(value) for name, value in detector.get_params(deep=False).items()},
+        "parameters": {name: describe(value) for name, value in detector.get_params(deep=False).items()},
         "threshold": float(detector.threshold_),
         "alerts": {name: getattr(alerts, name) for name in ("low", "min_length", "merge_gap", "hold_off")},
         "versions": {

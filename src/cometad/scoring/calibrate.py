@@ -1,17 +1,29 @@
-"""Scores of each variable in units of their own, before variables are aggregated."""
+"""Put the scores of each variable on a common footing, before variables are aggregated."""
 
+import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from cometad.arrays import Floats
+from cometad.registry import register
+from cometad.validation import check_number
 
 LEAST_UNIT = 1e-6  # about the rounding of a float32 score
 
 
+class Calibration(Protocol):
+    """What every calibration can do."""
+
+    def fit(self, scores: Floats) -> Floats:
+        """The center and unit (2, variable) of training scores (time, variable)."""
+
+
+@register("NoCalibration")
 @dataclass(frozen=True)
 class NoCalibration:
-    """Scores of variables are compared as they are.
+    """Compare the raw scores of variables.
 
     >>> from cometad.scoring import NoCalibration
     >>> NoCalibration().fit([[1.0]]).shape
@@ -24,11 +36,13 @@ class NoCalibration:
         return np.stack([np.zeros(width), np.ones(width)])
 
 
+@register("TrainingCalibration")
 @dataclass(frozen=True)
 class TrainingCalibration:
-    """Scores of a variable in units of its own training scores: 0 is their median, 1 their high quantile.
+    """Rescale each variable by its own training scores: their median becomes 0, a high quantile 1.
 
-    The unit is at least `least` times the mean unit: a variable that never moved in training is not infinitely strict.
+    The unit is at least `least` times the mean unit, so that a variable that never moved in training is not infinitely
+    sensitive.
 
     >>> import numpy as np
     >>> from cometad.scoring import TrainingCalibration
@@ -39,10 +53,14 @@ class TrainingCalibration:
     quantile: float = 0.99
     least: float = 0.1
 
+    def __post_init__(self) -> None:
+        check_number("quantile", self.quantile, 0, 1)
+        check_number("least", self.least, 0, math.inf)
+
     def fit(self, scores: Floats) -> Floats:
         """The center and unit (2, variable) of training scores (time, variable)."""
         center = np.median(scores, axis=0)
         unit = np.quantile(scores, self.quantile, axis=0) - center
         usual = unit.mean()
-        # Where nothing at all varied in training there is no unit to be had: scores stay as they are.
+        # If nothing varied in training there is no unit: scores stay as they are.
         return np.stack([center, np.maximum(unit, self.least * usual if usual > LEAST_UNIT else 1.0)])

@@ -1,12 +1,13 @@
-"""From both raw score maps to one score per time step: calibrate, select, normalize, mix."""
+"""From two raw scores per variable to one score per time step: calibrate, select, normalize, mix."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from cometad.arrays import Flags, Floats
+from cometad.scoring.calibrate import Calibration
 from cometad.scoring.normalize import Normalization
 from cometad.scoring.select import Selection
 
@@ -14,61 +15,103 @@ RELEASES = ("row", "window", "batch")  # from the finest to the coarsest
 
 
 class Block(NamedTuple):
-    """Raw scores of windows; of the first `skip` steps of each nothing is wanted."""
+    """Raw scores of windows; the first `skip` steps of each window are ignored."""
 
     raw: Floats  # (score, window, time, variable)  first the memory, then the quantization score
     skip: int
-    left_out: Flags | None = None  # (window, time, variable)  rests on filled in readings; None where nothing does
+    left_out: Flags | None = None  # (window, time, variable)  depends on imputed readings; None if nothing does
 
 
 class Decided(NamedTuple):
-    """The outcome for some time steps."""
+    """The scores of some time steps."""
 
     scores: Floats  # (time,)
     variables: Floats  # (time, variable)  each variable's calibrated score
-    left_out: Flags | None = None  # (time, variable)  counted as normal, since its readings were filled in
+    left_out: Flags | None = None  # (time, variable)  counts as normal because its readings were imputed
 
     @property
     def imputed(self) -> Flags:
-        """Which time steps (time,) rest on nothing but filled in readings."""
+        """The time steps (time,) that depend on imputed readings only."""
         return np.zeros(len(self.scores), bool) if self.left_out is None else np.asarray(self.left_out.all(axis=1))
 
 
 @dataclass(frozen=True)
-class Decision:
-    """The fitted decision layer; what changes while scores pass through it is handed in and out as `state`."""
+class Pipeline:
+    """Calibrate, select, normalize, mix: the same object scores a batch, a stream and an explanation.
+
+    Scores come in pairs: first the memory score, then the quantization score. The pipeline itself never changes; the
+    normalizers' state goes in and comes out.
+
+    >>> import numpy as np
+    >>> from cometad.scoring import AllVariables, NoCalibration, NoNormalization
+    >>> from cometad.scoring.pipeline import Block, Pipeline
+    >>> raw = np.random.default_rng(0).normal(size=(2, 5, 20, 3))  # (score, window, time, variable)
+    >>> pipeline = Pipeline.fit(raw, NoCalibration(), AllVariables(), NoNormalization(), score_weight=1.0)
+    >>> decided, _ = pipeline([Block(raw, skip=0)], pipeline.start)
+    >>> bool(np.allclose(decided.scores, raw[1].mean(axis=2).ravel()))
+    True
+    """
 
     selection: Selection
     normalization: Normalization
-    score_weight: float
-    calibration: Floats  # (score, 2, variable)  center and unit, first of the memory, then of the quantization score
+    score_weight: float  # of the quantization score; the memory score has the rest
+    calibration: Floats  # (score, 2, variable)  center and unit
+    start: Floats  # (score, 2)  the normalizers' state after training
+
+    @classmethod
+    def fit(
+        cls,
+        raw: Floats,
+        calibration: Calibration,
+        selection: Selection,
+        normalization: Normalization,
+        score_weight: float,
+    ) -> "Pipeline":
+        """The pipeline of raw training scores (score, window, time, variable)."""
+        width = raw.shape[-1]
+        units = np.stack([calibration.fit(scores.reshape(-1, width)) for scores in raw])
+        pipeline = cls(selection, normalization, score_weight, units, np.empty((len(raw), 2)))
+        selected = pipeline.select(raw).reshape(len(raw), -1)
+        return replace(pipeline, start=np.stack([normalization.fit(scores) for scores in selected]))
 
     @property
     def release(self) -> str:
-        """What must be complete before its scores can be given: a row, a window or a batch."""
+        """What must be complete before its scores are final: a row, a window or a batch."""
         return max(self.selection.release, self.normalization.release, key=RELEASES.index)
 
-    def calibrated(self, raw: Floats) -> Floats:
-        """Raw scores (score, window, time, variable) in the units of each variable."""
-        center, unit = self.calibration[:, 0], self.calibration[:, 1]
-        calibrated: Floats = (raw - center[:, None, None]) / unit[:, None, None]
-        return calibrated
+    def select(self, raw: Floats, left_out: Flags | None = None) -> Floats:
+        """Both scores (score, window, time) over the selected variables of raw ones (..., variable). Paper: Eq. 31."""
+        return self._selected(self._calibrated(raw, left_out))
 
-    def select(self, calibrated: Floats, skip: int) -> Floats:
-        """Both scores (score, time), aggregated over the selected variables. Paper: Eq. 31."""
-        scores, windows, *rest = calibrated.shape
-        selected = self.selection(calibrated.reshape(scores * windows, *rest)).reshape(scores, windows, -1)
-        return selected[:, :, skip:].reshape(scores, -1)
+    def mix(self, scores: Floats) -> Floats:
+        """Both scores (score, ...) as one (...), by their weights."""
+        mixed: Floats = (1 - self.score_weight) * scores[0] + self.score_weight * scores[1]
+        return mixed
+
+    def excess(self, raw: Floats, levels: Floats) -> Floats:
+        """How far raw scores (score, ..., variable) lie above levels, in the units of each variable, mixed."""
+        unit = self.calibration[:, 1].reshape(2, *([1] * (raw.ndim - 2)), -1)
+        return self.mix((raw - levels) / unit)
+
+    def linear(self, raw: Floats, state: Floats) -> Floats:
+        """The score (window, time) of raw ones up to a constant, with the normalizers held at a state.
+
+        Differences of it are differences of scores: an explanation compares windows by it.
+        """
+        return self.mix(self.select(raw) * self.normalization.gain(state)[:, None, None])
 
     def __call__(self, blocks: Sequence[Block], state: Floats) -> tuple[Decided, Floats]:
-        """The outcome for the blocks of one release, and the normalizers' state (score, 2) after it. Paper: Eq. 20.
+        """The scores of the blocks of one release, and the normalizers' state (score, 2) after them. Paper: Eq. 20.
 
-        What is left out counts as exactly normal. A time step of which everything is left out has the score 0, and the
+        A variable that is left out counts as exactly normal. A time step with every variable left out scores 0, and the
         normalizers do not learn from it.
         """
-        calibrated = [_without(self.calibrated(block.raw), block.left_out) for block in blocks]
+        calibrated = [self._calibrated(block.raw, block.left_out) for block in blocks]
         skips = [block.skip for block in blocks]
-        selected = [self.select(scores, skip) for scores, skip in zip(calibrated, skips, strict=True)]
+        selected = [
+            self._selected(scores)[:, :, skip:].reshape(len(scores), -1)
+            for scores, skip in zip(calibrated, skips, strict=True)
+        ]
         width = self.calibration.shape[2]
         left_out = _left_out(blocks, width)
         normalized, state = self._normalized(_joined(selected, axis=1), left_out, state)
@@ -86,14 +129,19 @@ class Decision:
             normalized[:, measured], state = self.normalization(selected[:, measured], state)
         return normalized, state
 
-    def mix(self, scores: Floats) -> Floats:
-        """Both scores (score, ...) as one (...), by their weights."""
-        mixed: Floats = (1 - self.score_weight) * scores[0] + self.score_weight * scores[1]
-        return mixed
+    def _calibrated(self, raw: Floats, left_out: Flags | None) -> Floats:
+        """Raw scores (score, window, time, variable) in the units of each variable; 0, the center, where left out."""
+        center, unit = self.calibration[:, 0], self.calibration[:, 1]
+        calibrated: Floats = (raw - center[:, None, None]) / unit[:, None, None]
+        return calibrated if left_out is None else np.where(left_out, 0.0, calibrated)
+
+    def _selected(self, calibrated: Floats) -> Floats:
+        scores, windows, *rest = calibrated.shape
+        return self.selection(calibrated.reshape(scores * windows, *rest)).reshape(scores, windows, -1)
 
 
 def joined(parts: Sequence[Decided]) -> Decided:
-    """What was decided in several parts, one at least, as one.
+    """Concatenate one or more parts.
 
     >>> import numpy as np
     >>> from cometad.scoring.pipeline import Decided, joined
@@ -112,13 +160,8 @@ def joined(parts: Sequence[Decided]) -> Decided:
     return Decided(scores, np.concatenate([part.variables for part in parts]), left_out)
 
 
-def _without(calibrated: Floats, left_out: Flags | None) -> Floats:
-    """Calibrated scores (score, window, time, variable) with 0, the center of each, where something is left out."""
-    return calibrated if left_out is None else np.where(left_out, 0.0, calibrated)
-
-
 def _left_out(blocks: Sequence[Block], width: int) -> Flags | None:
-    """What is left out of the time steps of all blocks, (time, variable)."""
+    """The cells (time, variable) of all blocks that are left out; None if there are none."""
     if all(block.left_out is None for block in blocks):
         return None
     parts = [np.zeros(block.raw.shape[1:], bool) if block.left_out is None else block.left_out for block in blocks]
