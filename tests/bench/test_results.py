@@ -34,7 +34,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
     assert sorted((line["arm"], line["seed"]) for line in lines) == [(n, k) for n in "ab" for k in range(20)]
 
 
-def test_a_half_written_last_line_does_not_count_and_is_taken_off(tmp_path):
+def test_a_half_written_last_line_is_ignored_and_removed(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps(result(1)) + '\n{"experi')
     results = Results(path)
@@ -43,7 +43,7 @@ def test_a_half_written_last_line_does_not_count_and_is_taken_off(tmp_path):
     assert results.read() == [result(1), result(2)]
 
 
-def test_a_last_line_that_only_lacks_its_end_is_kept(tmp_path):
+def test_a_last_line_that_only_lacks_its_newline_is_kept(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps(result(1)) + "\n" + json.dumps(result(2)))
     results = Results(path)
@@ -73,7 +73,7 @@ def test_results_that_another_process_adds_are_seen(tmp_path):
         (json.dumps(result(1, hyper_parameters=None)), "its 'hyper_parameters' is None"),
     ],
 )
-def test_a_line_that_is_no_result_is_refused_with_its_number(line, why, tmp_path):
+def test_a_line_that_is_not_a_result_is_refused_with_its_number(line, why, tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text(f"{json.dumps(result(1))}\n{line}\n{json.dumps(result(2))}\n")
     with pytest.raises(InputError, match=f"Line 2 of .* is not a result.*{why}"):
@@ -87,7 +87,7 @@ def lines_of(results):
     return [json.loads(line) for line in results.path.read_text().splitlines()]
 
 
-def test_parameters_are_stored_once_whatever_the_seed_and_read_with_every_result(tmp_path):
+def test_parameters_are_stored_once_for_all_seeds_and_read_with_every_result(tmp_path):
     results = Results(tmp_path / "results.jsonl")
     trials = [result(seed, hyper_parameters={"neighbors": 3, "seed": seed}) for seed in range(3)]
     trials.append(result(0, hyper_parameters={"neighbors": 5, "seed": 0}))
@@ -103,7 +103,7 @@ def test_a_result_without_parameters_needs_no_other_line(tmp_path):
     assert lines_of(results) == [result(1, hyper_parameters={"seed": 1})]
 
 
-def test_lines_with_their_own_parameters_are_read_beside_those_that_refer_to_them(tmp_path):
+def test_lines_with_their_own_parameters_can_be_mixed_with_references(tmp_path):
     results = Results(tmp_path / "results.jsonl")
     trials = [result(seed, hyper_parameters={"neighbors": 3, "seed": seed}) for seed in range(2)]
     results.path.write_text(json.dumps(trials[0]) + "\n")  # as version 0.1 wrote it
@@ -149,7 +149,7 @@ def test_a_reader_sees_each_result_once_across_packing(tmp_path):
 
 
 @pytest.mark.parametrize("more", [False, True], ids=["at once", "after more results"])
-def test_packing_that_was_interrupted_repeats_no_result(tmp_path, more):
+def test_interrupted_packing_duplicates_no_result(tmp_path, more):
     results = Results(tmp_path / "results.jsonl")
     results.append(result(1))
     results.append(result(2))
@@ -182,7 +182,7 @@ def test_packing_leaves_out_a_half_written_last_line(tmp_path):
     assert gzip.decompress(results.packed.read_bytes()).decode() == json.dumps(result(1)) + "\n"
 
 
-def test_what_is_no_result_is_not_packed(tmp_path):
+def test_a_line_that_is_not_a_result_is_not_packed(tmp_path):
     results = Results(tmp_path / "results.jsonl")
     results.path.write_text("oops\n")
     with pytest.raises(InputError, match="Line 1 of"):

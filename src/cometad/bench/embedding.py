@@ -28,14 +28,14 @@ def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[
     """Fit a Comet and lay out its embeddings and codes in the plane; the result is ready for JSON."""
     if arm.detector not in COMET_DETECTORS:
         raise InputError(f"The arm {arm.name!r} has no embeddings. Choose an arm of {' or '.join(COMET_DETECTORS)}.")
-    begun = time.monotonic()
+    started = time.monotonic()
     detector = cast(Comet, arm.build(dataset.name, seed, device)).fit(dataset.train)
     fitted = time.monotonic()
     vectors, scales, kinds = sampled(detector, dataset, np.random.default_rng(seed))
     places = needs_extra("umap", "viz").UMAP(random_state=seed, n_jobs=1).fit_transform(vectors)
     return {
         "parameters": learned_numbers(detector),
-        "fit_seconds": round(fitted - begun, 3),
+        "fit_seconds": round(fitted - started, 3),
         "score_seconds": round(time.monotonic() - fitted, 3),
         "points": {
             "kind": [KINDS[kind] for kind in kinds],

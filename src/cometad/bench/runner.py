@@ -22,7 +22,7 @@ from cometad.bench.drift.trial import drift_trials, plants, settings_of
 from cometad.bench.embedding import embedding_trial
 from cometad.bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chosen, groups
 from cometad.bench.results import Record, Results, identity
-from cometad.bench.trial import attempt, beginning, trials
+from cometad.bench.trial import attempt, planned, trials
 from cometad.datasets.dataset import Dataset, concatenate
 from cometad.datasets.readers import READERS, load, status
 from cometad.errors import ParameterError, needs_extra, unknown
@@ -40,13 +40,13 @@ def _silent(sentence: str) -> None:
 class Job:
     """Trials that run together because they share one training."""
 
-    begun: tuple[Record, ...]  # what is known about each trial before it runs
+    plans: tuple[Record, ...]  # what is known about each trial before it runs
     work: Callable[[Sequence[Record]], Iterator[Record]]  # runs some of them and yields their results
 
     @cached_property
     def identities(self) -> list[str]:
         """The identity of each trial."""
-        return [identity(begun) for begun in self.begun]
+        return [identity(plan) for plan in self.plans]
 
 
 @dataclass
@@ -104,7 +104,7 @@ def run(
     for dataset in wanted:
         _find(dataset, rows, device, data_dir, outcome)
     for dataset, how in outcome.absent.items():
-        tell(f"{dataset} is absent. {how}")
+        tell(f"Dataset {dataset} was not found. {how}")
     for (dataset, arm), why in outcome.refused.items():
         tell(f"{arm} on {dataset} will not run. {why}")
     there = [
@@ -210,30 +210,28 @@ class _Jobs(Protocol):
 
 def _detection_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
     def work(group: Sequence[Arm], missing: Sequence[Record]) -> Iterator[Record]:
-        names = [begun["arm"] for begun in missing]
+        names = [plan["arm"] for plan in missing]
         yield from trials(missing, [arm for arm in group if arm.name in names], dataset, device)
 
     for group in groups(arms):
-        begun = tuple(beginning(experiment, dataset, arm, seed, device) for arm in group)
-        yield Job(begun, partial(work, group))
+        plans = tuple(planned(experiment, dataset, arm, seed, device) for arm in group)
+        yield Job(plans, partial(work, group))
 
 
 def _embedding_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
     def work(arm: Arm, missing: Sequence[Record]) -> Iterator[Record]:
-        for begun in missing:
-            yield begun | attempt(lambda: embedding_trial(dataset, arm, seed, device), device)
+        for plan in missing:
+            yield plan | attempt(lambda: embedding_trial(dataset, arm, seed, device), device)
 
     for arm in arms:
-        yield Job((beginning(experiment, dataset, arm, seed, device),), partial(work, arm))
+        yield Job((planned(experiment, dataset, arm, seed, device),), partial(work, arm))
 
 
 def _drift_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
     settings = settings_of(dataset)
     for group in groups(arms):
-        begun = tuple(
-            beginning(experiment, dataset, arm, seed, device, setting) for arm in group for setting in settings
-        )
-        yield Job(begun, partial(drift_trials, group, dataset, device))
+        plans = tuple(planned(experiment, dataset, arm, seed, device, setting) for arm in group for setting in settings)
+        yield Job(plans, partial(drift_trials, group, dataset, device))
 
 
 _PROTOCOLS: dict[str, _Jobs] = {
@@ -246,8 +244,8 @@ _PROTOCOLS: dict[str, _Jobs] = {
 
 def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: ProgressCallback) -> None:
     ledger, remaining = _Ledger(results, retry), _RemainingTime()
-    total, passed = sum(len(job.begun) for job in jobs), 0
-    expected = [Counter(begun["arm"] for begun in ledger.missing(job)) for job in jobs]
+    total, passed = sum(len(job.plans) for job in jobs), 0
+    expected = [Counter(plan["arm"] for plan in ledger.missing(job)) for job in jobs]
     waiting = sum(expected, Counter())  # by arm
     outcome.asked = total
     outcome.failed_before = 0 if retry else sum(name in ledger.failed for job in jobs for name in job.identities)
@@ -257,8 +255,8 @@ def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, 
         with claimed(results, job) as mine:
             missing = ledger.missing(job) if mine else []
             outcome.elsewhere += 0 if mine else before.total()
-            waiting = waiting - before + Counter(begun["arm"] for begun in missing)  # others may have run some
-            passed += len(job.begun) - len(missing)
+            waiting = waiting - before + Counter(plan["arm"] for plan in missing)  # others may have run some
+            passed += len(job.plans) - len(missing)
             for record in job.work(missing):
                 results.append(record)
                 outcome.done += record["error"] is None
@@ -286,7 +284,7 @@ class _Ledger:
     def missing(self, job: Job) -> list[Record]:
         # Trials that fail during this run, here or in another process, are not retried.
         self._there |= {identity(record) for record in self._results.new()}
-        return [begun for begun, name in zip(job.begun, job.identities, strict=True) if name not in self._there]
+        return [plan for plan, name in zip(job.plans, job.identities, strict=True) if name not in self._there]
 
 
 @contextmanager

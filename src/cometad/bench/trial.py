@@ -32,7 +32,7 @@ DAY = 86_400  # seconds
 PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
 
 
-def beginning(
+def planned(
     experiment: str, dataset: Dataset, arm: Arm, seed: int, device: str, setting: dict[str, Any] | None = None
 ) -> Record:
     """Return what is known about a trial before it runs: everything its identity needs."""
@@ -50,11 +50,11 @@ def beginning(
     }
 
 
-def trials(beginnings: Sequence[Record], arms: Sequence[Arm], dataset: Dataset, device: str) -> Iterator[Record]:
+def trials(plans: Sequence[Record], arms: Sequence[Arm], dataset: Dataset, device: str) -> Iterator[Record]:
     """Yield the results of arms that share one training; a failed trial has its error instead of figures."""
     fitting = Fitting(dataset, device)
-    for begun, arm in zip(beginnings, arms, strict=True):
-        yield begun | attempt(partial(_measured, fitting, arm, begun["seed"], dataset), device)
+    for plan, arm in zip(plans, arms, strict=True):
+        yield plan | attempt(partial(_measured, fitting, arm, plan["seed"], dataset), device)
 
 
 def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any]:
@@ -97,24 +97,24 @@ class Fitting:
 
     def __call__(self, arm: Arm, seed: int) -> tuple[Detector, float]:
         """Return a fitted detector and the seconds it takes to fit, including the training even if it was shared."""
-        begun = time.monotonic()
+        started = time.monotonic()
         if self._trained is not None and self._trained[1] == seed and arm.trained_like(self._trained[0]):
             first, _, trained, seconds = self._trained
             wanted = arm.build(self._dataset.name, seed, self._device).get_params(deep=False)
             changes = {name: wanted[name] for name in {**first.scoring, **arm.scoring}}
             rescored = cast(Comet, trained).with_scoring(self._dataset.train, **changes)
-            return rescored, seconds + time.monotonic() - begun
+            return rescored, seconds + time.monotonic() - started
         detector = arm.build(self._dataset.name, seed, self._device).fit(self._dataset.train)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - started
         self._trained = (arm, seed, detector, seconds)
         return detector, seconds
 
 
 def _measured(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[str, Any]:
     detector, fit_seconds = fitting(arm, seed)
-    begun = time.monotonic()
+    started = time.monotonic()
     scores = detector.decision_function(dataset.test)
-    score_seconds = time.monotonic() - begun
+    score_seconds = time.monotonic() - started
     return {
         "parameters": learned_numbers(detector),
         "fit_seconds": round(fit_seconds, 3),

@@ -46,9 +46,9 @@ def drift_trials(arms: Sequence[Arm], dataset: Dataset, device: str, missing: Se
     fitting = Fitting(replace(dataset, train=fitted[0]), device)
     by_name = {arm.name: arm for arm in arms}
     detectors: dict[str, tuple[Detector, float]] = {}
-    for begun in missing:
-        arm = by_name[begun["arm"]]
-        yield begun | attempt(partial(_trial, fitting, arm, begun, fitted, detectors), device)
+    for plan in missing:
+        arm = by_name[plan["arm"]]
+        yield plan | attempt(partial(_trial, fitting, arm, plan, fitted, detectors), device)
 
 
 def normal_parts(dataset: Dataset) -> tuple[Any, Any]:
@@ -60,14 +60,14 @@ def normal_parts(dataset: Dataset) -> tuple[Any, Any]:
 
 
 def _trial(
-    fitting: Fitting, arm: Arm, begun: Record, parts: tuple[Any, Any], detectors: dict[str, tuple[Detector, float]]
+    fitting: Fitting, arm: Arm, plan: Record, parts: tuple[Any, Any], detectors: dict[str, tuple[Detector, float]]
 ) -> dict[str, Any]:
     if arm.name not in detectors:
-        detectors[arm.name] = fitting(arm, begun["seed"])
+        detectors[arm.name] = fitting(arm, plan["seed"])
     detector, seconds = detectors[arm.name]
     streaming = cast(AdaptiveStreaming, detector) if detector.can_stream and detector.can_adapt else None
     window = streaming.window if streaming else 1
-    series = controlled_series(*parts, **begun["setting"], align=window, seed=begun["seed"])
+    series = controlled_series(*parts, **plan["setting"], align=window, seed=plan["seed"])
     started = time.monotonic()
     if streaming:
         adapting, fixed = measure(streaming, series), measure(streaming, series, NoAdaptation())
