@@ -364,7 +364,5 @@ class D3r(DeepBaseline):
         if not self.timed_[0]:
             return np.arange(len(series)).astype("datetime64[m]")
         if series.times is None:
-            raise InputError(
-                "The detector was fitted on a series with times; this one has none. Pass a frame with its times."
-            )
+            raise InputError("The detector was fitted on a series with times; this one has none.", advice="no times")
         return series.times
