@@ -17,7 +17,7 @@ from cometad.files import write_whole
 FORMAT = 2  # since 2: threshold rules, and how often training took each code
 LONGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
 
-_NOT_WHOLE = "{source} is not a complete saved {kind}. Pass a file written by save."
+_NOT_WHOLE = "{source} is not a complete saved {kind}."
 
 
 class Checkpoint(NamedTuple):
@@ -92,7 +92,7 @@ def from_bytes(content: bytes, kind: str, source: str = "This", needs: Collectio
     if header["kind"] != kind:
         raise ModelFileError(f"{source} holds a saved {header['kind']}, not a {kind}. Pass the path of a saved {kind}.")
     if not header["facts"].keys() >= set(needs):
-        raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind))
+        raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind), advice="not saved")
     return Checkpoint(header["kind"], header["facts"], arrays)
 
 
@@ -104,7 +104,7 @@ def _parse(content: bytes, kind: str, source: str) -> tuple[dict[str, Any], dict
         header = _header(content[8 : 8 + size])
         header = {"format": int(header["format"]), "kind": header["kind"], "facts": dict(header["facts"])}
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind)) from error
+        raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind), advice="not saved") from error
     return header, {name: array.copy() for name, array in arrays.items()}  # writable
 
 

@@ -221,7 +221,7 @@ class Detector(BaseEstimator, ABC):
             detector._restore(facts, arrays)
         except (KeyError, RuntimeError, IndexError) as error:
             raise ModelFileError(
-                f"'{path}' does not hold what a saved {cls.__name__} needs. Pass a file written by save."
+                f"'{path}' does not hold what a saved {cls.__name__} needs.", advice="not saved"
             ) from error
         return detector
 

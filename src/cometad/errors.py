@@ -20,12 +20,14 @@ from types import ModuleType
 # What to do about a problem, in the words of Python; cli/advice.py has the words of the command line.
 ADVICE = {
     "gaps": "Fill or drop missing readings first, or choose a gap rule such as gaps=ForwardFill(limit=5).",
+    "too many gaps": "Drop that variable, raise the limit of the gap rule or pass a longer series.",
     "late": 'Send readings in time order, each once, or pass late="drop".',
     "no times": "Pass a frame with a column of dates.",
     "no dates": "Name another column with time_column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or drop the column to count time steps instead.",
     "text": "Convert the column to numbers or drop it.",
     "two times": "Keep one column of dates or a datetime index.",
+    "not saved": "Pass a file written by save.",
     "not json": 'Send one JSON object per line, or pass form="csv".',
     "no readings": "Send at least one reading.",
     "no gap rule": "Fit the detector with a gap rule such as gaps=ForwardFill(limit=5), or do not resample.",

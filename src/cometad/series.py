@@ -264,7 +264,7 @@ def _from_frame(X: object, frame: nw.DataFrame[Any]) -> tuple[Floats, tuple[str,
         times = _naive_utc(X.index).to_numpy()
     dates = [name for name, dtype in frame.schema.items() if isinstance(dtype, nw.Datetime | nw.Date)]
     if len(dates) + (times is not None) > 1:
-        raise InputError(f"The frame has more than one time: {', '.join(dates)}.", advice="two times")
+        raise InputError(f"There is more than one time: {', '.join(dates)}.", advice="two times")
     if dates:
         column = frame.get_column(dates[0])
         if column.null_count():

@@ -475,7 +475,7 @@ def test_json_is_what_python_gives(run, folder):
         (["plant.comet", "today.csv", "--start", "9", "--stop", "9"], "Start 9 and stop 9 enclose no time step"),
         (["plant.comet", "nowhere.csv", "--step", "1"], "nowhere.csv"),
         (["nowhere.comet", "today.csv", "--step", "1"], "The detector 'nowhere.comet' does not exist"),
-        (["plant.knn", "today.csv", "--step", "1"], "Only comet explains its scores"),
+        (["plant.knn", "today.csv", "--step", "1"], "holds a KnnDistance, which cannot explain its scores"),
         (["plant.comet", "today.csv", "--step", "1", "--top", "0"], "--top"),
         (["plant.comet", "today.csv", "--step", "x"], "--step"),
         (["plant.comet", "today.csv", "--step", "1", "--drop", "flow"], "fitted on 3 variables, but this series has 2"),

@@ -365,7 +365,5 @@ class D3r(DeepBaseline):
         if not self.timed_[0]:
             return np.arange(len(series)).astype("datetime64[m]")
         if series.times is None:
-            raise InputError(
-                "The detector was fitted with timestamps, but this series has none. Pass a frame with a time column."
-            )
+            raise InputError("The detector was fitted with timestamps, but this series has none.", advice="no times")
         return series.times

@@ -64,6 +64,8 @@ def learnable(starts: NDArray[np.int64], length: int, series: Series) -> NDArray
         what = "readings" if length == 1 else f"windows of {length} readings"
         raise InputError(
             f"Only {len(kept):,} of {len(starts):,} {what} have no gap beyond the limit; most gaps are in variable "
-            f"{worst!r}. Drop that variable, raise the limit or pass a longer series."
+            f"{worst!r}.",
+            advice="too many gaps",
+            name=worst,
         )
     return kept
