@@ -101,7 +101,7 @@ def test_without_a_verb_help_is_shown(run):
 
 
 def test_the_version_is_shown(run):
-    assert run("--version")[:2] == (0, "cometad 0.1.0\n")
+    assert run("--version")[:2] == (0, "cometad 0.2.0\n")
 
 
 # --- fit and score ----------------------------------------------------------------------------------------------------
