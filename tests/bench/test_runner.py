@@ -34,7 +34,7 @@ from cometad.errors import CometadError, InputError, ParameterError
 from cometad.metrics import METRICS, evaluate
 from cometad.network import Epochs, NoAdaptation, OneCycle
 from cometad.presets import ABLATIONS
-from cometad.registry import as_json
+from cometad.registry import describe
 
 SMALL = {"schedule": Epochs(1), "codebook_size": 16, "dim": 8, "core_dim": 4}
 FAST = Experiment(
@@ -679,7 +679,7 @@ def test_published_figures_are_the_rows_of_the_papers_tables():
 def test_results_from_before_threshold_and_gap_rules_are_the_same_trials():
     line = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}}
     line |= {"fingerprint": "f", "detector": "pca"}
-    now = {name: as_json(value) for name, value in BASELINES["pca"]().get_params(deep=False).items()}
+    now = {name: describe(value) for name, value in BASELINES["pca"]().get_params(deep=False).items()}
     old = {name: value for name, value in now.items() if name not in ("threshold", "gaps")}
     same = old | {"threshold_quantile": 0.99}
     other = old | {"threshold_quantile": 0.999}
