@@ -1,5 +1,8 @@
-"""What tests of the command line work on: small readings with times, and a detector that is fitted in a second."""
+"""Fixtures of the command line tests: small readings with times, a detector that fits in a second, and a deadline."""
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -20,3 +23,19 @@ def table_of_readings(rows: int, seed: int) -> pl.DataFrame:
         {"time": [datetime(2024, 3, 1) + timedelta(minutes=i) for i in range(rows)]}
         | {name: column + 0.1 * chance.normal(size=rows) for name, column in columns.items()}
     )
+
+
+@contextmanager
+def deadline(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError in a block that waits for a signal or a process for too long."""
+
+    def expire(number, frame):
+        raise TimeoutError(f"Not finished after {seconds} s.")
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

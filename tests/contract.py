@@ -170,7 +170,7 @@ def check_use_before_fit_says_what_to_do(subject: Subject) -> None:
 
 def check_a_wrong_width_is_refused(subject: Subject) -> None:
     for width in (2, 4):
-        with pytest.raises(InputError, match=f"fitted on 3 variables; this series has {width}") as caught:
+        with pytest.raises(InputError, match=f"fitted on 3 variables, but this series has {width}") as caught:
             subject.fitted.decision_function(np.zeros((300, width)))
         assert is_a_sentence(str(caught.value))
 

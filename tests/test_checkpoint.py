@@ -56,11 +56,11 @@ def test_a_truncated_file_is_refused_whatever_its_length(content, tmp_path):
     chance = np.random.default_rng(0)
     lengths = {0, 1, 7, 8, 9, 100, len(content) // 2, len(content) - 1, *chance.integers(0, len(content), 30).tolist()}
     for length in lengths:
-        refused_content(content[:length], tmp_path, "not a saved Comet, or only a part of one")
+        refused_content(content[:length], tmp_path, "is not a complete saved Comet")
 
 
 def test_bytes_behind_the_end_are_refused(content, tmp_path):
-    refused_content(content + b"more", tmp_path, "not a saved Comet")
+    refused_content(content + b"more", tmp_path, "not a complete saved Comet")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_bytes_behind_the_end_are_refused(content, tmp_path):
     ids=["random", "ones", "csv", "zip", "json", "other", "other's note", "text", "list", "no format", "no facts"],
 )
 def test_a_foreign_file_is_refused(foreign, tmp_path):
-    refused_content(foreign, tmp_path, "not a saved Comet")
+    refused_content(foreign, tmp_path, "not a complete saved Comet")
 
 
 def test_an_older_format_is_refused_with_what_to_do(tmp_path):

@@ -14,22 +14,22 @@ from cometad.arrays import Array
 from cometad.errors import ModelFileError
 from cometad.files import write_whole
 
-FORMAT = 2  # 2: threshold rules, how often training took each code
-LONGEST_HEADER = 100_000_000  # bytes; safetensors allows no longer one
+FORMAT = 2  # since 2: threshold rules, and how often training took each code
+LONGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
 
-_NOT_WHOLE = "{source} is not a saved {kind}, or only a part of one. Pass a whole file written by save."
+_NOT_WHOLE = "{source} is not a complete saved {kind}."
 
 
 class Checkpoint(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     kind: str  # the class that was saved
-    facts: dict[str, Any]  # what JSON can hold
+    facts: dict[str, Any]  # anything JSON can hold
     arrays: dict[str, Array]
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
-    """The bytes of a checkpoint: the same state gives the same bytes.
+    """Serialize a checkpoint; equal state gives equal bytes.
 
     >>> import numpy as np
     >>> from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
@@ -49,7 +49,7 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
 
 
 def read(path: str | os.PathLike[str], kind: str, needs: Collection[str] = ()) -> Checkpoint:
-    """The checkpoint in a file, with the facts it needs to have."""
+    """Read a checkpoint; refuse a file that lacks one of the facts in `needs`."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -58,7 +58,7 @@ def read(path: str | os.PathLike[str], kind: str, needs: Collection[str] = ()) -
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
-    """The class that was saved in a file; nothing where the file is not one of ours.
+    """The name of the class saved in a file; empty if the file is not one of ours.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -77,7 +77,7 @@ def kind_of(path: str | os.PathLike[str]) -> str:
 
 
 def from_bytes(content: bytes, kind: str, source: str = "This", needs: Collection[str] = ()) -> Checkpoint:
-    """The checkpoint in some bytes; refused with a sentence where they are not a whole one of this kind."""
+    """Parse a checkpoint; refuse bytes that are not a complete one of this kind."""
     header, arrays = _parse(content, kind, source)
     if header["format"] > FORMAT:
         raise ModelFileError(
@@ -92,23 +92,23 @@ def from_bytes(content: bytes, kind: str, source: str = "This", needs: Collectio
     if header["kind"] != kind:
         raise ModelFileError(f"{source} holds a saved {header['kind']}, not a {kind}. Pass the path of a saved {kind}.")
     if not header["facts"].keys() >= set(needs):
-        raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind))
+        raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind), advice="not saved")
     return Checkpoint(header["kind"], header["facts"], arrays)
 
 
 def _parse(content: bytes, kind: str, source: str) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
         arrays = load(content)  # checks the length of every array first
-        # The format begins with the length of its JSON header; safetensors shows our part of it only for files.
+        # safetensors exposes our metadata for files only, so parse the header: its length, then JSON.
         size = int.from_bytes(content[:8], "little")
         header = _header(content[8 : 8 + size])
         header = {"format": int(header["format"]), "kind": header["kind"], "facts": dict(header["facts"])}
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind)) from error
+        raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind), advice="not saved") from error
     return header, {name: array.copy() for name, array in arrays.items()}  # writable
 
 
 def _header(content: bytes) -> dict[str, Any]:
-    """Our part of the header of a safetensors file."""
+    """Our part of a safetensors header."""
     header: dict[str, Any] = json.loads(json.loads(content)["__metadata__"]["cometad"])
     return header

@@ -1,4 +1,4 @@
-"""Comet: the one place that knows all stages and puts them together."""
+"""Comet, the composition root: the only file that knows all stages."""
 
 import dataclasses
 import hashlib
@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.thresholds import Quantile
@@ -29,9 +27,10 @@ from cometad.network.network import Network
 from cometad.network.run import RawRun, Run, RunSettings
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
-from cometad.network.training import INITIALIZATIONS, Objective, initialize, place_codes, train
+from cometad.network.state import from_arrays, to_arrays
+from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
 from cometad.presets import paper_parameters
-from cometad.progress import shown
+from cometad.progress import show_progress
 from cometad.scoring.calibrate import NoCalibration, TrainingCalibration
 from cometad.scoring.normalize import Normalization, TrainingNormalization
 from cometad.scoring.pipeline import Block, Pipeline
@@ -39,15 +38,15 @@ from cometad.scoring.select import HighestVariables, Selection
 from cometad.series import Series
 from cometad.validation import check, choice, integer, is_integer, number, require, strategy
 
-# Parameters that training does not look at.
+# Parameters that do not affect training.
 SCORING = (
     *("neighbors", "memory_distance", "score_weight", "calibration", "selection", "normalization"),
     *("adaptation", "test_batch", "threshold", "verbose"),
 )
-CALIBRATION_WINDOWS = 512  # evenly spread over the training series: the statistics of the training scores
+CALIBRATION_WINDOWS = 512  # spread evenly over the training series, for the statistics of its scores
 
 
-# What its parameters may be.
+# Valid parameter values.
 RULES = SHARED_RULES | {
     **dict.fromkeys(("dim", "core_dim", "codebook_size", "test_batch"), integer(1)),
     "refit": integer(0),
@@ -64,22 +63,22 @@ RULES = SHARED_RULES | {
 
 
 class ScoreMap(NamedTuple):
-    """Both raw scores of every time step, each (scale, time, variable)."""
+    """Both raw scores, each (scale, time, variable)."""
 
     memory: Floats
     quantization: Floats
 
 
 class Comet(Detector):
-    """Finds anomalies by how badly patches of readings fit a codebook of normal patterns.
+    """Scores readings by how badly their patches fit a codebook of normal patterns.
 
-    `Comet()` is our default, `Comet.paper()` the published method; both are the same parts with other values.
+    `Comet()` is our default and `Comet.paper()` the published method: the same parts with other values.
 
     >>> import numpy as np
     >>> from cometad import Comet
     >>> from cometad.network import OneCycle
-    >>> chance = np.random.default_rng(0)
-    >>> normal, fresh = chance.normal(size=(2, 1000, 3))
+    >>> rng = np.random.default_rng(0)
+    >>> normal, fresh = rng.normal(size=(2, 1000, 3))
     >>> fresh[500, 1] = 12.0
     >>> detector = Comet(schedule=OneCycle(50)).fit(normal)
     >>> int(detector.decision_function(fresh).argmax())
@@ -88,41 +87,41 @@ class Comet(Detector):
     Parameters
     ----------
     window, window_stride
-        Readings per window, and between the starts of two training windows.
+        Readings per window, and between the starts of consecutive training windows.
     patch_sizes, patch_strides
-        One scale each; a stride is at most its patch.
+        One scale per pair; a stride is at most its patch size.
     dim, core_dim, codebook_size
-        Length of an embedding, of the part shared by all variables, and codes per scale.
+        Length of an embedding, length of the part shared by all variables, and codes per scale.
     initialization
-        How codes begin: "k-means" (spread over the first embeddings) or "normal".
+        Initial codes: "k-means" (spread over the first embeddings) or "normal".
     refit
-        Rounds of k-means that place the codes anew on the trained embeddings; 0 leaves them as trained.
+        Rounds of k-means that move the codes onto the trained embeddings; 0 leaves them as trained.
     schedule, batch_size, weight_decay, codebook_weight, commitment_weight
-        Training: how long and how fast, windows per step, and the weights of the objective's parts.
+        Training: how long and how fast, windows per step, and the weights of the loss terms.
     validation_share
-        The last share of the series given to `fit`, which is never trained on; the threshold looks at its scores apart.
+        The last share of the training series, which is never trained on; the threshold is also fitted on it alone.
     scaler
         "standard" or "min-max", fitted on the training part only.
     neighbors, memory_distance
-        The memory score: neighbors in the memory, and "local" scaling or "plain" distance.
+        For the memory score: the number of neighbors, and "local" scaling or "plain" distance.
     score_weight
-        The quantization score's weight in the mix; the memory score has the rest.
+        Weight of the quantization score; the memory score has the rest.
     calibration, selection, normalization
-        What happens to scores per variable, from variables to time steps, and before the two scores are mixed.
+        How scores are rescaled per variable, aggregated over variables, and rescaled before the two are mixed.
     adaptation, test_batch
-        Whether and how the codebook follows drift, and after how many windows.
+        Whether and how the codebook follows drift, and the number of windows between updates.
     gaps
-        What happens to missing readings: they are refused, or filled in and never flagged.
+        How missing readings are handled: refused, or imputed and never flagged.
     threshold
-        The rule that says which scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the
-        share of normal readings that it may flag.
+        Which scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the share of normal
+        readings it may flag.
     seed, device, verbose
-        Same seed, same bytes, on one device and thread count; "cpu" or "cuda"; whether `fit` shows its progress.
+        Equal seeds give equal bytes on one device and thread count; "cpu" or "cuda"; whether `fit` shows progress.
     """
 
     can_stream = can_explain = can_adapt = True
 
-    # Built by `_prepare` from the fitted state.
+    # Set by `_prepare`.
     _settings: RunSettings
     _scorer: Scorer
     _pipeline: Pipeline
@@ -193,7 +192,7 @@ class Comet(Detector):
 
     @classmethod
     def paper(cls, dataset: str | None = None, **changes: Any) -> Self:
-        """The published method, with the codebook size and dimension that the paper uses on a dataset.
+        """The published method, with the paper's codebook size and dimension for a dataset.
 
         >>> from cometad import Comet
         >>> detector = Comet.paper("WADI", seed=1)
@@ -203,7 +202,7 @@ class Comet(Detector):
         return cls(**{**paper_parameters(dataset), **changes})
 
     def with_scoring(self, X: object, **changes: Any) -> Self:
-        """A detector with other parameters of scoring, as if fitted on the same series X, without training again.
+        """A detector with other scoring parameters, as if fitted on the same series X, without training again.
 
         >>> import numpy as np
         >>> from cometad import Comet
@@ -219,7 +218,7 @@ class Comet(Detector):
         for name in changes:
             if name not in SCORING:
                 raise ParameterError(
-                    f"The parameter {name!r} takes part in training. Fit a new Comet with it; without training "
+                    f"The parameter {name!r} affects training. Fit a new Comet with it. Without training you can "
                     f"change {', '.join(SCORING)}."
                 )
         other = type(self)(**(self.get_params(deep=False) | changes))
@@ -232,7 +231,7 @@ class Comet(Detector):
         return other
 
     def score_map(self, X: object) -> ScoreMap:
-        """Both raw scores of every time step, each (scale, time, variable); NaN where they rest on filled in readings.
+        """Both raw scores of a series, each (scale, time, variable); NaN where they depend on imputed readings.
 
         >>> import numpy as np
         >>> from cometad import Comet
@@ -295,8 +294,8 @@ class Comet(Detector):
 
         return of_series
 
-    def code_counts(self, X: object) -> list[NDArray[np.int64]]:
-        """How many patches of a series take each code (code,), for each scale, with the codebook as fitted.
+    def code_counts(self, X: object) -> list[Integers]:
+        """How many patches of a series take each code (code,), per scale, with the fitted codebook.
 
         >>> import numpy as np
         >>> from cometad import Comet
@@ -309,6 +308,10 @@ class Comet(Detector):
         scaled = self.scaling_(self._checked(X).values)
         return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window), self._scorer)
 
+    def code_usage(self, X: object) -> list[tuple[int, Integers, Integers]]:
+        """Patch size and patches per code (code,) in training and in a series, for each scale."""
+        return list(zip(self.patch_sizes, self.code_counts_, self.code_counts(X), strict=True))
+
     def stream(
         self,
         snapshot: bytes | None = None,
@@ -317,11 +320,11 @@ class Comet(Detector):
         alerts: Alerts | None = None,
         late: str = "refuse",
     ) -> Stream:
-        """A stream that starts from the fitted state, or goes on from a snapshot.
+        """Open a stream from the fitted state or from a snapshot.
 
-        `adaptation` stands in for the detector's own: `NoAdaptation()` keeps the fitted state throughout. `alerts` says
-        what counts as one event. A reading whose time is not after that of the reading before is refused with an error,
-        or with `late="drop"` dropped and counted.
+        `adaptation` replaces the detector's own: `NoAdaptation()` keeps the fitted state throughout. `alerts` defines
+        what counts as one event. A reading that is not later than the one before is refused, or with `late="drop"`
+        dropped and counted.
         """
         self._check_fitted()
         adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
@@ -367,44 +370,32 @@ class Comet(Detector):
         scorer.remember(self.active_)
         self._calibrate(scaled, series, scorer)
 
-    def _train(self, scaled: NDArray[np.float32], starts: NDArray[np.int64]) -> Network:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(self.seed))
-            network = self._network(scaled.shape[1])
-
-        values, steps = torch.as_tensor(scaled, device=self.device), torch.arange(self.window, device=self.device)
-        begins = torch.as_tensor(starts, device=self.device)
-
-        def windows(chosen: NDArray[np.int64]) -> torch.Tensor:
-            return values[begins[torch.as_tensor(chosen, device=self.device), None] + steps]
-
-        few = np.linspace(0, len(starts) - 1, min(len(starts), CALIBRATION_WINDOWS)).astype(int)
-        initialize(network, self.initialization, windows(few), self.seed)
-        with shown("epoch", self.verbose) as report:
-            train(
-                network,
-                windows,
-                len(starts),
+    def _train(self, scaled: Floats32, starts: Integers) -> Network:
+        with show_progress("epoch", self.verbose) as report:
+            return fit_network(
+                self._new_network(scaled.shape[1]),
+                scaled,
+                starts,
+                self.window,
+                initialization=self.initialization,
+                refit=self.refit,
                 schedule=self.schedule,
                 objective=self._objective,
                 batch_size=self.batch_size,
                 seed=self.seed,
                 report=lambda epoch: report(epoch.epoch, epoch.epochs, str(epoch)),
             )
-        if self.refit:
-            place_codes(network, windows(few), self.refit, self.seed)
-        return network
 
     @property
-    def active_(self) -> list[NDArray[np.bool_]]:
-        """Which codes of each scale the training windows activate. Paper: Eq. 12, 21."""
+    def active_(self) -> list[Flags]:
+        """The codes (code,) that training activated, per scale. Paper: Eq. 12, 21."""
         return [counts > 0 for counts in self.code_counts_]
 
     def _new_scorer(self, active: list[Flags] | None = None) -> Scorer:
         return Scorer(self.network_, active, self.neighbors, self.memory_distance, self.device)
 
     def _count_codes(self, scaled: Floats32, starts: Integers, scorer: Scorer) -> list[Integers]:
-        """How many patches of the windows that begin at `starts` take each code (code,), for each scale."""
+        """How many patches of the windows that begin at `starts` take each code (code,), per scale."""
         counts = [np.zeros(self.codebook_size, np.int64) for _ in self.patch_sizes]
         for begin in range(0, len(starts), WINDOWS_AT_ONCE):
             windows = cut(scaled, starts[begin : begin + WINDOWS_AT_ONCE], self.window)
@@ -413,7 +404,7 @@ class Comet(Detector):
         return counts
 
     def _calibrate(self, scaled: Floats32, series: Series, scorer: Scorer) -> None:
-        """Learn the statistics of the training scores."""
+        """Fit the pipeline and everything else that depends on the training scores."""
         starts = learnable(window_starts(len(scaled), self.window, self.window), self.window, series)
         chosen = np.linspace(0, len(starts) - 1, min(len(starts), CALIBRATION_WINDOWS)).astype(int)
         windows = cut(scaled, starts[chosen], self.window)
@@ -426,8 +417,8 @@ class Comet(Detector):
             scorer, Pipeline.fit(raw, self.calibration, self.selection, self.normalization, self.score_weight)
         )
 
-    def _limit(self, errors: NDArray[np.float32]) -> Floats:
-        """The largest error (variable,) that adaptation takes for normal at one scale."""
+    def _limit(self, errors: Floats32) -> Floats:
+        """The largest error (variable,) that adaptation treats as normal at one scale."""
         quantile, width = getattr(self.adaptation, "error_limit", None), errors.shape[2]
         if quantile is None:
             return np.full(width, np.inf)
@@ -460,7 +451,7 @@ class Comet(Detector):
         return Run(RawRun(settings, self._scorer, self._pipeline.release), self._pipeline)
 
     def _prepare(self, scorer: Scorer, pipeline: Pipeline) -> None:
-        """Keep what all runs share; none of them changes it."""
+        """Keep what all runs share and none of them changes."""
         self._scorer, self._pipeline = scorer, pipeline
         self.calibration_, self.normalization_ = pipeline.calibration, pipeline.start
         self._settings = RunSettings(
@@ -479,35 +470,28 @@ class Comet(Detector):
 
     # -- state ------------------------------------------------------------------------------------------------------
 
-    def _network(self, variables: int) -> Network:
+    def _new_network(self, variables: int) -> Network:
         sizes = (self.patch_sizes, self.patch_strides, self.dim, self.core_dim, self.codebook_size)
-        return Network(variables, *sizes).to(self.device)
+        return new_network(variables, *sizes, seed=self.seed, device=self.device)
 
     @property
     def _objective(self) -> Objective:
         return Objective(self.codebook_weight, self.commitment_weight, self.weight_decay)
 
     def _state(self) -> Mapping[str, Array]:
-        arrays: dict[str, Array] = {
+        return {
             "calibration": self.calibration_,
             "normalization": self.normalization_,
             "code_counts": np.stack(self.code_counts_),
             "levels": self.levels_,
             "typical": self.typical_,
             "error_limits": np.stack(self.error_limits_),
+            **to_arrays(self.network_),
         }
-        weights = self.network_.state_dict()
-        return arrays | {f"network.{name}": value.cpu().numpy() for name, value in weights.items()}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
-        self.network_ = self._network(self.n_features_in_)
-        self.network_.load_state_dict(
-            {
-                name.removeprefix("network."): torch.from_numpy(value)
-                for name, value in state.items()
-                if name.startswith("network.")
-            }
-        )
+        self.network_ = self._new_network(self.n_features_in_)
+        from_arrays(self.network_, state)
         self.code_counts_, self.error_limits_ = list(state["code_counts"]), list(state["error_limits"])
         self.levels_, self.typical_ = state["levels"], state["typical"]
         fitted = state["calibration"], state["normalization"]
@@ -515,11 +499,11 @@ class Comet(Detector):
         self._prepare(self._new_scorer(self.active_), pipeline)
 
     def _fingerprint(self, adaptation: Adaptation, alerts: Alerts) -> str:
-        """A name for this fitted detector with an adaptation and alerts; a stream's snapshot belongs to one of them."""
+        """Identifies this fitted detector with an adaptation and alerts; a snapshot belongs to one of them."""
         return _short_digest(self._identity(), adaptation, alerts)
 
     def _fingerprint_0_1(self, adaptation: Adaptation, alerts: Alerts) -> str:
-        """The name that cometad 0.1 gave it, by all bytes of the saved file; nothing where 0.1 could not save it."""
+        """The fingerprint that cometad 0.1 wrote: a hash of the saved file. Empty if 0.1 could not have saved it."""
         try:
             return _short_digest(to_bytes(self._checkpoint()), adaptation, alerts)
         except ParameterError:
@@ -531,7 +515,7 @@ def _short_digest(content: bytes, *settings: object) -> str:
 
 
 def _flat(block: Block) -> Floats:
-    """(score, scale, window, time, variable) as (score, scale, time, variable), without the steps to be skipped."""
+    """Reshape (score, scale, window, time, variable) to (score, scale, time, variable), without the skipped steps."""
     scores, scales, *_, variables = block.raw.shape
     raw = block.raw if block.left_out is None else np.where(block.left_out, np.nan, block.raw)
     return raw[:, :, :, block.skip :].reshape(scores, scales, -1, variables)

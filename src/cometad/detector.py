@@ -1,4 +1,4 @@
-"""What Comet and every baseline share: checks, scaling, names, the threshold, saving and loading."""
+"""The base class of every detector: checks, scaling, thresholds, events, saving and loading."""
 
 import copy
 import hashlib
@@ -18,7 +18,7 @@ from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.judge import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.watch import Threshold
-from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import Checkpoint, read, write
 from cometad.data.gaps import Gaps, complete, fill
 from cometad.data.quality import Statistics
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cometad.live.stream import Stream
 
 
-# What the parameters that detectors share may be.
+# Valid values of the parameters that detectors share.
 RULES: dict[str, Rule] = {
     "scaler": choice(SCALERS),
     "gaps": strategy("allowed", "settle"),
@@ -51,52 +51,59 @@ RULES: dict[str, Rule] = {
 
 
 class StepScores(NamedTuple):
-    """What a detector says of a series; each field has the shape (time,)."""
+    """The scores of a series; each field is (time,)."""
 
     scores: Floats  # higher is more anomalous
-    imputed: Flags | None  # cannot be judged, because its readings were filled in; None where nothing was
+    imputed: Flags | None  # not judged, because its readings were imputed; None if none were
 
 
 class Detector(BaseEstimator, ABC):
-    """A detector but for its method: `_learn` from a scaled series, `_score` one, and tell or take the `_state`."""
+    """Everything but the method itself: a subclass adds `_learn`, `_score`, `_state` and `_take_state`.
 
-    can_stream: ClassVar[bool] = False  # `stream` works
-    can_explain: ClassVar[bool] = False  # `explain` works
-    can_adapt: ClassVar[bool] = False  # scores may depend on readings scored before
+    >>> from cometad import BASELINES, Comet, Detector
+    >>> [issubclass(kind, Detector) for kind in (Comet, *BASELINES.values())] == [True] * 16
+    True
+    >>> Comet.can_stream, BASELINES["knn"].can_stream
+    (True, False)
+    """
+
+    can_stream: ClassVar[bool] = False  # scores readings one by one
+    can_explain: ClassVar[bool] = False  # attributes a score to variables
+    can_adapt: ClassVar[bool] = False  # learns from the readings it scores
 
     scaler: str
     gaps: Gaps
     threshold: Threshold
-    _parameters: dict[str, Any]  # that it was fitted with
+    _parameters: dict[str, Any]  # at the time of `fit`
     names_: tuple[str, ...]
     named_: bool
     n_features_in_: int
     statistics_: Statistics
     scaling_: Scaling
     decision_scores_: Floats
-    imputed_: Flags  # (time,)  which of these rest on readings that were filled in
-    threshold_: float  # that the first score of a series is held against
-    threshold_state_: Floats  # what the threshold rule learned
-    tail_: ScoreTail  # of the scores that the threshold was fitted on
-    _digest: bytes | None = None  # of the fitted state; computed when a stream first asks for it
+    imputed_: Flags  # (time,)  training steps that depend on imputed readings
+    threshold_: float  # applies to the first score of a series
+    threshold_state_: Floats  # fitted state of the threshold rule
+    tail_: ScoreTail  # of the scores the threshold was fitted on
+    _digest: bytes | None = None  # of the fitted state, computed when a stream first needs it
 
     def fit(self, X: object, y: object = None) -> Self:
         """Learn what is normal from a series (time, variable); `y` is ignored."""
         self._check_parameters()
         if hasattr(self, "threshold_"):
-            del self.threshold_  # not fitted until the end: an interrupted fit leaves no half of one
+            del self.threshold_  # an interrupted fit must not look fitted
         series = as_series(X, missing=self.gaps.allowed)
         check_length(len(series), self._least_rows(), "a window")
         rows = self._training_rows(len(series))
         if rows < self._least_rows():
             raise InputError(
-                f"Without the share kept for validation the series has {rows} readings, fewer than a window "
+                f"Without its validation share the series has {rows} readings, fewer than a window "
                 f"({self._least_rows()}). Pass a longer series or a shorter window."
             )
         _check_measured(series, rows)
         self._remember(series.names, series.named)
         self.statistics_ = Statistics.fit(series)
-        self.scaling_ = fit_scaling(self.scaler, series.values[:rows])  # of what was measured
+        self.scaling_ = fit_scaling(self.scaler, series.values[:rows])  # ignores missing readings
         series = self._filled(series)
         scaled = self.scaling_(series.values)
         self._learn(scaled, series)
@@ -104,11 +111,11 @@ class Detector(BaseEstimator, ABC):
         return self
 
     def decision_function(self, X: object) -> Floats:
-        """One score per time step of a series (time, variable); higher is more anomalous."""
+        """The score of each time step of a series (time, variable); higher is more anomalous."""
         return self.step_scores(X).scores
 
     def step_scores(self, X: object) -> StepScores:
-        """The score of each time step of a series (time, variable), and which of them cannot be judged.
+        """The score of each time step of a series (time, variable), and which time steps are imputed.
 
         >>> import numpy as np
         >>> from cometad.data import ForwardFill
@@ -122,11 +129,11 @@ class Detector(BaseEstimator, ABC):
         return self._step_scores(self.scaling_(series.values), series)
 
     def predict(self, X: object) -> NDArray[np.int64]:
-        """1 for each time step whose score is above the threshold, else 0; 0 where it cannot be judged."""
+        """1 for each time step whose score is above the threshold, else 0; 0 where imputed."""
         return self.judge().push(*self.step_scores(X)).flags
 
     def events(self, X: object, alerts: Alerts | None = None) -> list[Event]:
-        """The events of a series (time, variable): flagged time steps that belong together, in the order of time.
+        """The events of a series (time, variable) in time order: flagged time steps that belong together.
 
         >>> import numpy as np
         >>> from cometad.baselines import BASELINES
@@ -141,7 +148,7 @@ class Detector(BaseEstimator, ABC):
         return [change.event for change in changes if change.kind == "closed"]
 
     def judge(self, alerts: Alerts | None = None) -> Judge:
-        """What turns scores of this detector into flags and events, from the fitted state on.
+        """A judge that turns scores of this detector into flags and events.
 
         >>> import numpy as np
         >>> from cometad.baselines import BASELINES
@@ -152,8 +159,13 @@ class Detector(BaseEstimator, ABC):
         self._check_fitted()
         return Judge(self.threshold, self.threshold_state_, alerts or Alerts(), self.tail_)
 
+    @property
+    def min_readings(self) -> int:
+        """Number of readings that a series must have to be scored."""
+        return self._least_rows()
+
     def with_threshold(self, threshold: Threshold) -> Self:
-        """The same fitted detector with another threshold rule, fitted on the same scores.
+        """A copy of the fitted detector with another threshold rule, fitted on the same scores.
 
         >>> import numpy as np
         >>> from cometad import Quantile
@@ -172,11 +184,11 @@ class Detector(BaseEstimator, ABC):
         return other
 
     def stream(self, snapshot: bytes | None = None, *, alerts: Alerts | None = None) -> "Stream":
-        """A stream that starts from the fitted state, or goes on from a snapshot; see `can_stream`."""
+        """Open a stream from the fitted state or from a snapshot; see `can_stream`."""
         raise self._cannot("score a stream", "decision_function")
 
     def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> "Explanation":
-        """Which variables are behind an event, a time step or a pair (start, stop) of a series; see `can_explain`."""
+        """Attribute an event, a time step or a pair (start, stop) of a series to variables; see `can_explain`."""
         return self.explainer(X)(event, context)
 
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], "Explanation"]:
@@ -186,6 +198,10 @@ class Detector(BaseEstimator, ABC):
     def _cannot(self, what: str, instead: str) -> ParameterError:
         return ParameterError(f"{type(self).__name__} cannot {what}. Use a Comet for that, or {instead}.")
 
+    def code_usage(self, X: object) -> list[tuple[int, Integers, Integers]]:
+        """Patch size and patches per code (code,) in training and in a series, per scale; empty without a codebook."""
+        return []
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector to one file, whole or not at all."""
         self._check_fitted()
@@ -193,7 +209,7 @@ class Detector(BaseEstimator, ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Self:
-        """The detector in a file written by `save`, on the device it was saved from or on another."""
+        """Load a detector that `save` wrote, onto its own device or another."""
         _, facts, arrays = read(path, cls.__name__, needs=("parameters", "names", "named"))
         parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
         detector = cls(**{**parameters, "device": device or parameters["device"]})
@@ -201,7 +217,7 @@ class Detector(BaseEstimator, ABC):
             detector._restore(facts, arrays)
         except (KeyError, RuntimeError, IndexError) as error:
             raise ModelFileError(
-                f"'{path}' does not hold what a saved {cls.__name__} needs. Pass a file written by save."
+                f"'{path}' does not hold what a saved {cls.__name__} needs.", advice="not saved"
             ) from error
         return detector
 
@@ -209,7 +225,7 @@ class Detector(BaseEstimator, ABC):
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """Refuse parameters that make no sense."""
+        """Refuse invalid parameters."""
 
     @abstractmethod
     def _learn(self, scaled: Floats32, series: Series) -> None:
@@ -217,52 +233,52 @@ class Detector(BaseEstimator, ABC):
 
     @abstractmethod
     def _score(self, scaled: Floats32, series: Series) -> Floats:
-        """One score per time step of a scaled series (time, variable)."""
+        """The score of each time step of a scaled series (time, variable)."""
 
     def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
-        """The scores; imputed is a time step with any filled in reading."""
+        """The scores; a time step with any imputed reading is imputed."""
         imputed = None if series.imputed is None else np.asarray(series.imputed.any(axis=1))
         return StepScores(self._score(scaled, series), imputed)
 
     def _state(self) -> Mapping[str, Array]:
-        """What was learned, by name."""
+        """The learned arrays, by name."""
         return {}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
-        """Take what `_state` gave."""
+        """Restore what `_state` returned."""
 
     def _least_rows(self) -> int:
-        """The readings that a series must have at least."""
+        """The least number of readings in a series."""
         return 1
 
     def _training_rows(self, rows: int) -> int:
-        """How many of the readings are trained on, and scaled by."""
+        """The number of readings used for training and scaling."""
         return rows
 
     def check_memory(self, variables: int) -> None:
-        """Refuse to learn from so many variables where the machine's memory is too small; nothing is allocated."""
+        """Refuse a number of variables that the machine has no memory for; allocates nothing."""
 
     # -- state ------------------------------------------------------------------------------------------------------
 
     def _settle(self, scaled: Floats32, series: Series) -> None:
-        """Score what was learned from, and take the threshold from these scores."""
+        """Score the training series and fit the threshold on the scores."""
         self.decision_scores_, imputed = self._step_scores(scaled, series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         self._draw_line()
 
     def _draw_line(self) -> None:
-        """Fit the threshold: fitted from here on.
+        """Fit the threshold; the detector is fitted from here on.
 
-        What was trained on fits better than what is to come, so its scores alone would give too low a threshold; the
-        readings kept from training are few, and may be of a quiet time. Fitted on all scores and on those of readings
-        kept from training, the higher threshold stands. Imputed time steps do not count.
+        Readings trained on score lower than new ones, so their scores alone would give too low a threshold; held-out
+        readings are few and may come from a quiet period. So fit on all scores and on the held-out ones, and keep the
+        higher threshold. Imputed time steps do not count.
         """
         rows, measured = self._training_rows(len(self.decision_scores_)), ~self.imputed_
         scores, kept = self.decision_scores_[measured], self.decision_scores_[rows:][measured[rows:]]
         if not len(scores):
             raise InputError(
-                "Every time step of the training series rests on readings that were filled in, so it shows no "
-                "threshold. Pass a series with fewer gaps."
+                "Every time step of the training series depends on imputed readings, so no threshold can be fitted. "
+                "Pass a series with fewer gaps."
             )
         lines = []
         for some in (scores, kept) if len(kept) else (scores,):
@@ -289,7 +305,7 @@ class Detector(BaseEstimator, ABC):
         return self._filled(series)
 
     def _filled(self, series: Series) -> Series:
-        """The series with its gaps filled by the rule; the medians of training keep the place where it has nothing."""
+        """Impute the gaps of a series by the gap rule, and by training medians where it has no value."""
         if not np.isnan(series.values).any():
             return series
         known = self.statistics_
@@ -297,7 +313,7 @@ class Detector(BaseEstimator, ABC):
         return replace(series, values=values, imputed=imputed, doubtful=doubtful if doubtful.any() else None)
 
     def _identity(self) -> bytes:
-        """A digest of all that scoring depends on. Computed once: a fleet opens thousands of streams."""
+        """A digest of everything scoring depends on, computed once: a fleet opens thousands of streams."""
         if self._digest is None:
             parameters = {name: describe(value) for name, value in self.get_params(deep=False).items()}
             digest = hashlib.sha256(json.dumps([type(self).__name__, parameters, self.names_]).encode())
@@ -352,4 +368,4 @@ def _check_measured(series: Series, rows: int) -> None:
     unknown = np.isnan(series.values[:rows]).all(axis=0)
     if unknown.any():
         name = series.names[int(unknown.argmax())]
-        raise InputError(f"Variable {name!r} has no reading in the training part. Leave that variable out.")
+        raise InputError(f"Variable {name!r} has no reading in the training part. Drop it.")

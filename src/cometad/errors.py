@@ -1,15 +1,15 @@
 """Every error that cometad raises on purpose.
 
     CometadError
-    ├── InputError          the data given is not usable as it is (also a ValueError)
-    ├── ParameterError      a hyper-parameter or an option is out of range (also a ValueError)
-    ├── NotFittedError      a detector was used before `fit` (also a ValueError, an AttributeError)
+    ├── InputError          the data cannot be used as it is (also a ValueError)
+    ├── ParameterError      a hyper-parameter or an option is invalid (also a ValueError)
+    ├── NotFittedError      a detector was used before `fit` (also a ValueError and an AttributeError)
     ├── ModelFileError      a file is not a detector that this version can load
     ├── OutputError         a result could not be written
-    └── MissingExtraError   an optional package is not installed
+    └── MissingExtraError   an optional package is not installed (also an ImportError)
 
-Each message is one sentence or two that a stranger understands, and ends with what to do. The command line prints it
-and exits with code 2; anything else that is raised is a bug.
+A message is one or two sentences that make sense without knowing the code, and says what to do. The command line prints
+it and exits with code 2; any other exception is a bug.
 """
 
 import importlib
@@ -17,17 +17,44 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from types import ModuleType
 
+# What to do about a problem, in the words of Python; cli/advice.py has the words of the command line.
+ADVICE = {
+    "gaps": "Fill or drop missing readings first, or choose a gap rule such as gaps=ForwardFill(limit=5).",
+    "too many gaps": "Drop that variable, raise the limit of the gap rule or pass a longer series.",
+    "late": 'Send readings in time order, each once, or pass late="drop".',
+    "no times": "Pass a frame with a column of dates.",
+    "no dates": "Name another column with time_column.",
+    "bad dates": "Write times like 2024-03-01 04:10:00, or drop the column to count time steps instead.",
+    "text": "Convert the column to numbers or drop it.",
+    "two times": "Keep one column of dates or a datetime index.",
+    "not saved": "Pass a file written by save.",
+    "not json": 'Send one JSON object per line, or pass form="csv".',
+    "no readings": "Send at least one reading.",
+    "no gap rule": "Fit the detector with a gap rule such as gaps=ForwardFill(limit=5), or do not resample.",
+}
+
 
 class CometadError(Exception):
-    """The root of the tree: catch it to catch everything that cometad raises on purpose."""
+    """Base class: catch it to catch every error that cometad raises on purpose.
+
+    `advice` is a key of `ADVICE`, and `values` fill its blanks: the message is the problem followed by that sentence.
+
+    >>> from cometad.errors import CometadError
+    >>> CometadError("The readings have no times.", advice="no times")
+    CometadError('The readings have no times. Pass a frame with a column of dates.')
+    """
+
+    def __init__(self, problem: str = "", advice: str | None = None, **values: object) -> None:
+        self.problem, self.advice, self.values = problem, advice, values
+        super().__init__(problem if advice is None else f"{problem} {ADVICE[advice].format(**values)}")
 
 
 class InputError(CometadError, ValueError):
-    """The data given is not usable as it is."""
+    """The data cannot be used as it is."""
 
 
 class ParameterError(CometadError, ValueError):
-    """A hyper-parameter or an option is out of range."""
+    """A hyper-parameter or an option is invalid."""
 
 
 class NotFittedError(CometadError, ValueError, AttributeError):
@@ -47,7 +74,7 @@ class MissingExtraError(CometadError, ImportError):
 
 
 def unknown(kind: str, name: object, known: Iterable[object]) -> ParameterError:
-    """The error for a name that is not in a table.
+    """The error for a name that is not in a table; suggests the closest one that is.
 
     >>> from cometad.errors import unknown
     >>> str(unknown("dataset", "PMS", ["MSL", "PSM"]))
@@ -60,7 +87,7 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> ParameterError:
 
 
 def needs_extra(module: str, extra: str) -> ModuleType:
-    """The module, or an error that says which extra of cometad brings it.
+    """Import an optional module, or raise an error that names the extra of cometad to install.
 
     >>> from cometad.errors import needs_extra
     >>> needs_extra("no_such_module", "viz")

@@ -9,10 +9,10 @@ from cometad.scoring.calibrate import NoCalibration
 from cometad.scoring.normalize import EmaMinMax, NoNormalization
 from cometad.scoring.select import AllVariables, PercentileSelection
 
-# The paper's table of dataset-specific sizes: codebook size, model dimension.
+# The paper's sizes per dataset: codebook size, model dimension.
 PAPER_SIZES = {"PSM": (128, 256), "SWaT": (256, 256), "SMAP": (128, 128), "MSL": (256, 128), "WADI": (32, 64)}
 
-# The arms of the paper's ablation: `Comet.paper()` with some fields changed.
+# The arms of the paper's ablation, as changes to `Comet.paper()`.
 ABLATIONS: dict[str, dict[str, Any]] = {
     "w/o multi-scale": {"patch_sizes": (6,), "patch_strides": (3,)},
     "w/o quant score": {"score_weight": 0.0},
@@ -26,7 +26,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 
 
 def paper_parameters(dataset: str | None = None) -> dict[str, Any]:
-    """The published values that differ from the default, with the sizes that the paper uses on a dataset.
+    """The published values that differ from the default, with the paper's sizes for a dataset.
 
     >>> from cometad.presets import paper_parameters
     >>> paper_parameters("MSL")["codebook_size"]

@@ -1,7 +1,7 @@
-"""A checked series: values, names, times, and what is missing.
+"""A checked series: values, names, times and what is missing; and the one policy for late readings.
 
-Conventions, said once: a series has the shape (time, variable); a higher score is more anomalous; a label or flag of 1
-(`True`) is anomalous; intervals are half-open.
+Conventions used everywhere: a series has the shape (time, variable); a higher score is more anomalous; a label or flag
+of 1 (`True`) means anomalous; intervals are half-open.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,17 @@ import narwhals as nw
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
-from cometad.errors import InputError
+from cometad.errors import InputError, unknown
+
+LATE = ("refuse", "drop")  # what to do with a late reading
 
 
 @dataclass(frozen=True)
 class Series:
-    """A checked series: numbers with the names of their variables and, where given, their times.
+    """Readings with the names of their variables and, if known, their times.
 
-    Missing readings are NaN, where they are allowed, until a gap rule has filled them: then all numbers are finite, and
-    `imputed` and `doubtful` say which of them nobody measured.
+    Missing readings, where allowed, are NaN until a gap rule fills them. After that all values are finite, and
+    `imputed` and `doubtful` mark the ones that were not measured.
 
     >>> import numpy as np
     >>> from cometad.series import as_series
@@ -32,26 +34,26 @@ class Series:
     values: Floats  # (time, variable)
     names: tuple[str, ...]
     times: Array | None  # (time,) strictly increasing
-    named: bool  # the names came with the data: they can be compared with others
+    named: bool  # the names came with the data, so they can be compared
     first: int = 0  # the number of the first time step
-    imputed: Flags | None = None  # (time, variable)  filled in; None where nothing is
+    imputed: Flags | None = None  # (time, variable)  filled in; None if nothing is
     doubtful: Flags | None = None  # (time, variable)  filled in, and not to be learned from
 
     def __len__(self) -> int:
         return len(self.values)
 
     def when(self, step: int) -> str:
-        """The time step, with its time where there is one."""
+        """A time step for messages, with its time if known."""
         number = self.first + step
         return f"time step {number}" if self.times is None else f"time step {number} ({self.times[step]})"
 
 
 def as_series(X: object, names: Sequence[str] = (), first: int = 0, missing: bool = False) -> Series:
-    """The checked series behind an array or a pandas or polars frame; whether readings may be `missing` is said.
+    """Check an array or a pandas or polars frame and return it as a series; `missing` allows missing readings.
 
-    In a frame, one column of dates (or, in pandas, a datetime index) is taken as the time; all other columns must be
-    numbers or booleans. Constant variables are accepted. `names` are for an array, which has none of its own, and
-    `first` is the number of the first time step, for what is said of a series that is a part of a longer one.
+    In a frame, one column of dates (or a pandas datetime index) is the time; all other columns must hold numbers or
+    booleans. Constant variables are accepted. `names` are the variables of an array, and `first` is the number of the
+    first time step, for messages about a part of a longer series.
 
     >>> import polars as pl
     >>> from datetime import datetime
@@ -61,13 +63,13 @@ def as_series(X: object, names: Sequence[str] = (), first: int = 0, missing: boo
     (('flow',), 'time step 1 (2024-03-02T00:00:00.000000)')
     """
     series = X if isinstance(X, Series) else unchecked_series(X, names, first)
-    _check_times(series)
+    Order().on_time(series)
     _check_numbers(series, missing)
     return series
 
 
 def unchecked_series(X: object, names: Sequence[str] = (), first: int = 0) -> Series:
-    """The series behind an array or a frame as it is: readings may be missing, times may stand twice or fall.
+    """Return an array or a frame as a series without checks: readings may be missing, times may repeat or go back.
 
     >>> import numpy as np
     >>> from cometad.series import unchecked_series
@@ -91,11 +93,11 @@ def unchecked_series(X: object, names: Sequence[str] = (), first: int = 0) -> Se
 
 
 def check_like(series: Series, names: tuple[str, ...], named: bool) -> None:
-    """Refuse a series whose variables are not those that the detector was fitted on."""
+    """Refuse a series whose variables are not those the detector was fitted on."""
     if series.values.shape[1] != len(names):
         raise InputError(
-            f"The detector was fitted on {len(names)} variables; this series has {series.values.shape[1]}. "
-            "Pass the same variables as at fit."
+            f"The detector was fitted on {len(names)} variables, but this series has {series.values.shape[1]}"
+            f"{_difference(series, names) if named and series.named else ''}. Pass the same variables as at fit."
         )
     if named and series.named and series.names != names:
         theirs, ours = next((a, b) for a, b in zip(series.names, names, strict=True) if a != b)
@@ -105,10 +107,21 @@ def check_like(series: Series, names: tuple[str, ...], named: bool) -> None:
         )
 
 
-def with_all_columns(series: Series, names: tuple[str, ...]) -> Series:
-    """The series with a column of missing readings for each variable that it has no column of.
+def _difference(series: Series, names: tuple[str, ...]) -> str:
+    extra = [repr(name) for name in series.names if name not in names]
+    lacking = [repr(name) for name in names if name not in series.names]
+    parts = [
+        f"{word}: {', '.join(some[:2])}{', ...' if len(some) > 2 else ''}"
+        for word, some in (("extra", extra), ("missing", lacking))
+        if some
+    ]
+    return f" ({'; '.join(parts)})" if parts else ""
 
-    Only where the columns that are there are named, and stand in the order of the names; else the series as it is.
+
+def with_all_columns(series: Series, names: tuple[str, ...]) -> Series:
+    """Add a column of missing readings for each variable the series lacks.
+
+    Only if its own columns are named and in the order of `names`; otherwise the series is returned as it is.
 
     >>> import polars as pl
     >>> from cometad.series import unchecked_series, with_all_columns
@@ -124,7 +137,7 @@ def with_all_columns(series: Series, names: tuple[str, ...]) -> Series:
 
 
 def together(parts: Sequence[Series]) -> Series:
-    """The parts of a series, in order and one at least, as a whole.
+    """Join the parts of a series, at least one, in order.
 
     >>> import numpy as np
     >>> from cometad.series import as_series, together
@@ -137,35 +150,84 @@ def together(parts: Sequence[Series]) -> Series:
 
 
 def check_length(rows: int, least: int, what: str) -> None:
-    """Refuse a series too short to be looked at even once."""
+    """Refuse a series with fewer readings than `what` needs."""
     if rows < least:
         raise InputError(
             f"The series has {rows} readings, fewer than {what} ({least}). Pass a longer series or a shorter window."
         )
 
 
-def on_time(series: Series, last: np.datetime64 | None) -> Flags:
-    """Which readings (time,) come after all that were before them, and after a last time; all of them without times.
+def check_late(late: str) -> None:
+    """Refuse an unknown rule for late readings.
+
+    >>> from cometad.series import check_late
+    >>> check_late("keep")
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: Unknown rule for late readings 'keep'. Available: refuse, drop.
+    """
+    if late not in LATE:
+        raise unknown("rule for late readings", late, LATE)
+
+
+class Order:
+    """The policy for late readings: those not after the `last` time are refused, or dropped and counted.
+
+    Asking changes nothing; `take` moves on.
 
     >>> import numpy as np
-    >>> from cometad.series import Series, on_time
+    >>> from cometad.series import Order, Series
     >>> times = np.array(["2024-03-01", "2024-03-03", "2024-03-02", "2024-03-03"], "datetime64[us]")
-    >>> on_time(Series(np.zeros((4, 1)), ("flow",), times, named=True), np.datetime64("2024-02-29", "us"))
-    array([ True,  True, False, False])
+    >>> series = Series(np.arange(4.0)[:, None], ("flow",), times, named=True)
+    >>> order = Order(late="drop")
+    >>> kept = order.on_time(series)
+    >>> order.take(kept.times[-1], dropped=len(series) - len(kept))
+    >>> kept.values[:, 0], order.dropped
+    (array([0., 1.]), 2)
     """
-    if series.times is None:
-        return np.ones(len(series), bool)
-    first = np.datetime64(-(2**63) + 1, "us") if last is None else last.astype("datetime64[us]")
-    times = series.times.astype("datetime64[us]")
-    latest = np.maximum.accumulate(np.concatenate([[first], times[:-1]]))
-    late: Flags = times <= latest  # a time that is missing is not late: it is refused
-    return ~late
 
+    def __init__(self, late: str = "refuse") -> None:
+        check_late(late)
+        self.late = late
+        self.last: Any = None  # a number or a datetime64; readings up to it are late
+        self.dropped = 0
 
-def check_after(series: Series, last: np.datetime64) -> None:
-    """Refuse a series that does not go on after the last time of the one before it."""
-    if series.times is not None and series.times[0] <= last:
-        raise _backward(series, 0, last)
+    def on_time(self, series: Series, increasing: bool = True) -> Series:
+        """The readings after the last time and, if `increasing`, after all before them; a missing time is refused."""
+        if series.times is None:
+            return series
+        if np.isnat(series.times).any():
+            step = series.first + int(np.argmax(np.isnat(series.times)))
+            raise InputError(f"The time of reading {step} is missing. Fill or drop that reading first.")
+        late = np.zeros(len(series), bool) if self.last is None else series.times <= self.last
+        if increasing:
+            late[1:] |= series.times[1:] <= np.maximum.accumulate(series.times)[:-1]
+        if not late.any():
+            return series
+        if self.late == "refuse":
+            step = int(late.argmax())
+            problem = "belongs to a bin that is already complete"
+            if increasing:
+                before = series.times[step - 1] if step else self.last
+                problem = "appears twice" if series.times[step] == before else "is earlier than the one before it"
+            raise InputError(
+                f"The timestamp of {series.when(step)} {problem}. Sort the readings by time and drop duplicates first."
+            )
+        return replace(series, values=series.values[~late], times=series.times[~late])
+
+    def admits(self, time: float | np.datetime64, problem: str) -> bool:
+        """Whether one reading is on time; a late one is counted, or refused with `problem` as the message."""
+        if self.last is None or time > self.last:
+            return True
+        if self.late == "refuse":
+            raise InputError(problem, advice="late")
+        self.dropped += 1
+        return False
+
+    def take(self, last: Any, dropped: int = 0) -> None:
+        """Move on to a new last time, with some readings dropped on the way."""
+        self.last = last
+        self.dropped += dropped
 
 
 def _frame(X: object) -> object:
@@ -187,12 +249,12 @@ def _from_array(X: object) -> Floats:
         values = values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"A series needs numbers in the shape (time, variable); this is a {type(X).__name__} that does not "
-            "turn into an array of numbers. Pass a numpy array or a pandas or polars frame."
+            f"Expected an array of numbers of shape (time, variable), got a {type(X).__name__}. "
+            "Pass a numpy array of numbers or a pandas or polars frame."
         ) from error
     if values.ndim != 2:
         hint = "For a single variable pass series[:, None]." if values.ndim == 1 else "Pass one series at a time."
-        raise InputError(f"A series needs the shape (time, variable); this one has the shape {values.shape}. {hint}")
+        raise InputError(f"Expected an array of shape (time, variable), got {values.shape}. {hint}")
     return values
 
 
@@ -202,9 +264,7 @@ def _from_frame(X: object, frame: nw.DataFrame[Any]) -> tuple[Floats, tuple[str,
         times = _naive_utc(X.index).to_numpy()
     dates = [name for name, dtype in frame.schema.items() if isinstance(dtype, nw.Datetime | nw.Date)]
     if len(dates) + (times is not None) > 1:
-        raise InputError(
-            f"The frame has more than one time: {', '.join(dates)}. Keep one column of dates or a datetime index."
-        )
+        raise InputError(f"There is more than one time: {', '.join(dates)}.", advice="two times")
     if dates:
         column = frame.get_column(dates[0])
         if column.null_count():
@@ -213,7 +273,7 @@ def _from_frame(X: object, frame: nw.DataFrame[Any]) -> tuple[Floats, tuple[str,
     numbers = frame.drop(dates)
     for name, dtype in numbers.schema.items():
         if not (dtype.is_numeric() or dtype == nw.Boolean):
-            raise InputError(f"Column {name!r} is not numeric (it is {dtype}). Drop it or turn it into numbers.")
+            raise InputError(f"Column {name!r} is not numeric (it is {dtype}).", advice="text", name=name)
     names = tuple(str(name) for name in numbers.columns)
     columns = [column.cast(nw.Float64).to_numpy() for column in numbers.iter_columns()]
     values = np.column_stack(columns).astype(np.float64) if columns else np.empty((len(frame), 0))
@@ -230,28 +290,8 @@ def _datetimes(column: nw.Series[Any]) -> Array:
     return column.to_numpy().astype("datetime64[us]")
 
 
-def _check_times(series: Series) -> None:
-    if series.times is None:
-        return
-    if np.isnat(series.times).any():
-        step = int(np.argmax(np.isnat(series.times)))
-        raise InputError(f"The time of reading {step} is missing. Fill or drop that reading first.")
-    backward = np.diff(series.times) <= np.timedelta64(0)
-    if backward.any():
-        step = int(np.argmax(backward)) + 1
-        raise _backward(series, step, series.times[step - 1])
-
-
-def _backward(series: Series, step: int, before: np.datetime64) -> InputError:
-    problem = "stands twice" if series.times is not None and series.times[step] == before else "comes after a later one"
-    return InputError(
-        f"The times must increase from reading to reading; at {series.when(step)} one {problem}. "
-        "Sort the readings by time and drop duplicates first."
-    )
-
-
 def _check_numbers(series: Series, missing: bool) -> None:
-    """Refuse what is infinite and, unless readings may be missing, what is not a number."""
+    """Refuse infinite values and, unless readings may be missing, NaN."""
     if np.isfinite(series.values).all():
         return
     wrong = np.isinf(series.values) if missing else ~np.isfinite(series.values)
@@ -259,9 +299,7 @@ def _check_numbers(series: Series, missing: bool) -> None:
         return
     step, variable = (int(i) for i in np.argwhere(wrong)[0])
     value = series.values[step, variable]
-    advice = (
-        "Fill or drop missing readings first, or choose a rule such as gaps=ForwardFill(limit=5)."
-        if np.isnan(value)
-        else "Correct or drop that reading first, or mark it as missing (NaN)."
-    )
-    raise InputError(f"Variable {series.names[variable]!r} is {value} at {series.when(step)}. {advice}")
+    problem = f"Variable {series.names[variable]!r} is {value} at {series.when(step)}."
+    if np.isnan(value):
+        raise InputError(problem, advice="gaps")
+    raise InputError(f"{problem} Correct or drop that reading first, or mark it as missing (NaN).")

@@ -93,8 +93,8 @@ def is_integer(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _is_finite(value: object) -> bool:
-    return isinstance(value, Real) and type(value) is not bool and math.isfinite(value)
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:

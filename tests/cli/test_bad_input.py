@@ -1,4 +1,4 @@
-"""What is refused is refused at the border, in sentences that a stranger understands and that end with what to do."""
+"""Bad input is refused at the border, in sentences a stranger understands, ending with what to do."""
 
 from datetime import datetime, timedelta
 
@@ -55,7 +55,7 @@ def frame(series=SERIES, times=None):
 
 
 def refused(kind, words, use, *given, **more):
-    """The message with which a use is refused, checked for form."""
+    """Check that a call is refused with a proper message that contains `words`."""
     with pytest.raises(kind) as caught:
         use(*given, **more)
     message = str(caught.value)
@@ -67,9 +67,9 @@ def refused(kind, words, use, *given, **more):
 # -- series ---------------------------------------------------------------------------------------------------------
 
 SERIES_REFUSED = {
-    "one dimension": (SERIES[:, 0], "has the shape (120,). For a single variable pass series[:, None]."),
-    "three dimensions": (SERIES[None], "has the shape (1, 120, 3)."),
-    "no dimension": (3.0, "has the shape ()."),
+    "one dimension": (SERIES[:, 0], "got (120,). For a single variable pass series[:, None]."),
+    "three dimensions": (SERIES[None], "got (1, 120, 3)."),
+    "no dimension": (3.0, "got ()."),
     "a pandas series": (pd.Series(SERIES[:, 0]), "pass series[:, None]"),
     "a polars series": (pl.Series(SERIES[:, 0]), "pass series[:, None]"),
     "no rows": (np.empty((0, 3)), "empty"),
@@ -87,7 +87,7 @@ SERIES_REFUSED = {
         "Variable 'level' is nan at time step 1 (2024-03-01T04:10",
     ),
     "an empty cell": (pl.DataFrame({"flow": [1, None, 3]}), "Variable 'flow' is nan at time step 1."),
-    "a missing whole number": (
+    "a missing integer": (
         pd.DataFrame({"flow": pd.array([1, None, 3], dtype="Int64")}),
         "Variable 'flow' is nan at time step 1.",
     ),
@@ -107,15 +107,15 @@ SERIES_REFUSED = {
     "a lazy frame": (pl.LazyFrame({"flow": [1.0]}), "array of numbers"),
     "a time twice": (
         frame(times=[*TIMES[:2], *TIMES[1:-1]]),
-        "at time step 2 (2024-03-01T04:10:00.000000) one stands twice.",
+        "The timestamp of time step 2 (2024-03-01T04:10:00.000000) appears twice.",
     ),
     "times out of order": (
         frame(times=[*TIMES[1:2], TIMES[0], *TIMES[2:]]),
-        "at time step 1 (2024-03-01T04:00:00.000000) one comes after a later one.",
+        "time step 1 (2024-03-01T04:00:00.000000) is earlier than the one before it.",
     ),
     "an index out of order": (
         pd.DataFrame(SERIES, columns=NAMES, index=pd.DatetimeIndex(TIMES[::-1])),
-        "at time step 1 (2024-03-01T23:40",
+        "time step 1 (2024-03-01T23:40",
     ),
     "a missing time": (frame(times=[TIMES[0], None, *TIMES[2:]]), "'time' has empty cells"),
     "a missing time in an index": (
@@ -128,7 +128,7 @@ SERIES_REFUSED = {
 
 
 @pytest.mark.parametrize("what", SERIES_REFUSED)
-def test_a_series_that_cannot_be_used_is_refused(what, fitted):
+def test_an_unusable_series_is_refused(what, fitted):
     series, words = SERIES_REFUSED[what]
     refused(InputError, words, as_series, series)
     refused(InputError, words, small().fit, series)
@@ -149,7 +149,7 @@ def test_as_many_readings_as_a_window_are_enough(fitted):
 
 def test_another_width_than_at_fit_is_refused(fitted, named):
     for use in (fitted.decision_function, fitted.predict, fitted.score_map, named.decision_function):
-        refused(InputError, "fitted on 3 variables; this series has 2.", use, SERIES[:, :2])
+        refused(InputError, "fitted on 3 variables, but this series has 2.", use, SERIES[:, :2])
 
 
 def test_other_columns_than_at_fit_are_refused(named):
@@ -186,12 +186,12 @@ def with_constant(variable):
     ],
     ids=["float64", "float32", "list", "fortran", "unnamed frame", "index", "time column"],
 )
-def test_every_usual_form_of_a_series_is_taken(series, fitted):
+def test_every_usual_form_of_a_series_is_accepted(series, fitted):
     assert np.array_equal(as_series(series).values, SERIES.astype(np.float32))
     assert fitted.decision_function(series).shape == (120,)
 
 
-def test_whole_numbers_and_booleans_are_numbers():
+def test_integers_and_booleans_are_numbers():
     mixed = pl.DataFrame({"count": [1, 2], "open": [True, False], "flow": [0.5, 1.5]})
     assert as_series(mixed).values.tolist() == [[1.0, 1.0, 0.5], [2.0, 0.0, 1.5]]
     assert as_series(mixed.to_pandas()).values.tolist() == [[1.0, 1.0, 0.5], [2.0, 0.0, 1.5]]
@@ -252,7 +252,7 @@ PARAMETERS_REFUSED = [
 
 
 @pytest.mark.parametrize(("changes", "words"), PARAMETERS_REFUSED)
-def test_a_parameter_out_of_range_is_refused_when_it_is_given(changes, words):
+def test_a_parameter_out_of_range_is_refused_by_the_constructor(changes, words):
     refused(ParameterError, words, small, **changes)
 
 
@@ -282,7 +282,7 @@ def test_a_strategy_with_a_parameter_out_of_range_is_refused_when_it_is_made(par
     refused(ParameterError, "parameter", part)
 
 
-def test_an_unknown_dataset_of_the_paper_is_refused_with_the_known_ones():
+def test_an_unknown_paper_dataset_lists_the_available_ones():
     words = "Unknown paper dataset 'PMS'. Did you mean PSM? Available: PSM, SWaT, SMAP, MSL, WADI."
     refused(ParameterError, words, Comet.paper, "PMS")
 

@@ -1,4 +1,4 @@
-"""Every baseline on the command line: fitted, saved, scored, and refused where it makes no sense."""
+"""Every baseline on the command line: fit, save, score, and refuse what makes no sense."""
 
 import numpy as np
 import polars as pl
@@ -55,16 +55,16 @@ def test_a_baseline_is_fitted_and_scores(name, folder, capsys):
         (["fit", "normal.csv", "-o", "x", "--detector", "knn", "--steps", "3"], "knn is not trained in steps"),
         (
             ["fit", "normal.csv", "-o", "x", "--detector", "vtt", "--set", "dims=3"],
-            "Unknown hyper-parameter 'dims'. Did you mean dim?",
+            "Unknown hyperparameter 'dims'. Did you mean dim?",
         ),
         (
             ["fit", "normal.csv", "-o", "x", "--detector", "vtt", "--preset", "paper", "--dataset", "MSL"],
-            "chooses sizes of comet; vtt has none",
+            "--dataset selects sizes of comet, not of vtt",
         ),
-        (["fit", "normal.csv", "-o", "x", "--detector", "pca", "--set", "seed=3"], "Unknown hyper-parameter 'seed'"),
+        (["fit", "normal.csv", "-o", "x", "--detector", "pca", "--set", "seed=3"], "Unknown hyperparameter 'seed'"),
     ],
 )
-def test_a_mistake_is_told_in_a_sentence(arguments, words, capsys):
+def test_a_mistake_is_reported_in_a_sentence(arguments, words, capsys):
     assert main(arguments) == 2
     said = capsys.readouterr().err
     assert words in said
@@ -75,7 +75,7 @@ def test_a_mistake_is_told_in_a_sentence(arguments, words, capsys):
 def test_a_stream_is_refused(capsys):
     BASELINES["pca"]().fit(NORMAL).save("pca.model")
     assert main(["stream", "pca.model"]) == 2
-    assert "Only comet scores a stream; 'pca.model' holds a saved PcaError." in capsys.readouterr().err
+    assert "'pca.model' holds a PcaError, which cannot score a stream. Use cometad score." in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("inside")

@@ -1,4 +1,4 @@
-"""`cometad evaluate`: the nine metrics of two files."""
+"""`cometad evaluate`: nine metrics for a file of labels and a file of scores."""
 
 import json
 
@@ -20,7 +20,7 @@ def files(tmp_path):
     return str(tmp_path / "labels.npy"), str(tmp_path / "scores.csv")
 
 
-def test_json_holds_what_evaluate_gives(files, capsys):
+def test_json_holds_the_result_of_evaluate(files, capsys):
     assert main(["evaluate", *files, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert {row["name"]: row["value"] for row in rows} == evaluate(LABELS, SCORES)
@@ -37,7 +37,7 @@ def test_the_table_names_every_metric_and_its_oracles(files, capsys):
     ("arguments", "sentence"),
     [
         (("missing.npy", None), "missing.npy"),
-        ((None, None, "--scores-column", "nope"), "has no column 'nope'; it has step, score"),
+        ((None, None, "--scores-column", "nope"), "has no column 'nope'. Available: step, score"),
         ((None, None, "--protocol", "nope"), "Unknown protocol 'nope'. Available: paper"),
     ],
 )

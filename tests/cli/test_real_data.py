@@ -1,4 +1,4 @@
-"""Real data on the command line, and the examples of its page."""
+"""Real data on the command line: gaps, resampling, late readings and findings."""
 
 import io
 import json
@@ -20,7 +20,7 @@ TODAY = table_of_readings(120, seed=1)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with normal readings and two detectors fitted on them, with and without a rule for gaps."""
+    """A folder with normal readings and two detectors fitted on them, with and without a gap rule."""
     folder = tmp_path_factory.mktemp("real")
     table_of_readings(300, seed=0).write_csv(folder / "normal.csv")
     for name, options in (("strict.comet", []), ("plant.comet", ["--gaps", "interpolate:3"])):
@@ -58,11 +58,11 @@ def all_gone():
 # -- gaps -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_rule_for_gaps_is_kept_in_the_file(folder):
+def test_the_gap_rule_is_saved_with_the_detector(folder):
     assert Comet.load(folder / "plant.comet").gaps == Interpolate(3)
 
 
-def test_score_says_what_was_filled_in(run, folder):
+def test_score_marks_imputed_readings(run, folder):
     all_gone().write_csv(folder / "today.csv")
     code, shown, said = run("score", "plant.comet", "today.csv")
     assert code == 0, said
@@ -72,18 +72,31 @@ def test_score_says_what_was_filled_in(run, folder):
     assert set(range(60, 80)) <= set(imputed["step"])
     assert imputed["anomaly"].sum() == 0
     assert set(imputed["variable"]) == {""}
-    assert "Variable 'flow' is missing in 20 of 120 readings; the longest gap has 20, from time step 60 on." in said
-    assert f"{len(imputed)} were filled in and say nothing." in said
+    assert "Variable 'flow' is missing in 20 of 120 readings; the longest gap has 20, from time step 60." in said
+    assert f"{len(imputed)} were imputed and not judged." in said
 
 
-def test_the_stream_takes_gaps_and_equals_the_batch(run, folder):
+def test_the_columns_of_a_score_table_have_their_types(run, folder):
+    all_gone().write_csv(folder / "today.csv")
+    assert run("score", "plant.comet", "today.csv", "-o", "today.parquet")[0] == 0
+    assert pl.read_parquet("today.parquet").schema == {
+        "step": pl.Int64,
+        "time": pl.Datetime("us"),
+        "score": pl.Float64,
+        "anomaly": pl.Int64,
+        "imputed": pl.Int64,
+        "variable": pl.String,
+    }
+
+
+def test_the_stream_accepts_gaps_and_equals_the_batch(run, folder):
     table = with_gaps()
     table.write_csv(folder / "gaps.csv")
     _, shown, _ = run("score", "plant.comet", "gaps.csv")
     expected = pl.read_csv(io.StringIO(shown))
     rows = [{name: value for name, value in row.items() if value is not None} for row in table.iter_rows(named=True)]
     lines = "".join(json.dumps(row | {"time": str(row["time"])}) + "\n" for row in rows)
-    for sent in (table.write_csv(), lines):  # as empty cells, and as fields that are not there
+    for sent in (table.write_csv(), lines):  # as empty cells, and as missing fields
         code, shown, said = run("stream", "plant.comet", stdin=sent)
         assert code == 0, said
         given = [json.loads(line) for line in shown.splitlines()]
@@ -95,19 +108,19 @@ def test_the_stream_takes_gaps_and_equals_the_batch(run, folder):
         assert "left_out" not in given[20]
 
 
-def test_without_a_rule_gaps_are_refused_with_the_way_out(run, folder):
+def test_without_a_gap_rule_gaps_are_refused_with_the_flag_to_use(run, folder):
     with_gaps().write_csv(folder / "gaps.csv")
     code, _, said = run("score", "strict.comet", "gaps.csv")
     assert code == 2
     assert "Variable 'flow' is nan at time step 50" in said
-    assert "choose a rule such as gaps=ForwardFill(limit=5)." in said
+    assert "fit with a gap rule such as --gaps forward-fill:5." in said
     code, _, said = run("stream", "strict.comet", stdin=with_gaps().write_csv())
     assert code == 2
     assert "Line 52: variable 'flow' is missing." in said
 
 
 @pytest.mark.parametrize("verb", ["score", "stream"])
-def test_a_column_that_disappears_is_told(run, folder, verb):
+def test_a_missing_column_is_reported(run, folder, verb):
     gone = TODAY.drop("level")
     gone.write_csv(folder / "gone.csv")
     arguments, sent = (["gone.csv"], "") if verb == "score" else ([], gone.write_csv())
@@ -122,10 +135,10 @@ def test_a_column_that_disappears_is_told(run, folder, verb):
 def test_a_reading_without_any_variable_is_refused(run):
     code, _, said = run("stream", "plant.comet", stdin='{"speed": 1.0}\n')
     assert code == 2
-    assert "Line 1: there is no value for the variable 'flow'." in said
+    assert "Line 1: there is no value for variable 'flow'." in said
 
 
-def test_a_gap_rule_that_does_not_exist_is_refused(run):
+def test_an_unknown_gap_rule_is_refused(run):
     code, _, said = run("fit", "normal.csv", "-o", "no.comet", "--gaps", "guess")
     assert code == 2
     assert "Unknown gap rule 'guess'. Available: refuse, forward-fill, interpolate, score-measured." in said
@@ -142,7 +155,7 @@ def test_readings_are_resampled_for_fit_and_score(run, folder):
     options = ["--resample", "60s:mean", "--gaps", "forward-fill:2", *TINY]
     code, _, said = run("fit", "irregular.csv", "-o", "regular.comet", *options)
     assert code == 0, said
-    assert "Resampled to 300 readings: 0 of them are empty, 300 were made of several." in said
+    assert "Resampled to 300 readings: 0 are empty, 300 combine several." in said
     holey = irregular.filter(~pl.int_range(900).is_between(300, 329))
     holey.write_csv(folder / "holey.csv")
     code, shown, said = run("score", "regular.comet", "holey.csv", "--resample", "60s:mean")
@@ -150,15 +163,15 @@ def test_readings_are_resampled_for_fit_and_score(run, folder):
     table = pl.read_csv(io.StringIO(shown), try_parse_dates=True)
     assert len(table) == 300
     assert table["time"].diff().drop_nulls().unique().to_list() == [timedelta(minutes=1)]
-    assert "of them are empty" in said
+    assert " are empty, " in said
     assert table.filter(pl.col("imputed") == 1)["step"].to_list()[:1] != []
     code, _, said = run("score", "regular.comet", "holey.csv", "--resample", "60")
     assert code == 2
-    assert "The period '60' is not one." in said
+    assert "Cannot read the period '60'." in said
 
 
 @pytest.mark.parametrize("cut", [0, 50, 200])
-def test_a_stream_on_a_grid_equals_the_file_on_it(run, folder, tmp_path, cut):
+def test_a_resampled_stream_equals_the_resampled_file(run, folder, tmp_path, cut):
     table = table_of_readings(400, seed=2).with_columns(
         time=pl.Series([datetime(2024, 3, 1) + timedelta(seconds=20 * i + 5 * (i % 3)) for i in range(400)])
     )
@@ -177,36 +190,36 @@ def test_a_stream_on_a_grid_equals_the_file_on_it(run, folder, tmp_path, cut):
     assert [line["score"] for line in lines] == expected["score"].to_list()[: len(lines)]
     assert 0 < len(expected) - len(lines) < 12  # the rest waits in the snapshot
     assert [line["time"][:19] for line in lines] == [time[:19] for time in expected["time"]][: len(lines)]
-    assert "Dropped 1 readings" in second[2]
+    assert "Dropped 1 late or repeated readings" in second[2]
     code, shown, said = run(*arguments, stdin="".join([header, *late]))
     assert code == 0
     assert [json.loads(line)["score"] for line in shown.splitlines()] == expected["score"].to_list()
-    assert re.search(r"Resampled to \d+ readings: \d+ of them are empty", said)
+    assert re.search(r"Resampled to \d+ readings: \d+ are empty", said)
     code, _, said = run("stream", "plant.comet", *kept, stdin="".join([header, *late[cut:]]))
     assert code == 2
-    assert "The snapshot is of a stream with another --resample, or without one." in said
+    assert "The snapshot was taken with different resampling, or with none." in said
 
 
-def test_a_stream_on_a_grid_needs_times_in_order_and_a_rule_for_gaps(run):
+def test_a_resampled_stream_needs_times_in_order_and_a_gap_rule(run):
     code, _, said = run("stream", "strict.comet", "--resample", "60s", stdin="")
     assert code == 2
-    assert "this detector was fitted without a rule for gaps" in said
+    assert "Fit the detector with a gap rule such as --gaps forward-fill:5, or leave out --resample." in said
     code, _, said = run("stream", "plant.comet", "--resample", "60s", stdin="flow,level,valve\n1,2,3\n")
     assert code == 2
-    assert "Line 2: --resample needs a time" in said
+    assert "Line 2: resampling needs a time" in said
     rows = "time,flow,level,valve\n100,1,2,3\n200,1,2,3\n130,1,2,3\n"
     code, _, said = run("stream", "plant.comet", "--resample", "60s", stdin=rows)
     assert code == 2
-    assert "Line 4: the time 130 lies in a bin that was given already." in said
+    assert "Line 4: the time 130 belongs to a bin that is already complete." in said
 
 
-def test_a_baseline_is_scored_on_a_grid_too(run, folder):
+def test_a_baseline_scores_resampled_readings_too(run, folder):
     assert run("fit", "normal.csv", "-o", "knn.model", "--detector", "knn", "--gaps", "score-measured")[0] == 0
     TODAY[:10].write_csv(folder / "few.csv")
     code, shown, said = run("score", "knn.model", "few.csv", "--resample", "30s")
     assert code == 0, said
     assert [row.split(",")[4] for row in shown.splitlines()] == ["imputed", *(["0", "1"] * 10)[:19]]
-    assert "A reading comes every 30 s, in training every 60 s." in said
+    assert "Readings are 30 s apart, but 60 s in training." in said
 
 
 # -- late readings --------------------------------------------------------------------------------------------------
@@ -221,12 +234,12 @@ def test_late_and_duplicate_readings_are_dropped_and_counted_across_snapshots(ru
     assert "or pass --late drop." in said
     code, shown, said = run("stream", "strict.comet", "--late", "drop", stdin="".join([header, *late]))
     assert (code, shown) == (0, whole)
-    assert "Dropped 2 readings that came late or twice." in said
+    assert "Dropped 2 late or repeated readings." in said
     arguments = ["stream", "strict.comet", "--late", "drop", "--snapshot", str(tmp_path / "state")]
     first = run(*arguments, stdin="".join([header, *late[:31]]))
     second = run(*arguments, stdin="".join([header, *late[31:]]))
-    assert "Dropped 1 readings" in first[2]
-    assert "Dropped 2 readings" in second[2]
+    assert "Dropped 1 late or repeated readings" in first[2]
+    assert "Dropped 2 late or repeated readings" in second[2]
     assert whole.startswith(first[1] + second[1])
     code, _, said = run("stream", "strict.comet", "--late", "keep")
     assert code == 2
@@ -236,23 +249,23 @@ def test_late_and_duplicate_readings_are_dropped_and_counted_across_snapshots(ru
 # -- findings -------------------------------------------------------------------------------------------------------
 
 
-def test_fit_and_score_tell_what_is_wrong_with_the_readings(run, folder):
+def test_fit_and_score_report_problems_with_the_readings(run, folder):
     still = table_of_readings(300, seed=0).with_columns(valve=1.0)
     still.write_csv(folder / "still.csv")
     code, _, said = run("fit", "still.csv", "-o", "still.comet", *TINY)
     assert code == 0, said
-    assert "Variable 'valve' is always 1 in training, so nothing is known of what else is normal for it." in said
+    assert "Variable 'valve' is always 1 in training, so there is no other value to compare with." in said
     broken = TODAY.with_columns(flow=1000 * pl.col("flow"), level=0.5)
     broken.write_csv(folder / "broken.csv")
     code, _, said = run("score", "strict.comet", "broken.csv")
     assert code == 0, said
-    assert "it would fit if the unit had changed like kilo-units to units (times 1000). Check its unit." in said
-    assert "Variable 'level' is stuck at 0.5 for 120 readings from time step 0 on" in said
+    assert "a change from kilo-units to units (times 1000) would explain it. Check its unit." in said
+    assert "Variable 'level' is stuck at 0.5 for 120 readings from time step 0" in said
     code, _, said = run("score", "strict.comet", "normal.csv")
     assert [line for line in said.splitlines() if "Variable" in line] == []
 
 
-def test_many_findings_are_not_all_told(run, folder):
+def test_only_some_of_many_findings_are_printed(run, folder):
     wide = pl.DataFrame({f"v{i}": [1.0] * 60 for i in range(15)}).with_columns(pl.int_range(60).alias("flow"))
     wide.write_csv(folder / "wide.csv")
     assert run("fit", "wide.csv", "-o", "wide.model", "--detector", "squared-norm")[2].count("is always 1") == 10

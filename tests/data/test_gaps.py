@@ -1,4 +1,4 @@
-"""Gaps are filled by the rule that was chosen, are always marked, and never raise an alert by themselves."""
+"""Gaps are filled by the chosen rule, always marked, and never raise an alert by themselves."""
 
 import copy
 import itertools
@@ -23,8 +23,8 @@ from cometad.data.gaps import GAPS, ForwardFill, GapRun, Interpolate, RefuseGaps
 from cometad.data.windows import learnable, window_starts
 from cometad.errors import InputError, ParameterError
 from cometad.network import Epochs, NoAdaptation, OneCycle, OnlineAdaptation
-from cometad.network.adaptation import Seen
-from cometad.network.patches import holding, reached
+from cometad.network.adaptation import NormalCriteria
+from cometad.network.patches import patches_containing, reached
 from contract import is_a_sentence, waves
 
 CENTER = np.array([10.0, -20.0])
@@ -45,7 +45,7 @@ def by_hand(rule, column, center):
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @given(values=SERIES)
-def test_a_filled_series_is_that_of_the_loops(rule, values):
+def test_filling_equals_the_naive_loops(rule, values):
     filled = fill(values, rule, CENTER)
     for variable in range(2):
         expected = by_hand(rule, values[:, variable].tolist(), CENTER[variable])
@@ -69,7 +69,7 @@ def test_chunks_and_snapshots_change_nothing(rule, values, data):
 
 
 @given(values=SERIES)
-def test_measured_cells_stay_as_they_are_and_no_other_is_given_as_measured(values):
+def test_measured_cells_do_not_change_and_all_others_are_marked_as_imputed(values):
     for rule in RULES:
         filled = fill(values, rule, CENTER)
         assert np.array_equal(filled.imputed, np.isnan(values))
@@ -88,21 +88,21 @@ def test_a_gap_longer_than_the_limit_is_filled_but_doubtful():
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @given(values=SERIES)
-def test_nothing_is_filled_in_beyond_the_bounds(rule, values):
+def test_imputed_values_stay_within_the_bounds(rule, values):
     plain, bounded = fill(values, rule, CENTER), fill(values, rule, CENTER, (np.array([-3.0, -30.0]), 12.0))
     near = plain.imputed & ~plain.doubtful
     expected = np.where(near, np.minimum(np.maximum(plain.values, [-3.0, -30.0]), 12.0), plain.values)
     assert np.array_equal(bounded.values, expected)
 
 
-def test_interpolation_gives_a_reading_as_soon_as_its_gap_has_ended_or_is_too_long():
+def test_interpolation_returns_a_reading_as_soon_as_its_gap_ends_or_is_too_long():
     run = GapRun(Interpolate(2), np.zeros(1))
     given = [len(run.push(np.array([[value]])).values) for value in (1.0, np.nan, np.nan, 4.0, np.nan, np.nan, np.nan)]
     assert given == [1, 0, 0, 3, 0, 0, 3]
     assert len(run.push(np.array([[np.nan]])).values) == 1  # the gap is known to be too long
 
 
-def test_a_run_forgets_all_but_the_readings_that_wait():
+def test_a_run_keeps_only_the_readings_that_wait():
     run = GapRun(Interpolate(4), np.zeros(3))
     chance = np.random.default_rng(0)
     sizes = set()
@@ -117,7 +117,7 @@ def test_a_run_forgets_all_but_the_readings_that_wait():
 # -- what is refused ------------------------------------------------------------------------------------------------
 
 
-def test_refusing_gaps_lets_whole_readings_pass():
+def test_refusing_gaps_lets_complete_readings_pass():
     values = np.ones((3, 2))
     assert fill(values, RefuseGaps(), CENTER).values is values
     with pytest.raises(InputError, match="ForwardFill"):
@@ -126,7 +126,7 @@ def test_refusing_gaps_lets_whole_readings_pass():
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, None, "3"])
 @pytest.mark.parametrize("rule", [ForwardFill, Interpolate])
-def test_a_limit_that_makes_no_sense_is_refused(rule, limit):
+def test_an_invalid_limit_is_refused(rule, limit):
     with pytest.raises(ParameterError, match="'limit' parameter must be an integer from 1 up") as caught:
         rule(limit)
     assert is_a_sentence(str(caught.value))
@@ -137,14 +137,25 @@ def test_every_rule_has_a_name_on_the_command_line():
     assert parse_gaps("interpolate:7") == Interpolate(7)
 
 
-@pytest.mark.parametrize("text", ["", "fill", "forward-fill:", "forward-fill:0", "interpolate:-1", "score-measured:2"])
-def test_a_name_that_is_no_rule_is_refused(text):
-    with pytest.raises(ParameterError, match="refuse, forward-fill") as caught:
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "Available: refuse, forward-fill, interpolate, score-measured"),
+        ("fill", "Available: refuse, forward-fill"),
+        ("forward-fill:", "Write it as forward-fill or forward-fill:LIMIT"),
+        ("forward-fill:1_0", "Write it as forward-fill or forward-fill:LIMIT"),
+        ("forward-fill:0", "'limit' parameter must be an integer from 1 up"),
+        ("interpolate:-1", "Write it as interpolate or interpolate:LIMIT"),
+        ("score-measured:2", r"Write it as score-measured\."),
+    ],
+)
+def test_an_unreadable_gap_rule_is_refused(text, words):
+    with pytest.raises(ParameterError, match=words) as caught:
         parse_gaps(text)
     assert is_a_sentence(str(caught.value))
 
 
-# -- what filled in readings do to scores ---------------------------------------------------------------------------
+# -- how imputed readings affect scores -------------------------------------------------------------------------------
 
 SHAPE = {
     "window": 24,
@@ -201,17 +212,17 @@ def judged_by(detector, values):
     cells=st.lists(st.tuples(st.booleans(), st.just(False)), min_size=8, max_size=30),
     scales=st.lists(st.sampled_from([(1, 1), (2, 1), (5, 2), (8, 5), (4, 4)]), min_size=1, max_size=3),
 )
-def test_what_rests_on_a_cell_is_that_of_the_loops(cells, scales):
+def test_the_reach_of_a_cell_equals_the_naive_loops(cells, scales):
     marked = np.array(cells)[None]
     assert reached(marked, scales)[0].tolist() == naive.left_out(cells, scales)
     for size, stride in scales:
         starts = range(0, len(cells) - size + 1, stride)
         expected = [any(cell[0] for cell in cells[start : start + size]) for start in starts]
-        assert holding(marked, size, stride)[0, :, 0].tolist() == expected
+        assert patches_containing(marked, size, stride)[0, :, 0].tolist() == expected
 
 
 @pytest.mark.parametrize("adapts", [False, True])
-def test_a_rule_for_gaps_changes_nothing_where_there_are_none(adapts):
+def test_a_gap_rule_changes_nothing_without_gaps(adapts):
     without = fitted(RefuseGaps(), adapts)
     for rule in RULES:
         detector = fitted(rule, adapts)
@@ -227,7 +238,7 @@ def test_a_rule_for_gaps_changes_nothing_where_there_are_none(adapts):
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @settings(max_examples=5)
 @given(data=st.data())
-def test_a_stream_with_gaps_is_the_batch_whatever_the_chunks_and_snapshots(make, rule, data):
+def test_a_stream_with_gaps_equals_the_batch_for_any_chunks_and_snapshots(make, rule, data):
     detector, values = make(rule), with_gaps(data.draw(st.integers(0, 99)))
     judged = judged_by(detector, values)
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(values) - 1), max_size=6))), len(values)]
@@ -246,7 +257,7 @@ def test_a_stream_with_gaps_is_the_batch_whatever_the_chunks_and_snapshots(make,
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @given(seed=st.integers(0, 99))
 @settings(max_examples=5)
-def test_time_steps_out_of_reach_of_gaps_have_the_scores_of_the_whole_series(rule, seed):
+def test_time_steps_out_of_reach_of_gaps_keep_their_scores(rule, seed):
     detector, values = fitted(rule), with_gaps(seed, share=0.0)
     whole = detector.decision_function(FRESH)
     judged = judged_by(detector, values)
@@ -264,7 +275,7 @@ def test_time_steps_out_of_reach_of_gaps_have_the_scores_of_the_whole_series(rul
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_a_variable_with_a_filled_in_reading_counts_as_normal(rule):
+def test_a_variable_with_an_imputed_reading_counts_as_normal(rule):
     detector, values = fitted(rule), SPIKED_FRESH.copy()
     values[60:64, 1] = np.nan
     scored = detector.stream().update_many(values)
@@ -273,7 +284,7 @@ def test_a_variable_with_a_filled_in_reading_counts_as_normal(rule):
     assert not left_out[:, [0, 2]].any()
     assert not scored.variables[left_out].any()
     assert not scored.imputed.any()
-    assert scored.flags[100]  # the others go on
+    assert scored.flags[100]  # the other variables still count
 
 
 SPIKED_FRESH = FRESH.copy()
@@ -281,8 +292,8 @@ SPIKED_FRESH[100] += 25
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_a_broken_value_that_is_held_over_a_gap_raises_no_alert(rule):
-    """The last value before the gap is absurd, and so is what is filled in: only what was measured may count."""
+def test_a_broken_value_held_over_a_gap_raises_no_alert(rule):
+    """The last value before the gap is absurd, and so is what is imputed: only measured readings may count."""
     values = FRESH.copy()
     values[80] = 1e4
     values[81:120] = np.nan
@@ -293,8 +304,8 @@ def test_a_broken_value_that_is_held_over_a_gap_raises_no_alert(rule):
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_a_broken_value_that_is_held_over_a_gap_of_one_variable_does_not_speak_through_the_others(rule):
-    """All variables share a part of their features: what is filled in must not be absurd."""
+def test_a_broken_value_held_over_a_gap_of_one_variable_does_not_affect_the_others(rule):
+    """All variables share some features, so imputed values must not be absurd."""
     values = FRESH.copy()
     values[80, 1] = 1e4
     values[81:140, 1] = np.nan
@@ -304,7 +315,7 @@ def test_a_broken_value_that_is_held_over_a_gap_of_one_variable_does_not_speak_t
     assert flags.sum() <= usual.sum()
 
 
-def test_what_is_filled_in_does_not_move_a_moving_minimum():
+def test_imputed_readings_do_not_move_a_moving_minimum():
     detector = Comet.paper(**{**SHAPE, "schedule": Epochs(1), "gaps": ScoreMeasured(), "adaptation": NoAdaptation()})
     detector.fit(NORMAL)
     values = FRESH.copy()
@@ -314,7 +325,7 @@ def test_what_is_filled_in_does_not_move_a_moving_minimum():
     assert judged.scores[48:].tobytes() == detector.decision_function(FRESH[48:]).tobytes()
 
 
-def test_adaptation_learns_nothing_from_patches_with_filled_in_readings():
+def test_adaptation_learns_nothing_from_patches_with_imputed_readings():
     """As if these patches had been taken for abnormal, where no contrast is learned."""
     detector = fitted(RefuseGaps(), adapts=True)
     windows = FRESH[:48].reshape(2, 24, 3).astype(np.float32)
@@ -323,20 +334,20 @@ def test_adaptation_learns_nothing_from_patches_with_filled_in_readings():
     states = []
     for marks, hidden in ((imputed, False), (None, True), (None, False)):
         network = copy.deepcopy(detector.network_)
-        seen = Seen(detector.active_, [np.full(3, 1e6)] * 3)
+        seen = NormalCriteria(detector.active_, [np.full(3, 1e6)] * 3)
         settings = OnlineAdaptation(learning_rate=1e-2, contrastive_weight=0.0, error_limit=0.99)
         adapter = settings.start(network, seen, detector._objective, seed=0)
         scored = [detector._scorer.whole(windows, k) for k in range(3)]
         if hidden:
             for (size, stride), part in zip(SCALES, scored, strict=True):
-                part.errors[holding(imputed, size, stride)] = 1e9
+                part.errors[patches_containing(imputed, size, stride)] = 1e9
         adapter.learn(windows, scored, marks)
         states.append(torch.cat([parameter.detach().flatten() for parameter in network.parameters()]))
     assert torch.equal(states[0], states[1])
     assert not torch.equal(states[0], states[2])
 
 
-def test_raw_scores_that_rest_on_filled_in_readings_are_not_given():
+def test_raw_scores_of_imputed_readings_are_missing():
     values = FRESH.copy()
     values[60, 1] = np.nan
     raw = fitted(ForwardFill(1)).score_map(values)
@@ -346,7 +357,7 @@ def test_raw_scores_that_rest_on_filled_in_readings_are_not_given():
 
 @pytest.mark.parametrize("rule", [Quantile(0.1), DriftingSpot(rate=1e-2, depth=5)], ids=repr)
 @given(scores=st.lists(st.tuples(st.floats(-3, 30), st.booleans()), max_size=40), cut=st.integers(0, 40))
-def test_a_threshold_neither_flags_nor_follows_what_was_not_measured(rule, scores, cut):
+def test_a_threshold_neither_flags_nor_follows_imputed_readings(rule, scores, cut):
     training = np.random.default_rng(0).normal(size=500)
     values, imputed = np.array([score for score, _ in scores]), np.array([gone for _, gone in scores], bool)
 
@@ -396,7 +407,8 @@ def test_too_many_gaps_are_refused_when_fitting():
     values = NORMAL.copy()
     values[5::20, 1] = np.nan
     with pytest.raises(
-        InputError, match=r"only 0 have no gap beyond the limit; most gaps are of variable 'v1'"
+        InputError,
+        match=r"Only 0 of 32 windows of 24 readings have no gap beyond the limit; most gaps are in variable 'v1'",
     ) as caught:
         Comet(**SHAPE, gaps=ScoreMeasured()).fit(values)
     assert is_a_sentence(str(caught.value))
@@ -407,22 +419,22 @@ def test_too_many_gaps_are_refused_when_fitting():
     assert is_a_sentence(str(caught.value))
 
 
-def test_a_threshold_needs_readings_that_were_measured():
+def test_a_threshold_needs_measured_readings():
     values = NORMAL.copy()
     values[::2] = np.nan
-    with pytest.raises(InputError, match="Every time step of the training series rests on") as caught:
+    with pytest.raises(InputError, match="Every time step of the training series depends on") as caught:
         Comet(**SHAPE, gaps=ForwardFill(1)).fit(values)
     assert is_a_sentence(str(caught.value))
 
 
-def test_infinite_readings_are_no_gaps():
+def test_infinite_readings_are_not_gaps():
     values = FRESH.copy()
     values[3, 1] = np.inf
     with pytest.raises(InputError, match=r"Variable 'v1' is inf at time step 3\. Correct"):
         judged_by(fitted(ScoreMeasured()), values)
 
 
-# -- columns that disappear -----------------------------------------------------------------------------------------
+# -- missing columns --------------------------------------------------------------------------------------------------
 
 NAMES = ["flow", "level", "heat"]
 
@@ -432,7 +444,7 @@ def fitted_on_a_frame(rule):
     return Comet(**SHAPE, gaps=rule, adaptation=NoAdaptation()).fit(pl.DataFrame(NORMAL, schema=NAMES))
 
 
-def test_a_column_that_disappears_is_told_once_and_counts_as_missing(caplog):
+def test_a_missing_column_is_reported_once_and_counts_as_missing_readings(caplog):
     detector = fitted_on_a_frame(ScoreMeasured())
     gone = pl.DataFrame(FRESH, schema=NAMES).drop("level")
     empty = FRESH.copy()
@@ -452,14 +464,14 @@ def test_a_column_that_disappears_is_told_once_and_counts_as_missing(caplog):
     assert len(caplog.records) == 1
 
 
-def test_a_column_that_disappears_is_refused_without_a_rule():
+def test_a_missing_column_is_refused_without_a_gap_rule():
     gone = pl.DataFrame(FRESH, schema=NAMES).drop("level")
-    with pytest.raises(InputError, match="fitted on 3 variables; this series has 2"):
+    with pytest.raises(InputError, match="fitted on 3 variables, but this series has 2"):
         judged_by(fitted_on_a_frame(RefuseGaps()), gone)
 
 
 @pytest.mark.parametrize("names", [["flow", "speed", "heat"], ["heat", "level", "flow"]])
-def test_other_columns_are_refused_with_a_rule_too(names):
+def test_other_columns_are_refused_even_with_a_gap_rule(names):
     with pytest.raises(InputError, match="where this series has"):
         judged_by(fitted_on_a_frame(ScoreMeasured()), pl.DataFrame(FRESH, schema=names))
     with pytest.raises(InputError, match="no value for 'flow'"):
@@ -493,11 +505,11 @@ def test_late_and_duplicate_readings_are_dropped_and_counted_and_nothing_else_ch
     assert stream.snapshot() != whole.snapshot() or len(kept) == len(minutes)
 
 
-def test_late_readings_are_refused_by_default_and_leave_the_stream_as_it_was():
+def test_late_readings_are_refused_by_default_and_leave_the_stream_unchanged():
     stream = fitted_on_a_frame(RefuseGaps()).stream()
     stream.update_many(timed(FRESH[:3], [0, 1, 2]))
     before = stream.snapshot()
-    with pytest.raises(InputError, match="one stands twice"):
+    with pytest.raises(InputError, match="appears twice"):
         stream.update_many(timed(FRESH[:1], [2]))
     assert stream.snapshot() == before
     assert stream.dropped == 0

@@ -1,4 +1,4 @@
-"""What is wrong with readings is found, said in a sentence, and the same in chunks as at once."""
+"""Problems with readings are found and described in a sentence, in chunks as at once."""
 
 import itertools
 import math
@@ -48,20 +48,20 @@ def found(values, seconds=None):
 # -- nothing, and each kind -----------------------------------------------------------------------------------------
 
 
-def test_nothing_is_wrong_with_normal_readings():
+def test_normal_readings_have_no_findings():
     assert found(NORMAL) == found(FRESH) == []
     assert found(FRESH, np.arange(len(FRESH)) * 60) == []
 
 
-def test_a_constant_variable_is_told_at_fit_and_where_it_moves():
+def test_a_constant_variable_is_reported_at_fit_and_when_it_moves():
     still = NORMAL.copy()
     still[:, 1] = 5.0
     known = Statistics.fit(frame(still))
-    (told,) = findings(frame(still), known)
-    assert (told.kind, told.variable, told.start, told.stop) == ("constant", "level", 0, len(still))
-    assert told.sentence.startswith("Variable 'level' is always 5 in training")
+    (finding,) = findings(frame(still), known)
+    assert (finding.kind, finding.variable, finding.start, finding.stop) == ("constant", "level", 0, len(still))
+    assert finding.sentence.startswith("Variable 'level' is always 5 in training")
     (moves,) = findings(frame(changed(7, 1, 7.5)), known)
-    assert "Here it goes from " in moves.sentence
+    assert "Here it ranges from " in moves.sentence
     assert moves.sentence.endswith("to 7.5.")
 
 
@@ -69,7 +69,7 @@ def test_a_dead_sensor_is_found_where_it_is_stuck():
     assert found(changed(slice(400, 700), 0, 20.3)) == [("dead", "flow", 400, 700)]
 
 
-def test_a_sensor_that_often_stands_still_is_not_dead():
+def test_a_sensor_that_often_holds_its_value_is_not_dead():
     steps = np.repeat(np.arange(20.0), 100)[:, None]  # 100 readings each
     known = Statistics.fit(steps)
     assert known.longest.tolist() == [100]
@@ -86,38 +86,38 @@ def test_missing_readings_do_not_hide_a_dead_sensor():
 
 
 @pytest.mark.parametrize("conversion", CONVERSIONS, ids=lambda conversion: conversion.name)
-def test_every_change_of_units_is_found_from_where_it_happens(conversion):
+def test_every_change_of_units_is_found_where_it_starts(conversion):
     values = FRESH.copy()
     values[300:, 0] = conversion.factor * values[300:, 0] + conversion.offset
     kinds = found(values)
     assert kinds == [("unit", "flow", 300, len(values))]
-    (told,) = findings(frame(values), KNOWN)
-    assert told.sentence.endswith(f"it would fit if the unit had changed like {conversion}. Check its unit.")
+    (finding,) = findings(frame(values), KNOWN)
+    assert finding.sentence.endswith(f"a change from {conversion} would explain it. Check its unit.")
 
 
-def test_a_change_of_units_around_zero_shows_by_the_spread():
+def test_a_change_of_units_around_zero_shows_in_the_spread():
     around_zero = NORMAL[:, :1] - 20
     known = Statistics.fit(around_zero)
     for factor in (1000, 0.001):
-        (told,) = findings((FRESH[:, :1] - 20) * factor, known)
-        assert told.kind == "unit"
+        (finding,) = findings((FRESH[:, :1] - 20) * factor, known)
+        assert finding.kind == "unit"
 
 
-def test_what_no_unit_explains_is_only_called_out_of_range():
+def test_readings_that_no_unit_explains_are_out_of_range():
     assert found(changed(slice(500, 1500), 2, np.linspace(600, 4000, 1000))) == [("range", "heat", 500, 1500)]
-    assert found(changed(slice(500, 510), 2, 900.0)) == []  # a few readings may be an anomaly: the score's business
-    stuck = changed(slice(0, 1500), 0, 20_000.0)  # without any movement no factor shows
+    assert found(changed(slice(500, 510), 2, 900.0)) == []  # a few readings may be an anomaly, which is up to the score
+    stuck = changed(slice(0, 1500), 0, 20_000.0)  # constant readings reveal no factor
     assert [kind for kind, *_ in found(stuck)] == ["dead", "range"]
 
 
-def test_a_calm_process_is_no_change_of_units():
+def test_a_calm_process_is_not_a_change_of_units():
     assert found(changed(slice(None), 0, 20 + (FRESH[:, 0] - 20) / 1000)) == []
 
 
-def test_a_column_that_is_gone_is_named():
+def test_a_missing_column_is_named():
     gone = frame(FRESH).drop("level")
-    (told,) = findings(gone, KNOWN)
-    assert (told.kind, told.variable, told.start, told.stop) == ("missing", "level", 0, len(FRESH))
+    (finding,) = findings(gone, KNOWN)
+    assert (finding.kind, finding.variable, finding.start, finding.stop) == ("missing", "level", 0, len(FRESH))
     with pytest.raises(InputError, match="fitted on a variable 'level' where this series has 'speed'"):
         findings(frame(FRESH).rename({"level": "speed"}), KNOWN)
 
@@ -125,18 +125,18 @@ def test_a_column_that_is_gone_is_named():
 def test_gaps_are_counted():
     values = changed(slice(100, 108), 1, np.nan)
     values[[3, 50], 1] = np.nan
-    (told,) = findings(frame(values), KNOWN)
-    assert (told.kind, told.variable, told.start, told.stop) == ("gaps", "level", 100, 108)
-    assert "missing in 10 of 1,500 readings; the longest gap has 8, from time step 100 on" in told.sentence
+    (finding,) = findings(frame(values), KNOWN)
+    assert (finding.kind, finding.variable, finding.start, finding.stop) == ("gaps", "level", 100, 108)
+    assert "missing in 10 of 1,500 readings; the longest gap has 8, from time step 100." in finding.sentence
 
 
-def test_times_are_looked_at():
+def test_times_are_checked():
     regular = np.arange(len(FRESH)) * 60
     assert found(FRESH, regular // 2) == [("period", None, 0, len(FRESH))]
     late = regular.copy()
     late[700:] += 3600
     assert found(FRESH, late) == [("irregular", None, 700, 701)]
-    assert "1 of 1,499 steps" in findings(frame(FRESH, late), KNOWN)[0].sentence
+    assert "1 of 1,499 intervals" in findings(frame(FRESH, late), KNOWN)[0].sentence
     twice = regular.copy()
     twice[10] = twice[9]
     assert ("duplicate", None, 10, 11) in found(FRESH, twice)
@@ -186,7 +186,7 @@ def test_an_inspection_holds_a_bounded_sample():
 # -- statistics -----------------------------------------------------------------------------------------------------
 
 
-def test_statistics_are_of_what_was_measured():
+def test_statistics_ignore_missing_readings():
     values = NORMAL.copy()
     values[::3] = np.nan
     known = Statistics.fit(frame(values, np.arange(len(values)) * 10))
@@ -198,6 +198,6 @@ def test_statistics_are_of_what_was_measured():
     assert math.isnan(Statistics.fit(NORMAL).period)
 
 
-def test_no_conversion_is_claimed_for_readings_that_do_not_move():
+def test_constant_readings_suggest_no_conversion():
     assert likely_conversion(np.full(5, 68.0), np.linspace(18, 24, 5)) is None
     assert likely_conversion(np.full(5, np.nan), np.linspace(18, 24, 5)) is None

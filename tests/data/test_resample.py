@@ -1,4 +1,4 @@
-"""Readings at any times become a regular grid by the rule that is stated, the same in chunks as at once."""
+"""Irregular readings are resampled to a regular grid, in chunks as at once."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
-from cometad.data.resample import RULES, Resampling, parse_period, resample, told
+from cometad.data.resample import RULES, Resampling, parse_period, resample, summary
 from cometad.errors import InputError, ParameterError
 from contract import is_a_sentence
 
@@ -33,7 +33,7 @@ def seconds(series):
 
 @pytest.mark.parametrize("rule", RULES)
 @given(readings=READINGS, period=st.sampled_from([1, 7, 60]))
-def test_a_resampled_series_is_that_of_the_loops(rule, readings, period):
+def test_resampling_equals_the_naive_loops(rule, readings, period):
     found = resample(frame(readings), f"{period}s", rule)
     edges, values = naive.resampled([r[0] for r in readings], [r[1:] for r in readings], period, rule)
     assert seconds(found) == edges
@@ -44,7 +44,7 @@ def test_a_resampled_series_is_that_of_the_loops(rule, readings, period):
 @pytest.mark.parametrize("rule", RULES)
 @given(readings=READINGS.map(lambda rows: sorted(rows, key=lambda row: row[0])), data=st.data())
 def test_chunks_and_snapshots_change_nothing(rule, readings, data):
-    readings = [(second, flow / 7, level / 7) for second, flow, level in readings]  # sums that are rounded
+    readings = [(second, flow / 7, level / 7) for second, flow, level in readings]  # sums that round
     count = len(readings)
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, count), max_size=5)) - {count}), count]
     rules = Resampling("10s", rule)
@@ -62,18 +62,18 @@ def test_chunks_and_snapshots_change_nothing(rule, readings, data):
     assert (run.bins, run.empty, run.several) == (len(rows), rows.count(0), sum(row > 1 for row in rows))
 
 
-def test_a_bin_is_half_open_and_has_the_name_of_its_left_edge():
+def test_a_bin_is_half_open_and_labeled_by_its_left_edge():
     found = resample(frame([(60, 1.0, 1.0), (119, 2.0, 2.0), (120, 3.0, 3.0)]), "1min", "max")
     assert seconds(found) == [60, 120]
     assert found.values[:, 0].tolist() == [2.0, 3.0]
 
 
-def test_of_readings_at_the_same_time_the_later_row_is_the_last():
+def test_of_equal_times_the_later_row_is_the_last():
     found = resample(frame([(0, 1.0, 5.0), (0, 2.0, math.nan)]), "1s", "last")
-    assert found.values.tolist() == [[2.0, 5.0]]  # what is missing does not count
+    assert found.values.tolist() == [[2.0, 5.0]]  # missing readings are ignored
 
 
-def test_frames_of_pandas_and_with_time_zones_are_resampled_alike():
+def test_pandas_frames_and_time_zones_are_resampled_alike():
     readings = [(0, 1.0, 2.0), (61, 3.0, 4.0)]
     table = frame(readings)
     zoned = table.with_columns(pl.col("time").dt.replace_time_zone("UTC").dt.convert_time_zone("Asia/Tokyo"))
@@ -90,27 +90,27 @@ def test_a_run_holds_only_the_open_bin():
     assert run.edge == np.datetime64("1970-01-01T01:23:10")
 
 
-def test_what_a_run_did_is_told():
+def test_a_run_summarizes_what_it_did():
     run = Resampling("10s").start()
     run.push(frame([(0, 1.0, 1.0), (1, 1.0, 1.0), (25, 1.0, 1.0)]))
     run.finish()
-    assert told(run) == "Resampled to 3 readings: 1 of them are empty, 1 were made of several."
+    assert summary(run) == "Resampled to 3 readings: 1 are empty, 1 combine several."
 
 
-def test_a_reading_for_a_bin_that_was_given_is_refused_and_changes_nothing():
+def test_a_reading_for_a_complete_bin_is_refused_and_changes_nothing():
     run = Resampling("10s").start()
     run.push(frame([(0, 1.0, 1.0), (25, 1.0, 1.0)]))
     before = run.state()
-    with pytest.raises(InputError, match="comes late") as caught:
+    with pytest.raises(InputError, match="belongs to a bin that is already complete") as caught:
         run.push(frame([(26, 1.0, 1.0), (19, 1.0, 1.0)]))
     assert is_a_sentence(str(caught.value))
     assert all(np.array_equal(before[name], value) for name, value in run.state().items())
-    assert len(run.push(frame([(21, 9.0, 9.0)]))) == 0  # late, but its bin is open
+    assert len(run.push(frame([(21, 9.0, 9.0)]))) == 0  # out of order, but its bin is open
     assert run.finish().values.tolist() == [[1.0, 1.0]]
 
 
-def test_one_wrong_time_does_not_fill_the_memory():
-    with pytest.raises(InputError, match=r"no reading for .* periods") as caught:
+def test_one_wrong_time_does_not_fill_memory():
+    with pytest.raises(InputError, match=r"no readings between .* periods") as caught:
         resample(frame([(0, 1.0, 1.0), (10**9, 1.0, 1.0)]), "1s")
     assert is_a_sentence(str(caught.value))
 
@@ -136,8 +136,8 @@ def test_a_period_is_a_number_with_a_unit_or_a_timedelta():
 
 
 @pytest.mark.parametrize("period", ["", "60", "s", "-1s", "0s", "1 fortnight", 60, None, "1e300s", timedelta(0)])
-def test_a_period_that_is_none_is_refused(period):
-    with pytest.raises(ParameterError, match="is not one") as caught:
+def test_an_unreadable_period_is_refused(period):
+    with pytest.raises(ParameterError, match="Cannot read the period") as caught:
         Resampling(period)
     assert is_a_sentence(str(caught.value))
 

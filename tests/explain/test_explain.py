@@ -274,6 +274,17 @@ def test_worst_patches_codes_and_frequencies_are_those_of_the_loops(detector, fa
         assert reason.expected == pytest.approx(in_units, abs=1e-5)
 
 
+def test_a_worst_patch_of_a_coarse_scale_lies_where_its_fault_is():
+    coarse = tiny(patch_sizes=(6,), patch_strides=(3,)).fit(waves(400))
+    series = waves(307, seed=1)
+    for fault in (46, 133, 214):  # far from the start of their windows, so that the stride counts
+        series[fault, 1] += 9.0
+        reason = coarse.explain(series, fault).reasons[0]
+        assert reason.variable == "v1"
+        assert reason.start <= fault < reason.stop
+        assert (reason.start - fault // 20 * 20) % 3 == 0
+
+
 def test_readings_and_normal_ones_stand_side_by_side_with_their_context(detector, faulty):
     explanation = detector.explain(faulty, (FAULT, FAULT + 3), context=7)
     assert (explanation.begin, len(explanation.observed)) == (FAULT - 7, 17)
@@ -370,7 +381,7 @@ def test_what_is_no_stretch_of_the_series_is_refused(detector, faulty, event):
 
 def test_an_event_of_another_series_is_refused():
     event = Event(number=1, start=90, stop=120, peak=95, peak_score=3.0, severity=0.5, steps=9, open=False)
-    with pytest.raises(InputError, match="time steps 90 to 120 are not in the series, which has 100 readings"):
+    with pytest.raises(InputError, match="Time steps 90 to 120 are outside the series, which has 100 readings"):
         stretch_of(event, 100)
 
 
@@ -460,14 +471,14 @@ def test_json_is_what_python_gives(run, folder):
         (["plant.comet", "today.csv"], "Pass either --step, or both --start and --stop"),
         (["plant.comet", "today.csv", "--step", "1", "--stop", "2"], "Pass either --step, or both --start and --stop"),
         (["plant.comet", "today.csv", "--start", "1"], "Pass either --step, or both --start and --stop"),
-        (["plant.comet", "today.csv", "--step", "100"], "not in the series, which has 100 readings"),
-        (["plant.comet", "today.csv", "--start", "9", "--stop", "9"], "no time step from 9 to 9"),
+        (["plant.comet", "today.csv", "--step", "100"], "outside the series, which has 100 readings"),
+        (["plant.comet", "today.csv", "--start", "9", "--stop", "9"], "Start 9 and stop 9 enclose no time step"),
         (["plant.comet", "nowhere.csv", "--step", "1"], "nowhere.csv"),
         (["nowhere.comet", "today.csv", "--step", "1"], "The detector 'nowhere.comet' does not exist"),
-        (["plant.knn", "today.csv", "--step", "1"], "Only comet explains its scores"),
+        (["plant.knn", "today.csv", "--step", "1"], "holds a KnnDistance, which cannot explain its scores"),
         (["plant.comet", "today.csv", "--step", "1", "--top", "0"], "--top"),
         (["plant.comet", "today.csv", "--step", "x"], "--step"),
-        (["plant.comet", "today.csv", "--step", "1", "--drop", "flow"], "fitted on 3 variables; this series has 2"),
+        (["plant.comet", "today.csv", "--step", "1", "--drop", "flow"], "fitted on 3 variables, but this series has 2"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_two(run, arguments, sentence):

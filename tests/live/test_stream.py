@@ -1,4 +1,4 @@
-"""A batch is the stream run to its end: the same readings give the same bits, however they arrive."""
+"""A batch is a stream run to its end: the same readings give the same bits, however they arrive."""
 
 from functools import cache
 
@@ -140,7 +140,7 @@ def test_a_stream_may_be_shorter_than_a_window(how, name):
 
 
 @every_setting
-def test_the_score_map_is_what_the_scores_were_made_of(name):
+def test_the_score_map_explains_the_scores(name):
     detector, series = fitted(name), fresh(name, 4 * WINDOW + 15)
     maps = detector.score_map(series)
     assert maps.memory.shape == maps.quantization.shape == (len(detector.patch_sizes), *series.shape)
@@ -175,7 +175,7 @@ def test_a_stream_is_not_late_at_the_end_of_a_window():
 @some_settings
 @few
 @given(st.integers(1, 4 * WINDOW), st.integers(0, 2**16))
-def test_a_score_once_given_does_not_depend_on_what_comes_later(name, now, seed):
+def test_a_final_score_does_not_depend_on_later_readings(name, now, seed):
     detector, series = fitted(name), fresh(name, 5 * WINDOW)
     given = detector.stream().update_many(series[:now]).scores
     wild = series.copy()
@@ -199,7 +199,7 @@ def test_without_adaptation_shifting_time_by_windows_shifts_scores(name):
 @some_settings
 @few
 @given(chunked(least=LONGEST), st.data())
-def test_a_stream_goes_on_from_its_snapshot_to_the_bit(name, how, data):
+def test_a_stream_resumes_from_its_snapshot_bit_for_bit(name, how, data):
     rows, cuts = how
     rows = max(rows, WINDOW)
     cut = data.draw(st.integers(0, rows))
@@ -222,7 +222,7 @@ RULES = [Quantile(0.2), Conformal(0.2), Spot(0.05, level=0.8), DriftingSpot(0.05
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 @settings(max_examples=10)
 @given(chunked(), st.data(), st.sampled_from([Alerts(), Alerts(min_length=3, merge_gap=2, hold_off=4)]))
-def test_flags_and_events_are_those_of_the_batch_also_across_a_snapshot(rule, how, data, alerts):
+def test_flags_and_events_equal_the_batch_even_across_a_snapshot(rule, how, data, alerts):
     rows, cuts = how
     cut = data.draw(st.integers(0, rows))
     detector, series = fitted("default").with_threshold(rule), fresh("default", rows)
@@ -248,7 +248,7 @@ def test_a_snapshot_under_other_alerts_or_another_threshold_is_refused():
             stream(snapshot)
 
 
-def test_another_threshold_leaves_the_detector_and_its_scores_as_they_were():
+def test_another_threshold_leaves_the_detector_and_its_scores_unchanged():
     detector, series = fitted("default"), fresh("default", 60)
     before = detector.threshold_
     other = detector.with_threshold(Quantile(0.5))
@@ -268,7 +268,7 @@ def test_a_saved_detector_judges_as_before(rule, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["default", "paper"])
-def test_restoring_an_older_snapshot_turns_a_used_stream_back(name):
+def test_restoring_an_older_snapshot_rewinds_the_stream(name):
     series, stream = fresh(name, 6 * WINDOW), fitted(name).stream()
     stream.update_many(series[:50])
     snapshot = stream.snapshot()
@@ -279,7 +279,7 @@ def test_restoring_an_older_snapshot_turns_a_used_stream_back(name):
 
 
 @some_settings
-def test_a_stream_needs_no_more_memory_the_longer_it_runs(name):
+def test_the_memory_of_a_stream_does_not_grow(name):
     stream = fitted(name).stream()
     sizes = []
     for batch in np.split(fresh(name, 16 * WINDOW), 8):  # each fills one test batch
@@ -302,7 +302,7 @@ def test_a_snapshot_of_another_detector_is_refused_and_changes_nothing(name):
     assert stream.snapshot() == before
 
 
-def test_a_part_of_a_snapshot_or_another_file_is_refused(tmp_path):
+def test_a_truncated_snapshot_or_another_file_is_refused(tmp_path):
     detector = fitted("default")
     snapshot = detector.stream().snapshot()
     detector.save(tmp_path / "detector")
@@ -345,7 +345,7 @@ def test_a_snapshot_fits_the_saved_and_loaded_detector(tmp_path):
     ],
 )
 @pytest.mark.parametrize("name", ["default", "highest variables, batches"])
-def test_a_refused_reading_leaves_the_stream_as_it_was(name, refused):
+def test_a_refused_reading_leaves_the_stream_unchanged(name, refused):
     stream = fitted(name).stream()
     stream.update_many(fresh(name, 70))
     before = stream.snapshot()
@@ -360,7 +360,7 @@ def named():
     return default().fit(pd.DataFrame(waves(200), columns=["flow", "level", "heat"]))
 
 
-def test_readings_may_come_by_name_in_any_order(named):
+def test_readings_may_be_passed_by_name_in_any_order(named):
     series = fresh("default", 60)
     stream = named.stream()
     parts = [stream.update({"heat": c, "flow": a, "level": b}) for a, b, c in series]
@@ -372,7 +372,7 @@ def test_a_reading_by_name_says_which_variable_is_missing(named):
         named.stream().update({"flow": 1.0, "heat": 2.0})
 
 
-def test_frames_may_be_fed_and_their_names_are_held_to_those_of_fit(named):
+def test_frames_are_accepted_and_their_names_compared_with_those_of_fit(named):
     series = fresh("default", 60)
     names = ["flow", "level", "heat"]
     times = pd.date_range("2024-03-01", periods=60, freq="min")
@@ -384,7 +384,7 @@ def test_frames_may_be_fed_and_their_names_are_held_to_those_of_fit(named):
         named.stream().update_many(pl.DataFrame(series, schema=["level", "flow", "heat"]))
 
 
-def test_a_detector_fitted_without_names_takes_frames_of_any_names_in_batch_and_stream():
+def test_a_detector_fitted_without_names_accepts_frames_with_any_names():
     detector, series = fitted("default"), fresh("default", 60)
     frame = pl.DataFrame(series, schema=["flow", "level", "heat"])
     stream = detector.stream()
@@ -412,7 +412,7 @@ def test_no_readings_give_no_scores():
 
 
 @pytest.mark.parametrize("name", ["default", "paper"])
-def test_a_finished_stream_takes_no_more_readings(name):
+def test_a_finished_stream_accepts_no_more_readings(name):
     stream = fitted(name).stream()
     stream.update_many(fresh(name, 60))
     stream.finish()
@@ -425,7 +425,7 @@ def test_a_finished_stream_takes_no_more_readings(name):
 
 
 @pytest.mark.parametrize("name", ["default", "paper"])
-def test_finishing_too_early_is_refused_and_the_stream_goes_on(name):
+def test_finishing_too_early_is_refused_and_the_stream_continues(name):
     detector, series = fitted(name), fresh(name, 60)
     stream = detector.stream()
     early = stream.update_many(series[: LONGEST - 1])
@@ -436,7 +436,7 @@ def test_finishing_too_early_is_refused_and_the_stream_goes_on(name):
     assert joined(parts).tobytes() == detector.decision_function(series).tobytes()
 
 
-def test_what_is_scored_is_an_array_with_steps():
+def test_scored_readings_convert_to_an_array_and_have_steps():
     stream = fitted("default").stream()
     first, second = stream.update_many(fresh("default", 30)), stream.update_many(fresh("default", 40))
     assert np.array_equal(np.concatenate([first, second]), joined([first, second]))
@@ -444,7 +444,7 @@ def test_what_is_scored_is_an_array_with_steps():
     assert second.variables.shape == (len(second), 3)
 
 
-def test_reset_goes_back_to_the_fitted_state():
+def test_reset_returns_to_the_fitted_state():
     series = np.sin(np.arange(600)[:, None] / np.array([3.0, 5.0, 7.0])) + 0.1 * np.random.default_rng(3).normal(
         size=(600, 3)
     )
@@ -475,7 +475,7 @@ def test_a_missing_value_is_named_by_its_variable_and_its_time_step_in_the_strea
         stream.update({"flow": 1.0, "level": float("nan")})
 
 
-def test_a_pandas_row_is_taken_by_its_names():
+def test_a_pandas_row_is_matched_by_name():
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["flow", "level"])
     sizes = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 8, "codebook_size": 8}
     detector = Comet(schedule=OneCycle(2), **sizes).fit(frame)

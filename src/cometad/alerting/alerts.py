@@ -1,7 +1,7 @@
-"""From scores to alerts: time steps above the threshold become events that open, update and close exactly once.
+"""Group time steps above the threshold into events that open, update and close exactly once.
 
-`Alerts` says what counts as one event; an `AlertRun` takes scores in chunks of any size. A whole series is a run taken
-to its end, so batch and stream agree by construction. docs/alerts.md has the pictures.
+`Alerts` defines what counts as one event; an `AlertRun` takes scores in chunks of any size. A batch is a run taken to
+its end, so batch and stream agree by construction. docs/alerts.md has pictures.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from cometad.arrays import Floats
 from cometad.errors import InputError
 from cometad.validation import check, integer, number
 
-BLOCK = 256  # time steps that are passed over or taken one by one together
+BLOCK = 256  # time steps to skip at once, or to take one by one
 
 Kind = Literal["opened", "updated", "closed"]
 
@@ -31,25 +31,25 @@ _IDLE, _CANDIDATE, _OPEN, _FINISHED = range(4)  # the phases of a run
 
 @dataclass(frozen=True)
 class Event:
-    """A stretch of time steps that belong to one anomaly.
+    """Consecutive time steps that belong to one anomaly.
 
     >>> from cometad.alerting.alerts import Event
     >>> Event(number=1, start=7, stop=9, peak=8, peak_score=3.5, severity=0.4, steps=2, open=False).stop
     9
     """
 
-    number: int  # 1, 2, 3, ... in the order of opening
-    start: int  # its first time step, which is hot
+    number: int  # 1, 2, 3, ... in opening order
+    start: int  # first time step, which is hot
     stop: int  # one after the last time step at or above the low mark
-    peak: int  # the time step of its highest hot score, the first of equals
+    peak: int  # time step of the highest hot score, the first one on a tie
     peak_score: float
     severity: float  # of the peak, from 0 to 1
-    steps: int  # how many of its time steps are hot
+    steps: int  # number of hot time steps
     open: bool  # more time steps may join
 
 
 class Change(NamedTuple):
-    """Something that happened to an event, and the time step with which it became known.
+    """A change to an event, and the time step that caused it.
 
     >>> from cometad.alerting.alerts import Alerts
     >>> from cometad.alerting.severity import ScoreTail
@@ -59,7 +59,7 @@ class Change(NamedTuple):
     """
 
     kind: Kind
-    event: Event  # as it is after the change
+    event: Event  # after the change
     step: int
 
 
@@ -67,30 +67,28 @@ class Change(NamedTuple):
 class Alerts:
     """What counts as one event.
 
-    A time step is *hot* when its score is above the threshold, *quiet* when it is below the low mark, and an imputed
-    one is neither, whatever its score. The low mark lies between the median of the training scores and the threshold:
-    low * threshold + (1 - low) * median, but never above the threshold.
+    A time step is *hot* if its score is above the threshold and *quiet* if it is below the low mark; an imputed time
+    step is neither. The low mark lies between the median of the training scores and the threshold, at
+    low * threshold + (1 - low) * median, and never above the threshold.
 
-    * A hot step outside of events starts a candidate. It becomes an event, from that hot step on, as soon as it has
-      `min_length` measured steps; a quiet step before that drops it, and its hot steps are counted as `short`.
-    * An event lasts to its last step at or above the low mark. It closes with the first quiet step that is more than
-      `merge_gap` quiet ones after that; what comes at or above the low mark sooner still belongs to it.
-    * In the `hold_off` time steps after the one it closed with no candidate starts; what is hot there is counted as
-      `suppressed`.
+    * A hot step outside of events starts a candidate, which becomes an event once it has `min_length` measured steps. A
+      quiet step before that drops the candidate; its hot steps count as `short`.
+    * An event ends with its last step at or above the low mark. It closes once more than `merge_gap` quiet steps follow
+      that one; any earlier step at or above the low mark extends it.
+    * For `hold_off` time steps after the closing one no candidate starts; hot steps there count as `suppressed`.
 
-    So each hot step is in exactly one event, short or suppressed.
+    So every hot step belongs to an event, or is short, or is suppressed.
 
     Parameters
     ----------
     low
-        Where the low mark lies between the median of the training scores (0) and the threshold (1); above 0.
+        Position of the low mark between the median of the training scores (0) and the threshold (1); above 0.
     min_length
-        Measured time steps at or above the low mark without a quiet one between, from the first hot one on, that make
-        an event.
+        Measured time steps an event needs, from its first hot one on and without a quiet one in between.
     merge_gap
-        Quiet time steps in a row that an event outlasts.
+        Longest run of quiet time steps that does not end an event.
     hold_off
-        Time steps after the one an event closed with in which none starts.
+        Time steps after an event closed in which no other starts.
 
     >>> from cometad.alerting.alerts import Alerts, find_events
     >>> from cometad.alerting.severity import ScoreTail
@@ -109,14 +107,14 @@ class Alerts:
         check(vars(self), _RULES)
 
     def start(self, tail: ScoreTail, step: int = 0) -> "AlertRun":
-        """A run over scores whose first one is that of a time step, with the tail of the training scores."""
+        """A run over scores, given the tail of the training scores; `step` is the time step of the first score."""
         return AlertRun(self, tail, step)
 
     def low_marks(self, thresholds: ArrayLike, center: float) -> Floats:
         """The low mark (time,) for each threshold (time,), given the median of the training scores.
 
         >>> from cometad.alerting.alerts import Alerts
-        >>> Alerts(low=0.5).low_marks([4.0, -6.0], center=-2.0)  # a threshold below the median is its own low mark
+        >>> Alerts(low=0.5).low_marks([4.0, -6.0], center=-2.0)  # a threshold below the median is its own mark
         array([ 1., -6.])
         """
         tops = np.asarray(thresholds, np.float64)
@@ -126,17 +124,17 @@ class Alerts:
 
 @dataclass
 class _Now:
-    """All whole numbers that change in a run."""
+    """The integers that change in a run."""
 
-    step: int  # the time step that comes next
+    step: int  # the next time step
     phase: int = _IDLE
     number: int = 0  # events opened so far
-    start: int = 0  # of the candidate or event, like the following five
+    start: int = 0  # this and the next five describe the candidate or event
     last: int = 0  # its last step at or above the low mark
     peak: int = 0
-    hot: int = 0  # its hot steps
-    length: int = 0  # its measured steps at or above the low mark
-    quiet: int = 0  # quiet steps after the last
+    hot: int = 0  # number of hot steps
+    length: int = 0  # measured steps at or above the low mark
+    quiet: int = 0  # quiet steps since the last
     hold: int = 0  # no candidate starts before this step
     suppressed: int = 0
     short: int = 0
@@ -157,7 +155,7 @@ class AlertRun:
     >>> from cometad.alerting.alerts import Alerts
     >>> from cometad.alerting.severity import ScoreTail
     >>> run = Alerts(min_length=2).start(ScoreTail.fit([0.0, 0.0, 1.0]))
-    >>> run.push([0.0, 3.0], 2.0)  # one hot step may be nothing
+    >>> run.push([0.0, 3.0], 2.0)  # one hot step is not enough
     []
     >>> changes = run.push([4.0, 5.0, 0.0], 2.0) + run.finish()
     >>> [(change.kind, change.step, change.event.start, change.event.peak) for change in changes]
@@ -171,38 +169,37 @@ class AlertRun:
 
     @property
     def step(self) -> int:
-        """The time step that comes next."""
+        """The next time step."""
         return self._now.step
 
     @property
     def event(self) -> Event | None:
-        """The event that is open now, as it stands."""
+        """The open event, if there is one."""
         return self._event() if self._now.phase == _OPEN else None
 
     @property
     def suppressed(self) -> int:
-        """How many hot steps fell into hold-offs."""
+        """The number of hot steps in hold-offs."""
         return self._now.suppressed
 
     @property
     def short(self) -> int:
-        """How many hot steps were in candidates that ended before `min_length`."""
+        """The number of hot steps in candidates dropped before `min_length`."""
         return self._now.short
 
     def push(self, scores: ArrayLike, thresholds: ArrayLike, imputed: ArrayLike | None = None) -> list[Change]:
-        """What happens to events with the next scores (time,) and their thresholds, one for all or (time,).
+        """The changes to events caused by the next scores (time,), given one threshold or one per score (time,).
 
-        Where `imputed` (time,) is true the reading was filled in: its score is not looked at and may be nan. Such a
-        step is neither hot nor quiet; it starts, prolongs and ends nothing, but is a time step of a hold-off.
-        An event is updated with each hot step that is a new peak. Which changes come does not depend on the chunks.
-        Input that is refused with an error leaves the run as it was.
+        The scores of `imputed` time steps (time,) are ignored and may be NaN: such a step starts, extends and ends
+        nothing, but counts towards a hold-off. Each hot step that is a new peak updates the event. How scores are cut
+        into chunks does not matter, and refused input leaves the run unchanged.
         """
         if self._now.phase == _FINISHED:
             raise InputError("The run is finished. Start a new one with Alerts.start().")
         values, tops = np.asarray(scores, np.float64), np.asarray(thresholds, np.float64)
         skipped = None if imputed is None else np.asarray(imputed, np.bool_)
         _check_shapes(values, tops, skipped)
-        # Most chunks: nothing under way and nothing hot. A nan fails the comparison and is looked at below.
+        # Fast path for most chunks: nothing in progress, nothing hot. NaN fails the comparison and is checked below.
         if self._now.phase == _IDLE and bool((values <= tops).all()):
             changes = []
         else:
@@ -211,7 +208,7 @@ class AlertRun:
         return changes
 
     def finish(self) -> list[Change]:
-        """Close what is open at the end of the series; the run takes no scores after that."""
+        """Close the open event at the end of the series; the run accepts no scores after that."""
         changes = []
         if self._now.phase == _OPEN:
             changes = [self._close(self._now.step - 1)]
@@ -221,11 +218,11 @@ class AlertRun:
         return changes
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that a later `restore` needs, by name; the tail and the parameters are not part of it."""
+        """The complete state, by name, without the tail and the parameters."""
         return {"counts": np.array(astuple(self._now), np.int64), "peak_score": np.array([self._peak_score])}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Become the run whose state it is; it was started by the same `Alerts` with the same tail."""
+        """Resume from a state of a run with the same `Alerts` and tail."""
         self._now = _Now(*state["counts"].tolist())
         self._peak_score = float(state["peak_score"][0])
 
@@ -238,12 +235,12 @@ class AlertRun:
         return _Steps(numbers, values, values > tops, values >= self._alerts.low_marks(tops, self._tail.center))
 
     def _through(self, steps: _Steps) -> list[Change]:
-        """Take block after block; one where nothing is hot is passed over while nothing is under way."""
+        """Process blocks of steps; skip those with nothing hot while nothing is in progress."""
         changes: list[Change] = []
         for first in range(0, len(steps.numbers), BLOCK):
             block = slice(first, first + BLOCK)
             if self._now.phase != _IDLE or steps.hot[block].any():
-                # As lists: reading single numbers from arrays would take most of the time.
+                # Lists, because reading single numbers from arrays would take most of the time.
                 changes += self._through_block(*(column[block].tolist() for column in steps))
         return changes
 
@@ -257,13 +254,13 @@ class AlertRun:
                     yield change
 
     def _take(self, step: int, score: float, hot: bool, warm: bool) -> Change | None:
-        """One measured step, which is hot unless something is under way."""
+        """Process one measured step, which is hot unless something is in progress."""
         if self._now.phase == _IDLE and not self._start(step, score):
             return None
         return self._prolong(step, score, hot) if warm else self._quiet(step)
 
     def _start(self, step: int, score: float) -> bool:
-        """Start a candidate with a hot step, unless an event closed shortly before."""
+        """Start a candidate with a hot step, unless a hold-off is in force."""
         now = self._now
         if step < now.hold:
             now.suppressed += 1
@@ -316,7 +313,7 @@ class AlertRun:
 def find_events(
     scores: ArrayLike, threshold: ArrayLike, alerts: Alerts, tail: ScoreTail, imputed: ArrayLike | None = None
 ) -> list[Event]:
-    """The events of a whole series of scores (time,), in order: a run taken to its end.
+    """The events of a complete series of scores (time,), in order.
 
     >>> from cometad.alerting.alerts import Alerts, find_events
     >>> from cometad.alerting.severity import ScoreTail
@@ -331,21 +328,19 @@ def find_events(
 
 def _check_shapes(scores: Floats, thresholds: Floats, imputed: NDArray[np.bool_] | None) -> None:
     if scores.ndim != 1:
-        raise InputError(f"Scores need the shape (time,); these have the shape {scores.shape}.")
+        raise InputError(f"Expected scores of shape (time,), got {scores.shape}.")
     if thresholds.ndim and thresholds.shape != scores.shape:
         raise InputError(
-            f"There are {len(scores)} scores, but thresholds of the shape {thresholds.shape}. "
-            "Pass one for each or one for all."
+            f"Got {len(scores)} scores and thresholds of shape {thresholds.shape}. "
+            "Pass one threshold, or one per score."
         )
     if imputed is not None and imputed.shape != scores.shape:
-        raise InputError(
-            f"There are {len(scores)} scores, but imputed has the shape {imputed.shape}. Pass one for each."
-        )
+        raise InputError(f"Got {len(scores)} scores and imputed of shape {imputed.shape}. Pass one flag per score.")
 
 
 def _check_numbers(steps: NDArray[np.int64], values: Floats, what: str) -> None:
     unknown = np.isnan(values)
     if unknown.any():
         raise InputError(
-            f"The {what} of time step {steps[unknown.argmax()]} is nan. Mark steps without a reading as imputed."
+            f"The {what} of time step {steps[unknown.argmax()]} is NaN. Mark steps without a reading as imputed."
         )

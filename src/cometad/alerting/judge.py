@@ -1,4 +1,4 @@
-"""From scores to flags and events, in one pass: a threshold rule's watch and a run of alerts that go together."""
+"""Turn scores into flags and events in one pass: a threshold's watch, then alerts."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ from cometad.arrays import Floats
 
 
 class Judged(NamedTuple):
-    """What became of some scores."""
+    """The verdict on some scores."""
 
-    flags: NDArray[np.int64]  # (time,)  1 where a measured score is above the threshold it was held against
+    flags: NDArray[np.int64]  # (time,)  1 where a measured score is above its threshold
     thresholds: Floats  # (time,)
-    changes: list[Change]  # what happened to events
+    changes: list[Change]  # opened, updated and closed events
 
 
 class Judge:
@@ -41,9 +41,9 @@ class Judge:
         self._run = alerts.start(tail)
 
     def push(self, scores: ArrayLike, imputed: NDArray[np.bool_] | None = None) -> Judged:
-        """What becomes of the next scores (time,), in the order of time.
+        """Judge the next scores (time,), in time order.
 
-        Where `imputed` (time,) is true nothing was measured: such a score is never flagged, nor learned from.
+        Scores of `imputed` time steps (time,) are neither flagged nor learned from.
         """
         values = np.atleast_1d(np.asarray(scores, np.float64))
         if imputed is None or not imputed.any():
@@ -54,21 +54,21 @@ class Judge:
         return Judged(flags, thresholds, self._run.push(values, thresholds, imputed))
 
     def _follow_measured(self, values: Floats, measured: NDArray[np.bool_]) -> Floats:
-        """The threshold of each time step; one that was not measured has that of the next one."""
+        """The threshold of each time step; an unmeasured step takes that of the next measured one."""
         known = np.append(self._watch.follow(values[measured]), self._watch.threshold)
         followed: Floats = known[np.cumsum(measured) - measured]
         return followed
 
     def finish(self) -> list[Change]:
-        """Close what is open at the end of the series."""
+        """Close the open event at the end of the series."""
         return self._run.finish()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that a later `restore` needs, by name."""
+        """The complete state, by name."""
         return {"watch": self._watch.state()} | {f"alerts.{name}": value for name, value in self._run.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Become the judge whose state it is; it was made with the same rule, alerts and tail."""
+        """Resume from a state of a judge with the same rule, alerts and tail."""
         self._watch = self._rule.watch(state["watch"])
         prefix = "alerts."
         self._run.restore({name.removeprefix(prefix): v for name, v in state.items() if name.startswith(prefix)})

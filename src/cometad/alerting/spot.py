@@ -1,7 +1,7 @@
-"""Thresholds from the tail of the scores: peaks over threshold, fixed to a level (SPOT) or following it (DSPOT).
+"""Thresholds from the tail of the scores: peaks over threshold, at a fixed level (SPOT) or a moving one (DSPOT).
 
 A. Siffer, P.-A. Fouque, A. Termier, C. Largouet: Anomaly detection in streams with extreme value theory, KDD 2017.
-Scores above a high quantile, the base, exceed it by excesses; their distribution tells which score is rare enough.
+The excesses of scores over a high quantile, the base, are distributed as a tail; it shows which scores are rare enough.
 """
 
 import math
@@ -17,19 +17,19 @@ from cometad.arrays import Floats
 from cometad.registry import register
 from cometad.validation import check_between, check_integer
 
-KEPT = 1000  # excesses that are remembered, the most recent ones: 8 kB, and a fit of a few milliseconds
-REFIT = 10  # the tail is fitted again as soon as one in so many of the remembered excesses is new
-HEAD = 5  # numbers of a state before its excesses
+KEPT = 1000  # most recent excesses to remember: 8 kB, and a fit of a few milliseconds
+REFIT = 10  # refit the tail once 1 in 10 of the remembered excesses is new
+HEAD = 5  # numbers in a state before its excesses
 
 
 class Peaks:
-    """The tail above a base, and the limit that an excess must be above to be an alarm.
+    """The tail above a base, and the limit above which an excess is an alarm.
 
-    Paper: an alarm is no part of the tail. Here: it counts as an excess of at least the limit, but only while there are
-    no more alarms than the rate explains, because a tail that is cut off at its limit again and again shrinks: once
-    the excesses of training are forgotten, the rate is ten times the promised one (docs/thresholds.md).
-    Paper: fitted again at every excess. Here: when a tenth of the remembered ones is new, because a fit takes
-    milliseconds, and a tenth of new excesses hardly changes it.
+    Two departures from the paper. There an alarm does not enter the tail; here it enters as an excess right-censored at
+    the limit, as long as there are no more alarms than the rate explains. Otherwise a tail truncated at its limit again
+    and again shrinks, and once the training excesses are forgotten it flags ten times the promised rate
+    (docs/thresholds.md). There the tail is refitted at every excess; here once a tenth of the remembered excesses is
+    new, because a fit takes milliseconds and a tenth of new excesses hardly changes it.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import Peaks
@@ -41,7 +41,7 @@ class Peaks:
     def __init__(self, state: Floats, rate: float) -> None:
         self.base, self.limit = float(state[0]), float(state[1])
         self._readings, self._excesses, self._fresh = map(int, state[2:HEAD])
-        self._kept = deque(state[HEAD:].tolist(), maxlen=KEPT)  # below 0: an alarm, at least so large
+        self._kept = deque(state[HEAD:].tolist(), maxlen=KEPT)  # negative: an alarm, right-censored
         self._rate = rate
 
     @classmethod
@@ -55,20 +55,20 @@ class Peaks:
         return peaks
 
     def state(self) -> Floats:
-        """Base, limit, how many readings, excesses and excesses since the last fit, and the excesses remembered."""
+        """Base, limit, three counts (readings, excesses, excesses since the last fit) and the remembered excesses."""
         return np.array([self.base, self.limit, self._readings, self._excesses, self._fresh, *self._kept])
 
     @property
     def threshold(self) -> float:
-        """What a score must be above to be an alarm."""
+        """The highest score that is not an alarm."""
         return self.base + self.limit
 
     def skip(self, count: int) -> None:
-        """Count readings that are not above the base."""
+        """Count readings at or below the base."""
         self._readings += count
 
     def learn_from(self, score: float, alarm: bool) -> None:
-        """Count a score; the tail learns from one above the base."""
+        """Count a score; if it is above the base, the tail learns from it."""
         excess = score - self.base
         if excess <= 0:
             self._readings += 1
@@ -86,19 +86,19 @@ class Peaks:
             self._refit()
 
     def _share(self) -> float:
-        """The share of excesses that may be alarms."""
+        """The share of excesses allowed to be alarms."""
         return min(1.0, self._rate * self._readings / self._excesses) if self._excesses else 0.0
 
     def _explained(self) -> int:
-        """How many of the remembered excesses may be alarms before chance no longer explains it: two deviations."""
+        """The most remembered excesses that can be alarms by chance: two deviations above the expected number."""
         expected = self._share() * len(self._kept)
         return math.ceil(expected + 2 * math.sqrt(expected))
 
     def _refit(self) -> None:
         """Fit the tail. Siffer et al. 2017: Eq. 1.
 
-        The limit is also so high that no more of the remembered excesses lie above it than chance explains: the tail
-        of scores with few different values is not a generalized Pareto distribution.
+        The limit is raised until no more remembered excesses lie above it than chance explains, because the tail of
+        scores with few distinct values is not a generalized Pareto distribution.
         """
         self._fresh = 0
         if not self._kept:
@@ -112,10 +112,10 @@ class Peaks:
 @register("Spot")
 @dataclass(frozen=True)
 class Spot:
-    """Peaks over threshold: the score that a share `rate` of readings lies above, from the tail above the base.
+    """Peaks over threshold: the score exceeded by a share `rate` of readings, from the tail above a base.
 
-    The base is the quantile `level` of training scores; it stays. The tail follows the stream. It can promise rates far
-    below one in the number of training scores, for scores whose level and spread do not drift.
+    The base is the quantile `level` of the training scores and stays fixed; the tail follows the stream. It can promise
+    rates far below 1 in the number of training scores, as long as the level and spread of the scores do not drift.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import Spot
@@ -134,27 +134,27 @@ class Spot:
         _check_tail(self.rate, self.level)
 
     def fit(self, scores: ArrayLike) -> Floats:
-        """Base, limit and tail of training scores (time,). Of a constant it is the constant: all above is flagged."""
+        """Base, limit and tail of training scores (time,). For constant scores, everything above them is flagged."""
         return Peaks.learn(training_scores(scores), self.rate, self.level).state()
 
     def watch(self, state: Floats) -> "SpotWatch":
-        """A watch that goes on from a state."""
+        """A watch that resumes from a state."""
         return SpotWatch(Peaks(state, self.rate))
 
 
 class SpotWatch(Watch):
-    """A stream of scores against the tail of those before; made by `Spot.watch`, whose example shows it."""
+    """Compares a stream of scores with the tail of earlier ones; made by `Spot.watch`, which has an example."""
 
     def __init__(self, peaks: Peaks) -> None:
         self._peaks = peaks
 
     @property
     def threshold(self) -> float:
-        """What the next score must be above to be an alarm."""
+        """The next score is an alarm if it is above this."""
         return self._peaks.threshold
 
     def follow(self, scores: ArrayLike) -> Floats:
-        """The threshold (time,) that each score is held against."""
+        """The threshold (time,) that applies to each score."""
         values = as_scores(scores)
         thresholds, done = np.empty(len(values)), 0
         for i in np.flatnonzero(values > self._peaks.base).tolist():
@@ -167,15 +167,15 @@ class SpotWatch(Watch):
         return thresholds
 
     def state(self) -> Floats:
-        """All that the watch knows."""
+        """The complete state of the watch."""
         return self._peaks.state()
 
 
 class MovingMean:
-    """The mean of the last scores, in constant time for each.
+    """The mean of the last scores, in constant time per score.
 
-    Sums are of differences to a score among them, and made anew once per round: scores that are all equal have
-    exactly their own mean, and rounding does not add up.
+    It sums differences to one of the scores and recomputes the sum once per round, so that equal scores have exactly
+    their own value as mean and rounding errors do not accumulate.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import MovingMean
@@ -191,18 +191,18 @@ class MovingMean:
 
     @classmethod
     def of(cls, scores: Floats) -> "MovingMean":
-        """The mean of these scores (time,), and later of as many."""
+        """A mean over a window as long as these scores (time,), filled with them."""
         mean = cls(np.concatenate([np.zeros(3), scores]))
         mean._renew()
         return mean
 
     @property
     def value(self) -> float:
-        """The mean now."""
+        """The current mean."""
         return self._reference + self._total / len(self._scores)
 
     def add(self, score: float) -> None:
-        """Put a score in the place of the oldest."""
+        """Replace the oldest score."""
         self._total += score - self._scores[self._place]
         self._scores[self._place] = score
         self._place = (self._place + 1) % len(self._scores)
@@ -210,7 +210,7 @@ class MovingMean:
             self._renew()
 
     def state(self) -> Floats:
-        """Reference, total of the differences to it, place of the oldest score, and the scores."""
+        """Reference, sum of the differences to it, position of the oldest score, and the scores."""
         return np.array([self._reference, self._total, self._place, *self._scores])
 
     def _renew(self) -> None:
@@ -221,10 +221,10 @@ class MovingMean:
 @register("DriftingSpot")
 @dataclass(frozen=True)
 class DriftingSpot:
-    """Peaks over threshold on what a score is above the mean of the last `depth` scores that raised no alarm.
+    """Peaks over threshold of the difference to a moving mean: that of the last `depth` scores without an alarm.
 
-    For scores whose level drifts slowly. After a jump of the level every reading is an alarm until the level comes
-    back: what raises alarms is never learned.
+    For scores whose level drifts slowly. After a jump of the level every reading is an alarm until the level returns,
+    because readings that raise an alarm are never learned from.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import DriftingSpot
@@ -244,36 +244,36 @@ class DriftingSpot:
         check_integer("depth", self.depth, 1)
 
     def fit(self, scores: ArrayLike) -> Floats:
-        """The last scores and their mean, and the tail of training scores (time,) above the mean of those before."""
+        """The moving mean at the end of training scores (time,), and the tail of their differences to it."""
         values = training_scores(scores, least=self.depth + 1)
-        steps = values - values[0]  # of a constant exactly 0, and so is the mean
+        steps = values - values[0]  # exactly 0 for constant scores, and so is the mean
         means = np.lib.stride_tricks.sliding_window_view(steps, self.depth)[:-1].mean(axis=1)
         peaks = Peaks.learn(steps[self.depth :] - means, self.rate, self.level)
         return np.concatenate([MovingMean.of(values[-self.depth :]).state(), peaks.state()])
 
     def watch(self, state: Floats) -> "DriftingSpotWatch":
-        """A watch that goes on from a state."""
+        """A watch that resumes from a state."""
         mean, peaks = np.split(state, [3 + self.depth])
         return DriftingSpotWatch(MovingMean(mean), Peaks(peaks, self.rate))
 
 
 class DriftingSpotWatch(Watch):
-    """A stream of scores against the tail above their own moving mean; made by `DriftingSpot.watch`."""
+    """Compares a stream of scores with the tail above their moving mean; made by `DriftingSpot.watch`."""
 
     def __init__(self, mean: MovingMean, peaks: Peaks) -> None:
         self._mean, self._peaks = mean, peaks
 
     @property
     def threshold(self) -> float:
-        """What the next score must be above to be an alarm."""
+        """The next score is an alarm if it is above this."""
         return self._mean.value + self._peaks.threshold
 
     def follow(self, scores: ArrayLike) -> Floats:
-        """The threshold (time,) that each score is held against."""
+        """The threshold (time,) that applies to each score."""
         return np.fromiter((self._follow(score) for score in as_scores(scores).tolist()), np.float64)
 
     def state(self) -> Floats:
-        """All that the watch knows."""
+        """The complete state of the watch."""
         return np.concatenate([self._mean.state(), self._peaks.state()])
 
     def _follow(self, score: float) -> float:
@@ -287,4 +287,4 @@ class DriftingSpotWatch(Watch):
 
 def _check_tail(rate: float, level: float) -> None:
     check_between("level", level, 0, 1)
-    check_between("rate", rate, 0, round(1 - level, 12))  # above the base there is no more than that
+    check_between("rate", rate, 0, round(1 - level, 12))  # no larger share lies above the base

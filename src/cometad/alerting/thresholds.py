@@ -1,9 +1,10 @@
-"""Thresholds without labels: which scores are alarms, given the scores of normal readings and a false-alarm rate.
+"""Thresholds without labels, from the scores of normal readings and a false-alarm rate.
 
-`docs/thresholds.md` says which to choose and what each promises; peaks over threshold stand in `spot.py`.
+docs/thresholds.md says which one to choose and what each promises; `spot.py` has peaks over threshold.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,18 +13,19 @@ from numpy.typing import ArrayLike
 from cometad.alerting.spot import DriftingSpot, Spot
 from cometad.alerting.watch import FixedWatch, Threshold, training_scores
 from cometad.arrays import Floats
-from cometad.errors import InputError, ParameterError, unknown
+from cometad.errors import InputError
 from cometad.registry import register
+from cometad.specs import parse
 from cometad.validation import check_between
 
 SECONDS_PER_DAY = 86_400
-ROUNDING = 1e-12  # a rate of 1/3 is meant as such, though the float next to it is a little less
+ROUNDING = 1e-12  # 1/3 means 1/3, although the nearest float is a little less
 
 
 @register("Quantile")
 @dataclass(frozen=True)
 class Quantile:
-    """The score that a share `rate` of the training scores lies above. Of a constant it is the constant.
+    """The score exceeded by a share `rate` of the training scores.
 
     >>> import numpy as np
     >>> from cometad.alerting.thresholds import Quantile
@@ -38,7 +40,7 @@ class Quantile:
         check_between("rate", self.rate, 0, 1)
 
     def fit(self, scores: ArrayLike) -> Floats:
-        """The quantile 1 - rate of training scores (time,), linear between two of them."""
+        """The quantile 1 - rate of training scores (time,), interpolated linearly."""
         return np.array([np.quantile(training_scores(scores), 1 - self.rate)])
 
     def watch(self, state: Floats) -> FixedWatch:
@@ -49,10 +51,10 @@ class Quantile:
 @register("Conformal")
 @dataclass(frozen=True)
 class Conformal:
-    """The lowest of the training scores that a new one is above with a chance of at most `rate`, in finite samples.
+    """The lowest training score that a new score exceeds with probability at most `rate`, in finite samples.
 
-    This holds on average over training scores, if the new score is exchangeable with them: drawn alike, in any
-    order. Scores of one stream are not, nor are scores of readings that the detector itself was fitted on.
+    The guarantee holds on average over training sets and for new scores exchangeable with the training scores.
+    Successive scores of one stream are not exchangeable, nor are scores of readings the detector was fitted on.
 
     >>> import numpy as np
     >>> from cometad.alerting.thresholds import Conformal
@@ -88,8 +90,8 @@ class Conformal:
         return FixedWatch(state)
 
 
-# name on the command line: rule
-THRESHOLDS: dict[str, type[Quantile] | type[Conformal] | type[Spot] | type[DriftingSpot]] = {
+# Name on the command line: rule. Add your own here, and the command line takes it.
+THRESHOLDS: dict[str, Callable[..., Threshold]] = {
     "quantile": Quantile,
     "conformal": Conformal,
     "spot": Spot,
@@ -97,8 +99,8 @@ THRESHOLDS: dict[str, type[Quantile] | type[Conformal] | type[Spot] | type[Drift
 }
 
 
-def parse_threshold(text: str) -> Quantile | Conformal | Spot | DriftingSpot:
-    """The rule of a name and a false-alarm rate, or of a name alone.
+def parse_threshold(text: str) -> Threshold:
+    """The threshold rule in NAME or NAME:RATE, such as spot:1e-4.
 
     >>> from cometad.alerting.thresholds import parse_threshold
     >>> parse_threshold("spot:1e-4")
@@ -109,24 +111,11 @@ def parse_threshold(text: str) -> Quantile | Conformal | Spot | DriftingSpot:
     cometad.errors.ParameterError: Unknown threshold 'sport'. Did you mean spot?
     Available: quantile, conformal, spot, drifting-spot.
     """
-    name, colon, number = text.partition(":")
-    if name not in THRESHOLDS:
-        raise unknown("threshold", name, THRESHOLDS)
-    rule = THRESHOLDS[name]
-    if not colon:
-        return rule()
-    try:
-        return rule(rate=float(number))
-    except ValueError as error:  # also a rate that the rule refuses
-        highest = 1.0 if rule in (Quantile, Conformal) else round(1 - Spot().level, 12)
-        known = ", ".join(f"{known}:RATE" for known in THRESHOLDS)
-        raise ParameterError(
-            f"The threshold {text!r} needs a rate above 0 and below {highest:g}; there are {known}."
-        ) from error
+    return parse(text, THRESHOLDS, kind="threshold", value="RATE", convert=float)
 
 
 def expected_per_day(rule: Threshold, period_seconds: float) -> float:
-    """How many readings of a day without anomalies are flagged, one reading per period, if nothing changes.
+    """How many readings a threshold flags on a day without anomalies, at one reading per period.
 
     >>> from cometad.alerting.thresholds import Spot, expected_per_day
     >>> round(expected_per_day(Spot(rate=1e-4), period_seconds=60), 3)

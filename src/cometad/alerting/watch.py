@@ -1,7 +1,7 @@
-"""What a threshold rule is, what watches a stream for it, and the checks that all rules share.
+"""The protocol of threshold rules, and the watches that apply them to a stream of scores.
 
-A rule is a value that learns a few numbers from training scores (`fit`); what it learned is an array, which can be
-saved. `watch` opens that array for a stream of scores: it says which are alarms, and may learn from those that are not.
+A rule is a value. `fit` turns training scores into an array, its state, which can be saved. `watch` starts a watch from
+that state: it decides which scores are alarms, and may learn from the others.
 """
 
 from abc import ABC, abstractmethod
@@ -15,38 +15,38 @@ from cometad.errors import InputError
 
 
 class Watch(ABC):
-    """What every watch can do, in bounded memory and with the same answers however the scores are cut into chunks."""
+    """Applies a threshold to a stream of scores, in bounded memory; how scores are cut into chunks changes nothing."""
 
     @property
     @abstractmethod
     def threshold(self) -> float:
-        """What the next score must be above to be an alarm."""
+        """The next score is an alarm if it is above this."""
 
     @abstractmethod
     def follow(self, scores: ArrayLike) -> Floats:
-        """The threshold (time,) that each score is held against; one score or some (time,), in the order of time."""
+        """The threshold (time,) that applies to each score; scores come in time order, one or several (time,)."""
 
     @abstractmethod
     def state(self) -> Floats:
-        """All that the watch knows; `rule.watch(state)` goes on from it to the bit."""
+        """The complete state; `rule.watch(state)` resumes from it to the bit."""
 
     def push(self, scores: ArrayLike) -> Flags:
-        """True (time,) for each score that is an alarm: above the threshold it is held against."""
+        """True (time,) for each score above its threshold: an alarm."""
         return np.atleast_1d(np.asarray(scores, np.float64)) > self.follow(scores)
 
 
 class Threshold(Protocol):
-    """What every threshold rule can do."""
+    """What every threshold rule can do; yours may have these methods too."""
 
     @property
     def rate(self) -> float:
-        """The share of normal readings that may be flagged."""
+        """The share of normal readings it may flag."""
 
     def fit(self, scores: ArrayLike) -> Floats:
-        """The state to start from, given training scores (time,)."""
+        """The initial state, from training scores (time,)."""
 
     def watch(self, state: Floats) -> Watch:
-        """A watch that goes on from a state, which is left as it is."""
+        """A watch that starts from a state and does not modify it."""
 
 
 class FixedWatch(Watch):
@@ -63,7 +63,7 @@ class FixedWatch(Watch):
 
     @property
     def threshold(self) -> float:
-        """What a score must be above to be an alarm."""
+        """A score is an alarm if it is above this."""
         return self._threshold
 
     def follow(self, scores: ArrayLike) -> Floats:
@@ -76,7 +76,7 @@ class FixedWatch(Watch):
 
 
 def as_scores(scores: ArrayLike) -> Floats:
-    """One score or some as an array (time,); what is not a finite number is refused.
+    """One or several scores as an array (time,); refuses values that are not finite.
 
     >>> from cometad.alerting.watch import as_scores
     >>> as_scores([1.0, float("nan")])
@@ -86,7 +86,7 @@ def as_scores(scores: ArrayLike) -> Floats:
     """
     values = np.atleast_1d(np.asarray(scores, dtype=np.float64))
     if values.ndim != 1:
-        raise InputError(f"Scores need the shape (time,); these have the shape {values.shape}.")
+        raise InputError(f"Expected scores of shape (time,), got {values.shape}.")
     finite = np.isfinite(values)
     if not finite.all():
         first = int(np.argmin(finite))
@@ -95,7 +95,7 @@ def as_scores(scores: ArrayLike) -> Floats:
 
 
 def training_scores(scores: ArrayLike, least: int = 1) -> Floats:
-    """Training scores (time,), of which a rule needs some at least.
+    """Training scores (time,); refuses fewer than `least`.
 
     >>> from cometad.alerting.watch import training_scores
     >>> training_scores([], least=3)

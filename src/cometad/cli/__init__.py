@@ -1,4 +1,4 @@
-"""The command line: thin verbs with the words of the Python API."""
+"""The command line: thin verbs over the Python API."""
 
 from cometad.cli.app import main
 

@@ -1,4 +1,4 @@
-"""The verbs put together. Each of them loads torch only when it needs it: `--help` answers at once."""
+"""The command line application. A verb imports torch only when it needs it, so that `--help` is instant."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Begin with: cometad demo",
+    epilog="Start with: cometad demo",
 )
 
 
@@ -32,9 +32,9 @@ def cometad(
     context: typer.Context,
     show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Find anomalies in multivariate time series, live, and see which variables are behind them.
+    """Find anomalies in multivariate time series, live, and see which variables cause them.
 
-    Fit a detector on readings of normal operation, then score other readings with it, from a file or as they come.
+    Fit a detector on readings of normal operation, then score other readings from a file or as they arrive.
     """
     if show_version:
         print(f"cometad {version('cometad')}")
@@ -58,35 +58,38 @@ _add(app, "report", report, "cometad report plant.comet today.csv -o report.html
 _add(app, "evaluate", evaluate, "cometad evaluate labels.csv scores.csv")
 _add(app, "stream", stream, "tail -n +1 -f today.csv | cometad stream plant.comet")
 
-_datasets = typer.Typer(help="Show which benchmark datasets are there, and whether they are the published ones.")
+_datasets = typer.Typer(help="Show which benchmark datasets are available and whether they match the published ones.")
 _add(_datasets, "list", data.show_list, "cometad data list --data-dir ~/datasets")
 _add(_datasets, "check", data.show_check, "cometad data check MSL SMAP")
 app.add_typer(_datasets, name="data", no_args_is_help=True)
 
-_bench = typer.Typer(help="Compare detectors: run an experiment's trials, and make tables and figures of the results.")
+_bench = typer.Typer(
+    help="Compare detectors: run the trials of an experiment, and turn results into tables and figures."
+)
 _add(_bench, "list", bench.show_experiments, "cometad bench list")
 _add(
     _bench,
     "run",
     bench.run,
     "cometad bench run main --dataset MSL --arm comet-paper --arm knn",
-    "Interrupted; finished trials are kept. The same command goes on.",
+    "Interrupted; finished trials are kept. Run the same command to continue.",
 )
 _add(_bench, "report", bench.report, "cometad bench report main entity")
+_add(_bench, "pack", bench.pack, "cometad bench pack main")
 app.add_typer(_bench, name="bench", no_args_is_help=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit code."""
+    """Run one verb and return its exit code."""
     try:
         code = app(args=arguments, prog_name="cometad", standalone_mode=False)
     except Exception as error:
-        # Wrong usage. Its class is click's or typer's own copy of it, as the version of typer will have it.
+        # A usage error. Depending on the version of typer, its class is click's or typer's own.
         if not hasattr(error, "format_message"):
             raise
         context = getattr(error, "ctx", None)
         sentence = " ".join(error.format_message().split())
-        if sentence:  # none where the help itself was the answer
+        if sentence:  # empty if the help was shown instead
             end = "" if sentence[-1] in ".?!" else "."
             say(f"{sentence}{end} See {context.command_path if context else 'cometad'} --help.")
         return MISTAKE

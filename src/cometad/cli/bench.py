@@ -1,4 +1,4 @@
-"""`cometad bench list`, `cometad bench run` and `cometad bench report`."""
+"""`cometad bench list`, `run`, `report` and `pack`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +10,11 @@ from cometad.cli import options
 if TYPE_CHECKING:
     from cometad.bench.runner import Outcome
 
-Folder = Annotated[Path, typer.Option("--results", help="The folder of the results, one file per experiment.")]
+Folder = Annotated[Path, typer.Option("--results", help="Folder of the results, one file per experiment.")]
 
 
 def show_experiments() -> None:
-    """List the experiments: what each compares, and on which datasets."""
+    """List the experiments: what each compares, on which datasets."""
     from rich.console import Console
     from rich.table import Table
 
@@ -28,22 +28,20 @@ def show_experiments() -> None:
 
 
 def run(
-    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="One of those in cometad bench list.")],
-    dataset: Annotated[
-        list[str] | None, typer.Option(help="A dataset such as MSL; may be given several times.")
-    ] = None,
-    entity: Annotated[list[str] | None, typer.Option(help="An entity such as machine-1-1; several times.")] = None,
-    arm: Annotated[list[str] | None, typer.Option(help="A row of the table such as knn; several times.")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="A seed; several times.", min=0)] = None,
+    experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="An experiment from cometad bench list.")],
+    dataset: Annotated[list[str] | None, typer.Option(help="Dataset such as MSL; repeatable.")] = None,
+    entity: Annotated[list[str] | None, typer.Option(help="Entity such as machine-1-1; repeatable.")] = None,
+    arm: Annotated[list[str] | None, typer.Option(help="Arm, a row of the table such as knn; repeatable.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.", min=0)] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    threads: Annotated[int | None, typer.Option(help="Threads of one trial. Without it: all cores.", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads per trial. Default: all cores.", min=1)] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed trials again.")] = False,
     results: Folder = Path("results"),
     data_dir: options.DataDir = None,
 ) -> None:
-    """Run the trials of an experiment that have no result yet. Interrupt it at will: the same command goes on.
+    """Run the trials of an experiment that have no result yet. It can be interrupted: the same command continues.
 
-    Several may run at once on one folder of results; each takes trials that no other has.
+    Several processes may share one results folder; each takes trials that no other is running.
     """
     from cometad.bench.runner import run as run_trials
     from cometad.cli.exits import FAILED, MISTAKE, say
@@ -53,7 +51,7 @@ def run(
         from threadpoolctl import threadpool_limits
 
         torch.set_num_threads(threads)
-        threadpool_limits(threads)  # those of numpy and scikit-learn
+        threadpool_limits(threads)  # for numpy and scikit-learn
     outcome = run_trials(
         experiment,
         datasets=dataset,
@@ -73,13 +71,13 @@ def run(
     if outcome.failed:
         raise typer.Exit(FAILED)
     if not outcome.asked:
-        say("None of the datasets is there, so nothing was run.")
+        say("None of the datasets is available, so nothing was run.")
         raise typer.Exit(MISTAKE)
 
 
 def _summary(outcome: "Outcome") -> str:
-    parts = [f"{outcome.done} done", f"{outcome.there} there before", f"{len(outcome.failed)} failed"]
-    parts += [f"{outcome.elsewhere} with another process"] if outcome.elsewhere else []
+    parts = [f"{outcome.done} done", f"{outcome.there} done before", f"{len(outcome.failed)} failed"]
+    parts += [f"{outcome.elsewhere} in another process"] if outcome.elsewhere else []
     before = outcome.failed_before
     again = f" {before} failed before; --retry runs {'it' if before == 1 else 'them'} again." if before else ""
     return f"Trials: {', '.join(parts)}.{again}"
@@ -87,14 +85,31 @@ def _summary(outcome: "Outcome") -> str:
 
 def report(
     experiment: Annotated[
-        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Without any: all that have results.")
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all that have results.")
     ] = None,
     results: Folder = Path("results"),
-    out: Annotated[Path | None, typer.Option(help="The folder to write to. Without it: that of the results.")] = None,
-    metric: Annotated[str, typer.Option(help="The metric that arms are ranked by.")] = "auc_pr",
+    out: Annotated[Path | None, typer.Option(help="Folder to write to. Default: the results folder.")] = None,
+    metric: Annotated[str, typer.Option(help="Metric to rank the arms by.")] = "auc_pr",
 ) -> None:
-    """Make tables (Markdown, LaTeX, HTML) and figures of the results."""
+    """Turn results into tables (Markdown, LaTeX, HTML) and figures."""
     from cometad.bench.report import report as write_report
 
     for path in write_report(experiment, folder=results, out=out, ranked_by=metric):
         print(path)
+
+
+def pack(
+    experiment: Annotated[
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all that have results.")
+    ] = None,
+    results: Folder = Path("results"),
+) -> None:
+    """Compress results, for example before committing them; runs and reports read both forms."""
+    from cometad.bench.experiments import EXPERIMENTS
+    from cometad.bench.runner import results_of
+
+    for name in experiment or EXPERIMENTS:
+        found = results_of(name, results)
+        found.pack()
+        if found.packed.exists():
+            print(found.packed)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show_list(data_dir: options.DataDir = None) -> None:
-    """List the benchmark datasets: which are found, where, and how to get the others. Opens no file."""
+    """List the benchmark datasets: where each was found, and how to get the others. Opens no files."""
     from rich.table import Table
 
     from cometad.datasets.readers import READERS, status
@@ -27,10 +27,10 @@ def show_list(data_dir: options.DataDir = None) -> None:
 
 
 def show_check(
-    names: Annotated[list[str] | None, typer.Argument(help="Datasets such as MSL. Without any: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Datasets such as MSL. Default: all.")] = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Read the datasets that are found and show their counts beside the published ones."""
+    """Read the datasets that were found and compare their counts with the published ones."""
     from cometad.cli.exits import say
     from cometad.datasets.readers import READERS, check, status
     from cometad.errors import InputError, unknown
@@ -55,7 +55,7 @@ def show_check(
     if checks:
         _print_checks(checks, console)
     for found in absent:
-        console.print(f"{found.name} is absent. {found.how_to_get}", highlight=False, markup=False)
+        console.print(f"{found.name} was not found. {found.how_to_get}", highlight=False, markup=False)
     for problem in damaged[:-1]:
         say(problem)
     if damaged:
@@ -81,5 +81,5 @@ def _console() -> "Console":
 
     console = Console()
     if not console.is_terminal:
-        console.width = 200  # a file has no edge to wrap at
+        console.width = 200  # do not wrap in a file
     return console

@@ -1,6 +1,6 @@
-"""How a verb ends: 0; 2 with one sentence for a user's mistake; 1 with a traceback for a bug; 130 when interrupted.
+"""Exit codes: 0; 2 with a one-line message for a user's mistake; 1 with a traceback for a bug; 130 when interrupted.
 
-A verb that runs many trials ends with 1 too where some failed, after a sentence for each.
+A verb that runs many trials also exits with 1 if some failed, after a message for each.
 """
 
 import errno
@@ -17,31 +17,31 @@ import typer
 P = ParamSpec("P")
 
 MISTAKE, BUG, INTERRUPTED = 2, 1, 130
-FAILED = 1  # some of many pieces of work failed, each with its own sentence
+FAILED = 1  # some of many trials failed, each with its own message
 
 
 def say(sentence: object) -> None:
-    """Tell the user something on stderr: stdout is for results."""
+    """Print a message on stderr: stdout is for results."""
     print(f"cometad: {sentence}", file=sys.stderr, flush=True)
 
 
-class _Told(logging.Handler):
-    """What the library has to tell, said to the user."""
+class _LogHandler(logging.Handler):
+    """Prints the library's log messages on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(record.getMessage())
 
 
 def listen() -> None:
-    """Say what the library tells."""
+    """Print what the library logs."""
     log = logging.getLogger("cometad")
     log.setLevel(logging.INFO)
-    if not any(isinstance(handler, _Told) for handler in log.handlers):
-        log.addHandler(_Told())
+    if not any(isinstance(handler, _LogHandler) for handler in log.handlers):
+        log.addHandler(_LogHandler())
 
 
 def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Callable[P, None]:
-    """The verb, with every way it can fail turned into an exit code and a sentence."""
+    """Wrap a verb so that every failure becomes an exit code and a message."""
 
     @functools.wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -55,12 +55,12 @@ def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Calla
             say(interrupted)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            silence_output()  # as in `cometad score ... | head`: whoever reads has seen enough
+            silence_output()  # as in `cometad score ... | head`
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise typer.Exit(_explain(error)) from None
             silence_output()
-            say("Cannot write the result: No space left on device. Choose an output with room.")
+            say("Cannot write the result: No space left on device. Choose an output with space.")
             raise typer.Exit(MISTAKE) from None
         except Exception as error:
             raise typer.Exit(_explain(error)) from None
@@ -69,7 +69,7 @@ def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Calla
 
 
 def write_output(text: str) -> None:
-    """Write to stdout at once, so that a reader at the other end of a pipe never waits for more."""
+    """Write to stdout and flush, so that a reader at the other end of a pipe never waits."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -79,21 +79,24 @@ def write_output(text: str) -> None:
         from cometad.errors import OutputError
 
         silence_output()
-        raise OutputError(f"Cannot write the scores: {error.strerror or error}. Choose an output with room.") from error
+        raise OutputError(
+            f"Cannot write the scores: {error.strerror or error}. Choose an output with space."
+        ) from error
 
 
 def silence_output() -> None:
-    """Send what stdout still holds nowhere: Python's own flush at exit would fail on it once more."""
+    """Discard what stdout still buffers: Python's flush at exit would fail on it again."""
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _explain(error: Exception) -> int:
-    from cometad.errors import CometadError  # here: it takes 1.5 s, which --help should not wait for
+    from cometad.cli.advice import message
+    from cometad.errors import CometadError
 
     if isinstance(error, CometadError):
-        say(error)
+        say(message(error))
         return MISTAKE
     traceback.print_exception(error)
-    say("This is a bug in cometad, not a mistake of yours. Please report it with the lines above.")
+    say("This is a bug in cometad, not your mistake. Please report it with the lines above.")
     return BUG

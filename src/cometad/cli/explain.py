@@ -10,12 +10,10 @@ from cometad.cli.exits import write_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from rich.table import Table
 
     from cometad.arrays import Floats
-    from cometad.comet import Comet
     from cometad.explain.reasons import Explanation, Reason
     from cometad.series import Series
 
@@ -25,38 +23,41 @@ BARS = "▁▂▃▄▅▆▇█"
 def explain(
     model: options.Model,
     data: options.Data,
-    step: Annotated[int | None, typer.Option(help="The time step to explain, counted from 0.")] = None,
-    start: Annotated[int | None, typer.Option(help="The first time step of an event to explain.")] = None,
-    stop: Annotated[int | None, typer.Option(help="The time step after its last.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many variables to show, those with the largest shares.")] = 5,
-    context: Annotated[int, typer.Option(min=0, help="Time steps before and after that JSON holds too.")] = 32,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON with all numbers instead of a table.")] = False,
+    step: Annotated[int | None, typer.Option(help="Time step to explain, counted from 0.")] = None,
+    start: Annotated[int | None, typer.Option(help="First time step of the event to explain.")] = None,
+    stop: Annotated[int | None, typer.Option(help="Time step after its last.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of variables to show, largest share first.")] = 5,
+    context: Annotated[int, typer.Option(min=0, help="Time steps before and after the event to include in JSON.")] = 32,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON with all values instead of a table.")] = False,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
 ) -> None:
-    """Say which variables are behind the score of a time step (--step) or of an event (--start and --stop).
+    """Explain the score of a time step (--step) or of an event (--start and --stop): which variables raised it.
 
-    Gives for each variable its share of the score, the patch where it deviates most beside the nearest normal pattern,
-    and how often that pattern came up in training. Only comet explains, with what it learned in fit: what it adapted
-    to since plays no part.
+    Shows for each variable its share of the score, the patch that deviates most next to the closest normal pattern, and
+    how often that pattern occurred in training. Only comet can explain, and it uses what it learned at fit, without
+    later adaptation.
     """
-    from cometad.cli.paths import check_readable
+    from cometad.cli.opened import Source, open_detector
+    from cometad.errors import ModelFileError
 
     event = _event(step, start, stop)
-    check_readable(model)
-
-    from cometad.data.tables import read_table
-    from cometad.series import as_series
-
-    series = as_series(read_table(data, time_column, drop or ()))
-    told = _load(model).explain(series, event, context=context)
+    source = Source(data, time_column, drop)
+    detector = open_detector(model)
+    if not detector.can_explain:
+        raise ModelFileError(
+            f"'{model}' holds a {type(detector).__name__}, which cannot explain its scores. "
+            "Fit a detector that can with cometad fit --detector comet."
+        )
+    series = source.series(missing=detector.gaps.allowed)
+    explanation = detector.explain(series, event, context=context)
     if as_json:
-        write_output(json.dumps(_as_json(told, series, top), indent=2) + "\n")
+        write_output(json.dumps(_as_json(explanation, series, top), indent=2) + "\n")
         return
 
     from rich.console import Console
 
-    Console().print(_table(told, series, top))
+    Console().print(_table(explanation, series, top))
 
 
 def _event(step: int | None, start: int | None, stop: int | None) -> int | tuple[int, int]:
@@ -69,44 +70,30 @@ def _event(step: int | None, start: int | None, stop: int | None) -> int | tuple
     raise InputError("Pass either --step, or both --start and --stop: cometad explain MODEL DATA --step 120.")
 
 
-def _load(model: "Path") -> "Comet":
-    from cometad.comet import Comet
-    from cometad.detectors import load
-    from cometad.errors import ModelFileError
-
-    detector = load(model)
-    if not isinstance(detector, Comet):
-        raise ModelFileError(
-            f"Only comet explains its scores; '{model}' holds a saved {type(detector).__name__}. "
-            "Fit one with cometad fit --detector comet."
-        )
-    return detector
-
-
-def _as_json(told: "Explanation", series: "Series", top: int) -> dict[str, Any]:
-    plain = told.as_json()
+def _as_json(explanation: "Explanation", series: "Series", top: int) -> dict[str, Any]:
+    plain = explanation.as_json()
     plain["variables"] = list(series.names)
     plain["reasons"] = plain["reasons"][:top]
     if series.times is not None:
-        shown = series.times[told.begin : told.begin + len(told.observed)]
+        shown = series.times[explanation.begin : explanation.begin + len(explanation.observed)]
         plain["times"] = [str(time) for time in shown]
     return plain
 
 
-def _table(told: "Explanation", series: "Series", top: int) -> "Table":
+def _table(explanation: "Explanation", series: "Series", top: int) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    last = told.stop - 1
+    last = explanation.stop - 1
     steps = f"Time step {_when(series, last)}"
-    if last > told.start:
-        steps = f"Time steps {_when(series, told.start)} to {_when(series, last)}"
-    title = f"{steps}\nScore {told.score:.4g} at time step {_when(series, told.peak)}"
+    if last > explanation.start:
+        steps = f"Time steps {_when(series, explanation.start)} to {_when(series, last)}"
+    title = f"{steps}\nScore {explanation.score:.4g} at time step {_when(series, explanation.peak)}"
     table = Table(title=Text(title), title_justify="left")
     for heading in ("variable", "share", "scale", "from", "observed", "expected", "training"):
         right = heading in ("share", "scale", "from", "training")
         table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "variable", overflow="fold")
-    for reason in told.reasons[:top]:
+    for reason in explanation.reasons[:top]:
         table.add_row(*(Text(cell) for cell in _row(reason)))
     return table
 
@@ -126,7 +113,7 @@ def _row(reason: "Reason") -> "Sequence[str]":
 
 
 def _when(series: "Series", step: int) -> str:
-    """A time step, with its time where there is one: to the second, or as finely as needed."""
+    """A time step, with its time if known: to the second, or as precise as needed."""
     if series.times is None:
         return str(step)
     time = str(series.times[step]).replace("T", " ")
@@ -136,7 +123,7 @@ def _when(series: "Series", step: int) -> str:
 
 
 def bars(values: "Floats", low: float, high: float) -> str:
-    """Values as bars between a low and a high mark, one character each.
+    """Values as a bar chart between `low` and `high`, one character each.
 
     >>> import numpy as np
     >>> from cometad.cli.explain import bars
@@ -145,7 +132,7 @@ def bars(values: "Floats", low: float, high: float) -> str:
     """
     if not high > low:
         return BARS[0] * len(values)
-    places = [(value / 2 - low / 2) / (high / 2 - low / 2) for value in values]  # halves: a difference may overflow
+    places = [(value / 2 - low / 2) / (high / 2 - low / 2) for value in values]  # halves: the difference may overflow
     return "".join(BARS[min(int(place * len(BARS)), len(BARS) - 1)] for place in places)
 
 

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share."""
+"""Arguments and options shared by several verbs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,37 +8,37 @@ import typer
 Data = Annotated[
     Path,
     typer.Argument(
-        metavar="DATA", help="Readings, one per row, as .csv, .csv.gz, .tsv or .parquet; the header names variables."
+        metavar="DATA",
+        help="Readings, one per row, as .csv, .csv.gz, .tsv or .parquet; the header names the variables.",
     ),
 ]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A detector written by cometad fit.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Detector written by cometad fit.")]
 TimeColumn = Annotated[
     str | None,
     typer.Option(
-        help="The column of times. Without it: a column of dates, else one named time, timestamp, datetime or date."
+        help="Column with the times. Default: a column of dates, else one named time, timestamp, datetime or date."
     ),
 ]
-Drop = Annotated[
-    list[str] | None, typer.Option(help="A column to leave out, such as labels; may be given several times.")
-]
+Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out, such as labels; repeatable.")]
 Resample = Annotated[
     str | None,
     typer.Option(
         metavar="PERIOD[:RULE]",
-        help="Put the readings on a regular grid first, such as 60s or 5min:mean. Rules: last, first, mean, min, max.",
+        help="Resample the readings to a regular grid first, such as 60s or 5min:mean. Rules: last, first, mean, min, "
+        "max.",
     ),
 ]
 DataDir = Annotated[
-    Path | None, typer.Option(help="The folder of the datasets. Without it: $COMETAD_DATA, else ../shared/data.")
+    Path | None, typer.Option(help="Folder of the datasets. Default: $COMETAD_DATA, else ../shared/data.")
 ]
 Threshold = Annotated[
     str | None,
     typer.Option(
         metavar="RULE[:RATE]",
-        help="Which scores are anomalous: quantile, conformal, spot or drifting-spot, and the share of normal "
-        "readings that may be flagged, such as spot:1e-4.",
+        help="Threshold rule, quantile, conformal, spot or drifting-spot, and the share of normal readings it may "
+        "flag, such as spot:1e-4.",
     ),
 ]
-MinLength = Annotated[int, typer.Option(help="Readings that make an event.", min=1)]
-MergeGap = Annotated[int, typer.Option(help="Quiet readings in a row that an event outlasts.", min=0)]
-HoldOff = Annotated[int, typer.Option(help="Readings after an event in which none starts.", min=0)]
+MinLength = Annotated[int, typer.Option(help="Minimum number of flagged readings in an event.", min=1)]
+MergeGap = Annotated[int, typer.Option(help="Normal readings in a row that do not end an event.", min=0)]
+HoldOff = Annotated[int, typer.Option(help="Readings after an event during which no new one opens.", min=0)]

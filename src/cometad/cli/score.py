@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
     from cometad.alerting.alerts import Alerts, Change, Event
     from cometad.arrays import Array, Floats
-    from cometad.comet import Comet
     from cometad.data.quality import Inspection
     from cometad.detector import Detector
     from cometad.live.stream import Scored, Stream
+    from cometad.series import Series
+
+    Chunk = pl.DataFrame | Series
 
 
 def score(
@@ -26,11 +28,11 @@ def score(
     data: options.Data,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The .csv or .parquet file to write. Without it: CSV on standard output."),
+        typer.Option("--output", "-o", help="The .csv or .parquet file to write. Default: CSV on standard output."),
     ] = None,
     events: Annotated[
         Path | None,
-        typer.Option(help="The .csv or .parquet file to write the events to: flagged readings that belong together."),
+        typer.Option(help="The .csv or .parquet file to write events to: flagged readings that belong together."),
     ] = None,
     threshold: options.Threshold = None,
     min_length: options.MinLength = 1,
@@ -42,67 +44,51 @@ def score(
 ) -> None:
     """Score every reading in a file.
 
-    Gives one row per reading: step (counted from 0), time if there is one, score (higher is more anomalous), anomaly (1
-    where the score is above the threshold: the detector's own, or that of --threshold on the same training scores)
-    and, from comet, variable (the one with the highest score of its own). From a detector that was fitted with a rule
-    for gaps also imputed: 1 where nothing can be said, since the reading was filled in; then anomaly is 0. What is
-    wrong with the readings is told on stderr.
+    Writes one row per reading: step (counted from 0), time if known, score (higher is more anomalous), anomaly (1 above
+    the threshold: the detector's own, or that of --threshold on the same training scores) and, for comet, variable (the
+    one with the highest score of its own). For a detector fitted with a gap rule also imputed: 1 if the reading was
+    imputed and not judged (anomaly is then 0). Problems found in the readings are reported on stderr.
     """
     from cometad.alerting.alerts import Alerts
-    from cometad.alerting.thresholds import parse_threshold
-    from cometad.cli.paths import check_readable, check_writable
-    from cometad.data.resample import parse_resampling
-    from cometad.data.tables import check_suffix, read_table, table_chunks, write_chunks
+    from cometad.cli.opened import Source, open_detector, say_findings
+    from cometad.cli.paths import check_writable
+    from cometad.data.tables import check_suffix, write_chunks
     from cometad.errors import InputError
 
-    check_readable(model)
     for path in (output, events):
         if path is not None:
             check_suffix(path)
             check_writable(path)
     if events is not None and output is not None and events.resolve() == output.resolve():
         raise InputError(f"Scores and events cannot both go to '{output}'. Choose another file for --events.")
-    rule = None if threshold is None else parse_threshold(threshold)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
-    grid = None if resample is None else parse_resampling(resample)
-    chunks: Iterable[Any] = table_chunks(data, time_column, drop or ())
+    source = Source(data, time_column, drop, resample)
+    detector = open_detector(model, threshold)
 
-    from cometad.cli.prepare import resampled, tell
-    from cometad.comet import Comet
     from cometad.data.quality import Inspection
-    from cometad.detectors import load
-    from cometad.series import together
 
-    detector = load(model)
-    if rule is not None:
-        detector = detector.with_threshold(rule)
-    tally = _Tally(Inspection(detector.statistics_), keep_times=events is not None)
-    if not isinstance(detector, Comet):
-        chunks = [read_table(data, time_column, drop or ())]
-    if grid is not None:
-        chunks = resampled(chunks, grid)
-    if isinstance(detector, Comet):
-        scores = _streamed(detector.stream(alerts=alerts), detector, chunks, tally)
+    totals = _Totals(Inspection(detector.statistics_), keep_times=events is not None)
+    if detector.can_stream:
+        tables = _streamed(detector.stream(alerts=alerts), detector, source.chunks(), totals)
     else:
-        readings = next(iter(chunks)) if grid is None else together(list(chunks))
-        scores = iter([_at_once(detector, alerts, readings, tally)])
+        tables = iter([_at_once(detector, alerts, source.whole(), totals)])
     if output is None:
-        _print_whole(tally.over(scores))
+        _print_whole(totals.over(tables))
     else:
-        write_chunks(output, tally.over(scores))
+        write_chunks(output, totals.over(tables))
     if events is not None:
-        write_chunks(events, [tally.table()])
-    tell(tally.inspection.findings())
+        write_chunks(events, [totals.table()])
+    say_findings(totals.inspection.findings())
     written = "".join(f" Wrote '{path}'." for path in (output, events) if path is not None)
-    imputed = f" {tally.imputed:,} were filled in and say nothing." if tally.imputed else ""
+    imputed = f" {totals.imputed:,} were imputed and not judged." if totals.imputed else ""
     say(
-        f"Scored {tally.readings:,} readings, {tally.anomalous:,} of them anomalous, "
-        f"in {len(tally.events):,} events.{imputed}{written}"
+        f"Scored {totals.readings:,} readings, {totals.anomalous:,} of them anomalous, "
+        f"in {len(totals.events):,} events.{imputed}{written}"
     )
 
 
-class _Tally:
-    """What has been scored."""
+class _Totals:
+    """Counts of what has been scored, and its events."""
 
     def __init__(self, inspection: "Inspection", keep_times: bool) -> None:
         self.readings = self.anomalous = self.imputed = 0
@@ -112,7 +98,7 @@ class _Tally:
         self._times: list[pl.DataFrame] = []
 
     def over(self, tables: "Iterable[pl.DataFrame]") -> "Iterator[pl.DataFrame]":
-        """The same tables, counted as they pass."""
+        """Pass tables through and count them."""
         for table in tables:
             self.readings += len(table)
             self.anomalous += int(table["anomaly"].sum())
@@ -122,11 +108,11 @@ class _Tally:
             yield table
 
     def take(self, changes: "Iterable[Change]") -> None:
-        """Keep the events that have closed."""
+        """Keep the events that closed."""
         self.events += [change.event for change in changes if change.kind == "closed"]
 
     def table(self) -> "pl.DataFrame":
-        """One row per event: where, how long and how severe, with the times of its steps where there are any."""
+        """One row per event: its steps, score and severity, with times if known."""
         import polars as pl
 
         columns = ("number", "start", "stop", "peak", "peak_score", "severity", "steps")
@@ -140,7 +126,9 @@ class _Tally:
         return table.with_columns(times.gather(steps).alias(f"{name}_time") for name, steps in places.items())
 
 
-def _streamed(stream: "Stream", detector: "Comet", chunks: Iterable[Any], tally: _Tally) -> "Iterator[pl.DataFrame]":
+def _streamed(
+    stream: "Stream", detector: "Detector", chunks: "Iterable[Chunk]", totals: _Totals
+) -> "Iterator[pl.DataFrame]":
     """The table of scores in parts, as they become final."""
     import numpy as np
     import polars as pl
@@ -148,22 +136,22 @@ def _streamed(stream: "Stream", detector: "Comet", chunks: Iterable[Any], tally:
     from cometad.series import check_length
 
     names = np.array(detector.names_)
-    waiting: list[pl.DataFrame] = []  # the times of the readings whose scores are not final yet
+    waiting: list[pl.DataFrame] = []  # times of readings without a final score yet
     for chunk in chunks:
         scored = stream.update_many(chunk)
-        tally.inspection.push(chunk)
-        tally.take(scored.changes)
+        totals.inspection.push(chunk)
+        totals.take(scored.changes)
         times = pl.concat([*waiting, _times(chunk)])
         yield _explained(scored, times[: len(scored)], names, detector.gaps.allowed)
         waiting = [times[len(scored) :]]
-    check_length(stream.seen, detector.window, "a window")
+    check_length(stream.seen, detector.min_readings, "a window")
     scored = stream.finish()
-    tally.take(scored.changes)
+    totals.take(scored.changes)
     yield _explained(scored, pl.concat(waiting), names, detector.gaps.allowed)
 
 
 def _explained(scored: "Scored", times: "pl.DataFrame", names: "Array", gaps: bool) -> "pl.DataFrame":
-    """The table of scores, with the variables behind them: none behind what cannot be judged."""
+    """The table of scores, with the highest variable of each; none for a reading that is not judged."""
     import numpy as np
 
     own = scored.variables
@@ -175,21 +163,21 @@ def _explained(scored: "Scored", times: "pl.DataFrame", names: "Array", gaps: bo
     return _table(scored.start, times, scored.scores, scored.flags, columns | {"variable": variables})
 
 
-def _at_once(detector: "Detector", alerts: "Alerts", readings: Any, tally: _Tally) -> "pl.DataFrame":
-    """The table of scores of a detector that looks at the series as a whole."""
+def _at_once(detector: "Detector", alerts: "Alerts", readings: "Chunk", totals: _Totals) -> "pl.DataFrame":
+    """The table of scores of a detector that needs the whole series."""
     import numpy as np
 
     scores, imputed = detector.step_scores(readings)
-    tally.inspection.push(readings)
+    totals.inspection.push(readings)
     judge = detector.judge(alerts)
     judged = judge.push(scores, imputed)
-    tally.take([*judged.changes, *judge.finish()])
+    totals.take([*judged.changes, *judge.finish()])
     marks = np.zeros(len(scores), int) if imputed is None else imputed.astype(int)
     return _table(0, _times(readings), scores, judged.flags, {"imputed": marks} if detector.gaps.allowed else {})
 
 
-def _times(readings: Any) -> "pl.DataFrame":
-    """The column of times of a frame or series, or none."""
+def _times(readings: "Chunk") -> "pl.DataFrame":
+    """The time column of a frame or series, or no column."""
     import polars as pl
 
     if not isinstance(readings, pl.DataFrame):
@@ -209,16 +197,13 @@ def _table(
             *times,
             pl.Series("score", scores),
             pl.Series("anomaly", flags),
-            *(
-                pl.Series(name, column, dtype=pl.String if name == "variable" else None)
-                for name, column in more.items()
-            ),
+            *(pl.Series(name, column) for name, column in more.items()),
         ]
     )
 
 
 def _print_whole(tables: "Iterable[pl.DataFrame]") -> None:
-    """Print them once all are there: a reading that is refused in the end leaves no half result."""
+    """Print the tables once all are complete: a reading refused near the end leaves no partial result."""
     from cometad.data.tables import csv_texts
 
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as file:

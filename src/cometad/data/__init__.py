@@ -1,4 +1,4 @@
-"""What a user's own readings go through: tables, gaps, resampling, quality findings, scaling, windows."""
+"""Preparation of a user's readings: tables, gaps, resampling, quality findings, scaling, windows."""
 
 from cometad.data.gaps import GAPS, ForwardFill, Interpolate, RefuseGaps, ScoreMeasured
 from cometad.data.resample import resample

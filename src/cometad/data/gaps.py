@@ -1,24 +1,25 @@
-"""What happens to missing readings: each rule is a value, and a `GapRun` fills readings that arrive in chunks.
+"""Gap rules for missing readings: each rule is a value, and a `GapRun` applies it to readings that arrive in chunks.
 
-A missing cell is a NaN; what stands in its place afterwards is *imputed* and marked as such, whatever the rule. A whole
-series is a run taken to its end, so batch and stream agree by construction. docs/real-data.md says what to choose.
+A missing cell is NaN, and its replacement is always marked as *imputed*. A whole series is a run taken to its end, so
+batch and stream agree by construction. docs/real-data.md helps to choose a rule.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cometad.arrays import Flags, Floats
-from cometad.errors import InputError, ParameterError, unknown
+from cometad.errors import InputError
 from cometad.registry import register
 from cometad.series import Series, with_all_columns
+from cometad.specs import parse
+from cometad.validation import check_integer
 
-Bounds = tuple[ArrayLike, ArrayLike]  # the lowest and the highest value that may be filled in
+Bounds = tuple[ArrayLike, ArrayLike]  # the lowest and highest value to impute
 
 UNBOUNDED = (-np.inf, np.inf)
 
@@ -29,60 +30,61 @@ class Filled(NamedTuple):
     """Readings without gaps; each field has the shape (time, variable)."""
 
     values: Floats
-    imputed: Flags  # not measured: filled in
-    doubtful: Flags  # filled in without a measured neighbor to go by: nothing is learned from it
+    imputed: Flags  # filled in, not measured
+    doubtful: Flags  # filled in without a measured neighbor: not to be learned from
 
 
 class Cells(NamedTuple):
-    """What is known of some readings with gaps; each field has the shape (time, variable)."""
+    """Readings with gaps, as a rule sees them; each field has the shape (time, variable)."""
 
     missing: Flags
-    before: Floats  # the last value measured up to here; NaN where there is none yet
-    after: Floats  # the first value measured from here on; NaN where none has come
-    age: NDArray[np.int64]  # the place in the gap, from 1; 0 where the cell is measured
-    length: NDArray[np.int64]  # of the gap, as far as it has come
+    before: Floats  # the last value measured up to here; NaN if there is none yet
+    after: Floats  # the first value measured from here on; NaN if none has arrived
+    age: NDArray[np.int64]  # position in the gap, from 1; 0 for a measured cell
+    length: NDArray[np.int64]  # of the gap so far
 
 
 class Settled(NamedTuple):
-    """What a rule says of missing cells; each field has the shape (time, variable)."""
+    """What a rule decides about missing cells; each field has the shape (time, variable)."""
 
-    values: Floats  # NaN where the rule has nothing to go by
-    waits: Flags  # later readings decide
+    values: Floats  # NaN where the rule cannot tell
+    waits: Flags  # undecided until later readings arrive
 
 
 class Gaps(Protocol):
-    """What every rule can do."""
+    """The methods of a gap rule."""
 
     allowed: ClassVar[bool]  # whether readings may be missing at all
 
     def settle(self, cells: Cells) -> Settled:
-        """What to fill in; cells that are not missing are not looked at."""
+        """Values for the missing cells; those of measured cells are ignored."""
 
 
 @register("RefuseGaps")
 @dataclass(frozen=True)
 class RefuseGaps:
-    """A missing reading is an error that names it.
+    """Refuse missing readings with an error that names the first one.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import RefuseGaps, fill
     >>> fill(np.array([[1.0], [np.nan]]), RefuseGaps(), np.zeros(1))
     Traceback (most recent call last):
     ...
-    cometad.errors.InputError: A reading is missing. Fill it first, or choose a rule such as gaps=ForwardFill(limit=5).
+    cometad.errors.InputError: A reading is missing. Fill or drop missing readings first, or choose a gap rule such as
+    gaps=ForwardFill(limit=5).
     """
 
     allowed: ClassVar[bool] = False
 
     def settle(self, cells: Cells) -> Settled:
-        """Refuse."""
-        raise InputError("A reading is missing. Fill it first, or choose a rule such as gaps=ForwardFill(limit=5).")
+        """Raise an error."""
+        raise InputError("A reading is missing.", advice="gaps")
 
 
 @register("ForwardFill")
 @dataclass(frozen=True)
 class ForwardFill:
-    """The last measured value stands in for up to `limit` readings after it; what lies beyond is as `ScoreMeasured`.
+    """Repeat the last measured value for up to `limit` readings; beyond that, act like `ScoreMeasured`.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import ForwardFill, fill
@@ -95,19 +97,19 @@ class ForwardFill:
     allowed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_limit(self.limit)
+        check_integer("limit", self.limit, least=1)
 
     def settle(self, cells: Cells) -> Settled:
-        """Nothing waits."""
+        """The last value, within the limit; nothing waits."""
         return Settled(np.where(cells.age > self.limit, np.nan, cells.before), np.zeros_like(cells.missing))
 
 
 @register("Interpolate")
 @dataclass(frozen=True)
 class Interpolate:
-    """A line between the measured neighbors of a gap of up to `limit` readings; it waits for the second of them.
+    """Interpolate linearly across a gap of up to `limit` readings, which waits for the reading after it.
 
-    A longer gap, or one without a neighbor on either side, is as by `ScoreMeasured`.
+    A longer gap, or one without a neighbor on either side, is treated as in `ScoreMeasured`.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import Interpolate, fill
@@ -119,14 +121,14 @@ class Interpolate:
     allowed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_limit(self.limit)
+        check_integer("limit", self.limit, least=1)
 
     def settle(self, cells: Cells) -> Settled:
-        """A cell waits until its gap ends or is too long."""
+        """Interpolated values; a cell waits until its gap ends or exceeds the limit."""
         short = (cells.length <= self.limit) & ~np.isnan(cells.before)
         known = short & ~np.isnan(cells.after)
         share = cells.age / (cells.length + 1)
-        # Each neighbor times its share: their difference might overflow.
+        # Weight each neighbor: their difference might overflow.
         values = np.where(known, (1 - share) * cells.before + share * cells.after, np.nan)
         return Settled(values, short & ~known)
 
@@ -134,7 +136,7 @@ class Interpolate:
 @register("ScoreMeasured")
 @dataclass(frozen=True)
 class ScoreMeasured:
-    """Score what is there and say so: the median of training only keeps the place, and nothing is learned from it.
+    """Score only what was measured: the training median is a placeholder that is never judged or learned from.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import ScoreMeasured, fill
@@ -146,12 +148,12 @@ class ScoreMeasured:
     allowed: ClassVar[bool] = True
 
     def settle(self, cells: Cells) -> Settled:
-        """There is nothing to go by, and nothing waits."""
+        """No values; nothing waits."""
         return Settled(np.full(cells.missing.shape, np.nan), np.zeros_like(cells.missing))
 
 
-# name on the command line: rule
-GAPS: dict[str, type[RefuseGaps] | type[ForwardFill] | type[Interpolate] | type[ScoreMeasured]] = {
+# name on the command line: gap rule
+GAPS: dict[str, type[Gaps]] = {
     "refuse": RefuseGaps,
     "forward-fill": ForwardFill,
     "interpolate": Interpolate,
@@ -159,8 +161,8 @@ GAPS: dict[str, type[RefuseGaps] | type[ForwardFill] | type[Interpolate] | type[
 }
 
 
-def parse_gaps(text: str) -> RefuseGaps | ForwardFill | Interpolate | ScoreMeasured:
-    """The rule of a name, with its limit where it has one.
+def parse_gaps(text: str) -> Gaps:
+    """The gap rule in a text: a name, with a limit for rules that have one.
 
     >>> from cometad.data.gaps import parse_gaps
     >>> parse_gaps("forward-fill:3"), parse_gaps("score-measured")
@@ -168,28 +170,23 @@ def parse_gaps(text: str) -> RefuseGaps | ForwardFill | Interpolate | ScoreMeasu
     >>> parse_gaps("refuse:3")
     Traceback (most recent call last):
     ...
-    cometad.errors.ParameterError: The gap rule 'refuse:3' is not one; there are refuse, forward-fill:LIMIT,
-    interpolate:LIMIT, score-measured.
+    cometad.errors.ParameterError: Cannot read the gap rule 'refuse:3'. Write it as refuse.
     """
-    name, colon, number = text.partition(":")
-    if name not in GAPS:
-        raise unknown("gap rule", name, GAPS)
-    rule = GAPS[name]
-    if not colon:
-        return rule()
-    if rule not in (ForwardFill, Interpolate) or not number.isdecimal() or int(number) < 1:
-        known = [f"{name}:LIMIT" if kind in (ForwardFill, Interpolate) else name for name, kind in GAPS.items()]
-        raise ParameterError(f"The gap rule {text!r} is not one; there are {', '.join(known)}.")
-    return rule(int(number))
+    return parse(text, GAPS, kind="gap rule", value="LIMIT", convert=_digits)
+
+
+def _digits(text: str) -> int:
+    if not text.isdecimal():  # int() also accepts "1_0" and " 3"
+        raise ValueError(text)
+    return int(text)
 
 
 class GapRun:
-    """Fills readings that arrive in chunks of any size, in bounded memory.
+    """Fills gaps in readings that arrive in chunks of any size, in bounded memory; the chunks do not affect the result.
 
-    Where the rule has nothing to go by, `center` (variable,) keeps the place: a held value, were it an extreme one,
-    would speak through the features that all variables share. Nor is anything else filled in beyond the `bounds`, the
-    lowest and the highest value (variable,). With `Interpolate` the last readings, at most as many as its limit, wait
-    for later ones; what is given is the same whatever the chunks.
+    Where the rule has no value, `center` (variable,) is the placeholder: a held extreme value would leak through the
+    features that all variables share. Imputed values are clipped to `bounds`, the lowest and highest value (variable,).
+    With `Interpolate` up to `limit` readings wait for later ones.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import GapRun, Interpolate
@@ -202,33 +199,33 @@ class GapRun:
 
     def __init__(self, rule: Gaps, center: Floats, bounds: Bounds = UNBOUNDED) -> None:
         self._rule, self._center, self._bounds = rule, np.asarray(center, np.float64), bounds
-        self._last = np.full(len(self._center), np.nan)  # the last value that was measured and given
-        self._open = np.zeros(len(self._center), np.int64)  # missing cells given since
+        self._last = np.full(len(self._center), np.nan)  # the last measured value that was returned
+        self._open = np.zeros(len(self._center), np.int64)  # missing cells returned since
         self._waiting = np.empty((0, len(self._center)))
 
     @property
     def waiting(self) -> int:
-        """How many readings wait for later ones."""
+        """Number of readings that wait for later ones."""
         return len(self._waiting)
 
     def push(self, values: Floats) -> Filled:
-        """The readings (time, variable) that are settled with these, in which NaN is missing."""
-        if not len(self._waiting) and len(values) and not np.isnan(values).any():  # most chunks
+        """Add readings (time, variable), NaN where missing; returns all that are settled now."""
+        if not len(self._waiting) and len(values) and not np.isnan(values).any():  # the usual case
             self._last, self._open = values[-1].copy(), np.zeros_like(self._open)
             nothing = np.zeros(values.shape, bool)
             return Filled(values, nothing, nothing)
         return self._fill(np.concatenate([self._waiting, values]), ended=False)
 
     def finish(self) -> Filled:
-        """The readings that still waited; none follows."""
+        """The readings that still wait, at the end of the series."""
         return self._fill(self._waiting, ended=True)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that a later `restore` needs, by name."""
+        """The arrays that `restore` needs, by name."""
         return {"last": self._last.copy(), "open": self._open.copy(), "waiting": self._waiting.copy()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Become the run whose state it is; it has the same rule and center."""
+        """Continue from the state of a run with the same rule and center."""
         self._last, self._open, self._waiting = (state[name].copy() for name in ("last", "open", "waiting"))
 
     def _fill(self, values: Floats, ended: bool) -> Filled:
@@ -239,14 +236,14 @@ class GapRun:
         doubtful = missing & np.isnan(settled.values)
         filled = np.where(missing, np.clip(settled.values, *self._bounds), values)
         filled = np.where(doubtful, self._center, filled)
-        self._go_on(values[:ready])
+        self._remember(values[:ready])
         self._waiting = values[ready:].copy()
         return Filled(filled[:ready], missing[:ready], doubtful[:ready])
 
     def _cells(self, values: Floats, missing: Flags) -> Cells:
         count, columns = len(values), np.arange(values.shape[1])
         steps = np.arange(count)[:, None]
-        # The places of the measured neighbors; the one before may have been given already, the other not have come.
+        # Positions of the measured neighbors: the previous one may be in an earlier chunk, the next one in a later one.
         before = np.maximum.accumulate(np.where(missing, -1 - self._open, steps))
         after = np.minimum.accumulate(np.where(missing, count, steps)[::-1])[::-1]
         return Cells(
@@ -257,9 +254,9 @@ class GapRun:
             np.maximum(after - before - 1, 0),
         )
 
-    def _go_on(self, given: Floats) -> None:
-        """Remember what was measured last."""
-        for variable, column in enumerate(given.T):
+    def _remember(self, returned: Floats) -> None:
+        """Keep the last measured value of each variable."""
+        for variable, column in enumerate(returned.T):
             measured = np.flatnonzero(~np.isnan(column))
             if len(measured):
                 self._last[variable] = column[measured[-1]]
@@ -269,7 +266,7 @@ class GapRun:
 
 
 def fill(values: Floats, rule: Gaps, center: Floats, bounds: Bounds = UNBOUNDED) -> Filled:
-    """A whole series (time, variable) in which NaN is missing, filled: a run taken to its end.
+    """Fill the gaps (NaN) of a whole series (time, variable): a run taken to its end.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import Interpolate, fill
@@ -285,7 +282,7 @@ def fill(values: Floats, rule: Gaps, center: Floats, bounds: Bounds = UNBOUNDED)
 
 
 def complete(series: Series, names: tuple[str, ...]) -> Series:
-    """The series with a column of missing readings for each variable that is gone, which is told.
+    """Add a column of missing readings for each variable the series lacks, and log a warning.
 
     >>> import polars as pl
     >>> from cometad.data.gaps import complete
@@ -295,11 +292,10 @@ def complete(series: Series, names: tuple[str, ...]) -> Series:
     """
     whole = with_all_columns(series, names)
     if whole is not series:
-        gone = ", ".join(repr(name) for name in names if name not in series.names)
-        _log.warning("There is no column %s. All its readings count as missing.", gone)
+        warn_lacking([name for name in names if name not in series.names])
     return whole
 
 
-def _check_limit(limit: Any) -> None:
-    if type(limit) is bool or not isinstance(limit, Integral) or int(limit) < 1:
-        raise ParameterError(f"The 'limit' parameter must be an integer from 1 up. Got {limit!r} instead.")
+def warn_lacking(names: Sequence[str]) -> None:
+    """Log that the columns of some variables are missing."""
+    _log.warning("There is no column %s. All its readings count as missing.", ", ".join(map(repr, names)))

@@ -1,7 +1,7 @@
-"""What is wrong with readings before anyone scores them: findings, each with a sentence.
+"""Data quality: findings about readings before they are scored, each with a sentence.
 
-`Statistics` are the few numbers of the training series that new readings are compared with; an `Inspection` looks at
-readings that arrive in chunks. A whole series is an inspection taken to its end. Nothing is changed or left out here.
+`Statistics` summarize the training series that new readings are compared with; an `Inspection` checks readings that
+arrive in chunks. A whole series is an inspection taken to its end. Nothing here changes or removes readings.
 """
 
 import math
@@ -16,16 +16,16 @@ from cometad.data.units import likely_conversion
 from cometad.series import Series, check_like, unchecked_series, with_all_columns
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-SAMPLE = 4096  # readings kept at most, evenly spread, to take quantiles from
-LEAST_DEAD, DEAD_FACTOR = 30, 5  # stuck: at least so many readings, and so many times as long as ever in training
-LEAST_OUTSIDE, OUTSIDE_SHARE = 20, 0.05  # far out of range: at least so many readings, and such a share of them
-QUIET = 20  # a spread so many times smaller than in training is looked at for a change of units
-OFF_BEAT = 0.1  # a step between readings that differs from the usual one by more than this share is irregular
+SAMPLE = 4096  # maximum readings, evenly spread, kept to compute quantiles
+LEAST_DEAD, DEAD_FACTOR = 30, 5  # dead: stuck for at least this many readings, and this factor longer than in training
+LEAST_OUTSIDE, OUTSIDE_SHARE = 20, 0.05  # far out of range: at least this many readings, and this share of them
+QUIET = 20  # a spread this many times smaller than in training may be a change of units
+OFF_BEAT = 0.1  # an interval is irregular if it differs from the usual one by more than this share
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What is kept of a training series to compare new readings with.
+    """Summary of a training series, to compare new readings with.
 
     >>> import numpy as np
     >>> from cometad.data.quality import Statistics
@@ -35,13 +35,13 @@ class Statistics:
     """
 
     names: tuple[str, ...]
-    quantiles: Floats  # (quantile, variable)  of what was measured; NaN where nothing was
-    longest: NDArray[np.int64]  # (variable,)  the most readings in a row with the same value
-    period: float  # the usual seconds between two readings; NaN without times
+    quantiles: Floats  # (quantile, variable)  of measured readings; NaN if there are none
+    longest: NDArray[np.int64]  # (variable,)  longest run of equal readings
+    period: float  # median seconds between readings; NaN without times
 
     @classmethod
     def fit(cls, readings: object) -> "Statistics":
-        """The statistics of a series, in which readings may be missing."""
+        """Compute the statistics of a series, which may have missing readings."""
         series = unchecked_series(readings)
         quantiles = np.full((len(QUANTILES), len(series.names)), np.nan)
         longest = np.zeros(len(series.names), np.int64)
@@ -71,7 +71,7 @@ class Statistics:
 
     @property
     def usual(self) -> tuple[Floats, Floats]:
-        """The bounds of the middle nine tenths of each variable's readings."""
+        """The 5 % and 95 % quantiles of each variable."""
         return self._of(0.05), self._of(0.95)
 
     def _of(self, quantile: float) -> Floats:
@@ -81,7 +81,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about readings that somebody should know.
+    """A possible problem with readings.
 
     >>> import numpy as np
     >>> from cometad.data.quality import Statistics, findings
@@ -90,33 +90,33 @@ class Finding:
     >>> fresh[300:700, 1] = 0.25
     >>> for finding in findings(fresh, Statistics.fit(normal)):
     ...     print(finding.kind, finding.start, finding.stop, finding.sentence)
-    dead 300 700 Variable 'v1' is stuck at 0.25 for 400 readings from time step 300 on; in training never for more
-    than 1. Look at the sensor.
+    dead 300 700 Variable 'v1' is stuck at 0.25 for 400 readings from time step 300, but never for more than 1 in
+    training. Check the sensor.
     """
 
     kind: str  # one of KINDS
-    variable: str | None  # None where it is about the readings as a whole
-    start: int  # the time steps it is about, half-open
+    variable: str | None  # None if it concerns all variables
+    start: int  # the time steps concerned, half-open
     stop: int
     sentence: str
 
 
 KINDS = {
-    "constant": "a variable that never moved in training",
+    "constant": "a variable that was constant in training",
     "missing": "a variable without any reading",
     "gaps": "missing readings of a variable",
     "dead": "a variable stuck at one value much longer than ever in training",
-    "unit": "a variable that would fit its training readings in another unit",
-    "range": "a variable far outside of its training range",
-    "duplicate": "times that stand twice",
-    "unsorted": "times that come after a later one",
-    "irregular": "steps between readings that are not the usual one",
-    "period": "another usual step between readings than in training",
+    "unit": "a variable that would match its training readings in another unit",
+    "range": "a variable far outside its training range",
+    "duplicate": "timestamps that appear more than once",
+    "unsorted": "timestamps earlier than the one before",
+    "irregular": "intervals between readings that differ from the usual one",
+    "period": "a usual interval between readings that differs from training",
 }
 
 
 class Inspection:
-    """Looks at readings that arrive in chunks of any size, in bounded memory.
+    """Checks readings that arrive in chunks of any size, in bounded memory.
 
     >>> import numpy as np
     >>> from cometad.data.quality import Inspection, Statistics
@@ -129,39 +129,39 @@ class Inspection:
 
     def __init__(self, statistics: Statistics) -> None:
         self._known = statistics
-        self._columns = [_Column(statistics, variable) for variable in range(len(statistics.names))]
-        self._clock = _Clock(statistics.period)
+        self._variables = [_VariableChecks(statistics, variable) for variable in range(len(statistics.names))]
+        self._times = _TimeChecks(statistics.period)
         self._sample = _Sample(np.empty((0, len(statistics.names))))
         self._seen = 0
 
     def push(self, readings: object) -> None:
-        """Look at readings: a series, an array or a frame, in which cells or columns may be missing."""
+        """Check readings: a series, an array or a frame, which may lack cells or columns."""
         series = with_all_columns(unchecked_series(readings, self._known.names), self._known.names)
         check_like(series, self._known.names, named=True)
-        for column, values in zip(self._columns, series.values.T, strict=True):
-            column.push(values, self._seen)
-        self._clock.push(series, self._seen)
+        for variable, values in zip(self._variables, series.values.T, strict=True):
+            variable.push(values, self._seen)
+        self._times.push(series, self._seen)
         self._sample.take(series.values)
         self._seen += len(series)
 
     def findings(self) -> list[Finding]:
-        """What has been found so far: of the readings as a whole, then variable by variable."""
-        found = self._clock.findings(self._seen)
-        for column, values in zip(self._columns, self._sample.kept.T, strict=True):
-            found += column.findings(self._seen, self._sample.steps, values)
+        """The findings so far: about times, then variable by variable."""
+        found = self._times.findings(self._seen)
+        for variable, values in zip(self._variables, self._sample.kept.T, strict=True):
+            found += variable.findings(self._seen, self._sample.steps, values)
         return found
 
 
 def findings(readings: object, statistics: Statistics) -> list[Finding]:
-    """What is wrong with a whole series, given the statistics of a training series: an inspection taken to its end.
+    """Findings about a whole series, compared with the statistics of a training series.
 
     >>> import numpy as np
     >>> from cometad.data.quality import Statistics, findings
     >>> still = np.array([[1.0], [1.0], [np.nan]])
     >>> for finding in findings(still, Statistics.fit(still)):
     ...     print(finding.kind, "|", finding.sentence)
-    constant | Variable 'v0' is always 1 in training, so nothing is known of what else is normal for it.
-    gaps | Variable 'v0' is missing in 1 of 3 readings; the longest gap has 1, from time step 2 on.
+    constant | Variable 'v0' is always 1 in training, so there is no other value to compare with.
+    gaps | Variable 'v0' is missing in 1 of 3 readings; the longest gap has 1, from time step 2.
     """
     inspection = Inspection(statistics)
     inspection.push(readings)
@@ -169,14 +169,14 @@ def findings(readings: object, statistics: Statistics) -> list[Finding]:
 
 
 class _Sample:
-    """Some rows of all that came, evenly spread, the same ones whatever the chunks."""
+    """An evenly spread sample of rows that does not depend on the chunks."""
 
     def __init__(self, kept: Floats) -> None:
         self.kept, self.seen, self._stride = kept, 0, 1
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The numbers of the rows that were kept."""
+        """The time steps of the sampled rows."""
         return np.arange(len(self.kept)) * self._stride
 
     def take(self, rows: Floats) -> None:
@@ -188,7 +188,7 @@ class _Sample:
 
 @dataclass
 class _Longest:
-    """The longest of some stretches of readings, the first of equals."""
+    """The longest of some runs of readings; of equals, the first."""
 
     start: int = 0
     stop: int = 0
@@ -202,8 +202,8 @@ class _Longest:
             self.value = float(values[best])
 
 
-class _Column:
-    """What is seen of one variable."""
+class _VariableChecks:
+    """Checks of one variable."""
 
     def __init__(self, statistics: Statistics, variable: int) -> None:
         self._name = statistics.names[variable]
@@ -212,9 +212,9 @@ class _Column:
         width = self._known[-1] - self._known[0]
         self._bounds = self._known[0] - width, self._known[-1] + width
         self._missing, self._gap = 0, _Longest()
-        self._open_gap = 0  # missing readings in a row up to here
+        self._open_gap = 0  # length of the gap that is still open
         self._same = _Longest()
-        self._value, self._run, self._run_start = math.nan, 0, 0  # of the run of equal readings that goes on
+        self._value, self._run, self._run_start = math.nan, 0, 0  # the current run of equal readings
         self._low, self._high = math.inf, -math.inf
         self._outside, self._first_outside, self._last_outside = 0, 0, 0
 
@@ -238,12 +238,12 @@ class _Column:
         edges = np.flatnonzero(np.diff(missing, prepend=False, append=False))
         starts, stops = edges[::2] + first, edges[1::2] + first
         if len(starts):
-            starts[0] -= self._open_gap if starts[0] == first else 0  # goes on from the chunk before
+            starts[0] -= self._open_gap if starts[0] == first else 0  # continues from the previous chunk
             self._gap.take(starts, stops, stops - starts, starts)
         self._open_gap = int(stops[-1] - starts[-1]) if missing[-1] else 0
 
     def _push_runs(self, measured: Floats, steps: NDArray[np.int64]) -> None:
-        """Runs of equal values; missing readings between them do not count."""
+        """Update the runs of equal values; missing readings in between do not break a run."""
         begins = _run_starts(measured)
         lengths = np.diff(begins, append=len(measured))
         starts, stops = steps[begins], steps[begins + lengths - 1] + 1
@@ -255,7 +255,7 @@ class _Column:
 
     def findings(self, seen: int, steps: NDArray[np.int64], sample: Floats) -> list[Finding]:
         if self._missing == seen:
-            return [self._finding("missing", 0, seen, "has no reading at all. Look for its column, or fit without it.")]
+            return [self._finding("missing", 0, seen, "has no readings at all. Check its column, or fit without it.")]
         found = [self._constant(seen), self._gaps(seen), self._dead(), self._strange(seen, steps, sample)]
         return [finding for finding in found if finding is not None]
 
@@ -263,9 +263,9 @@ class _Column:
         low, high = self._known[0], self._known[-1]
         if low != high:
             return None
-        text = f"is always {low:.6g} in training, so nothing is known of what else is normal for it."
+        text = f"is always {low:.6g} in training, so there is no other value to compare with."
         if (self._low, self._high) != (low, high):
-            text += f" Here it goes from {self._low:.6g} to {self._high:.6g}."
+            text += f" Here it ranges from {self._low:.6g} to {self._high:.6g}."
         return self._finding("constant", 0, seen, text)
 
     def _gaps(self, seen: int) -> Finding | None:
@@ -274,7 +274,7 @@ class _Column:
         gap = self._gap
         text = (
             f"is missing in {self._missing:,} of {seen:,} readings; the longest gap has {gap.length:,}, from time "
-            f"step {gap.start:,} on."
+            f"step {gap.start:,}."
         )
         return self._finding("gaps", gap.start, gap.stop, text)
 
@@ -283,13 +283,13 @@ class _Column:
         if self._known[0] == self._known[-1] or run.length < max(LEAST_DEAD, DEAD_FACTOR * self._longest):
             return None
         text = (
-            f"is stuck at {run.value:.6g} for {run.length:,} readings from time step {run.start:,} on; in "
-            f"training never for more than {self._longest:,}. Look at the sensor."
+            f"is stuck at {run.value:.6g} for {run.length:,} readings from time step {run.start:,}, but never for more "
+            f"than {self._longest:,} in training. Check the sensor."
         )
         return self._finding("dead", run.start, run.stop, text)
 
     def _strange(self, seen: int, steps: NDArray[np.int64], sample: Floats) -> Finding | None:
-        """Another unit, where one explains the readings, or far out of range."""
+        """A change of units if one explains the readings, else readings far out of range."""
         if self._known[0] == self._known[-1]:
             return None
         out = self._outside >= max(LEAST_OUTSIDE, OUTSIDE_SHARE * (seen - self._missing))
@@ -302,14 +302,14 @@ class _Column:
         usual = f"{self._known[0]:.6g} to {self._known[-1]:.6g}"
         if conversion is not None:
             text = (
-                f"lies around {quantiles[len(quantiles) // 2]:.6g} from time step {start:,} on, where training had "
-                f"{usual}; it would fit if the unit had changed like {conversion}. Check its unit."
+                f"is around {quantiles[len(quantiles) // 2]:.6g} from time step {start:,}, but was {usual} in "
+                f"training; a change from {conversion} would explain it. Check its unit."
             )
             return self._finding("unit", start, stop, text)
         if out:
             text = (
-                f"is far outside of {usual}, its range in training, in {self._outside:,} readings from time step "
-                f"{start:,} on. Check the sensor and its unit, or fit on readings where this is normal."
+                f"is far outside its training range, {usual}, in {self._outside:,} readings from time step {start:,}. "
+                "Check the sensor and its unit, or fit on readings where this is normal."
             )
             return self._finding("range", start, stop, text)
         return None
@@ -318,8 +318,8 @@ class _Column:
         return Finding(kind, self._name, start, stop, f"Variable {self._name!r} {text}")
 
 
-class _Clock:
-    """What is seen of the times."""
+class _TimeChecks:
+    """Checks of the times."""
 
     def __init__(self, period: float) -> None:
         self._period = period
@@ -335,7 +335,7 @@ class _Clock:
         before = 0 if self._last is None else 1
         steps = _seconds(np.diff(times if self._last is None else np.concatenate([[self._last], times])))
         self._last = times[-1]
-        at = first + 1 - before  # the reading that the first step leads to
+        at = first + 1 - before  # the reading after the first interval
         self._twice.take(steps == 0, at)
         self._back.take(steps < 0, at)
         self._odd.take(np.abs(steps - self._period) > OFF_BEAT * self._period, at)
@@ -346,23 +346,21 @@ class _Clock:
     def findings(self, seen: int) -> list[Finding]:
         found = []
         if self._twice.count:
-            found.append(self._twice.finding("duplicate", "times that stand twice", "Keep one reading of each"))
+            found.append(self._twice.finding("duplicate", "repeated timestamps", "Keep one reading for each"))
         if self._back.count:
-            found.append(self._back.finding("unsorted", "readings that come after a later one", "Sort them by time"))
+            found.append(self._back.finding("unsorted", "timestamps out of order", "Sort the readings by time"))
         rising = self._sample.kept[self._sample.kept > 0]
         if math.isnan(self._period) or not len(rising):
             return found
         usual = float(np.median(rising))
         if abs(usual - self._period) > OFF_BEAT * self._period:
-            text = (
-                f"A reading comes every {usual:.6g} s, in training every {self._period:.6g} s. Resample to that period."
-            )
+            text = f"Readings are {usual:.6g} s apart, but {self._period:.6g} s in training. Resample to that period."
             found.append(Finding("period", None, 0, seen, text))
         elif self._odd.count:
             text = (
-                f"Between readings {self._odd.count:,} of {self._sample.seen:,} steps are not the usual "
-                f"{self._period:.6g} s; "
-                f"the longest, {self._longest:.6g} s, leads to time step {self._longest_at:,}. Resample to that period."
+                f"Readings are irregular: {self._odd.count:,} of {self._sample.seen:,} intervals differ from the usual "
+                f"{self._period:.6g} s; the longest, {self._longest:.6g} s, ends at time step {self._longest_at:,}. "
+                "Resample to that period."
             )
             found.append(Finding("irregular", None, self._odd.first, self._odd.last + 1, text))
         return found
@@ -370,7 +368,7 @@ class _Clock:
 
 @dataclass
 class _Count:
-    """How often something was seen, first and last where."""
+    """How often something occurred, and where first and last."""
 
     count: int = 0
     first: int = 0
@@ -389,7 +387,7 @@ class _Count:
 
 
 def _run_starts(values: Floats) -> NDArray[np.int64]:
-    """Where runs of equal values start."""
+    """The first position of each run of equal values."""
     return np.flatnonzero(np.append(True, values[1:] != values[:-1]))
 
 

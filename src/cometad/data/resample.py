@@ -1,13 +1,13 @@
-"""Readings at any times, resampled to a regular grid.
+"""Resampling of irregular readings to a regular grid.
 
-The rule is stated once, here: a bin is half-open, [edge, edge + period), and labeled by its left edge; edges are whole
-multiples of the period since 1970-01-01 00:00 UTC. Each variable's readings in a bin become one by the rule chosen;
-missing ones do not count. A bin without any is a gap: its readings are missing (NaN).
+A bin is half-open, [edge, edge + period), and labeled by its left edge; edges are whole multiples of the period since
+1970-01-01 00:00 UTC. The chosen rule reduces each variable's readings in a bin to one and ignores missing ones. An
+empty bin is a gap: its readings are missing (NaN).
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Floats
 from cometad.errors import InputError, ParameterError, unknown
-from cometad.series import Series, together, unchecked_series
+from cometad.series import Order, Series, together, unchecked_series
+from cometad.specs import split
 
 UNITS = {"ms": 10**3, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6}  # microseconds
-MOST_EMPTY = 1_000_000  # empty bins in a row: more are taken for a wrong time
+MOST_EMPTY = 1_000_000  # empty bins in a row; more suggest a wrong time
 
 Starts = NDArray[np.int64]  # (bin,)  the first row of each bin that has rows
 
@@ -41,22 +42,22 @@ def parse_period(period: object) -> int:
         microseconds = float(match[1]) * UNITS[match[2]] if match else 0.0
     if not 1 <= microseconds < 2**62:
         raise ParameterError(
-            f"The period {period!r} is not one. Pass a number above 0 with a unit, such as 60s; units are "
-            f"{', '.join(UNITS)}."
+            f"Cannot read the period {period!r}. Pass a number above 0 with a unit, such as 60s. "
+            f"Units: {', '.join(UNITS)}."
         )
     return round(microseconds)
 
 
 @dataclass(frozen=True)
 class Resampling:
-    """A regular grid and the rule by which the readings of a bin become one.
+    """A regular grid, and the rule that reduces the readings of a bin to one.
 
     >>> import polars as pl
     >>> from datetime import datetime
     >>> from cometad.data.resample import Resampling
     >>> noon = [datetime(2024, 3, 1, 12, 0, second) for second in (1, 7, 31)]
     >>> run = Resampling("10s", "mean").start()
-    >>> run.push(pl.DataFrame({"time": noon, "flow": [1.0, 2.0, 9.0]})).values[:, 0]  # the last bin may get more
+    >>> run.push(pl.DataFrame({"time": noon, "flow": [1.0, 2.0, 9.0]})).values[:, 0]  # the last bin is still open
     array([1.5, nan, nan])
     >>> run.finish().values[:, 0], run.bins, run.empty, run.several
     (array([9.]), 4, 2, 1)
@@ -70,27 +71,27 @@ class Resampling:
         if self.rule not in RULES:
             raise unknown("resampling rule", self.rule, RULES)
 
-    def start(self) -> "ResampleRun":
-        """A run over readings that arrive in the order of time."""
-        return ResampleRun(self)
+    def start(self, late: str = "refuse") -> "ResampleRun":
+        """Start a run over readings that arrive in time order; late ones are refused or dropped."""
+        return ResampleRun(self, late)
 
 
 def parse_resampling(text: str) -> Resampling:
-    """The grid of a period, with a rule where another one than the last reading is wanted.
+    """The resampling in a text: PERIOD, which keeps the last reading of a bin, or PERIOD:RULE.
 
     >>> from cometad.data.resample import parse_resampling
     >>> parse_resampling("60s"), parse_resampling("5min:mean")
     (Resampling(period='60s', rule='last'), Resampling(period='5min', rule='mean'))
     """
-    period, colon, rule = text.partition(":")
-    return Resampling(period, rule) if colon else Resampling(period)
+    period, rule = split(text)
+    return Resampling(period) if rule is None else Resampling(period, rule)
 
 
 class ResampleRun:
-    """Resamples readings that arrive in chunks of any size; holds only those of the bin that is still open.
+    """Resamples readings that arrive in chunks of any size; keeps only those of the open bin.
 
-    Inside a chunk readings may stand in any order, and so may those of the open bin; of equal times the one that came
-    later is the later one. A reading for a bin that has been given is refused.
+    Readings of a chunk or of the open bin may be in any order; of equal times, the one that arrived later counts as
+    later. A reading is late if its bin is already complete.
 
     >>> import numpy as np, polars as pl
     >>> from cometad.data.resample import Resampling
@@ -100,30 +101,31 @@ class ResampleRun:
     ([[1.0]], [[7.0]])
     """
 
-    def __init__(self, resampling: Resampling) -> None:
+    def __init__(self, resampling: Resampling, late: str = "refuse") -> None:
         self._period, self._rule = parse_period(resampling.period), RULES[resampling.rule]
-        self._like: Series | None = None  # whose names the bins have
-        self._times, self._rows = np.empty(0, np.int64), np.empty((0, 0))  # of the open bin, in the order of time
-        self.bins = 0  # given so far
-        self.empty = 0  # of these, without any reading
-        self.several = 0  # of these, with more than one
+        self.order = Order(late)  # readings before the open bin are late
+        self._like: Series | None = None  # a series with the names of the bins
+        self._keep(np.empty(0, np.int64), np.empty((0, 0)))
+        self.bins = 0  # returned so far
+        self.empty = 0  # of these, without readings
+        self.several = 0  # of these, with more than one reading
+
+    def _keep(self, times: Starts, rows: Floats, dropped: int = 0) -> None:
+        """Hold the readings of the open bin, in time order."""
+        self._times, self._rows = times, rows
+        edge = self.edge
+        self.order.take(None if edge is None else edge - np.timedelta64(1, "us"), dropped)
 
     @property
     def edge(self) -> np.datetime64 | None:
-        """The left edge of the open bin: what is earlier comes too late."""
+        """The left edge of the open bin, if any."""
         return None if not len(self._times) else _datetime(self._times[-1] // self._period * self._period)
 
     def push(self, readings: object) -> Series:
-        """The bins that are complete with these readings: a frame with times, or a series that has some."""
-        series = unchecked_series(readings)
+        """Add readings, a frame or series with times; returns the bins that are now complete."""
+        given = _with_times(unchecked_series(readings))
+        series = self.order.on_time(given, increasing=False)
         times = _microseconds(series)
-        if self.edge is not None:
-            late = times < self.edge.astype(np.int64)
-            if late.any():
-                raise InputError(
-                    f"The reading at {series.when(int(late.argmax()))} comes late: its bin was given already. "
-                    "Sort the readings by time first, or drop late ones."
-                )
         self._like = series
         if not len(self._rows):
             self._rows = np.empty((0, len(series.names)))
@@ -133,28 +135,28 @@ class ResampleRun:
         opened = int(np.searchsorted(times, times[-1] // self._period * self._period))
         _check_jumps(times, self._period)
         following = int(times[-1] // self._period)
-        given = self._bins(times[:opened], rows[:opened], following if opened else None)
-        self._times, self._rows = times[opened:], rows[opened:]
-        return given
+        bins = self._bins(times[:opened], rows[:opened], following if opened else None)
+        self._keep(times[opened:], rows[opened:], dropped=len(given) - len(series))
+        return bins
 
     def finish(self) -> Series:
-        """The bin that was still open."""
-        given = self._bins(self._times, self._rows, None)
-        self._times, self._rows = self._times[:0], self._rows[:0]
-        return given
+        """The bin that is still open, at the end of the readings."""
+        bins = self._bins(self._times, self._rows, None)
+        self._keep(self._times[:0], self._rows[:0])
+        return bins
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that a later `restore` needs, by name."""
+        """The arrays that `restore` needs, by name."""
         counts = np.array([self.bins, self.empty, self.several], np.int64)
         return {"times": self._times.copy(), "rows": self._rows.copy(), "counts": counts}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Become the run whose state it is; it resamples alike. The variables' names come with the next readings."""
-        self._times, self._rows = state["times"].copy(), state["rows"].copy()
+        """Continue from the state of a run like this one; the names of variables come with the next readings."""
+        self._keep(state["times"].copy(), state["rows"].copy())
         self.bins, self.empty, self.several = (int(count) for count in state["counts"])
 
     def _bins(self, times: Starts, rows: Floats, following: int | None) -> Series:
-        """The bins of rows in the order of time, and the empty ones up to the bin that follows."""
+        """The bins of rows in time order, with the empty ones up to the bin `following`."""
         numbers = times // self._period
         starts = np.flatnonzero(np.append(len(times) > 0, np.diff(numbers) > 0)[: len(times)])
         places = numbers[starts]
@@ -165,17 +167,17 @@ class ResampleRun:
             values[places - first] = self._rule(rows, starts)
         edges = _datetime(np.arange(first, stop) * self._period)
         names = tuple(f"v{i}" for i in range(rows.shape[1])) if self._like is None else self._like.names
-        given = Series(values, names, edges, self._like is not None and self._like.named, self.bins)
+        bins = Series(values, names, edges, self._like is not None and self._like.named, self.bins)
         self.bins += len(values)
         self.empty += len(values) - len(places)
         self.several += int((np.diff(starts, append=len(times)) > 1).sum())
-        return given
+        return bins
 
 
 def resample(readings: object, period: str | timedelta | np.timedelta64, rule: str = "last") -> Series:
-    """A whole frame with times, or a series that has some, on a regular grid: a run taken to its end.
+    """Resample a whole frame or series with times to a regular grid: a run taken to its end.
 
-    Readings may stand in any order. Fit and score what comes out with a rule for gaps, or without empty bins as it is.
+    Readings may be in any order. If bins are empty, fit and score the result with a gap rule.
 
     >>> import polars as pl
     >>> from datetime import datetime
@@ -189,18 +191,18 @@ def resample(readings: object, period: str | timedelta | np.timedelta64, rule: s
     return together([run.push(readings), run.finish()])
 
 
-def told(run: ResampleRun) -> str:
+def summary(run: ResampleRun) -> str:
     """What a run did, as a sentence.
 
-    >>> from cometad.data.resample import Resampling, told
-    >>> told(Resampling("60s").start())
-    'Resampled to 0 readings: 0 of them are empty, 0 were made of several.'
+    >>> from cometad.data.resample import Resampling, summary
+    >>> summary(Resampling("60s").start())
+    'Resampled to 0 readings: 0 are empty, 0 combine several.'
     """
-    return f"Resampled to {run.bins:,} readings: {run.empty:,} of them are empty, {run.several:,} were made of several."
+    return f"Resampled to {run.bins:,} readings: {run.empty:,} are empty, {run.several:,} combine several."
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
-# Each takes rows (time, variable) and where bins start among them, and gives (bin, variable).
+# Each takes rows (time, variable) and the row where each bin starts, and returns (bin, variable).
 
 
 def _mean(rows: Floats, starts: Starts) -> Floats:
@@ -222,7 +224,7 @@ def _last(rows: Floats, starts: Starts) -> Floats:
 
 
 def _taken(rows: Floats, chosen: Starts) -> Floats:
-    """The chosen row (bin, variable) of each variable; NaN where the row does not exist."""
+    """The chosen row (bin, variable) of each variable; NaN if there is no such row."""
     exists = (chosen >= 0) & (chosen < len(rows))
     return np.where(exists, rows[np.where(exists, chosen, 0), np.arange(rows.shape[1])], np.nan)
 
@@ -239,13 +241,16 @@ RULES: dict[str, Callable[[Floats, Starts], Floats]] = {
 # --- times ------------------------------------------------------------------------------------------------------------
 
 
-def _microseconds(series: Series) -> Starts:
+def _with_times(series: Series) -> Series:
+    """The series with times in microseconds."""
     if series.times is None:
-        raise InputError("Resampling needs times; these readings have none. Pass a frame with a column of dates.")
-    missing = np.isnat(series.times)
-    if missing.any():
-        raise InputError(f"The time of reading {int(missing.argmax())} is missing. Fill or drop that reading first.")
-    return series.times.astype("datetime64[us]").astype(np.int64)
+        raise InputError("Resampling needs times, and these readings have none.", advice="no times")
+    return replace(series, times=series.times.astype("datetime64[us]"))
+
+
+def _microseconds(series: Series) -> Starts:
+    assert series.times is not None
+    return series.times.astype(np.int64)
 
 
 def _datetime(microseconds: Any) -> Any:
@@ -258,6 +263,6 @@ def _check_jumps(times: Starts, period: int) -> None:
         step = int(jumps.argmax())
         before, after = (_datetime(times[i]).astype("datetime64[s]") for i in (step, step + 1))
         raise InputError(
-            f"Between {before} and {after} there is no reading for {jumps.max():,} periods. "
-            "Correct the times, or choose a longer period."
+            f"There are no readings between {before} and {after}, which is {jumps.max():,} periods. "
+            "Correct the times or choose a longer period."
         )

@@ -1,4 +1,4 @@
-"""Scalers: fitted on the training part only, applied to every reading after it."""
+"""Scalers: fitted on the training part, applied to every reading."""
 
 from typing import NamedTuple
 
@@ -10,25 +10,25 @@ from cometad.arrays import Floats
 from cometad.compiled import jit
 from cometad.errors import InputError, unknown
 
-# A broken sensor may send 1e30. Beyond this many units a reading is as strange as it gets, and float32 stays finite.
+# A broken sensor may send 1e30. Readings are clipped at this many units, which keeps float32 finite.
 LIMIT = 1e6
 LARGEST = 1e150  # its square is still a float64
 
 
 class Scaling(NamedTuple):
-    """What a scaler learned: the unit of each variable; each field has the shape (variable,)."""
+    """A fitted scaler; each field has the shape (variable,)."""
 
     center: Floats
     unit: Floats
 
     def __call__(self, values: Floats) -> NDArray[np.float32]:
-        """Readings (time, variable) in those units, as float32."""
+        """Scale readings (time, variable) to float32."""
         scaled = np.empty(values.shape, np.float32)
         _scale(values, self.center, self.unit, scaled)
         return scaled
 
     def back(self, scaled: Floats) -> Floats:
-        """Scaled readings (..., variable) in the sensors' units.
+        """Convert scaled readings (..., variable) back to the sensors' units.
 
         >>> import numpy as np
         >>> from cometad.data.scale import Scaling
@@ -46,7 +46,7 @@ def _scale(values: Floats, center: Floats, unit: Floats, scaled: NDArray[np.floa
 
 
 def fit_scaling(kind: str, values: Floats) -> Scaling:
-    """The scaling of a training part (time, variable), of what is not NaN in it; constant variables get the unit 1.
+    """Fit a scaler on a training part (time, variable), ignoring NaN; constant variables get the unit 1.
 
     >>> import numpy as np
     >>> from cometad.data.scale import fit_scaling
@@ -56,7 +56,7 @@ def fit_scaling(kind: str, values: Floats) -> Scaling:
     if kind not in SCALERS:
         raise unknown("scaler", kind, SCALERS)
     if np.nanmax(np.abs(values)) > LARGEST:
-        raise InputError(f"The series has readings beyond {LARGEST:g}, too large to be scaled. Choose other units.")
+        raise InputError(f"The series has readings beyond {LARGEST:g}, too large to be scaled. Use other units.")
     return SCALERS[kind](values)
 
 

@@ -1,9 +1,8 @@
-"""Tables of readings in CSV and Parquet files: one row per reading, one column per variable, at most one of times."""
+"""Tables of readings in CSV and Parquet files: one row per reading, one column per variable, optionally the time."""
 
 import csv
 import gzip
 import os
-import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,26 +16,21 @@ from typing import BinaryIO, NamedTuple, TypeVar
 
 import polars as pl
 
+from cometad.data.cells import MISSING, clean_header, epoch_unit, named_like_time, parse_time
 from cometad.errors import CometadError, InputError, ParameterError
 from cometad.files import write_whole
 
-MISSING = ("", "na", "n/a", "nan", "null", "none")  # how an empty cell is written in CSV files, in any case
-EPOCH_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-EPOCH_SECONDS = (1e9, 1e10)  # 2001 to 2286: in this range no unit can be taken for another one
-
 Use = TypeVar("Use")
-
-_TIME_NAME = re.compile(r"(date|time|datetime|timestamp)([^a-z].*)?", re.IGNORECASE)
 
 
 def read_table(path: str | os.PathLike[str], time_column: str | None = None, drop: Sequence[str] = ()) -> pl.DataFrame:
-    r"""The readings in a CSV (.csv, .csv.gz, .tsv) or Parquet file, as `fit` and the other verbs take them.
+    r"""Read a CSV (.csv, .csv.gz, .tsv) or Parquet file of readings into a frame that detectors accept.
 
-    Numbers come as floats, an empty cell (also NA, null, none) as NaN. The time column is the one given, else a column
-    of dates, else one named like a time; it comes as datetimes, those with a zone in UTC. Times are written year
-    first (2024-03-01 04:10:00): other orders of day and month cannot be told apart. Numbers in a column that is given
-    or named as the time must be seconds, milli-, micro- or nanoseconds since 1970. A column that is named as a time and
-    merely counts (0, 1, 2) is refused: taken for a variable it would leave its usual range with every new reading.
+    Numbers become floats, and an empty cell (also NA, null, none) becomes NaN. The time column is `time_column` if
+    given, else a column of dates, else one named like a time. It becomes datetimes; times with a zone are converted to
+    UTC. Write times year first (2024-03-01 04:10:00): other orders of day and month are ambiguous. Numbers in a column
+    that is given or named as the time must be seconds, milli-, micro- or nanoseconds since 1970. A column named like a
+    time that only counts (0, 1, 2) is refused: as a variable it would leave its training range with every new reading.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -48,7 +42,7 @@ def read_table(path: str | os.PathLike[str], time_column: str | None = None, dro
     [(datetime.datetime(2024, 3, 1, 4, 10), 1.0), (datetime.datetime(2024, 3, 1, 4, 11), nan)]
     """
     target = Path(path)
-    frame = _dropped(_reader(target).whole(target), drop, target)
+    frame = _dropped(_format(target).whole(target), drop, target)
     _check_rows(frame, target)
     names = _time_columns(frame, time_column, target)
     return _with_numbers(_with_times(frame, names, time_column is not None, lambda: [frame]))
@@ -57,9 +51,9 @@ def read_table(path: str | os.PathLike[str], time_column: str | None = None, dro
 def table_chunks(
     path: str | os.PathLike[str], time_column: str | None = None, drop: Sequence[str] = (), rows: int = 2**16
 ) -> Iterator[pl.DataFrame]:
-    r"""What `read_table` gives, in frames of so many rows, of which only one is held at a time.
+    r"""Read a table like `read_table`, in frames of `rows` rows, with only one in memory at a time.
 
-    That the file is there is checked at once, what stands in it as it is read.
+    A missing file is refused at once; its content is checked as it is read.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -71,11 +65,24 @@ def table_chunks(
     [[(1.0, 2.0), (3.0, 4.0)], [(5.0, 6.0)]]
     """
     target = Path(path)
-    return _chunks(target, partial(_reader(target).blocks, target, rows), time_column, drop)
+    return _chunks(target, partial(_format(target).blocks, target, rows), time_column, drop)
+
+
+def check_table(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that is not a file in a format `read_table` knows.
+
+    >>> from cometad.data.tables import check_table
+    >>> check_table("plant.xlsx")
+    Traceback (most recent call last):
+    ...
+    cometad.errors.InputError: The name 'plant.xlsx' does not end in .csv, .csv.gz, .tsv or .parquet. Choose one of
+    these formats.
+    """
+    _format(Path(path))
 
 
 def write_table(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
-    r"""Write a table as CSV (.csv) or Parquet (.parquet), whole or not at all.
+    r"""Write a table as CSV (.csv) or Parquet (.parquet), completely or not at all.
 
     >>> import tempfile
     >>> import polars as pl
@@ -90,7 +97,7 @@ def write_table(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
 
 
 def write_chunks(path: str | os.PathLike[str], frames: Iterable[pl.DataFrame]) -> None:
-    r"""Write a table that comes in parts, of which only one is held at a time, whole or not at all.
+    r"""Write a table that arrives in parts, completely or not at all, with only one part in memory at a time.
 
     >>> import tempfile
     >>> import polars as pl
@@ -106,7 +113,7 @@ def write_chunks(path: str | os.PathLike[str], frames: Iterable[pl.DataFrame]) -
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that `write_table` has no format for.
+    """Refuse a path whose suffix is not a format of `write_table`.
 
     >>> from cometad.data.tables import check_suffix
     >>> check_suffix("scores.xlsx")
@@ -118,7 +125,7 @@ def check_suffix(path: str | os.PathLike[str]) -> None:
 
 
 def csv_text(frame: pl.DataFrame, header: bool = True) -> str:
-    r"""A table as the text of a CSV file, or without the header of a part of one.
+    r"""A table as CSV text, with or without its header.
 
     >>> import polars as pl
     >>> from datetime import datetime
@@ -132,7 +139,7 @@ def csv_text(frame: pl.DataFrame, header: bool = True) -> str:
 
 
 def csv_texts(frames: Iterable[pl.DataFrame]) -> Iterator[str]:
-    r"""The text of a CSV file, part by part.
+    r"""A table that arrives in parts as CSV text, part by part.
 
     >>> import polars as pl
     >>> from cometad.data.tables import csv_texts
@@ -142,35 +149,15 @@ def csv_texts(frames: Iterable[pl.DataFrame]) -> Iterator[str]:
     return (csv_text(frame, header=number == 0) for number, frame in enumerate(frames))
 
 
-def parse_time(text: str) -> datetime:
-    """A time written year first, as in ISO 8601; a ValueError where it is not.
-
-    >>> from cometad.data.tables import parse_time
-    >>> parse_time("2024/03/01 04:10")
-    datetime.datetime(2024, 3, 1, 4, 10)
-    """
-    return datetime.fromisoformat(text.strip().replace("/", "-"))
-
-
-def named_like_time(name: str) -> bool:
-    """Whether a column with this name is looked at as the time.
-
-    >>> from cometad.data.tables import named_like_time
-    >>> named_like_time("Timestamp"), named_like_time("timestamp_(min)"), named_like_time("timer")
-    (True, True, False)
-    """
-    return _TIME_NAME.fullmatch(name) is not None
-
-
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-class _Reader(NamedTuple):
-    """How a format is read."""
+class _Format(NamedTuple):
+    """How to read a file format."""
 
     whole: Callable[[Path], pl.DataFrame]
-    # Blocks of so many rows; each after the first has the file's first row on top once more. What a cell of a later
-    # block says is so always told beside the first one: a change of type or zone shows as it does in the whole file.
+    # Blocks of a given number of rows. Each block after the first repeats the file's first row on top, so that a change
+    # of type or time zone in a later block shows as it would in the whole file.
     blocks: Callable[[Path, int], Iterator[pl.DataFrame]]
 
 
@@ -193,7 +180,7 @@ def _parquet_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise _unreadable(path, "a whole Parquet file", error) from error
+        raise _unreadable(path, "a complete Parquet file", error) from error
 
 
 def _read_csv(path: Path, separator: str = ",") -> pl.DataFrame:
@@ -213,7 +200,7 @@ def _csv_blocks(path: Path, rows: int, separator: str = ",") -> Iterator[pl.Data
 
 
 def _lines(file: BinaryIO | gzip.GzipFile, count: int) -> bytes:
-    """So many lines, and those that a quoted line break leads on to."""
+    """The next `count` lines, plus those that a quoted line break continues on."""
     lines = b"".join(islice(file, count))
     quotes = lines.count(b'"')
     more = []
@@ -224,7 +211,7 @@ def _lines(file: BinaryIO | gzip.GzipFile, count: int) -> bytes:
 
 
 def _parsed(table: Path | bytes, names: list[str], separator: str) -> pl.DataFrame:
-    # All rows decide about a column's type: one word in the last row makes it text, not an error half-way.
+    # Infer types from all rows: a word in the last row makes its column text instead of failing half-way.
     frame = pl.read_csv(table, separator=separator, infer_schema_length=None)
     frame.columns = names
     return frame.with_columns(_read_text(frame[name]) for name in names if frame[name].dtype == pl.String)
@@ -237,7 +224,7 @@ def _csv_errors(path: Path) -> Iterator[None]:
     except pl.exceptions.NoDataError as error:
         raise InputError(f"'{path}' is empty. Pass a file with a header row and readings.") from error
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, pl.exceptions.PolarsError) as error:
-        raise _unreadable(path, "a CSV file in UTF-8 with as many cells in each row as in its header", error) from error
+        raise _unreadable(path, "a CSV file in UTF-8 with as many cells in each row as in the header", error) from error
 
 
 def _write_csv(frames: Iterable[pl.DataFrame], path: Path) -> None:
@@ -246,7 +233,7 @@ def _write_csv(frames: Iterable[pl.DataFrame], path: Path) -> None:
 
 
 def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> None:
-    # A file per part, then all of them into one: polars has no writer that stays open.
+    # One file per part, then all into one: polars has no writer that stays open.
     with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
         parts = []
         for number, frame in enumerate(frames):
@@ -255,12 +242,12 @@ def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> None:
         pl.scan_parquet(parts).sink_parquet(path)
 
 
-_CSV = _Reader(_read_csv, _csv_blocks)
-_READERS = {
+_CSV = _Format(_read_csv, _csv_blocks)
+_FORMATS = {
     ".csv": _CSV,
     ".csv.gz": _CSV,
-    ".tsv": _Reader(partial(_read_csv, separator="\t"), partial(_csv_blocks, separator="\t")),
-    ".parquet": _Reader(_read_parquet, _parquet_blocks),
+    ".tsv": _Format(partial(_read_csv, separator="\t"), partial(_csv_blocks, separator="\t")),
+    ".parquet": _Format(_read_parquet, _parquet_blocks),
 }
 _WRITERS: dict[str, Callable[[Iterable[pl.DataFrame], Path], None]] = {
     ".csv": _write_csv,
@@ -268,12 +255,12 @@ _WRITERS: dict[str, Callable[[Iterable[pl.DataFrame], Path], None]] = {
 }
 
 
-def _reader(path: Path) -> _Reader:
-    reader = _by_suffix(path, _READERS, InputError)
+def _format(path: Path) -> _Format:
+    form = _by_suffix(path, _FORMATS, InputError)
     if not path.is_file():
         problem = "is a folder" if path.is_dir() else "does not exist"
         raise InputError(f"The file '{path}' {problem}. Pass a file of readings.")
-    return reader
+    return form
 
 
 def _by_suffix(path: Path, table: dict[str, Use], refusal: type[CometadError]) -> Use:
@@ -294,32 +281,19 @@ def _opened(path: Path) -> BinaryIO | gzip.GzipFile:
 
 
 def _header(path: Path, separator: str) -> list[str]:
-    """The names in the first row, without spaces around them."""
+    """The column names in the first row."""
     with _opened(path) as file:
         text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
-        names = [cell.strip() for cell in next(csv.reader(text, delimiter=separator), [])]
-    if not names:
+        cells = next(csv.reader(text, delimiter=separator), [])
+    if not cells:
         raise InputError(f"'{path}' is empty. Pass a file with a header row and readings.")
-    if any("\0" in name for name in names):
+    if any("\0" in cell for cell in cells):
         raise InputError(f"'{path}' is not a text file. Pass a CSV file in UTF-8.")
-    if all(_is_number(name) for name in names):
-        raise InputError(f"The first row of '{path}' holds numbers, not names. Put a header row above it.")
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise InputError(f"'{path}' has two columns named {twice[0]!r}. Give each column its own name.")
-    return names
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return clean_header(cells, f"The first row of '{path}'")
 
 
 def _read_text(column: pl.Series) -> pl.Series:
-    """A column of text as numbers where all of it are numbers (polars leaves " 1.5" and "nan" text)."""
+    """A column of text as numbers if all its cells are numbers (polars leaves " 1.5" and "nan" as text)."""
     text = column.str.strip_chars()
     text = text.set(text.str.to_lowercase().is_in(MISSING), None)
     numbers = text.cast(pl.Float64, strict=False)
@@ -336,10 +310,10 @@ def _chunks(
     first = next(parts)
     _check_rows(first, path)
     names = _time_columns(first, time_column, path)
-    # Only a look at all of the file tells a clock that merely counts from a variable that falls in the end.
+    # Only the whole file can tell a counter from a variable that falls at the end.
     first = _with_times(first, names, time_column is not None, blocks)
     yield _with_numbers(first)
-    # What is a time in the first part is one in all, and nothing else is.
+    # The time columns of the first part are those of the whole file.
     times = [name for name in names if first[name].dtype.is_temporal()]
     before = len(first)
     for part in parts:
@@ -360,14 +334,14 @@ def _check_rows(frame: pl.DataFrame, path: Path) -> None:
 
 def _check_column(frame: pl.DataFrame, name: str, path: Path) -> None:
     if name not in frame.columns:
-        raise InputError(f"There is no column {name!r} in '{path}'; there are {', '.join(frame.columns)}.")
+        raise InputError(f"'{path}' has no column {name!r}. Available: {', '.join(frame.columns)}.")
 
 
 def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with every column of numbers or flags as floats, empty cells as NaN."""
+    """The frame with numbers and booleans as floats and empty cells as NaN."""
     if "" in frame.columns and not frame[""].dtype.is_temporal():
         raise InputError(
-            "A column has no name. Name it, or where it only counts the readings, write the file without it "
+            "A column has no name. Name it or, if it only counts the readings, write the file without it "
             "(pandas: to_csv(..., index=False))."
         )
     return frame.with_columns(
@@ -378,13 +352,13 @@ def _with_numbers(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _time_columns(frame: pl.DataFrame, given: str | None, path: Path) -> list[str]:
-    """The names of the columns to look at as times."""
+    """The names of the columns that may hold times."""
     if given is not None:
         _check_column(frame, given, path)
         return [given]
     if any(dtype.is_temporal() for dtype in frame.dtypes):
         return []
-    # A pandas index that was written without a name is looked at too.
+    # Includes a pandas index that was written without a name.
     return [column.name for column in frame if named_like_time(column.name) or _begins_with_date(column)]
 
 
@@ -397,8 +371,8 @@ def _with_times(
 ) -> pl.DataFrame:
     """The frame with these columns as datetimes.
 
-    `blocks` are those of the file, for what only all of it can tell; `left_out` of its rows stand between the first row
-    of the frame and the second.
+    `blocks` rereads the file, for questions that need all of it; `left_out` rows lie between the frame's first row and
+    its second.
     """
     return frame.with_columns(_times(frame[name], given, blocks, left_out) for name in names)
 
@@ -414,13 +388,13 @@ def _begins_with_date(column: pl.Series) -> bool:
 
 
 def _times(column: pl.Series, given: bool, blocks: Callable[[], Iterable[pl.DataFrame]], left_out: int) -> pl.Series:
-    """A column as datetimes; one that is only named like a time and holds other numbers stays as it is."""
+    """A column as datetimes; one that is only named like a time and holds other numbers stays unchanged."""
     if column.dtype == pl.String:
         return _from_text(column, left_out)
     if not column.dtype.is_numeric():
         if given and column.dtype not in (pl.Datetime, pl.Date):
             raise InputError(
-                f"The time column {column.name!r} holds no dates (it is {column.dtype}). Name another one."
+                f"The time column {column.name!r} holds no dates (it is {column.dtype}).", advice="no dates"
             )
         return column
     seconds = _from_epoch(column)
@@ -428,14 +402,15 @@ def _times(column: pl.Series, given: bool, blocks: Callable[[], Iterable[pl.Data
         return seconds
     if given or _counts(block[column.name] for block in blocks()):
         raise InputError(
-            f"The time column {column.name!r} holds numbers that are no dates (the first is {column[0]}). "
-            "Drop it, since time steps are counted without it, or turn it into dates."
+            f"The time column {column.name!r} holds numbers that are not dates (the first is {column[0]}).",
+            advice="bad dates",
+            name=column.name,
         )
     return column
 
 
 def _counts(parts: Iterable[pl.Series]) -> bool:
-    """Whether a column increases from row to row; parts after the first have the first row on top."""
+    """Whether a column increases from row to row; each part after the first repeats the first row on top."""
     rows, last = 0, None
     for part in parts:
         if not (part.dtype.is_numeric() and part.is_sorted() and part.n_unique() == len(part)):
@@ -453,12 +428,15 @@ def _from_text(column: pl.Series, left_out: int) -> pl.Series:
             times.append(None if text is None else parse_time(text))
         except ValueError as error:
             raise InputError(
-                f"The time column {column.name!r} says {text!r} at time step {row + left_out if row else 0}. "
-                "Write times like 2024-03-01 04:10:00, or drop the column."
+                f"The time column {column.name!r} has {text!r} at time step {row + left_out if row else 0}.",
+                advice="bad dates",
+                name=column.name,
             ) from error
     zoned = {time.tzinfo is not None for time in times if time is not None}
     if len(zoned) > 1:
-        raise InputError(f"The time column {column.name!r} has a time zone in some rows only. Write it in all or none.")
+        raise InputError(
+            f"The time column {column.name!r} has a time zone in some rows only. Write it in all rows or in none."
+        )
     if zoned == {True}:
         utc = [None if time is None else time.astimezone(UTC) for time in times]
         return pl.Series(column.name, utc, dtype=pl.Datetime("us", "UTC"))
@@ -468,8 +446,8 @@ def _from_text(column: pl.Series, left_out: int) -> pl.Series:
 def _from_epoch(column: pl.Series) -> pl.Series | None:
     numbers = column.cast(pl.Float64)
     least, most = (float(edge) if isinstance(edge, float) else 0.0 for edge in (numbers.min(), numbers.max()))
-    for unit in EPOCH_UNITS.values():
-        if EPOCH_SECONDS[0] * unit <= least and most < EPOCH_SECONDS[1] * unit:
-            microseconds = (numbers * (1e6 / unit)).round().cast(pl.Int64)
-            return microseconds.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
-    return None
+    unit = epoch_unit(least, most)
+    if unit is None:
+        return None
+    microseconds = (numbers * (1e6 / unit)).round().cast(pl.Int64)
+    return microseconds.cast(pl.Datetime("us")).dt.replace_time_zone("UTC")

@@ -1,4 +1,4 @@
-"""Changes of units that readings are known to go through."""
+"""Common unit conversions, and which one explains a change in readings."""
 
 from typing import NamedTuple
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from cometad.arrays import Floats
 
-LIKENESS = 0.3  # quantiles that differ by less than this share of the known spread are taken for the same
+LIKENESS = 0.3  # quantiles closer than this share of the known spread count as equal
 
 
 class Conversion(NamedTuple):
-    """How readings change with a change of units: new = factor * old + offset.
+    """A unit conversion: new = factor * old + offset.
 
     >>> from cometad.data.units import Conversion
     >>> str(Conversion("°C to °F", 1.8, 32.0)), str(Conversion("minutes to seconds", 60.0).back)
@@ -31,7 +31,7 @@ class Conversion(NamedTuple):
 
     @property
     def back(self) -> "Conversion":
-        """The other way round."""
+        """The inverse conversion."""
         old, _, new = self.name.partition(" to ")
         return Conversion(f"{new} to {old}", 1 / self.factor, -self.offset / self.factor)
 
@@ -56,7 +56,7 @@ CONVERSIONS = (*_ONE_WAY, *(conversion.back for conversion in _ONE_WAY))
 
 
 def likely_conversion(quantiles: Floats, known: Floats) -> Conversion | None:
-    """The change of units that makes quantiles (quantile,) most like known ones, if they then are like them.
+    """The conversion that best maps known quantiles (quantile,) to new ones, if it fits.
 
     >>> import numpy as np
     >>> from cometad.data.units import likely_conversion
@@ -64,7 +64,7 @@ def likely_conversion(quantiles: Floats, known: Floats) -> Conversion | None:
     '°C to °F'
     """
     spread = known[-1] - known[0]
-    if not spread or not quantiles[-1] > quantiles[0]:  # NaN too; what does not move shows no factor
+    if not spread or not quantiles[-1] > quantiles[0]:  # also NaN; constant readings reveal no factor
         return None
     errors = [np.abs((quantiles - c.offset) / c.factor - known).max() / spread for c in CONVERSIONS]
     best = int(np.argmin(errors))

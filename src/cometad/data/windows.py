@@ -1,4 +1,4 @@
-"""Windows cut from a series, and the split into a training and a validation part."""
+"""Windows of a series, and its split into training and validation parts."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,11 +6,11 @@ from numpy.typing import NDArray
 from cometad.errors import InputError
 from cometad.series import Series
 
-LEAST_LEARNABLE = 0.1  # the share of windows, or of readings, that must be fit to learn from
+LEAST_LEARNABLE = 0.1  # share of windows (or readings) that must be usable for training
 
 
 def training_rows(rows: int, validation_share: float) -> int:
-    """How many readings of a series are trained on; the rest, the last in time, is validation.
+    """Number of readings to train on; the rest, at the end of the series, is for validation.
 
     >>> from cometad.data.windows import training_rows
     >>> training_rows(1000, 0.1)
@@ -20,7 +20,7 @@ def training_rows(rows: int, validation_share: float) -> int:
 
 
 def window_starts(rows: int, length: int, stride: int) -> NDArray[np.int64]:
-    """Where windows begin in a series, every `stride` readings; a last one ends with the series.
+    """The first reading of each window, every `stride` readings; the last window ends with the series.
 
     >>> from cometad.data.windows import window_starts
     >>> window_starts(25, length=10, stride=5)
@@ -33,7 +33,7 @@ def window_starts(rows: int, length: int, stride: int) -> NDArray[np.int64]:
 
 
 def cut(values: NDArray[np.float32], starts: NDArray[np.int64], length: int) -> NDArray[np.float32]:
-    """The windows (window, time, variable) that begin at `starts`.
+    """Cut the windows (window, time, variable) that begin at `starts`.
 
     >>> import numpy as np
     >>> from cometad.data.windows import cut
@@ -46,9 +46,7 @@ def cut(values: NDArray[np.float32], starts: NDArray[np.int64], length: int) -> 
 
 
 def learnable(starts: NDArray[np.int64], length: int, series: Series) -> NDArray[np.int64]:
-    """Of windows that begin at `starts` in a series, those to learn from: without doubtful readings.
-
-    Refused where they are too few.
+    """The starts of windows without doubtful readings, which can be learned from; too few are refused.
 
     >>> import numpy as np
     >>> from cometad.data.windows import learnable
@@ -65,7 +63,9 @@ def learnable(starts: NDArray[np.int64], length: int, series: Series) -> NDArray
         worst = series.names[int(series.doubtful.sum(axis=0).argmax())]
         what = "readings" if length == 1 else f"windows of {length} readings"
         raise InputError(
-            f"Of {len(starts):,} {what} to learn from only {len(kept):,} have no gap beyond the limit; most gaps are "
-            f"of variable {worst!r}. Leave that variable out, choose a longer limit, or pass a longer series."
+            f"Only {len(kept):,} of {len(starts):,} {what} have no gap beyond the limit; most gaps are in variable "
+            f"{worst!r}.",
+            advice="too many gaps",
+            name=worst,
         )
     return kept

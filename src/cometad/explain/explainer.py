@@ -1,4 +1,4 @@
-"""Explanations put together: the windows on some time steps, scored once more, with variables exchanged and decoded."""
+"""Rescore the windows of an event to attribute it to variables, and decode what would have been normal."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,27 +18,27 @@ from cometad.network.score import PatchScores, Scorer
 from cometad.scoring.pipeline import Pipeline
 from cometad.validation import check_integer
 
-WINDOWS = 8  # of an event, those with the highest scores, that shares are taken from: it bounds their cost
+WINDOWS = 8  # shares come from the highest-scoring windows of an event only, which bounds their cost
 
 
 class Piece(NamedTuple):
-    """A window, and the time steps that are scored by it."""
+    """A window and the time steps it scores."""
 
-    begin: int  # the time step of its first reading
+    begin: int  # time step of its first reading
     start: int
     stop: int
 
     def inside(self, start: int, stop: int) -> slice:
-        """Those of its steps that are in start..stop, counted within the window."""
+        """Its steps in start..stop, counted from the start of the window."""
         first, last = max(self.start, start), min(self.stop, stop)
         return slice(first - self.begin, max(first, last) - self.begin)
 
 
 def pieces(rows: int, window: int, ready: int, start: int, stop: int) -> list[Piece]:
-    """The windows that score the time steps start..stop when a whole series of so many readings is scored.
+    """The windows that score the time steps start..stop of a series of `rows` readings.
 
-    Windows stand side by side from the first reading on. Of the steps left over at the end, the first `ready` are
-    scored by a window that the series does not fill, the others by one that ends with the series.
+    Windows lie side by side from the first reading on. Of the remaining steps at the end, an incomplete window scores
+    the first `ready`, and one that ends with the series scores the others.
 
     >>> from cometad.explain.explainer import pieces
     >>> [tuple(piece) for piece in pieces(rows=23, window=10, ready=1, start=8, stop=23)]
@@ -53,30 +53,30 @@ def pieces(rows: int, window: int, ready: int, start: int, stop: int) -> list[Pi
 
 
 class Passage(NamedTuple):
-    """The windows on some time steps of a series, and what their patches got."""
+    """The windows that cover some time steps, with the scores of their patches."""
 
     pieces: list[Piece]
     windows: Floats32  # (window, time, variable)  scaled
     patches: list[PatchScores]  # of each scale
 
     def taken(self, values: Array) -> Array:
-        """Of values (window, time, ...) those of the time steps that each window scores, as (time, ...)."""
+        """Pick from values (window, time, ...) the steps that each window scores, as (time, ...)."""
         parts = [own[piece.inside(piece.start, piece.stop)] for own, piece in zip(values, self.pieces, strict=True)]
         return np.concatenate(parts)
 
 
 class Touching(NamedTuple):
-    """The patches of one scale on some time steps; each field has the shape (patch,)."""
+    """The patches of one scale that cover some time steps; each field is (patch,)."""
 
-    windows: NDArray[np.int64]  # which window it is of
-    numbers: NDArray[np.int64]  # which patch of that window
-    begins: NDArray[np.int64]  # its first time step
-    weights: Floats  # how much it counts: each time step is the mean over the patches on it
+    windows: NDArray[np.int64]  # index of its window
+    numbers: NDArray[np.int64]  # index within that window
+    begins: NDArray[np.int64]  # first time step
+    weights: Floats  # a time step is the mean over the patches that cover it
 
 
 @dataclass(frozen=True)
 class Explainer:
-    """Explains scores with what a detector has learned; see `Comet.explain`."""
+    """Explains scores with the fitted state of a detector; see `Comet.explain`."""
 
     network: Network
     scorer: Scorer
@@ -84,21 +84,21 @@ class Explainer:
     window: int
     test_batch: int  # windows
     scaling: Scaling
-    counts: Sequence[NDArray[np.int64]]  # per scale (code,): how many training patches took it
-    levels: Floats  # (score, scale, variable)  the median of each raw score over the training patches
-    typical: Floats32  # (variable,)  the median of the scaled training readings
+    counts: Sequence[NDArray[np.int64]]  # per scale (code,): number of training patches
+    levels: Floats  # (score, scale, variable)  median raw score of the training patches
+    typical: Floats32  # (variable,)  median of the scaled training readings
 
     def __call__(
         self, values: Floats, names: Sequence[str], event: object, context: int, imputed: Flags | None = None
     ) -> Explanation:
-        """The explanation of an event in a series (time, variable), of which some cells may have been filled in."""
+        """Explain an event in a series (time, variable), some cells of which may be imputed."""
         check_integer("context", context, 0)
         start, stop = stretch_of(event, len(values))
         begin, end = max(0, start - context), min(len(values), stop + context)
         scores, state = self._scores(values, start, stop)
         peak = start + int(scores.argmax())
         score = float(scores[peak - start])
-        if isinstance(event, Event):  # as it was when it was seen, with what adaptation had learned by then
+        if isinstance(event, Event):  # keep the score it was raised with, adaptation included
             peak, score = event.peak, event.peak_score
         passage = self._passage(values, begin, end)
         share = shares(self._rises(passage, scores, state, start, stop, imputed))
@@ -152,7 +152,7 @@ class Explainer:
     def _rises(
         self, passage: Passage, scores: Floats, state: Floats, start: int, stop: int, imputed: Flags | None
     ) -> Floats:
-        """By how much each variable raises the scores of the steps start..stop (time, variable); imputed: by 0."""
+        """How much each variable raises the scores of the steps start..stop (time, variable); 0 where imputed."""
 
         def of_windows(windows: Floats32) -> Floats:
             return self.pipeline.linear(self.scorer.windows(windows), state)
@@ -173,7 +173,7 @@ class Explainer:
         return np.concatenate([own[inside[i]] for own, i in zip(raised, chosen, strict=True)])
 
     def _normal_codes(self, passage: Passage) -> list[NDArray[np.int32]]:
-        """The nearest active code of each patch (window, patch, variable), for each scale."""
+        """The nearest active code of each patch (window, patch, variable), per scale."""
         return [
             normal_codes(scale, passage.windows, scored.codes, counts > 0)
             for scale, scored, counts in zip(self.network, passage.patches, self.counts, strict=True)
@@ -182,7 +182,7 @@ class Explainer:
     def _worst(
         self, passage: Passage, codes: list[NDArray[np.int32]], start: int, stop: int
     ) -> Iterator[tuple[int, int, int]]:
-        """For each variable the scale, the first time step and the code of its worst patch on the steps start..stop."""
+        """For each variable, the scale, first time step and code of its worst patch on the steps start..stop."""
         touching = [self._touching(passage, k, start, stop) for k in range(len(codes))]
         excess = [self._excess(passage, k, on) for k, on in enumerate(touching)]
         worst = worst_patches(excess, [on.weights for on in touching])
@@ -191,7 +191,7 @@ class Explainer:
             yield k, int(on.begins[patch]), int(codes[k][on.windows[patch], on.numbers[patch], i])
 
     def _touching(self, passage: Passage, k: int, start: int, stop: int) -> Touching:
-        """The patches of one scale on the steps start..stop."""
+        """The patches of one scale that cover the steps start..stop."""
         size, stride = self.scorer.scales[k].size, self.scorer.scales[k].stride
         cover = coverage(self.window, size, stride)
         parts = []
@@ -204,7 +204,7 @@ class Explainer:
         return Touching(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _excess(self, passage: Passage, k: int, on: Touching) -> Floats:
-        """How far the mixed score of each of these patches (patch, variable) is above its training level."""
+        """How far the mixed score of each patch (patch, variable) lies above its training level."""
         scored = passage.patches[k]
         codes, errors = scored.codes[on.windows, on.numbers], scored.errors[on.windows, on.numbers]
         raw = np.stack([self.scorer.memory[k][codes], errors])

@@ -1,6 +1,6 @@
-"""Why a score is high: each variable's share of it, the scale that saw it, and readings beside what normal looks like.
+"""Why a score is high: each variable's share of it, the scale that shows it, and readings beside a normal pattern.
 
-Here is the arithmetic; `Comet.explain` brings the numbers. docs/explanations.md says what shares mean and do not mean.
+This file has the arithmetic; `explainer.py` supplies the numbers. docs/explanations.md says what shares mean.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from cometad.validation import is_integer
 
 @dataclass(frozen=True, eq=False)
 class Reason:
-    """One variable's part in a score, and where it shows: its worst patch beside the nearest normal pattern.
+    """One variable's share of a score, and its worst patch beside the nearest normal pattern.
 
     >>> import numpy as np
     >>> from cometad.explain.reasons import Reason
@@ -27,19 +27,19 @@ class Reason:
     """
 
     variable: str
-    share: float  # of the score; over all variables they sum to 1, each is at least 0
-    scale: int  # the patch size of the scale with the largest part in it
-    start: int  # the first time step of the observed patch
+    share: float  # of the score, at least 0; the shares of all variables sum to 1
+    scale: int  # patch size of the scale that contributes most
+    start: int  # first time step of the observed patch
     stop: int  # one after its last
     observed: Floats  # (size,)  in sensor units
     expected: Floats  # (size,)  the nearest code that training activated, decoded, in sensor units
     code: int
-    frequency: float  # the share of the training patches of this scale that had this code
+    frequency: float  # share of the training patches of this scale that took this code
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Why the score of some time steps is what it is.
+    """Why some time steps have the score they have.
 
     >>> import numpy as np
     >>> from cometad.explain.reasons import Explanation
@@ -49,30 +49,30 @@ class Explanation:
 
     start: int
     stop: int  # half-open
-    peak: int  # the time step of the highest score
-    score: float  # of the peak
-    reasons: tuple[Reason, ...]  # of all variables, the largest share first
-    begin: int  # the time step of the first row of the next two
-    observed: Floats  # (time, variable)  readings in sensor units, from some before to some after; nan: filled in
-    normal: Floats  # (time, variable)  what normal codes make of them, in sensor units
-    names: tuple[str, ...] = ()  # of these variables
+    peak: int  # time step of the highest score
+    score: float  # at the peak
+    reasons: tuple[Reason, ...]  # one per variable, largest share first
+    begin: int  # time step of the first row of the next two
+    observed: Floats  # (time, variable)  readings in sensor units, with some context; NaN where imputed
+    normal: Floats  # (time, variable)  the same readings decoded from normal codes, in sensor units
+    names: tuple[str, ...] = ()  # of the variables
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain numbers, texts, lists and dictionaries; a reading that was filled in is None."""
+        """The explanation in types that JSON can hold; an imputed reading is None."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
 
 def rises(windows: Floats32, typical: Floats32, scores: Callable[[Floats32], Floats]) -> Floats:
-    """By how much each variable raises the scores (window, time) of windows (window, time, variable), as one more axis.
+    """How much each variable raises the scores (window, time) of windows (window, time, variable), as a last axis.
 
-    The mean of two answers: by how much the score rises when it alone does what it did and all others stand at their
-    typical readings (variable,), and by how much it falls when it alone stands at its typical reading. The first
-    finds a variable among many that deviate, the second one that only does not go with the others.
+    The mean of two differences: how much the score rises when only this variable keeps its readings and all others are
+    set to their typical ones (variable,), and how much it falls when only this variable is set to its typical reading.
+    The first finds a variable among many that deviate, the second one that merely disagrees with the others.
 
     >>> import numpy as np
     >>> from cometad.explain.reasons import rises
     >>> windows, typical = np.array([[[3.0, 5.0, 0.0]]], np.float32), np.zeros(3, np.float32)
-    >>> rises(windows, typical, lambda some: some.max(axis=2))  # the highest reading as the score
+    >>> rises(windows, typical, lambda some: some.max(axis=2))  # score: the highest reading
     array([[[1.5, 3.5, 0. ]]])
     """
     nothing = np.empty_like(windows)
@@ -87,10 +87,10 @@ def rises(windows: Floats32, typical: Floats32, scores: Callable[[Floats32], Flo
 
 
 def shares(found: Floats) -> Floats:
-    """Each variable's share (variable,), given by how much it raises the score of each time step (time, variable).
+    """Each variable's share (variable,), given how much it raises the score of each time step (time, variable).
 
-    A variable counts by the step that it raises most; what lowers a score counts as 0. Where no variable raises any,
-    all shares are equal.
+    A variable counts by the step it raises most; lowering a score counts as 0. If no variable raises any score, all
+    shares are equal.
 
     >>> import numpy as np
     >>> from cometad.explain.reasons import shares
@@ -101,23 +101,23 @@ def shares(found: Floats) -> Floats:
     largest = highest.max()
     if largest == 0:
         return np.full(len(highest), 1 / len(highest))
-    relative = highest / largest  # so that no sum overflows
+    relative = highest / largest  # avoids overflow
     share: Floats = relative / relative.sum()
     return share
 
 
 class Worst(NamedTuple):
-    """Where each variable deviates most; each field has the shape (variable,)."""
+    """Where each variable deviates most; each field is (variable,)."""
 
-    scale: NDArray[np.int64]  # the number of the scale
-    patch: NDArray[np.int64]  # the number of the patch at that scale
+    scale: NDArray[np.int64]  # index of the scale
+    patch: NDArray[np.int64]  # index of the patch at that scale
 
 
 def worst_patches(excess: Sequence[Floats], weights: Sequence[Floats]) -> Worst:
-    """The scale with the largest part in each variable's score, and its worst patch there.
+    """The scale that contributes most to each variable's score, and its worst patch there.
 
-    For each scale: how far the scores of the patches (patch, variable) are above their training level, and how much
-    each patch counts (patch,). A scale's part is the sum of its patches' parts.
+    For each scale, `excess` (patch, variable) is how far patch scores lie above their training level and `weights`
+    (patch,) how much each patch counts. A scale contributes the weighted sum of its patches.
 
     >>> import numpy as np
     >>> from cometad.explain.reasons import worst_patches
@@ -132,7 +132,7 @@ def worst_patches(excess: Sequence[Floats], weights: Sequence[Floats]) -> Worst:
 
 
 def stretch_of(event: object, rows: int) -> tuple[int, int]:
-    """The time steps (start, stop) of an event, a time step or a pair, in a series of so many readings.
+    """The time steps (start, stop) of an event, a time step or a pair, checked against a series of `rows` readings.
 
     >>> from cometad.explain.reasons import stretch_of
     >>> stretch_of(7, 10), stretch_of((2, 4), 10)
@@ -140,15 +140,15 @@ def stretch_of(event: object, rows: int) -> tuple[int, int]:
     >>> stretch_of(12, 10)
     Traceback (most recent call last):
     ...
-    cometad.errors.InputError: The time steps 12 to 13 are not in the series, which has 10 readings. Pass some that are.
+    cometad.errors.InputError: Time steps 12 to 13 are outside the series, which has 10 readings.
     """
     start, stop = _stretch(event)
     if not start < stop:
-        raise InputError(f"There is no time step from {start} to {stop}; the stop is not included. Pass a later stop.")
-    if start < 0 or stop > rows:
         raise InputError(
-            f"The time steps {start} to {stop} are not in the series, which has {rows:,} readings. Pass some that are."
+            f"Start {start} and stop {stop} enclose no time step, because stop is exclusive. Pass a later stop."
         )
+    if start < 0 or stop > rows:
+        raise InputError(f"Time steps {start} to {stop} are outside the series, which has {rows:,} readings.")
     return start, stop
 
 
@@ -159,9 +159,7 @@ def _stretch(event: object) -> tuple[int, int]:
         return int(event), int(event) + 1  # type: ignore[call-overload]
     if isinstance(event, tuple | list) and len(event) == 2 and all(map(is_integer, event)):
         return int(event[0]), int(event[1])
-    raise InputError(
-        f"To explain is an event, a time step or a pair of them (start, stop); this is {event!r}. Pass one of these."
-    )
+    raise InputError(f"Cannot explain {event!r}. Pass an event, a time step or a pair (start, stop).")
 
 
 def _plain(value: Any) -> Any:

@@ -1,105 +1,92 @@
-"""The order of readings in time."""
+"""Readings of a stream in time order."""
 
 from collections.abc import Mapping
-from datetime import UTC
-from typing import Any
+from typing import Any, ClassVar
 
 from cometad.arrays import Array
-from cometad.data.tables import parse_time
-from cometad.errors import InputError, ParameterError
+from cometad.data.cells import seconds
+from cometad.errors import ParameterError
 from cometad.live.readings import Reading
+from cometad.series import Order
 
 
 class Clock:
-    """Refuses or drops readings whose times do not increase.
+    """A gate that passes readings in time order; late ones are refused or dropped.
 
-    Times that it cannot read (other than numbers and ISO 8601) it lets pass.
+    Readings with a time it cannot parse (neither a number nor ISO 8601) always pass.
 
     >>> from cometad.live.clock import Clock
     >>> from cometad.live.readings import Reading
     >>> clock = Clock(late="drop")
-    >>> [len(clock.admit(Reading(2, [1.5], time))) for time in (10, 11, 11, 9, 12)], clock.told()
-    ([1, 1, 0, 0, 1], ['Dropped 2 readings that came late or twice.'])
+    >>> [len(clock.admit(Reading(2, [1.5], time))) for time in (10, 11, 11, 9, 12)], clock.summary()
+    ([1, 1, 0, 0, 1], ['Dropped 2 late or repeated readings.'])
     """
 
+    leaves_gaps: ClassVar[bool] = False
+
     def __init__(self, last: str | float | None = None, late: str = "refuse") -> None:
-        self._late, self._last, self._dropped = late, last, 0
+        self._order = Order(late)
+        self._take(last)
         self.admitted = 0
 
     def admit(self, reading: Reading) -> list[Reading]:
-        """The reading, if its time is after the last one's."""
-        now, before = instant(reading.time), instant(self._last)
-        if now is not None and before is not None and now <= before:
-            if self._late == "drop":
-                self._dropped += 1
+        """The reading, if it is on time."""
+        time = seconds(reading.time)
+        if time is not None:
+            late = f"Line {reading.line}: the time {reading.time} is not after {self._last}, the time before it."
+            if not self._order.admits(time, late):
                 return []
-            raise InputError(
-                f"Line {reading.line}: the time {reading.time} is not after {self._last}, that of the reading before. "
-                "Send readings in the order of time, each once, or pass --late drop."
-            )
-        self._last = reading.time if now is not None else self._last
+            self._take(reading.time)
         self.admitted += 1
         return [reading]
 
     def finish(self) -> list[Reading]:
-        """Nothing is held back."""
+        """No readings: a clock holds none back."""
         return []
 
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """What was done, in sentences."""
-        return [dropped(self._dropped)] if self._dropped else []
+        return dropped(self._order)
 
     def facts(self) -> dict[str, Any]:
-        """What a later `restore` needs, as JSON can hold it."""
-        return {"kind": "clock", "last": self._last, "dropped": self._dropped}
+        """The part of the state that goes into JSON."""
+        return {"kind": "clock", "last": self._last, "dropped": self._order.dropped}
 
     def arrays(self) -> dict[str, Array]:
-        """What a later `restore` needs besides: nothing."""
+        """The part of the state in arrays: none."""
         return {}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """Become the clock whose state it is."""
+        """Continue from a saved state."""
         check_gate(facts, "clock")
-        self._last, self._dropped = facts["last"], facts["dropped"]
+        self._take(facts["last"])
+        self._order.dropped = facts["dropped"]
+
+    def _take(self, time: str | float | None) -> None:
+        self._last = time  # as it was sent
+        self._order.take(seconds(time))
 
 
-def dropped(count: int) -> str:
-    """How many readings were dropped, as a sentence.
+def dropped(order: Order) -> list[str]:
+    """How many readings were dropped, as a sentence; none without any.
 
     >>> from cometad.live.clock import dropped
-    >>> dropped(1200)
-    'Dropped 1,200 readings that came late or twice.'
+    >>> from cometad.series import Order
+    >>> order = Order("drop")
+    >>> order.take(7.5, dropped=1200)
+    >>> dropped(order)
+    ['Dropped 1,200 late or repeated readings.']
     """
-    return f"Dropped {count:,} readings that came late or twice."
+    return [f"Dropped {order.dropped:,} late or repeated readings."] if order.dropped else []
 
 
 def check_gate(facts: Mapping[str, Any], kind: str) -> None:
-    """Refuse to go on with another grid than before, or without one.
+    """Refuse to resume with a different gate.
 
     >>> from cometad.live.clock import check_gate
     >>> check_gate({"kind": "clock"}, "clock")
     """
     if facts["kind"] != kind:
         raise ParameterError(
-            "The snapshot is of a stream with another --resample, or without one. Pass what that stream had."
+            "The snapshot was taken with different resampling, or with none. Resume with the same resampling."
         )
-
-
-def instant(time: str | float | None) -> float | None:
-    """A time as a number that can be compared, where it is one or is written in ISO 8601.
-
-    >>> from cometad.live.clock import instant
-    >>> instant("1970-01-01 00:01"), instant("7.5"), instant("noon")
-    (60.0, 7.5, None)
-    """
-    if isinstance(time, str):
-        try:
-            return float(time)
-        except ValueError:
-            pass
-        try:
-            parsed = parse_time(time)
-        except ValueError:
-            return None
-        return (parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)).timestamp()
-    return time

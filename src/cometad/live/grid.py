@@ -1,15 +1,16 @@
-"""Readings of a stream on a regular grid: each bin that is complete is one reading."""
+"""Readings of a stream on a regular grid: each complete bin becomes one reading."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cometad.arrays import Array
-from cometad.data.resample import Resampling, told
+from cometad.data.cells import seconds
+from cometad.data.resample import Resampling, summary
 from cometad.errors import InputError
-from cometad.live.clock import check_gate, dropped, instant
+from cometad.live.clock import check_gate, dropped
 from cometad.live.readings import Reading
 from cometad.series import Series
 
@@ -17,7 +18,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Grid:
-    """Resamples readings one by one; a bin comes with the first reading after it, and has the time of its left edge.
+    """A gate that resamples readings; a bin passes with the first reading after it, labeled with its left edge.
 
     >>> from cometad.live.grid import Grid
     >>> from cometad.live.readings import Reading
@@ -27,54 +28,50 @@ class Grid:
     [Reading(line=2, values=[15.0], time='1970-01-01T00:00:00+00:00')]
     """
 
+    leaves_gaps: ClassVar[bool] = True  # an empty bin
+
     def __init__(self, resampling: Resampling, names: Sequence[str], late: str = "refuse") -> None:
-        self._run, self._names, self._late = resampling.start(), tuple(names), late
+        self._run, self._names = resampling.start(late), tuple(names)
         self._kind = repr(resampling)
-        self._dropped = 0
         self.admitted = 0
 
     def admit(self, reading: Reading) -> Iterator[Reading]:
-        """The bins that are complete with a reading; one for a bin that was given is refused or dropped."""
-        seconds = instant(reading.time)
-        if seconds is None:
+        """The bins that a reading completes; a reading for an earlier bin is late."""
+        time = seconds(reading.time)
+        if time is None:
             raise InputError(
-                f"Line {reading.line}: --resample needs a time, as a number of seconds or like 2024-03-01 04:10:00. "
+                f"Line {reading.line}: resampling needs a time, as a number of seconds or like 2024-03-01 04:10:00. "
                 "Send one with every reading."
             )
-        time = np.datetime64(round(seconds * 1e6), "us")
-        if self._run.edge is not None and time < self._run.edge:
-            if self._late == "drop":
-                self._dropped += 1
-                return iter(())
-            raise InputError(
-                f"Line {reading.line}: the time {reading.time} lies in a bin that was given already. "
-                "Send readings in the order of time, or pass --late drop."
-            )
+        at = np.datetime64(round(time * 1e6), "us")
+        late = f"Line {reading.line}: the time {reading.time} belongs to a bin that is already complete."
+        if not self._run.order.admits(at, late):
+            return iter(())
         self.admitted += 1
         values = np.array([reading.values], np.float64)
-        return self._readings(self._run.push(Series(values, self._names, np.array([time]), True)), reading.line)
+        return self._readings(self._run.push(Series(values, self._names, np.array([at]), True)), reading.line)
 
     def finish(self) -> Iterator[Reading]:
-        """The bin that was still open."""
+        """The bin that is still open."""
         return self._readings(self._run.finish(), 0)
 
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """What was done, in sentences."""
-        return [told(self._run), *([dropped(self._dropped)] if self._dropped else [])]
+        return [summary(self._run), *dropped(self._run.order)]
 
     def facts(self) -> dict[str, Any]:
-        """What a later `restore` needs, as JSON can hold it."""
-        return {"kind": self._kind, "dropped": self._dropped}
+        """The part of the state that goes into JSON."""
+        return {"kind": self._kind, "dropped": self._run.order.dropped}
 
     def arrays(self) -> dict[str, Array]:
-        """What a later `restore` needs besides."""
+        """The part of the state in arrays."""
         return {f"grid.{name}": array for name, array in self._run.state().items()}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """Become the grid whose state it is."""
+        """Continue from a saved state."""
         check_gate(facts, self._kind)
-        self._dropped = facts["dropped"]
         self._run.restore({name: arrays[f"grid.{name}"] for name in self._run.state()})
+        self._run.order.dropped = facts["dropped"]
 
     def _readings(self, bins: Series, line: int) -> Iterator[Reading]:
         times = () if bins.times is None else bins.times.astype("datetime64[us]").astype(np.int64).tolist()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as the end of the input."""
+"""Ctrl-C and SIGTERM treated as the end of the input."""
 
 import select
 import signal
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import BinaryIO, Self
 
-CHUNK = 1 << 16  # bytes: more than Python keeps in its own buffer, which select does not see
+CHUNK = 1 << 16  # bytes; more than Python buffers itself, out of sight of select
 
 
 class Interrupts:
-    """Ctrl-C and a request to terminate, turned into the end of the input, never into half a step."""
+    """Turns Ctrl-C and SIGTERM into the end of the input, so that no step is interrupted half-way."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -25,9 +25,9 @@ class Interrupts:
             signal.signal(number, handler)
 
     def lines(self, source: BinaryIO) -> Iterator[str]:
-        """The lines of the input, each as soon as it is there, until its end or until an end is asked for.
+        """Yield the lines of the input as they arrive, until it ends or a signal asks to stop.
 
-        What has been read from the input by then is still given out: nobody else could read it again.
+        Complete lines already read from the input are still yielded: nobody else could read them again.
         """
         encoding, begun = "utf-8-sig", b""
         while self._wait(source):
@@ -42,20 +42,20 @@ class Interrupts:
                 return
 
     def _wait(self, source: BinaryIO) -> bool:
-        """Whether there is something to read; False where an end was asked for meanwhile."""
+        """Wait for input; False if a signal asked to stop."""
         try:
-            self._waiting = True  # before the question: a signal in between must not be missed
+            self._waiting = True  # before the check: a signal in between must not be missed
             if not self.asked:
-                select.select([source], [], [])  # not the read itself: what it had read would be lost with a signal
+                select.select([source], [], [])  # a signal during read1 would lose what it had read
             self._waiting = False
         except KeyboardInterrupt:
             return False
-        except OSError:  # a file in memory: there is nothing to wait for
+        except OSError:  # an in-memory file, which never blocks
             self._waiting = False
         return not self.asked
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
-        if self._waiting:  # only then is nothing half done
+        if self._waiting:  # no step is in progress
             self._waiting = False
             raise KeyboardInterrupt

@@ -1,8 +1,8 @@
-"""One live stream: readings in, answers out, with everything a restart needs in one snapshot.
+"""A live stream: readings in, answers out, and one snapshot file to resume from.
 
-A session puts readings in order (`Clock`) or on a regular grid (`Grid`), scores them with a detector's stream and gives
-one answer per scored reading: a dictionary that JSON can hold. It knows no command line: a service, a broker's consumer
-or a worker of a cluster use it as it is.
+A session checks the order of readings (`Clock`) or resamples them (`Grid`), scores them with a detector's stream and
+returns one answer per scored reading: a dictionary ready for JSON. It does not depend on the command line, so a
+service, a broker consumer or a cluster worker can use it as it is.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from cometad.live.readings import Reading
 from cometad.live.stream import Scored
 
 KIND = "stream snapshot"
-TOP = 3  # variables named with each score
+TOP = 3  # variables listed with each score
 
 Answer = dict[str, Any]
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("cometad")
 
 
 class Session:
-    """A detector's stream, behind a clock or a grid, that answers reading by reading.
+    """A detector's stream behind a gate, a clock or a grid, that answers reading by reading.
 
     >>> import numpy as np
     >>> from cometad import Comet
@@ -56,39 +56,41 @@ class Session:
         snapshot: bytes | None = None,
         times: Iterable[str | float | None] = (),
     ) -> None:
+        if gate.leaves_gaps and not detector.gaps.allowed:
+            raise InputError("An empty bin is a gap, and this detector has no gap rule.", advice="no gap rule")
         self.detector, self.gate = detector, gate
         self._stream = detector.stream(snapshot, alerts=alerts)
-        self._times = deque(times)  # of the readings whose scores are not final yet
+        self._times = deque(times)  # of readings without a final score yet
 
     @classmethod
     def resume(cls, path: Path, detector: Detector, gate: Clock | Grid, alerts: Alerts | None = None) -> "Session":
-        """The session that `save` wrote to a file; the gate must be like the one it had."""
+        """Resume the session that `save` wrote to a file, with the same kind of gate and the same alerts."""
         saved = read(path, KIND)
         if "stream" not in saved.arrays:
-            raise ModelFileError(f"'{path}' is not a complete stream snapshot. Pass one that cometad stream wrote.")
+            raise ModelFileError(f"'{path}' is not a complete stream snapshot. Pass a file written by a stream.")
         gate.restore(saved.facts["gate"], saved.arrays)
         return cls(detector, gate, alerts, snapshot=saved.arrays["stream"].tobytes(), times=saved.facts["times"])
 
     def take(self, reading: Reading) -> Iterator[Answer]:
-        """The answers that become final with one reading."""
+        """Take one reading; yields the answers that become final."""
         for admitted in self.gate.admit(reading):
             yield from self._score(admitted)
 
     def finish(self) -> Iterator[Answer]:
-        """The answers of the readings that still wait, and the end of an event that is still open."""
+        """End the stream; yields the answers of readings that still wait, and closes an open event."""
         if self.gate.admitted == 0:
-            raise InputError("No reading came. Send CSV with a header line, or JSON lines, to standard input.")
+            raise InputError("No readings arrived.", advice="no readings")
         for last in self.gate.finish():
             yield from self._score(last)
         yield from self._answers(self._stream.finish())
 
     def save(self, path: Path) -> None:
-        """Write a snapshot to a file, whole or not at all."""
+        """Write a snapshot to a file, completely or not at all."""
         facts = {"times": list(self._times), "gate": self.gate.facts()}
         stream = np.frombuffer(self._stream.snapshot(), np.uint8)
         write(path, Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays()))
         _log.info(
-            "Wrote '%s' after %s readings; the scores of the last %d come with the readings that follow.",
+            "Wrote '%s' after %s readings; the scores of the last %d will follow with the next readings.",
             path,
             f"{self._stream.seen:,}",
             len(self._times),
@@ -103,11 +105,11 @@ class Session:
         changes = deque(scored.changes)
         for i in range(len(scored)):
             yield self._answer(scored, i, changes)
-        if changes:  # the end of the stream closed an event whose readings were all answered before
+        if changes:  # the end of the stream closed an event whose readings were already answered
             yield {"step": changes[0].step, "events": [_as_json(change) for change in changes]}
 
     def _answer(self, scored: Scored, i: int, changes: deque[Change]) -> Answer:
-        """The answer to one reading; takes the changes of events that came with it off `changes`."""
+        """The answer to one reading; removes its event changes from `changes`."""
         own = scored.variables[i]
         left_out = [] if scored.left_out is None else scored.left_out[i].nonzero()[0].tolist()
         top = [variable for variable in (-own).argsort(kind="stable").tolist() if variable not in left_out][:TOP]

@@ -1,4 +1,4 @@
-"""A run kept open: readings in, scored readings out."""
+"""A detector run that stays open: readings in, scores out."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,18 +12,17 @@ from cometad.alerting.judge import Judge
 from cometad.arrays import Array, Flags, Floats
 from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
 from cometad.data.gaps import GapRun, complete
-from cometad.errors import InputError, ModelFileError, unknown
+from cometad.errors import InputError, ModelFileError
 from cometad.network.run import Run
 from cometad.scoring.pipeline import Decided, joined
-from cometad.series import Series, as_series, check_after, check_like, on_time, unchecked_series, with_all_columns
+from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
 
 KIND = "Stream"
-LATE = ("refuse", "drop")  # what happens to a reading whose time is not after that of the one before
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores that have become final. As an array it is its scores.
+    """Final scores of consecutive time steps; converts to an array of the scores.
 
     >>> import numpy as np
     >>> from cometad.live.stream import Scored
@@ -33,13 +32,13 @@ class Scored:
     (array([0.1, 3. , 0.1, 3. ]), [7, 8])
     """
 
-    start: int  # the time step of the first score, counted from the first reading of the stream
+    start: int  # the time step of the first score, counted from the start of the stream
     scores: Floats  # (time,)
-    flags: NDArray[np.int64]  # (time,)  1 where the score is above the threshold and the time step not imputed
-    thresholds: Floats  # (time,)  that each score was held against
+    flags: NDArray[np.int64]  # (time,)  1 if the score is above the threshold and the time step is not imputed
+    thresholds: Floats  # (time,)  the threshold each score was compared with
     variables: Floats  # (time, variable)  each variable's calibrated score
-    changes: Sequence[Change]  # what happened to events with these scores
-    left_out: Flags | None = None  # (time, variable)  counted as normal, since its readings were filled in
+    changes: Sequence[Change]  # events that opened, rose or closed
+    left_out: Flags | None = None  # (time, variable)  counted as normal because its readings were imputed
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -49,17 +48,17 @@ class Scored:
 
     @property
     def imputed(self) -> Flags:
-        """Which time steps (time,) rest on nothing but filled in readings: they cannot be judged."""
+        """Which time steps (time,) depend on imputed readings only and are not judged."""
         return np.zeros(len(self.scores), bool) if self.left_out is None else np.asarray(self.left_out.all(axis=1))
 
     @property
     def steps(self) -> range:
-        """The time steps that are scored here."""
+        """The scored time steps."""
         return range(self.start, self.start + len(self.scores))
 
 
 class Stream:
-    """Readings in, scored readings out, in constant memory however long it runs; made by `detector.stream()`.
+    """Scores readings as they arrive, in constant memory; created by `detector.stream()`.
 
     >>> import numpy as np
     >>> from cometad import Comet
@@ -84,52 +83,49 @@ class Stream:
         start_filling: Callable[[], GapRun] | None = None,
         late: str = "refuse",
     ) -> None:
-        if late not in LATE:
-            raise unknown("rule for late readings", late, LATE)
         self._start, self._start_judge, self._scaling = start, judge, scaling
         self._fingerprint, self._earlier_fingerprint = fingerprint, earlier_fingerprint
         self._start_filling, self._late = start_filling, late
         self._names, self._named = tuple(names), named
-        # What most readings give.
+        # The result of most updates.
         self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty(0), np.empty((0, len(names))), ())
         self.reset()
 
     def reset(self) -> None:
-        """Go back to the fitted state: forget every reading seen and all that was learned from them."""
+        """Return to the fitted state: forget all readings and everything learned from them."""
         self._run, self._judge = self._start(), self._start_judge()
         self._filling = None if self._start_filling is None else self._start_filling()
-        self._columns_told = False
-        self._dropped = 0
+        self._order = Order(self._late)
+        self._warned = False  # about columns that are missing
         self._seen = 0
         self._given = 0
         self._finished = False
-        self._last_time: np.datetime64 | None = None
 
     @property
     def seen(self) -> int:
-        """How many readings have come."""
+        """Number of readings received, without dropped ones."""
         return self._seen
 
     @property
     def given(self) -> int:
-        """How many of them have been given their final score."""
+        """Number of final scores returned."""
         return self._given
 
     @property
     def dropped(self) -> int:
-        """How many readings came late and were dropped; they are not among those seen."""
-        return self._dropped
+        """Number of late readings dropped."""
+        return self._order.dropped
 
     @property
     def adaptation_steps(self) -> tuple[int, int]:
-        """How many steps adaptation has taken, and how many of them were rolled back."""
+        """Number of adaptation steps taken, and how many of them were rolled back."""
         adapter = self._run.raw.adapter
         return (0, 0) if adapter is None else (adapter.steps, adapter.rolled_back)
 
     def update(self, reading: Sequence[float] | NDArray[Any] | Mapping[str, float]) -> Scored:
-        """The scores that become final with one reading: numbers in the order of the variables, or by their names.
+        """Add one reading, values in the order of variables or by name; returns the scores that become final.
 
-        A reading that is refused with an error leaves the stream as it was.
+        A refused reading leaves the stream unchanged.
         """
         values = self._plain(reading)
         if values is not None:
@@ -140,18 +136,18 @@ class Stream:
         one = reading.ndim == 1 if isinstance(reading, np.ndarray) else isinstance(reading, Sequence)
         if not one:
             raise InputError(
-                f"A reading needs the shape (variable,); this one has the shape {np.shape(reading)}. "
+                f"Expected one reading of shape (variable,), got {np.shape(reading)}. "
                 "Pass several at once to update_many."
             )
         return self.update_many([reading])
 
     def _plain(self, reading: object) -> Floats | None:
-        """The numbers of a reading with which nothing is wrong, without more ado; None for all others."""
+        """The values of a valid reading, on a fast path; None for any other reading."""
         if self._finished or type(reading) not in (np.ndarray, list, tuple):
             return None
         try:
             values = np.array(reading)
-        except ValueError:  # a list with lists in it
+        except ValueError:  # a ragged list
             return None
         if values.dtype.kind not in "iuf" or values.shape != (len(self._names),):
             return None
@@ -159,24 +155,20 @@ class Stream:
         return values if np.isfinite(values).all() else None
 
     def update_many(self, readings: object) -> Scored:
-        """The scores that become final with some readings: an array (time, variable) or a pandas or polars frame."""
+        """Add readings, an array (time, variable) or a frame; returns the scores that become final."""
         if self._finished:
             raise InputError("The stream is finished. Open a new one with detector.stream().")
         if isinstance(readings, np.ndarray) and readings.ndim == 2 and len(readings) == 0:
             return self._scored([])
-        series = unchecked_series(readings, self._names, self._seen)
-        kept = on_time(series, self._last_time) if self._late == "drop" else None
-        if kept is not None and not kept.all():
-            times = None if series.times is None else series.times[kept]
-            series = replace(series, values=series.values[kept], times=times)
-        series = as_series(series, missing=self._filling is not None)
+        arrived = unchecked_series(readings, self._names, self._seen)
+        series = as_series(self._order.on_time(arrived), missing=self._filling is not None)
         if self._filling is not None and self._named:
             series = self._complete(series)
         check_like(series, self._names, self._named)
-        if len(series):
-            self._check_times(series)
+        if series.times is not None:
+            last = series.times[-1].astype("datetime64[ns]") if len(series) else self._order.last
+            self._order.take(last, dropped=len(arrived) - len(series))
         self._seen += len(series)
-        self._dropped += 0 if kept is None else int((~kept).sum())
         return self._scored(self._push(series.values))
 
     def _push(self, values: Floats) -> Iterable[Decided]:
@@ -186,16 +178,13 @@ class Stream:
         return self._run.push(self._scaling(filled.values), filled.imputed if filled.imputed.any() else None)
 
     def _complete(self, series: Series) -> Series:
-        """The series with all columns; those that are gone are told once."""
-        whole = with_all_columns(series, self._names) if self._columns_told else complete(series, self._names)
-        self._columns_told = self._columns_told or whole is not series
+        """The series with all columns; missing ones are logged once."""
+        whole = with_all_columns(series, self._names) if self._warned else complete(series, self._names)
+        self._warned = self._warned or whole is not series
         return whole
 
     def finish(self) -> Scored:
-        """The scores of the readings that still waited for later ones, and the end of an event that is still open.
-
-        The stream takes no readings after that.
-        """
+        """End the stream: returns the scores that still wait for later readings, and closes an open event."""
         parts: list[Decided] = []
         if self._filling is not None:
             filled = self._filling.finish()
@@ -206,38 +195,30 @@ class Stream:
         return replace(last, changes=[*last.changes, *closed])
 
     def snapshot(self) -> bytes:
-        """All of the stream's state; `detector.stream(snapshot)` goes on from it to the bit."""
+        """The full state of the stream; `detector.stream(snapshot)` resumes from it, bit for bit."""
         facts = {"detector": self._fingerprint, "seen": self._seen, "given": self._given, "finished": self._finished}
-        facts["dropped"] = self._dropped
-        facts["last_time"] = None if self._last_time is None else str(self._last_time)
+        facts["dropped"] = self._order.dropped
+        facts["last_time"] = None if self._order.last is None else str(self._order.last)
         state = self._run.state() | _prefixed("judge.", self._judge.state())
         if self._filling is not None:
             state |= _prefixed("filling.", self._filling.state())
         return to_bytes(Checkpoint(KIND, facts, state))
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the stream whose snapshot it is."""
+        """Resume from a snapshot."""
         checkpoint = from_bytes(snapshot, KIND, "The snapshot")
         taken_from = checkpoint.facts["detector"]
         if taken_from != self._fingerprint and taken_from != self._earlier_fingerprint():
-            raise ModelFileError("The snapshot is of another detector's stream. Load the detector it was taken from.")
+            raise ModelFileError("The snapshot is from another detector's stream. Load the detector it belongs to.")
         self._run.restore(checkpoint.arrays)
         self._judge.restore(_without("judge.", checkpoint.arrays))
         if self._filling is not None:
             self._filling.restore(_without("filling.", checkpoint.arrays))
-        self._dropped = checkpoint.facts["dropped"]
         self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]
         self._finished = checkpoint.facts["finished"]
-        last_time = checkpoint.facts["last_time"]
-        self._last_time = None if last_time is None else np.datetime64(last_time, "ns")
-
-    def _check_times(self, series: Series) -> None:
-        """Times must increase from chunk to chunk too."""
-        if series.times is None:
-            return
-        if self._last_time is not None:
-            check_after(series, self._last_time)
-        self._last_time = series.times[-1].astype("datetime64[ns]")
+        last = checkpoint.facts["last_time"]
+        self._order.last = None if last is None else np.datetime64(last, "ns")
+        self._order.dropped = checkpoint.facts["dropped"]
 
     def _by_name(self, reading: Any) -> list[float]:
         missing = [name for name in self._names if name not in reading]
@@ -266,5 +247,5 @@ def _prefixed(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _without(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """What `_prefixed` was given."""
+    """The inverse of `_prefixed`."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Scores of each variable in units of their own, before variables are aggregated."""
+"""Put the scores of each variable on a common footing, before variables are aggregated."""
 
 import math
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Calibration(Protocol):
 @register("NoCalibration")
 @dataclass(frozen=True)
 class NoCalibration:
-    """Scores of variables are compared as they are.
+    """Compare the raw scores of variables.
 
     >>> from cometad.scoring import NoCalibration
     >>> NoCalibration().fit([[1.0]]).shape
@@ -39,9 +39,10 @@ class NoCalibration:
 @register("TrainingCalibration")
 @dataclass(frozen=True)
 class TrainingCalibration:
-    """Scores of a variable in units of its own training scores: 0 is their median, 1 their high quantile.
+    """Rescale each variable by its own training scores: their median becomes 0, a high quantile 1.
 
-    The unit is at least `least` times the mean unit: a variable that never moved in training is not infinitely strict.
+    The unit is at least `least` times the mean unit, so that a variable that never moved in training is not infinitely
+    sensitive.
 
     >>> import numpy as np
     >>> from cometad.scoring import TrainingCalibration
@@ -61,5 +62,5 @@ class TrainingCalibration:
         center = np.median(scores, axis=0)
         unit = np.quantile(scores, self.quantile, axis=0) - center
         usual = unit.mean()
-        # Where nothing at all varied in training there is no unit to be had: scores stay as they are.
+        # If nothing varied in training there is no unit: scores stay as they are.
         return np.stack([center, np.maximum(unit, self.least * usual if usual > LEAST_UNIT else 1.0)])

@@ -1,7 +1,7 @@
-"""Putting scores on a common footing: per variable before they are aggregated, per score before they are mixed.
+"""Put the memory score and the quantization score on a common footing, before they are mixed.
 
-Each rule is a value that learns a few numbers from training scores (`fit`); what it learned is an array, which a
-fitted detector keeps and saves. `release` says what a rule must see whole before it can give anything.
+Each rule is a value. `fit` turns training scores into a small array, its state, which a fitted detector saves.
+`release` is the unit a rule must see in full before it can emit scores: a row, a window or a batch.
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ LEAST_UNIT = 1e-6  # about the rounding of a float32 score
 
 
 class Normalization(Protocol):
-    """What every normalization can do; its state (..., 2) is the score that becomes 0 and the one that becomes 1."""
+    """What every normalization can do. Its state (..., 2) holds the scores that map to 0 and to 1."""
 
     release: ClassVar[str]
 
     def fit(self, scores: Floats) -> Floats:
-        """The state to start from, given training scores (time,)."""
+        """The initial state, from training scores (time,)."""
 
     def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
         """Normalized scores (..., time) and the state after them."""
@@ -35,7 +35,7 @@ class Normalization(Protocol):
 @register("NoNormalization")
 @dataclass(frozen=True)
 class NoNormalization:
-    """Scores are mixed as they are.
+    """Mix the scores as they are.
 
     >>> from cometad.scoring import NoNormalization
     >>> NoNormalization().fit([])
@@ -45,7 +45,7 @@ class NoNormalization:
     release: ClassVar[str] = "row"
 
     def fit(self, scores: Floats) -> Floats:
-        """Nothing to learn."""
+        """The identity: 0 maps to 0, 1 to 1."""
         return np.array([0.0, 1.0])
 
     def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
@@ -60,7 +60,7 @@ class NoNormalization:
 @register("TrainingNormalization")
 @dataclass(frozen=True)
 class TrainingNormalization:
-    """Scores in units of the training scores: 0 is their median, 1 a high quantile. Needs no future.
+    """Rescale by the training scores: their median becomes 0, a high quantile 1. Causal.
 
     >>> import numpy as np
     >>> from cometad.scoring import TrainingNormalization
@@ -81,7 +81,7 @@ class TrainingNormalization:
         return np.array([low, high if high - low > LEAST_UNIT else low + 1.0])
 
     def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
-        """Scores (..., time) in those units; the state stays."""
+        """The rescaled scores (..., time); the state does not change."""
         return _between(scores, state), state
 
     def gain(self, state: Floats) -> Floats:
@@ -92,9 +92,9 @@ class TrainingNormalization:
 @register("EmaMinMax")
 @dataclass(frozen=True)
 class EmaMinMax:
-    """Min-max normalization with a moving minimum and maximum, updated once per test batch, the batch itself included.
+    """Min-max normalization with a moving minimum and maximum, updated by each test batch before it is normalized.
 
-    A score therefore depends on readings that come after it in its batch: for reproducing the paper, not for a plant.
+    Not causal: a score depends on later readings of its batch. Use it to reproduce the paper, not to watch a plant.
 
     >>> import numpy as np
     >>> from cometad.scoring import EmaMinMax
@@ -113,11 +113,11 @@ class EmaMinMax:
         check_number("momentum", self.momentum, 0, 1)
 
     def fit(self, scores: Floats) -> Floats:
-        """Nothing is carried over from training: the first batch initializes."""
+        """An empty state: the first batch initializes it."""
         return np.array([np.nan, np.nan])
 
     def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
-        """The scores (..., time) of one batch, normalized, and the moving minimum and maximum after it."""
+        """The normalized scores (..., time) of one batch, and the moving minimum and maximum after it."""
         now = np.stack([scores.min(axis=-1), scores.max(axis=-1)], axis=-1)
         state = now if np.isnan(state).any() else self.momentum * state + (1 - self.momentum) * now
         return _between(scores, state), state

@@ -1,4 +1,4 @@
-"""From both raw score maps to one score per time step: calibrate, select, normalize, mix."""
+"""From two raw scores per variable to one score per time step: calibrate, select, normalize, mix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,23 +15,23 @@ RELEASES = ("row", "window", "batch")  # from the finest to the coarsest
 
 
 class Block(NamedTuple):
-    """Raw scores of windows; of the first `skip` steps of each nothing is wanted."""
+    """Raw scores of windows; the first `skip` steps of each window are ignored."""
 
     raw: Floats  # (score, window, time, variable)  first the memory, then the quantization score
     skip: int
-    left_out: Flags | None = None  # (window, time, variable)  rests on filled in readings; None where nothing does
+    left_out: Flags | None = None  # (window, time, variable)  depends on imputed readings; None if nothing does
 
 
 class Decided(NamedTuple):
-    """The outcome for some time steps."""
+    """The scores of some time steps."""
 
     scores: Floats  # (time,)
     variables: Floats  # (time, variable)  each variable's calibrated score
-    left_out: Flags | None = None  # (time, variable)  counted as normal, since its readings were filled in
+    left_out: Flags | None = None  # (time, variable)  counts as normal because its readings were imputed
 
     @property
     def imputed(self) -> Flags:
-        """Which time steps (time,) rest on nothing but filled in readings."""
+        """The time steps (time,) that depend on imputed readings only."""
         return np.zeros(len(self.scores), bool) if self.left_out is None else np.asarray(self.left_out.all(axis=1))
 
 
@@ -101,9 +101,9 @@ class Pipeline:
         return self.mix(self.select(raw) * self.normalization.gain(state)[:, None, None])
 
     def __call__(self, blocks: Sequence[Block], state: Floats) -> tuple[Decided, Floats]:
-        """The outcome for the blocks of one release, and the normalizers' state (score, 2) after it. Paper: Eq. 20.
+        """The scores of the blocks of one release, and the normalizers' state (score, 2) after them. Paper: Eq. 20.
 
-        What is left out counts as exactly normal. A time step of which everything is left out has the score 0, and the
+        A variable that is left out counts as exactly normal. A time step with every variable left out scores 0, and the
         normalizers do not learn from it.
         """
         calibrated = [self._calibrated(block.raw, block.left_out) for block in blocks]
@@ -141,7 +141,7 @@ class Pipeline:
 
 
 def joined(parts: Sequence[Decided]) -> Decided:
-    """What was decided in several parts, one at least, as one.
+    """Concatenate one or more parts.
 
     >>> import numpy as np
     >>> from cometad.scoring.pipeline import Decided, joined
@@ -161,7 +161,7 @@ def joined(parts: Sequence[Decided]) -> Decided:
 
 
 def _left_out(blocks: Sequence[Block], width: int) -> Flags | None:
-    """What is left out of the time steps of all blocks, (time, variable)."""
+    """The cells (time, variable) of all blocks that are left out; None if there are none."""
     if all(block.left_out is None for block in blocks):
         return None
     parts = [np.zeros(block.raw.shape[1:], bool) if block.left_out is None else block.left_out for block in blocks]

@@ -1,7 +1,7 @@
-"""From a score per variable to one per time step: which variables have a say.
+"""Aggregate the scores of variables into one score per time step: which variables count.
 
-A selection takes scores (window, time, variable) and gives (window, time). `release` says what it must see whole
-before it can give anything: one row, or a whole window.
+A selection maps scores (window, time, variable) to (window, time). `release` is the unit it must see in full before it
+can emit scores: a row or a window.
 """
 
 import math
@@ -72,7 +72,7 @@ class HighestVariables:
 @register("PercentileSelection")
 @dataclass(frozen=True)
 class PercentileSelection:
-    """The mean over the variables that deviate least from their own mean in the window; the first is always in.
+    """The mean over the variables that deviate least from their own mean in the window, plus the first variable.
 
     >>> import numpy as np
     >>> from cometad.scoring import PercentileSelection
@@ -90,14 +90,14 @@ class PercentileSelection:
 
     def __call__(self, scores: Floats) -> Floats:
         """Scores (window, time, variable) as (window, time)."""
-        highest = math.floor((scores.shape[2] - 1) * self.percentile / 100)  # by rank, of those still in
+        highest = math.floor((scores.shape[2] - 1) * self.percentile / 100)  # the highest rank that is still selected
         return _mean_of_steady(np.ascontiguousarray(scores), deviations(scores), highest)
 
 
 @register("BudgetSelection")
 @dataclass(frozen=True)
 class BudgetSelection:
-    """The mean over a fixed number of variables, those that deviate least; the first is always in.
+    """The mean over a fixed number of variables: the first, and those that deviate least.
 
     >>> import numpy as np
     >>> from cometad.scoring import BudgetSelection
@@ -116,14 +116,14 @@ class BudgetSelection:
     def __call__(self, scores: Floats) -> Floats:
         """Scores (window, time, variable) as (window, time)."""
         deviation = deviations(scores)
-        deviation[..., 0] = -1.0  # the first variable comes before all others
+        deviation[..., 0] = -1.0  # rank the first variable before all others
         rank = np.argsort(np.argsort(deviation, axis=2, kind="stable"), axis=2)
         return _mean_over(scores, rank < self.budget)
 
 
 @jit
 def _mean_of_steady(scores: Floats, deviation: Floats, highest: int) -> Floats:
-    """The mean over the variables whose deviation has at most the rank `highest` at a step; the first is always in."""
+    """The mean over the first variable and those whose deviation ranks at most `highest` at a step."""
     windows, steps, variables = scores.shape
     means, order = np.empty((windows, steps)), np.empty(variables)
     for w in range(windows):
@@ -141,7 +141,7 @@ def _mean_of_steady(scores: Floats, deviation: Floats, highest: int) -> Floats:
 
 @jit
 def _of_rank(values: Floats, rank: int) -> float:
-    """The value of a rank, counted from 0; the values change places. Hoare's selection, since a sort costs more."""
+    """The value of a rank, counted from 0; reorders the values. Hoare's selection is cheaper than a sort."""
     low, high = 0, len(values) - 1
     while low < high:
         pivot, i, j = values[(low + high) // 2], low, high
@@ -175,7 +175,7 @@ def _mean_of_highest(scores: Floats, count: int) -> Floats:
                     if score <= highest[count - 1]:
                         continue
                     k = count - 1
-                while k > 0 and highest[k - 1] < score:  # in falling order
+                while k > 0 and highest[k - 1] < score:  # keep descending order
                     highest[k] = highest[k - 1]
                     k -= 1
                 highest[k] = score

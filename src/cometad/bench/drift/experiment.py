@@ -1,0 +1,182 @@
+"""The drift experiment: detection before, during and after a controlled drift, with and without adaptation.
+
+One fitted detector scores the same controlled series twice, once adapting and once as fitted. `measure` returns the
+figures of one pass; `compare` returns what adaptation changed, above all how far it moved the scores of the faults.
+A figure is None where it is undefined: a phase without faults, or the logarithm of a negative number.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.arrays import Floats
+from cometad.bench.threshold import common_threshold
+from cometad.datasets.drift import DRIFTS, PHASES, Controlled
+from cometad.datasets.synthetic import Fault
+from cometad.live.stream import Stream
+from cometad.metrics import auc_pr, auc_roc
+from cometad.network.adaptation import Adaptation
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is done to a series; the fields are parameters of `controlled_series`.
+
+    >>> from cometad.bench.drift.experiment import Setting
+    >>> Setting("gain", contamination=0.05)
+    Setting(drift='gain', strength=1.0, contamination=0.05)
+    """
+
+    drift: str
+    strength: float = 1.0
+    contamination: float = 0.0
+
+
+CONTAMINATIONS = (0.0, 0.01, 0.05, 0.1, 0.3)
+EVERYWHERE = (0.0, 0.05)  # contaminations that every drift is run with
+CONTAMINATED = ("none", "offset")  # drifts that are run with every contamination
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    Setting(drift, contamination=share)
+    for drift in DRIFTS
+    for share in (CONTAMINATIONS if drift in CONTAMINATED else EVERYWHERE)
+)
+
+
+class AdaptiveStreaming(Protocol):
+    """A fitted detector that streams with an adaptation of the caller's choice."""
+
+    window: int
+    decision_scores_: Floats
+
+    def stream(self, snapshot: bytes | None = None, *, adaptation: Adaptation | None = None) -> Stream:
+        """Return a stream that starts from the fitted state."""
+
+
+def measure(detector: AdaptiveStreaming, series: Controlled, adaptation: Adaptation | None = None) -> Figures:
+    """Score a controlled series and return the figures, ready for JSON; None uses the detector's own adaptation.
+
+    For each phase: both areas, the median score of normal readings, and the shares of normal readings (false alarms)
+    and of fault readings (found) above the benchmark's threshold. For each probe, in `before` and in `after`: its mean
+    score, and the share of that phase's normal readings that score lower (rank). Scores are multiples of the threshold.
+    The detector is not changed.
+
+    >>> import numpy as np
+    >>> from cometad import Comet
+    >>> from cometad.network import NoAdaptation, OneCycle
+    >>> from cometad.bench.drift.experiment import measure
+    >>> from cometad.datasets.drift import controlled_series, split_normal
+    >>> reference, base = split_normal(np.random.default_rng(0).normal(size=(1600, 3)))
+    >>> detector = Comet(schedule=OneCycle(20), codebook_size=32).fit(reference)
+    >>> figures = measure(detector, controlled_series(reference, base, drift="offset"), NoAdaptation())
+    >>> figures["steps"], sorted(figures["phases"]["after"])
+    (0, ['auc_pr', 'auc_roc', 'false_alarms', 'found', 'normal_score'])
+    >>> bool(figures["phases"]["after"]["false_alarms"] > figures["phases"]["before"]["false_alarms"])
+    True
+    """
+    stream = detector.stream(adaptation=adaptation)
+    scores = np.concatenate([stream.update_many(series.values), stream.finish()])
+    return outcome(series, scores, common_threshold(detector), *stream.adaptation_steps)
+
+
+def outcome(series: Controlled, scores: Floats, threshold: float, steps: int = 0, rolled_back: int = 0) -> Figures:
+    """Return the figures of `measure` for the scores (time,) of a controlled series.
+
+    >>> import numpy as np
+    >>> from cometad.bench.drift.experiment import outcome
+    >>> from cometad.datasets.drift import controlled_series, split_normal
+    >>> series = controlled_series(*split_normal(np.random.default_rng(0).normal(size=(1600, 3))), drift="offset")
+    >>> outcome(series, np.ones(len(series.values)), threshold=2.0)["phases"]["after"]["auc_roc"]
+    0.5
+    """
+    seen = {name: _Phase.of(series, scores, threshold, name) for name in PHASES}
+    return {
+        "threshold": threshold,
+        "phases": {name: phase.figures() for name, phase in seen.items()},
+        "probes": {
+            before.kind: {"before": seen["before"].place(before), "after": seen["after"].place(after)}
+            for before, after in series.probes
+        },
+        "steps": steps,
+        "rolled_back": rolled_back,
+    }
+
+
+class _Phase(NamedTuple):
+    """The scores and labels of one phase."""
+
+    start: int
+    labels: NDArray[np.bool_]  # (time,)
+    scores: Floats  # (time,)
+    threshold: float
+
+    @classmethod
+    def of(cls, series: Controlled, scores: Floats, threshold: float, name: str) -> "_Phase":
+        start, stop = series.phases[name]
+        return cls(start, series.labels[start:stop], scores[start:stop], threshold)
+
+    def figures(self) -> Figures:
+        both = self.labels.any() and not self.labels.all()
+        above = self.scores > self.threshold
+        return {
+            "auc_roc": auc_roc(self.labels, self.scores) if both else None,
+            "auc_pr": auc_pr(self.labels, self.scores) if both else None,
+            "normal_score": self._multiple(np.median(self.scores[~self.labels])),
+            "false_alarms": float(above[~self.labels].mean()),
+            "found": float(above[self.labels].mean()) if both else None,
+        }
+
+    def place(self, fault: Fault) -> Figures:
+        """Return the mean score of a fault, and its rank among the normal readings."""
+        score = self.scores[fault.start - self.start : fault.stop - self.start].mean()
+        return {"score": self._multiple(score), "rank": float((self.scores[~self.labels] < score).mean())}
+
+    def _multiple(self, score: np.floating[Any]) -> float | None:
+        # A threshold of 0 or less is no unit: for some detectors the score 0 is the training median.
+        return float(score) / self.threshold if self.threshold > 0 else None
+
+
+def compare(adapting: Figures, fixed: Figures) -> Figures:
+    """Return what adaptation changed, from the figures of one detector on one series, adapting and as fitted.
+
+    For each phase, the figures of the first minus those of the second; for each probe, and for the median normal
+    reading, how far the score in `after` moved: as the logarithm of the ratio, and as a difference in thresholds.
+
+    >>> from cometad.bench.drift.experiment import compare
+    >>> def figures(score, rank, steps):
+    ...     phase = {"auc_roc": rank, "normal_score": 0.5 * score}
+    ...     return {"phases": {"after": phase}, "probes": {"spike": {"after": {"score": score}}}, "steps": steps}
+    >>> compare(figures(1.0, 0.75, steps=3), figures(2.0, 0.5, steps=0))
+    {'phases': {'after': {'auc_roc': 0.25, 'normal_score': -0.5}},
+     'probes': {'spike': {'log_ratio': -0.69..., 'difference': -1.0}},
+     'normal': {'log_ratio': -0.69..., 'difference': -0.5}}
+    """
+    return {
+        "phases": {name: _less(phase, fixed["phases"][name]) for name, phase in adapting["phases"].items()},
+        "probes": {
+            kind: _moved(probe["after"]["score"], fixed["probes"][kind]["after"]["score"])
+            for kind, probe in adapting["probes"].items()
+        },
+        "normal": _moved(*(figures["phases"]["after"]["normal_score"] for figures in (adapting, fixed))),
+    }
+
+
+def _less(ours: Figures, theirs: Figures) -> Figures:
+    return {name: _difference(value, theirs[name]) for name, value in ours.items()}
+
+
+def _moved(ours: float | None, theirs: float | None) -> Figures:
+    return {"log_ratio": _log_ratio(ours, theirs), "difference": _difference(ours, theirs)}
+
+
+def _difference(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or theirs is None else ours - theirs
+
+
+def _log_ratio(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or theirs is None or min(ours, theirs) <= 0 else math.log(ours / theirs)

@@ -1,0 +1,35 @@
+"""The advice in errors, in the words of the command line: flags instead of Python arguments."""
+
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cometad.errors import CometadError
+
+# The keys of cometad.errors.ADVICE.
+FLAGS = {
+    "gaps": "Fill or drop missing readings first, or fit with a gap rule such as --gaps forward-fill:5.",
+    "too many gaps": "Leave it out with --drop {name}, raise the limit in --gaps or pass more readings.",
+    "late": "Send readings in time order, each once, or pass --late drop.",
+    "no times": "Name their column with --time-column.",
+    "no dates": "Name another column with --time-column.",
+    "bad dates": "Write times like 2024-03-01 04:10:00, or pass --drop {name} to count time steps instead.",
+    "text": "Convert the column to numbers, or leave it out with --drop {name}.",
+    "two times": "Leave out all but one with --drop.",
+    "not saved": "Pass a file written by cometad.",
+    "not json": "Send one JSON object per line, or pass --format csv.",
+    "no readings": "Send CSV with a header line, or JSON lines, on standard input.",
+    "no gap rule": "Fit the detector with a gap rule such as --gaps forward-fill:5, or leave out --resample.",
+}
+
+
+def message(error: "CometadError") -> str:
+    """The message of an error for someone at a command line.
+
+    >>> from cometad.cli.advice import message
+    >>> from cometad.errors import InputError
+    >>> message(InputError("Column 'pump state' is not numeric.", advice="text", name="pump state"))
+    "Column 'pump state' is not numeric. Convert the column to numbers, or leave it out with --drop 'pump state'."
+    """
+    quoted = {name: shlex.quote(str(value)) for name, value in error.values.items()}
+    return error.problem if error.advice is None else f"{error.problem} {FLAGS[error.advice].format(**quoted)}"

@@ -1,0 +1,123 @@
+"""The rules every reader of tables follows for headers, missing values, numbers and times."""
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from cometad.errors import InputError
+
+MISSING = ("", "na", "n/a", "nan", "null", "none")  # how tables write an empty cell, in any case
+EPOCH_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+EPOCH_SECONDS = (1e9, 1e10)  # 2001 to 2286: in this range no unit can be mistaken for another
+
+_TIME_NAME = re.compile(r"(date|time|datetime|timestamp)([^a-z].*)?", re.IGNORECASE)
+
+
+def clean_header(cells: Sequence[str], where: str) -> list[str]:
+    """The column names in a header, without surrounding spaces; a row of numbers or a repeated name is refused.
+
+    `where` names the header in errors.
+
+    >>> from cometad.data.cells import clean_header
+    >>> clean_header([" flow ", "level"], "Line 1")
+    ['flow', 'level']
+    >>> clean_header(["1.5", "2"], "Line 1")
+    Traceback (most recent call last):
+    ...
+    cometad.errors.InputError: Line 1 holds numbers, not names. Put a header with the column names above it.
+    """
+    names = [cell.strip() for cell in cells]
+    if all(_is_number(name) for name in names):
+        raise InputError(f"{where} holds numbers, not names. Put a header with the column names above it.")
+    twice = repeated(names)
+    if twice is not None:
+        raise InputError(f"{where} has two columns named {twice!r}. Give each column its own name.")
+    return names
+
+
+def repeated(names: Sequence[str]) -> str | None:
+    """The first name that occurs more than once, if any.
+
+    >>> from cometad.data.cells import repeated
+    >>> repeated(["flow", "level", "flow"]), repeated(["flow"])
+    ('flow', None)
+    """
+    return next((name for name in names if names.count(name) > 1), None)
+
+
+def named_like_time(name: str) -> bool:
+    """Whether a column with this name may hold the times.
+
+    >>> from cometad.data.cells import named_like_time
+    >>> named_like_time("Timestamp"), named_like_time("timestamp_(min)"), named_like_time("timer")
+    (True, True, False)
+    """
+    return _TIME_NAME.fullmatch(name) is not None
+
+
+def parse_number(cell: Any) -> float:
+    """The number in a cell, NaN if it is missing; a ValueError for anything else.
+
+    >>> from cometad.data.cells import parse_number
+    >>> parse_number(" 1.5"), parse_number("N/A"), parse_number(None)
+    (1.5, nan, nan)
+    """
+    if cell is None or (isinstance(cell, str) and cell.strip().lower() in MISSING):
+        return math.nan
+    if isinstance(cell, str) and "_" in cell:  # Python reads 1_000, no other reader of tables does
+        raise ValueError(cell)
+    try:
+        return float(cell)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(cell) from error
+
+
+def parse_time(text: str) -> datetime:
+    """The time in a text, year first as in ISO 8601; a ValueError for anything else.
+
+    >>> from cometad.data.cells import parse_time
+    >>> parse_time("2024/03/01 04:10")
+    datetime.datetime(2024, 3, 1, 4, 10)
+    """
+    return datetime.fromisoformat(text.strip().replace("/", "-"))
+
+
+def seconds(time: str | float | None) -> float | None:
+    """A time as a number: numbers as they are, ISO 8601 as seconds since 1970 (UTC without a zone); else None.
+
+    >>> from cometad.data.cells import seconds
+    >>> seconds("1970-01-01 00:01"), seconds("7.5"), seconds("noon")
+    (60.0, 7.5, None)
+    """
+    if not isinstance(time, str):
+        return time
+    try:
+        return float(time)
+    except ValueError:
+        pass
+    try:
+        parsed = parse_time(time)
+    except ValueError:
+        return None
+    return (parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)).timestamp()
+
+
+def epoch_unit(lowest: float, highest: float) -> float | None:
+    """How many units make a second, if all numbers between these two are times since 1970 in one unit.
+
+    >>> from cometad.data.cells import epoch_unit
+    >>> epoch_unit(1709262600, 1709262660), epoch_unit(1709262600000, 1709262660000), epoch_unit(0, 60)
+    (1.0, 1000.0, None)
+    """
+    low, high = EPOCH_SECONDS
+    return next((unit for unit in EPOCH_UNITS.values() if low * unit <= lowest and highest < high * unit), None)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

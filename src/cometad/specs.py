@@ -1,0 +1,55 @@
+"""Rules written as text: NAME or NAME:VALUE."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from cometad.errors import ParameterError, unknown
+
+Made = TypeVar("Made")
+
+
+def split(text: str) -> tuple[str, str | None]:
+    """The two sides of the first colon; None for the second without a colon.
+
+    >>> from cometad.specs import split
+    >>> split("spot:1e-4"), split("spot")
+    (('spot', '1e-4'), ('spot', None))
+    """
+    name, colon, value = text.partition(":")
+    return name, value if colon else None
+
+
+def parse(
+    text: str, rules: Mapping[str, Callable[..., Made]], *, kind: str, value: str, convert: Callable[[str], Any]
+) -> Made:
+    """The rule in a text: the dataclass with that name, its first field set to the value if there is one.
+
+    `kind` and `value` name the rule and its value in errors.
+
+    >>> from cometad.alerting.thresholds import THRESHOLDS
+    >>> from cometad.specs import parse
+    >>> parse("quantile:0.05", THRESHOLDS, kind="threshold", value="RATE", convert=float)
+    Quantile(rate=0.05)
+    >>> parse("quantile:high", {"quantile": THRESHOLDS["quantile"]}, kind="threshold", value="RATE", convert=float)
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: Cannot read the threshold 'quantile:high'. Write it as quantile or quantile:RATE.
+    """
+    name, given = split(text)
+    if name not in rules:
+        raise unknown(kind, name, rules)
+    if given is None:
+        return rules[name]()
+    takes_value = bool(dataclasses.fields(rules[name]))  # type: ignore[arg-type]
+    try:
+        if not takes_value:
+            raise ValueError
+        converted = convert(given)
+    except ValueError as error:
+        forms = f"{name} or {name}:{value}" if takes_value else name
+        raise ParameterError(f"Cannot read the {kind} {text!r}. Write it as {forms}.") from error
+    try:
+        return rules[name](converted)
+    except ParameterError as error:
+        raise ParameterError(f"Cannot use the {kind} {text!r}. {error}") from error

@@ -1,0 +1,63 @@
+"""Files and streams follow the same rules for headers, missing values, numbers and times."""
+
+import math
+
+import pytest
+
+from cometad.data.cells import EPOCH_UNITS, MISSING, clean_header, epoch_unit, parse_number
+from cometad.data.tables import read_table
+from cometad.errors import InputError
+from cometad.live.readings import Layout, readings
+
+LAYOUT = Layout(["flow", "level"], named=True, time_column=None, gaps=True)
+
+
+def from_file(tmp_path, text):
+    path = tmp_path / "plant.csv"
+    path.write_text(text)
+    return read_table(path).rows()
+
+
+def from_stream(text):
+    return [tuple(reading.values) for reading in readings(text.splitlines(), "csv", LAYOUT)]
+
+
+@pytest.mark.parametrize("cell", [*MISSING, *(marker.upper() for marker in MISSING), " NA "])
+def test_a_missing_cell_is_nan_in_a_file_and_in_a_stream(tmp_path, cell):
+    text = f"flow,level\n1,2\n3,{cell}\n"
+    for rows in (from_file(tmp_path, text), from_stream(text)):
+        assert rows[0] == (1.0, 2.0)
+        assert rows[1][0] == 3.0
+        assert math.isnan(rows[1][1])
+    assert math.isnan(parse_number(cell))
+
+
+@pytest.mark.parametrize("cell", ["1.5", " 1.5 ", "-2", "1e3", "+4"])
+def test_a_number_is_the_same_in_a_file_and_in_a_stream(tmp_path, cell):
+    text = f"flow,level\n1,2\n3,{cell}\n"
+    assert from_file(tmp_path, text) == from_stream(text) == [(1.0, 2.0), (3.0, float(cell))]
+
+
+@pytest.mark.parametrize(
+    ("header", "words"), [("1.5,2", "holds numbers, not names"), ("flow, flow", "has two columns named 'flow'")]
+)
+def test_a_bad_header_is_refused_in_a_file_and_in_a_stream(tmp_path, header, words):
+    for read in (lambda text: from_file(tmp_path, text), from_stream):
+        with pytest.raises(InputError, match=words):
+            read(f"{header}\n1,2\n")
+
+
+def test_names_in_a_header_lose_surrounding_spaces():
+    assert clean_header([" flow", "level "], "Line 1") == ["flow", "level"]
+
+
+@pytest.mark.parametrize("cell", ["1_000", "high", [3], {}, "1,5"])
+def test_anything_else_is_not_a_number(cell):
+    with pytest.raises(ValueError, match=r".*"):
+        parse_number(cell)
+
+
+@pytest.mark.parametrize(("unit", "per_second"), EPOCH_UNITS.items())
+def test_no_epoch_unit_can_be_mistaken_for_another(unit, per_second):
+    for second in (1_000_000_000, 1_709_262_600, 9_999_999_999):
+        assert epoch_unit(second * per_second, second * per_second) == per_second, unit

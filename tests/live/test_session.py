@@ -1,0 +1,188 @@
+"""A session answers reading by reading like the batch, and resumes from its snapshot; no command line involved."""
+
+import math
+
+import numpy as np
+import pytest
+
+from cometad import Alerts, Comet, Quantile
+from cometad.data import ForwardFill
+from cometad.data.resample import Resampling, resample
+from cometad.errors import InputError, ModelFileError, ParameterError
+from cometad.live.clock import Clock
+from cometad.live.grid import Grid
+from cometad.live.readings import Reading
+from cometad.live.session import Session
+from cometad.network import OneCycle
+from cometad.series import Series
+from contract import is_a_sentence, waves
+
+SHAPE = {
+    "window": 24,
+    "patch_sizes": (2, 5),
+    "patch_strides": (1, 2),
+    "dim": 8,
+    "core_dim": 5,
+    "codebook_size": 12,
+    "schedule": OneCycle(10),
+    "threshold": Quantile(0.05),
+}
+FRESH = waves(160, seed=1)
+FRESH[100:104] += 5
+SECONDS = [20 * i + 5 * (i % 3) for i in range(len(FRESH))]
+MINUTE = Resampling("60s", "mean")
+
+
+@pytest.fixture(scope="module")
+def strict():
+    return Comet(**SHAPE).fit(waves(300))
+
+
+@pytest.fixture(scope="module")
+def lenient():
+    return Comet(**SHAPE, gaps=ForwardFill(3)).fit(waves(300))
+
+
+def readings(rows=None, times=SECONDS):
+    chosen = range(len(FRESH)) if rows is None else rows
+    return [Reading(i + 1, FRESH[i].tolist(), times[i]) for i in chosen]
+
+
+def answers(session, some):
+    return [answer for reading in some for answer in session.take(reading)]
+
+
+def gates(detector, late="refuse"):
+    """A new gate of each kind."""
+    return {"clock": Clock(late=late), "grid": Grid(MINUTE, detector.names_, late)}
+
+
+# -- answers --------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_with_a_clock_answers_like_the_batch(strict):
+    session = Session(strict, Clock())
+    found = [*answers(session, readings()), *session.finish()]
+    assert [answer["step"] for answer in found] == list(range(len(FRESH)))
+    assert [answer["time"] for answer in found] == SECONDS
+    np.testing.assert_array_equal([answer["score"] for answer in found], strict.decision_function(FRESH))
+    np.testing.assert_array_equal([answer["anomaly"] for answer in found], strict.predict(FRESH))
+    assert "imputed" not in found[0]
+
+
+def test_a_session_with_a_grid_answers_like_the_resampled_batch(lenient):
+    session = Session(lenient, gates(lenient)["grid"])
+    found = [*answers(session, readings()), *session.finish()]
+    times = np.array(SECONDS) * 1_000_000
+    bins = resample(Series(FRESH, lenient.names_, times.astype("datetime64[us]"), named=True), "60s", "mean")
+    np.testing.assert_array_equal([answer["score"] for answer in found], lenient.decision_function(bins.values))
+    assert [answer["time"][:19] for answer in found] == [str(time)[:19] for time in bins.times]
+    assert {answer["imputed"] for answer in found} == {0}
+
+
+def test_the_variables_of_an_answer_are_its_highest_and_events_open_and_close_once(strict):
+    session = Session(strict, Clock(), Alerts(min_length=2))
+    found = [*answers(session, readings()), *session.finish()]
+    for answer in found:
+        assert len(answer["variables"]) == 3
+        assert list(answer["variables"].values()) == sorted(answer["variables"].values(), reverse=True)
+    changes = [change for answer in found for change in answer.get("events", [])]
+    expected = strict.events(FRESH, Alerts(min_length=2))
+    assert expected
+    for kind in ("opened", "closed"):
+        assert [change["number"] for change in changes if change["change"] == kind] == [e.number for e in expected]
+
+
+def test_missing_values_are_imputed_and_named(lenient):
+    gappy = [reading._replace(values=[math.nan, *reading.values[1:]]) for reading in readings(range(60, 62))]
+    session = Session(lenient, Clock())
+    some = [*readings(range(60)), *gappy, *readings(range(62, 100))]
+    found = [*answers(session, some), *session.finish()]
+    assert found[60]["left_out"] == ["v0"]
+    assert "v0" not in found[60]["variables"]
+    assert found[60]["imputed"] == 0
+
+
+# -- late readings --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["clock", "grid"])
+def test_late_readings_are_dropped_and_counted_across_a_snapshot(lenient, tmp_path, kind):
+    whole = Session(lenient, gates(lenient)[kind])
+    expected = [*answers(whole, readings()), *whole.finish()]
+    late = readings([3])
+    first = Session(lenient, gates(lenient, "drop")[kind])
+    found = answers(first, [*readings(range(80)), *late])
+    first.save(tmp_path / "state")
+    second = Session.resume(tmp_path / "state", lenient, gates(lenient, "drop")[kind])
+    found += [*answers(second, [*late, *readings(range(80, len(FRESH)))]), *second.finish()]
+    assert found == expected
+    assert second.gate.summary()[-1] == "Dropped 2 late or repeated readings."
+    assert first.gate.summary()[-1] == "Dropped 1 late or repeated readings."
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("clock", "Line 4: the time 60 is not after 1190"), ("grid", "belongs to a bin that is already complete")],
+)
+def test_late_readings_are_refused_by_default_and_change_nothing(lenient, kind, words):
+    session, other = (Session(lenient, gates(lenient)[kind]) for _ in range(2))
+    before = answers(session, readings(range(60)))
+    assert before == answers(other, readings(range(60)))
+    with pytest.raises(InputError, match=words) as caught:
+        answers(session, readings([3]))
+    assert is_a_sentence(str(caught.value))
+    assert str(caught.value).endswith('or pass late="drop".')
+    assert answers(session, readings(range(60, 90))) == answers(other, readings(range(60, 90)))
+
+
+# -- snapshots ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [0, 1, 50, 101, 159])
+@pytest.mark.parametrize("kind", ["clock", "grid"])
+def test_a_session_resumes_from_its_snapshot(lenient, tmp_path, kind, cut):
+    alerts = Alerts(min_length=2, merge_gap=1)
+    whole = Session(lenient, gates(lenient)[kind], alerts)
+    expected = [*answers(whole, readings()), *whole.finish()]
+    first = Session(lenient, gates(lenient)[kind], alerts)
+    found = answers(first, readings(range(cut)))
+    first.save(tmp_path / "state")
+    second = Session.resume(tmp_path / "state", lenient, gates(lenient)[kind], alerts)
+    found += [*answers(second, readings(range(cut, len(FRESH)))), *second.finish()]
+    assert found == expected
+
+
+def test_a_snapshot_needs_the_same_resampling(lenient, tmp_path):
+    path = tmp_path / "state"
+    for saved, other in (("clock", Grid(MINUTE, lenient.names_)), ("grid", Grid(Resampling("30s"), lenient.names_))):
+        session = Session(lenient, gates(lenient)[saved])
+        answers(session, readings(range(30)))
+        session.save(path)
+        with pytest.raises(ParameterError, match="different resampling") as caught:
+            Session.resume(path, lenient, other)
+        assert is_a_sentence(str(caught.value))
+
+
+def test_a_snapshot_of_another_detector_or_another_file_is_refused(strict, lenient, tmp_path):
+    Session(strict, Clock()).save(tmp_path / "state")
+    with pytest.raises(ModelFileError, match="another detector"):
+        Session.resume(tmp_path / "state", lenient, Clock())
+    strict.save(tmp_path / "detector")
+    with pytest.raises(ModelFileError, match="not a stream snapshot"):
+        Session.resume(tmp_path / "detector", strict, Clock())
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+def test_a_session_without_readings_cannot_finish(strict):
+    with pytest.raises(InputError, match=r"No readings arrived\. Send at least one reading\."):
+        list(Session(strict, Clock()).finish())
+
+
+def test_a_grid_needs_a_detector_with_a_gap_rule_and_readings_with_times(strict, lenient):
+    with pytest.raises(InputError, match="this detector has no gap rule"):
+        Session(strict, Grid(MINUTE, strict.names_))
+    with pytest.raises(InputError, match="Line 7: resampling needs a time"):
+        answers(Session(lenient, Grid(MINUTE, lenient.names_)), [Reading(7, [1.0, 2.0, 3.0], None)])
