@@ -1,0 +1,1 @@
+"""Live scoring: streams, sessions that resume from snapshots, and the parsing and ordering of readings."""
