@@ -3,14 +3,15 @@ PYTHON ?= python3
 TORCH  := torch==2.13.0
 BIN    := .venv/bin
 READY  := .venv/.ready
+WORKERS ?= 2
 
 .PHONY: demo test check docs format clean
 
 demo: $(READY)  ## learn a synthetic plant, stream it with drift and planted faults, say what was found
 	$(BIN)/cometad demo
 
-test: $(READY)  ## every test and every docstring example
-	$(BIN)/python -m pytest --cov=cometad --cov-report=term:skip-covered
+test: $(READY)  ## every test and every docstring example, on WORKERS cores
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 --cov=cometad --cov-report=term:skip-covered
 
 check: $(READY)  ## format, lint, types, import contract
 	$(BIN)/ruff format --check .
@@ -19,7 +20,7 @@ check: $(READY)  ## format, lint, types, import contract
 	$(BIN)/lint-imports
 
 docs: $(READY)  ## the documentation in site/index.html; a warning fails it
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going docs site
 	@echo "Open site/index.html"
 
 format: $(READY)  ## rewrite files the way `make check` wants them

@@ -1,9 +1,9 @@
-"""What each departure of `Comet()` from the paper is worth, on development data: mean AUC-PR, one seed.
+"""What each departure of `Comet()` from the paper gains on development data: mean AUC-PR, one seed.
 
     python benchmarks/default.py [--data-dir DIR]
 
-Development data are the entities named below and synthetic plants; docs/deviations.md lists all whose labels were
-looked at. Figures reported elsewhere should leave them out or say so. The arms change one thing each.
+Development data are the entities below and synthetic plants; docs/deviations.md lists every entity whose labels were
+seen. Figures reported elsewhere should exclude them or say so. Each arm changes one thing.
 """
 
 import argparse

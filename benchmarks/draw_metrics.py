@@ -1,4 +1,4 @@
-"""The two pictures of docs/metrics.md: the ramp of the range AUC, and the zones of affiliation.
+"""Draw the two figures of docs/metrics.md: the ramps of range AUC and the zones of affiliation.
 
 python benchmarks/draw_metrics.py
 """
@@ -20,7 +20,7 @@ ANOMALY, RAMP, DETECTION, EDGE = "#c0392b", "#e59866", "#2471a3", "#7f8c8d"
 
 
 def ramp(labels: np.ndarray, window: int, right_shorter: int) -> np.ndarray:
-    """The extended labels: the weight of every point as a true detection."""
+    """The extended labels: how much each point counts as a true detection."""
     weights = labels.astype(float)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], labels, [0]])))
     for start, stop in zip(edges[::2], edges[1::2], strict=True):

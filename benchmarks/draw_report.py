@@ -1,8 +1,8 @@
-"""The picture of docs/report.md: a report as a browser shows it, on a desktop in the light and on a phone in the dark.
+"""Draw the picture of docs/report.md: a report on a desktop in light colors and on a phone in dark colors.
 
     cometad demo && python benchmarks/draw_report.py demo/report.html
 
-Needs Chromium and the extra `dev`.
+Needs Chromium and the `dev` extra.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 TARGET = Path(__file__).parents[1] / "docs" / "images" / "report.png"
 HEIGHT, MARGIN = 1500, 24
-LOOKS = ((1280, "light", "body"), (390, "dark", "details[open]"))  # width, colors, and what to show from
+LOOKS = ((1280, "light", "body"), (390, "dark", "details[open]"))  # width, color scheme, and the element to start from
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 

@@ -1,14 +1,15 @@
-"""Do explanations name the variables behind an anomaly? Hit rates on SMD's interpretation labels, as Markdown tables.
+"""Accuracy of explanations: hit rates on the interpretation labels of SMD, as Markdown tables.
 
     python benchmarks/explain.py [--data-dir DIR] [--models DIR] [--machine NAME ...] [--results results/explain.jsonl]
 
-Each machine's detectors are fitted on its training part; each labeled anomaly of its test part is then explained, and
-the ranking of variables by share held to those that people named. A machine and method that the results file holds
-already is not run again, so the same command goes on after an interruption; `--models` keeps fitted detectors too.
+For each machine, detectors are fitted on the training part. Each labeled anomaly of the test part is then explained,
+and the variables ranked by share are compared with the labeled ones. Combinations of machine and method that are
+already in the results file are skipped, so the command can be interrupted and resumed; `--models` also keeps the fitted
+detectors.
 
-Beside them stand chance (the average over random rankings), the mean of the squared scaled readings of the event, the
-largest absolute one, and each variable's own score, which shares are not made of. How shares are defined was decided on
-the development machines alone. The second table's intervals hold 95 % of the differences when machines are drawn anew.
+References are chance (the average over random rankings), the mean squared scaled reading of the event, the largest
+absolute reading, and each variable's own score, which shares are not based on. The definition of shares was chosen on
+the development machines only. The intervals of the second table are 95 % bootstrap intervals over machines.
 """
 
 import argparse
@@ -27,24 +28,24 @@ from cometad.metrics.causes import chance_hit_rate, hit_rate
 from cometad.network import NoAdaptation
 
 DEVELOPMENT = ("machine-1-2", "machine-2-4")
-MACHINES = (  # those of the experiment with one model per entity
+MACHINES = (  # as in the experiment with one model per entity
     *DEVELOPMENT,
     *("machine-1-4", "machine-1-6", "machine-1-8", "machine-2-2", "machine-2-7", "machine-2-9"),
     *("machine-3-3", "machine-3-5", "machine-3-8", "machine-3-11"),
 )
 PERCENTS = (100, 150)
 SEED = 0
-DRAWS = 10_000  # of machines, for an interval
+DRAWS = 10_000  # bootstrap samples per interval
 
 Rows = dict[tuple[str, str], dict]  # by machine and method
-Ranking = Callable[[int, int], np.ndarray]  # the time steps of an anomaly -> how much each variable counts
+Ranking = Callable[[int, int], np.ndarray]  # start and stop of an anomaly -> weight of each variable
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--models", type=Path, help="A folder that keeps the fitted detectors.")
-    parser.add_argument("--machine", action="append", choices=MACHINES, help="Of all machines, only this one.")
+    parser.add_argument("--models", type=Path, help="Keep the fitted detectors in this folder.")
+    parser.add_argument("--machine", action="append", choices=MACHINES, help="Run only this machine; may be repeated.")
     parser.add_argument("--results", type=Path, default=Path("results", "explain.jsonl"))
     arguments = parser.parse_args()
     done = read(arguments.results)
@@ -67,13 +68,13 @@ def read(path: Path) -> Rows:
 def measured(dataset: Dataset, name: str, models: Path | None) -> dict:
     begin = time.perf_counter()
     ranking = METHODS[name](dataset, models)
-    rates = [list(rates_of(ranking, *reason, len(dataset.names))) for reason in dataset.reasons]
+    rates = [list(rates_of(ranking, *cause, len(dataset.names))) for cause in dataset.causes]
     return {
         "machine": dataset.entity,
         "fingerprint": dataset.fingerprint,
         "method": name,
         "seed": SEED,
-        "causes": [len(causes) for _, causes in dataset.reasons],
+        "causes": [len(variables) for _, variables in dataset.causes],
         "hit_rates": {str(percent): [rate[i] for rate in rates] for i, percent in enumerate(PERCENTS)},
         "seconds": round(time.perf_counter() - begin, 1),
     }
@@ -165,10 +166,10 @@ TITLES = {
 
 
 def print_tables(rows: Rows) -> None:
-    there = [machine for machine in MACHINES if all((machine, name) in rows for name in METHODS)]
+    complete = [machine for machine in MACHINES if all((machine, name) in rows for name in METHODS)]
     groups = {
-        "development": [machine for machine in there if machine in DEVELOPMENT],
-        "held out": [machine for machine in there if machine not in DEVELOPMENT],
+        "development": [machine for machine in complete if machine in DEVELOPMENT],
+        "held out": [machine for machine in complete if machine not in DEVELOPMENT],
     }
     heads = [f"{title} @{percent} %" for title in groups for percent in PERCENTS]
     print(f"| ranked by | {' | '.join(heads)} |")
@@ -196,7 +197,7 @@ def print_differences(rows: Rows, machines: list[str]) -> None:
 
 
 def rates(rows: Rows, machines: list[str], name: str, percent: int) -> list[np.ndarray]:
-    """The hit rates of all anomalies (anomaly,), for each machine."""
+    """The hit rates (anomaly,) of each machine."""
     return [np.array(rows[machine, name]["hit_rates"][str(percent)]) for machine in machines]
 
 
@@ -205,14 +206,12 @@ def mean(of_machines: list[np.ndarray]) -> str:
 
 
 def difference(left: list[np.ndarray], right: list[np.ndarray]) -> str:
-    """The mean difference over anomalies, and where 95 % of such means lie when machines are drawn again."""
-    apart = [a - b for a, b in zip(left, right, strict=True)]
-    chance = np.random.default_rng(0)
-    drawn = [
-        np.concatenate([apart[i] for i in chance.integers(len(apart), size=len(apart))]).mean() for _ in range(DRAWS)
-    ]
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return f"{np.concatenate(apart).mean():+.3f} ({low:+.3f} to {high:+.3f})"
+    """The mean difference over anomalies, with its 95 % bootstrap interval over machines."""
+    differences = [a - b for a, b in zip(left, right, strict=True)]
+    count, rng = len(differences), np.random.default_rng(0)
+    means = [np.concatenate([differences[i] for i in rng.integers(count, size=count)]).mean() for _ in range(DRAWS)]
+    low, high = np.quantile(means, [0.025, 0.975])
+    return f"{np.concatenate(differences).mean():+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 if __name__ == "__main__":

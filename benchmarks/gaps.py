@@ -1,7 +1,8 @@
-"""What one variable without readings does to the scores of the others, by what keeps its place: about two minutes.
+"""How a gap in one variable affects the scores of the others, depending on how it is filled (about two minutes).
 
-On a part of the synthetic plant without faults, gaps of one variable each are planted far apart. The figures are the
-shares of flagged readings in them and in the 16 readings around them. `measured` has no gap, but leaves out the same.
+Gaps of one variable each are planted far apart in a part of the synthetic plant without faults. The figures are the
+shares of flagged readings within the gaps and 16 readings around them. `measured` keeps the true values but treats them
+as imputed.
 
     python benchmarks/gaps.py
 """
@@ -20,7 +21,7 @@ ROWS, TRAINED, AROUND, REPEATS = 6000, 4000, 16, 12
 
 
 def fillings(column: np.ndarray, at: slice, known: np.ndarray) -> dict[str, np.ndarray | float]:
-    """What may stand in a gap of a column, given its training readings."""
+    """The possible fillings of a gap in a column, given its training readings."""
     return {
         "measured": column[at].copy(),
         "last": column[at.start - 1],
@@ -36,13 +37,13 @@ def flagged(detector: Comet, values: np.ndarray, imputed: np.ndarray | None) -> 
 
 
 def shares(detector: Comet, known: np.ndarray, fresh: np.ndarray, length: int) -> dict[str, float]:
-    chance, found = np.random.default_rng(0), {}
+    rng, found = np.random.default_rng(0), {}
     for _ in range(REPEATS):
-        starts = np.arange(60, len(fresh) - length - 40, length + 150) + chance.integers(0, 60, dtype=np.int64)
+        starts = np.arange(60, len(fresh) - length - 40, length + 150) + rng.integers(0, 60, dtype=np.int64)
         gaps = [
             (slice(start, start + length), variable)
             for start, variable in zip(
-                starts.tolist(), chance.integers(0, fresh.shape[1], len(starts)).tolist(), strict=True
+                starts.tolist(), rng.integers(0, fresh.shape[1], len(starts)).tolist(), strict=True
             )
             if start + length < len(fresh)
         ]

@@ -1,9 +1,9 @@
-"""Plain torch against the folded form on a GPU, as ratios from one run.
+"""Speed of the folded form relative to plain torch on a GPU, measured in one run.
 
     python benchmarks/gpu.py [--device cuda]
 
-Sizes are the paper's on PSM: 25 variables, embeddings of 256, 128 codes, three scales, windows of 100 readings. Where
-the package is not installed, `PYTHONPATH=src` will do.
+Sizes are those of the paper on PSM: 25 variables, embeddings of 256, 128 codes, three scales, windows of 100 readings.
+If the package is not installed, set PYTHONPATH=src.
 """
 
 import argparse
@@ -26,7 +26,7 @@ ROWS, _ = SIZES["PSM"]
 
 
 def best(work: Callable[[], object], repeats: int = 10) -> float:
-    """The least of some wall times in seconds, after one call to warm up."""
+    """The shortest wall time in seconds, after a warm-up call."""
     work()
     times = []
     for _ in range(repeats):

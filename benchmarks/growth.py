@@ -1,9 +1,9 @@
-"""How the cost of scoring grows with readings, variables and codes: a table, and a figure with --figure.
+"""How the cost of scoring grows with the number of readings, variables and codes: a table, and optionally a figure.
 
     python benchmarks/growth.py [--threads N] [--figure docs/images/growth.png]
 
-Starts from the paper's sizes on PSM (25 variables, embeddings of 256, 128 codes) and changes one of them at a time.
-Readings come in chunks, as from a file. The exponent is the slope of the logarithms: 1 is linear.
+Starts from the paper's sizes on PSM (25 variables, embeddings of 256, 128 codes) and varies one at a time. Readings
+come in chunks, as from a file. The exponent is the slope in a log-log plot: 1 is linear.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def seconds(rows: int, variables: int = 25, codes: int = 128) -> float:
-    """The least time that scoring so many readings takes."""
+    """The shortest time in seconds to score a number of readings."""
     torch.manual_seed(0)
     scorer = Scorer(
         Network(variables, (2, 4, 6), (1, 2, 3), 256, 64, codes), [np.ones(codes, bool)] * 3, 10, "local", "cpu"
@@ -61,7 +61,7 @@ def seconds(rows: int, variables: int = 25, codes: int = 128) -> float:
 
 
 def chunks(rows: int, variables: int) -> Iterator[np.ndarray]:
-    """Windows of random readings, made once: what is measured is scoring."""
+    """Chunks of random windows, generated once so that only scoring is timed."""
     windows = np.random.default_rng(0).normal(size=(CHUNK, WINDOW, variables)).astype(np.float32)
     left = rows // WINDOW
     while left > 0:

@@ -1,14 +1,13 @@
-"""How long the metrics take and how much memory, beside a plain re-implementation and the public packages.
+"""Time and memory of the metrics, compared with a plain implementation and with public packages.
 
-    python benchmarks/metrics.py                   the table (several minutes: the references are slow)
-    python benchmarks/metrics.py --quick           ours alone
-    python benchmarks/metrics.py --public PYTHON   the public packages from another environment's interpreter
+    python benchmarks/metrics.py                   the full table (several minutes: the references are slow)
+    python benchmarks/metrics.py --quick           cometad only
+    python benchmarks/metrics.py --public PYTHON   run the public packages with the interpreter of another environment
 
-Every row is one case in a fresh process on one thread: the first call is "cold" (it compiles, or reads what an earlier
-process compiled), "warm" is the best of three further calls, both in CPU seconds, and memory is the peak above what the
-process held before.
-Public packages (vus, aeon, TSB-AD) often need other versions of numpy than ours: install them in an environment of
-their own and name its interpreter; one that cannot be imported is skipped, and the table says so.
+Each row runs in a fresh process on one thread. "Cold" is the first call, which compiles or loads cached code; "warm" is
+the best of three more calls. Both are CPU seconds. Memory is the peak increase during the calls.
+The public packages (vus, aeon, TSB-AD) often require another version of numpy: install them in a separate environment
+and pass its interpreter. Packages that cannot be imported are marked as skipped.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-# case: points, segments, share of anomalous points
+# case -> points, segments, share of anomalous points
 CASES = {
     "10k": (10_000, 30, 0.1),
     "100k": (100_000, 30, 0.1),
@@ -36,8 +35,8 @@ CASES = {
 }
 
 
-def made_up(points: int, segments: int, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Labels with equally long segments at random places, and scores one deviation higher inside them."""
+def simulated(points: int, segments: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Labels with segments of equal length at random positions, and scores one standard deviation higher inside."""
     rng = np.random.default_rng(0)
     labels = np.zeros(points, dtype=bool)
     length, room = round(points * share / segments), points // segments
@@ -48,7 +47,7 @@ def made_up(points: int, segments: int, share: float) -> tuple[np.ndarray, np.nd
 
 
 def plain_classic_vus(labels: np.ndarray, scores: np.ndarray, max_window: int) -> tuple[float, float]:
-    """VUS as the classic references compute it: for each window extend the labels, for each of 250 thresholds sum."""
+    """VUS as the classic references compute it: a loop over windows, and within it a loop over 250 thresholds."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], labels.astype(int), [0]])))
     cuts = np.sort(scores)[::-1][np.linspace(0, len(scores) - 1, 250).astype(int)]
     volumes = np.zeros(2)
@@ -124,8 +123,8 @@ PUBLIC = {
 
 
 def measured(who: str, what: str, case: str, window: int) -> dict[str, float]:
-    """Times and memory of one call in this process."""
-    labels, scores = made_up(*CASES[case])
+    """Time and memory of one case, in this process."""
+    labels, scores = simulated(*CASES[case])
     if who == "cometad":
         call = with_ours(what, labels, scores, window)
     elif who == "plain":
@@ -134,20 +133,20 @@ def measured(who: str, what: str, case: str, window: int) -> dict[str, float]:
         call = PUBLIC[who][2](labels, scores, window)
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = [timed(call)]
-    more = 3 if who == "cometad" else 0  # the others compile nothing and take long
+    more = 3 if who == "cometad" else 0  # the others compile nothing and are slow
     seconds += [timed(call) for _ in range(more)]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held
     return {"cold": seconds[0], "warm": min(seconds[1:] or seconds), "mib": peak / 1024}
 
 
 def timed(call: Callable[[], Any]) -> float:
-    start = time.process_time()  # of this process's one thread: other work on the machine does not count
+    start = time.process_time()  # CPU time, so that other load on the machine does not count
     call()
     return time.process_time() - start
 
 
 def in_new_process(python: str, who: str, what: str, case: str, window: int) -> dict[str, float] | str:
-    """The measurement from a fresh process, or why there is none."""
+    """The measurement from a fresh process, or the error that prevented it."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     command = [python, str(Path(__file__).resolve()), "--one", who, what, case, str(window)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | threads, check=False)
@@ -167,7 +166,7 @@ def machine() -> str:
 
 
 def rows(quick: bool, public: str) -> list[tuple[str, str, str, str, int]]:
-    """interpreter, who, what, case, window"""
+    """The rows of the table: interpreter, package, metric, case, window."""
     ours = [("all nine", case, 100) for case in ("10k", "100k", "450k", "10M")]
     ours += [(what, "450k", 100) for what in ("point-wise (3)", "F1 (K=0)", "F1 for 101 K", "Aff-F1")]
     ours += [("VUS classic", case, 100) for case in ("10k", "100k", "450k", "10M")]
@@ -184,8 +183,8 @@ def rows(quick: bool, public: str) -> list[tuple[str, str, str, str, int]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="ours alone")
-    parser.add_argument("--public", default=sys.executable, help="an interpreter that has the public packages")
+    parser.add_argument("--quick", action="store_true", help="measure cometad only")
+    parser.add_argument("--public", default=sys.executable, help="an interpreter with the public packages installed")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

@@ -1,9 +1,9 @@
-"""How long a report takes, part by part, and how large its file is: a table.
+"""Print a table of how long each part of a report takes, and the size of its file.
 
     python benchmarks/report.py [--readings N] [--variables N] [--detector comet]
 
-Learns 20,000 readings of normal operation, then reports on as many as `--readings` with a fault every 50,000. Reading a
-file comes on top. What it does stands on stderr.
+Fits on 20,000 normal readings, then reports on `--readings` readings with a fault every 50,000. Reading a file is not
+included. Progress goes to stderr.
 """
 
 import argparse
@@ -41,24 +41,24 @@ def main() -> None:
     data = with_faults(normal(arguments.readings, arguments.variables, seed=1))
     with measured("score every reading", seconds):
         scored = detector.step_scores(data)
-    with measured("gather: events, reasons, codebook, drift", seconds):
+    with measured("gather events, explanations, codebook usage and drift", seconds):
         report = gather(detector, data, scored=scored)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
-        with measured("draw and write the page", seconds):
+        with measured("render and write the page", seconds):
             save_report(path, report)
         size = path.stat().st_size
     what = f"{arguments.readings:,} readings of {arguments.variables} variables, {arguments.detector}"
     print(f"| {what} | seconds |\n|---|---|")
     for part, taken in seconds.items():
         print(f"| {part} | {taken:.2f} |")
-    print(f"| the report in all, without fit | {sum(seconds.values()) - seconds['fit']:.2f} |")
+    print(f"| total without fit | {sum(seconds.values()) - seconds['fit']:.2f} |")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    print(f"\n{report.headline}. The file has {size / 1000:,.0f} kB; the process took up to {peak:,.0f} MiB.")
+    print(f"\n{report.headline}. The file has {size / 1000:,.0f} kB; peak memory was {peak:,.0f} MiB.")
 
 
 def made(name: str) -> Detector:
-    """The detector by its name."""
+    """The detector by name."""
     rule = {"threshold": Spot(rate=1e-4)}
     if name == "comet":
         return Comet(**rule)
@@ -66,7 +66,7 @@ def made(name: str) -> Detector:
 
 
 def normal(rows: int, variables: int, seed: int) -> pl.DataFrame:
-    """A reading every ten seconds."""
+    """Normal readings, one every ten seconds."""
     steps = np.arange(rows)
     values = np.stack([np.sin(steps / (7 + 5 * k)) for k in range(variables)], axis=1)
     values += 0.1 * np.random.default_rng(seed).normal(size=values.shape)
@@ -75,7 +75,7 @@ def normal(rows: int, variables: int, seed: int) -> pl.DataFrame:
 
 
 def with_faults(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same readings, with a fault in one variable after another."""
+    """The same readings with faults, in one variable after the other."""
     names = [name for name in frame.columns if name != "time"]
     columns = {name: frame[name].to_numpy().copy() for name in names}
     for number, start in enumerate(range(FAULT_EVERY // 2, len(frame), FAULT_EVERY)):

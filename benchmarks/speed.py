@@ -1,10 +1,10 @@
-"""Plain torch against the folded, fused form, as ratios from one run.
+"""Speed of the fast kernels relative to plain torch, measured in one run.
 
     python benchmarks/speed.py [--threads N] [--fit PSM WADI]
 
-Sizes are the paper's on PSM: 25 variables, embeddings of 256, 128 codes, three scales, windows of 100 readings. The
-plain form is what the paper writes down, in torch: embeddings, the nearest code, its distance, a neighbor search in
-the memory for every embedding, means over the patches on each time step. `--fit` trains on series of these sizes.
+Sizes are those of the paper on PSM: 25 variables, embeddings of 256, 128 codes, three scales, windows of 100 readings.
+The plain form is the paper in torch: embeddings, the nearest code, its distance, a neighbor search in the memory for
+every embedding, and means over the patches that cover each time step. `--fit` trains on random series of these sizes.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def facts(threads: int) -> None:
-    """What was measured on."""
+    """Print the machine and the versions."""
     cpu = Path("/proc/cpuinfo")
     models = [line.partition(":")[2].strip() for line in cpu.read_text().splitlines() if line.startswith("model name")]
     print(f"{models[0] if models else platform.processor()} ({llvmlite.binding.get_host_cpu_name()}),", end=" ")
@@ -55,7 +55,7 @@ def facts(threads: int) -> None:
 
 
 def compare() -> None:
-    """The plain form and the fast one, side by side."""
+    """Print the speed of the plain form and of the fast one."""
     torch.manual_seed(0)
     network = Network(VARIABLES, (2, 4, 6), (1, 2, 3), DIM, 64, CODES)
     values = np.random.default_rng(0).normal(size=(256, WINDOW, VARIABLES)).astype(np.float32)
@@ -88,7 +88,7 @@ def plain_codes(network: Network, windows: torch.Tensor) -> list:  # type: ignor
 
 @torch.no_grad()
 def plain_scores(network: Network, windows: torch.Tensor) -> torch.Tensor:
-    """Both raw scores of every time step, as the paper has them: no table, no folding. Paper: Eq. 13 to 17."""
+    """Both raw scores of every time step as in the paper, without table or folding. Paper: Eq. 13 to 17."""
     length, scores = windows.shape[1], []
     for scale, encoded in zip(network, network(windows), strict=True):
         bank = scale.codebook.vectors
@@ -111,7 +111,7 @@ def step(loss: Callable[[], torch.Tensor], optimizer: torch.optim.Optimizer) -> 
 
 
 def stream() -> None:
-    """One reading at a time, all at once, and with adaptation after every 128 windows."""
+    """Print the speed of a stream: one reading at a time, all at once, and with adaptation every 128 windows."""
     series = np.random.default_rng(1).normal(size=(20_000, VARIABLES))
     detector = Comet(adaptation=NoAdaptation(), codebook_size=CODES).fit(series[:4_000])
     live = detector.stream()
@@ -142,7 +142,7 @@ def stream() -> None:
 
 
 def fit(name: str) -> None:
-    """Training on random readings of a dataset's size."""
+    """Print the time of training on random readings, as many as in a dataset."""
     rows, variables = ROWS[name]
     series = np.random.default_rng(2).normal(size=(rows, variables)).astype(np.float32)
     detector = Comet.paper(name)
@@ -154,7 +154,7 @@ def fit(name: str) -> None:
 
 
 def best(*works: Callable[[], object], repeats: tuple[int, ...] = (5, 20)) -> list[float]:
-    """The least wall times in seconds of some pieces of work, taken in turns, after one call each to warm up."""
+    """The shortest wall time of each function in seconds, after a warm-up call; they run in turns."""
     times: list[list[float]] = [[] for _ in works]
     for work in works:
         work()

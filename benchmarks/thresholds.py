@@ -1,15 +1,15 @@
-"""What each threshold promises and what it keeps, on simulated scores (two tables) or on those of fitted detectors.
+"""The promised and measured false-alarm rates of the thresholds, on simulated scores or on fitted detectors.
 
     python benchmarks/thresholds.py [--draws N] [--readings N]
     python benchmarks/thresholds.py --detectors [--data-dir DIR]
 
-Each draw fits a rule to 10,000 scores and watches a stream of as many as `--readings` after them, without any anomaly:
-every alarm is a false one. The second table follows SPOT along streams: with alarms left out of the tail as in the
-paper, remembering all excesses or the last 1,000, and with alarms counted as far as chance explains them, as here.
+Each draw fits a rule to 10,000 scores and applies it to a stream of `--readings` more, without anomalies: every alarm
+is false. The second table follows SPOT along streams in three variants: alarms left out of the tail as in the paper,
+remembering all excesses or the last 1,000, and alarms counted as long as chance explains them, as implemented here.
 
-With --detectors, Comet() is fitted on normal series, and the alarms among readings it has never seen are counted: those
-that are normal by their labels, and more than 32 readings away from others. The entities are those whose labels were
-seen before (docs/deviations.md).
+With --detectors, Comet() is fitted on normal series, and alarms are counted among unseen normal readings, leaving out
+32 readings on either side of each anomaly. The entities are those whose labels had been seen before
+(docs/deviations.md).
 """
 
 import argparse
@@ -28,16 +28,16 @@ from cometad.datasets.readers import load
 from cometad.datasets.synthetic import synthetic_plant
 
 TRAINING = 10_000
-RISE = 3.0  # of the drifting scores over the stream, in standard deviations
-LIKENESS = 0.95  # correlation of neighbors among the correlated scores
-STEPS = 5  # parts of the stream in the second table
+RISE = 3.0  # rise of the drifting scores over the stream, in standard deviations
+CORRELATION = 0.95  # between neighboring scores
+PARTS = 5  # of the stream in the second table
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
 def correlated(random: np.random.Generator, count: int) -> np.ndarray:
-    noise = random.normal(size=count + 200) * np.sqrt(1 - LIKENESS**2)
-    return lfilter([1.0], [1.0, -LIKENESS], noise)[200:]
+    noise = random.normal(size=count + 200) * np.sqrt(1 - CORRELATION**2)
+    return lfilter([1.0], [1.0, -CORRELATION], noise)[200:]
 
 
 def drifting(random: np.random.Generator, count: int) -> np.ndarray:
@@ -50,7 +50,7 @@ SCORES: dict[str, Draw] = {
     "exponential": lambda random, count: random.exponential(size=count),
     "Student t, 4 degrees": lambda random, count: random.standard_t(4, size=count),
     "Pareto, exponent 3": lambda random, count: random.pareto(3, size=count),
-    f"normal, neighbors correlated {LIKENESS}": correlated,
+    f"normal, neighbors correlated {CORRELATION}": correlated,
     f"normal, rising by {RISE:g} deviations": drifting,
 }
 RULES: tuple[Threshold, ...] = (Quantile(), Conformal(), Spot(), DriftingSpot())
@@ -91,9 +91,9 @@ def flags(rule: Threshold, draw: Draw, seed: int | tuple[int, int], readings: in
 
 
 def shrinking(draws: int, readings: int) -> None:
-    heads = " | ".join(f"to reading {readings * (i + 1) // STEPS:,}" for i in range(STEPS))
+    heads = " | ".join(f"to reading {readings * (i + 1) // PARTS:,}" for i in range(PARTS))
     print(f"| scores | alarms in the tail | remembered | {heads} |")
-    print("|---" * (STEPS + 3) + "|")
+    print("|---" * (PARTS + 3) + "|")
     for scores in ("normal", "Student t, 4 degrees"):
         draw = SCORES[scores]
         with alarms_left_out(), remembering(readings):
@@ -106,14 +106,14 @@ def shrinking(draws: int, readings: int) -> None:
 def along(draw: Draw, draws: int, readings: int) -> str:
     rule = Spot(rate=1e-3)
     rates = np.mean(
-        [flags(rule, draw, seed, readings).reshape(STEPS, -1).mean(axis=1) for seed in range(draws)], axis=0
+        [flags(rule, draw, seed, readings).reshape(PARTS, -1).mean(axis=1) for seed in range(draws)], axis=0
     )
     return " | ".join(f"{rate / rule.rate:.2f}" for rate in rates)
 
 
 @contextmanager
 def alarms_left_out() -> Iterator[None]:
-    """SPOT as the paper has it: no alarm is ever part of the tail."""
+    """SPOT as in the paper: alarms never enter the tail."""
     learn_from = Peaks.learn_from
 
     def without(peaks: Peaks, score: float, alarm: bool) -> None:
@@ -150,7 +150,7 @@ def on_detectors(data_dir: str | None) -> None:
 
 
 def normal_series(data_dir: str | None) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
-    """Name, training part, test part, and which of its readings are normal beyond doubt."""
+    """Name, training part, test part, and which test readings are certainly normal."""
     noise = np.random.default_rng(0).normal(size=(30_000, 3))
     yield "independent noise", noise[:10_000], noise[10_000:], np.ones(20_000, bool)
     for seed in (101, 102):

@@ -1,4 +1,4 @@
-"""The pictures of docs/concepts.md, drawn from a fitted detector on the synthetic plant.
+"""Draw the pictures of docs/concepts.md from a detector fitted on the synthetic plant.
 
 python docs/draw_concepts.py
 """
@@ -20,7 +20,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
 IMAGES = Path(__file__).parent / "images"
-# The card's ink, grid and ground have a second color for readers with a dark screen; the others do on both.
+# Text, grid and background have a second color for dark mode; the other colors work on both.
 INK, FAINT, GROUND = "#30343f", "#b9bec7", "#ffffff"
 DARK = {INK: "#d5d9e0", FAINT: "#5a606c", GROUND: "#1f222b"}
 BLUE, RED, GREEN, ORANGE = "#2f86b5", "#d1495b", "#3b9a62", "#e0862f"
@@ -64,7 +64,7 @@ def draw_patches(plant: Plant, detector: Comet) -> None:
 
 
 def draw_codebook(plant: Plant, detector: Comet, fault: Fault) -> None:
-    """Embeddings and codes from the side that shows the faulty patch; a normal and that one beside their codes."""
+    """Draw embeddings and codes in a plane that shows the faulty patch, and two patches next to their codes."""
     k, variable = 2, fault.variables[0]
     scale = list(detector.network_)[k]
     with torch.no_grad():
@@ -123,7 +123,7 @@ def draw_scores(plant: Plant, detector: Comet, fault: Fault) -> None:
         axis.axvspan(fault.start, fault.stop, color=RED, alpha=0.12, lw=0)
         axis.set_yticks([])
     axes[-1].set(
-        xlabel=f"time step (shaded: a planted fault of the kind {fault.kind})", xlim=(around.start, around.stop)
+        xlabel=f"time step (shaded: a planted fault, {fault.kind})", xlim=(around.start, around.stop)
     )
     save(figure, "concept-scores.svg")
 
@@ -142,7 +142,7 @@ def draw_selection(plant: Plant, detector: Comet, fault: Fault) -> None:
             axes[1],
             own,
             np.quantile(own, 0.995),
-            "calibrated: 1 is what one training reading in 100 has",
+            "calibrated: one training reading in 100 scores above 1",
         ),
     ):
         low = np.quantile(values, 0.02)
@@ -158,7 +158,7 @@ def draw_selection(plant: Plant, detector: Comet, fault: Fault) -> None:
 
 
 def draw_adaptation(detector: Comet) -> None:
-    """Typical scores of a long normal course with drift, adapting and as fitted."""
+    """Draw the median scores of a long normal series with drift, with and without adaptation."""
     drifting = synthetic_plant(test_rows=60_000, variables=12, faults_per_kind=0, drift=2.0).test
     batch = detector.window * detector.test_batch
     streams = {"as fitted": detector.stream(adaptation=NoAdaptation()), "adapting": detector.stream()}
@@ -179,7 +179,7 @@ def draw_events(plant: Plant, detector: Comet) -> None:
     scores = strict.decision_function(plant.test)
     worst = sorted(strict.events(plant.test, alerts), key=lambda event: -event.severity)[:3]
     around = slice(min(event.start for event in worst) - 200, max(event.stop for event in worst) + 200)
-    top = 4 * strict.threshold_  # higher peaks are cut off
+    top = 4 * strict.threshold_  # clip higher peaks
     figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
     axis.plot(range(around.start, around.stop), scores[around], color=BLUE, lw=1)
     for line, color, name in ((lenient, ORANGE, "Quantile(rate=0.01)"), (strict, RED, "Spot(rate=1e-4)")):
@@ -215,7 +215,7 @@ def save(figure: Any, name: str) -> None:
 
 
 def two_colored(svg: str) -> str:
-    """The picture with a second set of colors for readers whose screen is dark."""
+    """Add a second set of colors for dark mode."""
     rules = "".join(
         f'[style*="{kind}: {light}"] {{ {kind}: {dark} !important }}\n'
         for light, dark in DARK.items()

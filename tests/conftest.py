@@ -1,13 +1,41 @@
-"""Settings of the whole suite.
+"""Settings for the whole suite.
 
-Hypothesis: no deadlines (compiling counts as time), and few examples of many shapes. Torch: one thread, since the
-detectors here are tiny and a second one would only wait for the first.
+Threads: one for torch and one for numpy, also in the processes that tests start. The detectors here are too small to
+gain from a second, and threads that wait for a busy core spin: two workers on two cores took eight times as long.
+
+Numba: each worker of pytest-xdist has its own folder of compiled code. Numba does not lock the index of such a folder,
+so two processes that compile variants of one function at once can mix them up. Before the workers of a first run start,
+`warm_up.py` compiles what most tests need, once and without the cost of measuring coverage.
+
+Hypothesis: no deadlines, because the first call compiles, and few examples of many shapes.
 """
 
-import torch
-from hypothesis import settings
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+# All before the first import of numpy, numba or torch.
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "numba"
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    if not (COMPILED / worker).exists():
+        shutil.copytree(COMPILED / "first", COMPILED / worker)
+    os.environ["NUMBA_CACHE_DIR"] = str(COMPILED / worker)
+
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 settings.register_profile("cometad", deadline=None, max_examples=20)
 settings.load_profile("cometad")
 
 torch.set_num_threads(1)
+
+
+def pytest_configure(config):
+    starts_workers = config.getoption("numprocesses", None) and not worker
+    if starts_workers and not (COMPILED / "first").exists():
+        script = Path(__file__).with_name("warm_up.py")
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(COMPILED / "first")}
+        subprocess.run([sys.executable, str(script)], env=environment, check=True, timeout=600)

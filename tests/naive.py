@@ -1,6 +1,6 @@
 """The paper as loops: slow, plain, and written from its formulas, never from our fast code.
 
-Every function is one formula over plain vectors in float64. Where the paper is silent the reading is the design's
+Every function is one formula over plain float64 vectors. Where the paper leaves something open, it follows the design
 (section 2). Equation numbers count the paper's numbered equations in order.
 """
 
@@ -14,7 +14,7 @@ EPSILON = 1e-8
 
 
 class Weights(NamedTuple):
-    """The learned numbers of one scale."""
+    """The learned weights of one scale."""
 
     size: int  # p_k
     stride: int  # s_k
@@ -30,7 +30,7 @@ class Weights(NamedTuple):
 
     @classmethod
     def of(cls, scale):
-        """The numbers of one scale of a network."""
+        """The weights of one scale of a network."""
         encoder = scale.encoder
         tensors = (
             *(encoder.series_weight, encoder.series_bias, encoder.core_weight, encoder.core_bias),
@@ -41,7 +41,7 @@ class Weights(NamedTuple):
 
 
 class Embedding(NamedTuple):
-    """What one patch of one variable became."""
+    """One patch of one variable, its embedding and its code."""
 
     patch: list
     vector: list  # z_e
@@ -94,7 +94,7 @@ def squared_distance(left, right):
 
 
 def nearest_code(vector, codes):
-    """Eq. 6: the index of the nearest code; Eq. 7 is `codes[index]`. The first of equals wins."""
+    """Eq. 6: the index of the nearest code; Eq. 7 is `codes[index]`. The first one of a tie."""
     best = 0
     for m in range(len(codes)):
         if squared_distance(vector, codes[m]) < squared_distance(vector, codes[best]):
@@ -121,8 +121,8 @@ def embeddings(window, weights):
 def losses(windows, scales, normal=None):
     """Eq. 8 (codebook), 9 (commitment), 10 (reconstruction): means over elements, summed over scales.
 
-    With `normal`, a table [scale][window][patch][variable] of pseudo-labels "normal", only those count (Eq. 24).
-    Returned as (reconstruction, codebook, commitment).
+    With `normal`, a mask [scale][window][patch][variable], only the patches it marks count (Eq. 24).
+    Returns (reconstruction, codebook, commitment).
     """
     reconstruction = quantization = 0.0
     for k, weights in enumerate(scales):
@@ -149,7 +149,7 @@ def total_loss(parts, codebook_weight, commitment_weight):
 
 
 def codebook_gradient(windows, weights):
-    """What Eq. 8 teaches each code of one scale, from sg[z_e]: (code, dim). Nothing else teaches the codes."""
+    """The gradient (code, dim) of Eq. 8 for the codes of one scale, from sg[z_e]; no other loss trains the codes."""
     found = [one for window in windows for row in embeddings(window, weights) for one in row]
     gradient = np.zeros(np.shape(weights.codes))
     for one in found:
@@ -160,7 +160,7 @@ def codebook_gradient(windows, weights):
 
 
 def fusion_bias_gradient(windows, weights, commitment_weight):
-    """What Eq. 9 and, straight through the quantization, Eq. 10 teach the fusion's bias of one scale: (dim,)."""
+    """The gradient (dim,) of Eq. 9 and, straight through the quantization, Eq. 10 for the fusion bias of one scale."""
     found = [one for window in windows for row in embeddings(window, weights) for one in row]
     dim = np.shape(weights.codes)[1]
     gradient = np.zeros(dim)
@@ -186,17 +186,17 @@ def activated(windows, weights):
 
 
 def bank(codes, active):
-    """Eq. 12 for one scale; after adaptation Eq. 25: the codes, as they are now, of the indices activated before."""
+    """Eq. 12 for one scale and, after adaptation, Eq. 25: the current codes at the activated indices."""
     return [codes[m] for m in sorted(active)]
 
 
 def nearest_in(vector, memory, n):
-    """The n nearest members of a memory; all of a memory that has fewer."""
+    """The n nearest members of a memory, or all of them if there are fewer."""
     return sorted(memory, key=lambda member: squared_distance(vector, member))[: min(n, len(memory))]
 
 
 def median(values):
-    """The middle value; the mean of the middle two of an even number."""
+    """The middle value, or the mean of the middle two."""
     values = sorted(values)
     half = len(values) // 2
     return values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2
@@ -230,7 +230,7 @@ def quantization_score(vector, code):
 
 
 def covering(step, length, size, stride):
-    """The patches over a time step of a window; where there is none, the last patch (design 2.6)."""
+    """The patches that cover a time step of a window, or the last patch if there is none (design 2.6)."""
     count = patch_count(length, size, stride)
     found = [j for j in range(count) if j * stride <= step < j * stride + size]
     return found or [count - 1]
@@ -246,7 +246,7 @@ def back_to_time(values, length, size, stride):
 
 
 def raw_scores(window, scales, active, n, distance="local"):
-    """Eq. 16 and 17, each variable by itself: both scores [time][variable] of a window, averaged over scales."""
+    """Eq. 16 and 17 for each variable: both scores [time][variable] of a window, averaged over scales."""
     length, variables = len(window), len(window[0])
     memory = [[0.0] * variables for _ in range(length)]
     quantization = [[0.0] * variables for _ in range(length)]
@@ -280,7 +280,7 @@ def deviations(scores):
 
 
 def percentile(values, rho):
-    """Q_rho in Eq. 28, linear between the two values next to it."""
+    """Q_rho in Eq. 28, interpolated linearly between the two nearest values."""
     values = sorted(values)
     place = rho / 100 * (len(values) - 1)
     low = math.floor(place)
@@ -289,19 +289,19 @@ def percentile(values, rho):
 
 
 def chosen_by_percentile(deviation, rho):
-    """Eq. 28 and 29 at one time step: variables whose deviation is at most the percentile; the first is always in."""
+    """Eq. 28 and 29 at one time step: variables with a deviation of at most the percentile, and always the first."""
     threshold = percentile(deviation, rho)
     return {i for i in range(len(deviation)) if deviation[i] <= threshold} | {0}
 
 
 def chosen_by_budget(deviation, budget):
-    """Eq. 30 at one time step: as many variables as the budget, those of least deviation; the first is always in."""
+    """Eq. 30 at one time step: the `budget` variables of lowest deviation, always including the first."""
     others = sorted(range(1, len(deviation)), key=lambda i: deviation[i])
     return {0, *others[: budget - 1]}
 
 
 def selected(scores, choose):
-    """Eq. 31: scores [time][variable] of one window as [time], with the variables that `choose` takes at each step."""
+    """Eq. 31: scores [time][variable] of one window as [time], the mean over the variables that `choose` returns."""
     steps = []
     for row, deviation in zip(scores, deviations(scores), strict=True):
         chosen = choose(deviation)
@@ -335,7 +335,7 @@ def mixed(memory, quantization, weight):
 
 
 def pseudo_label(code, seen):
-    """Eq. 22: 0 where training activated the code, else 1."""
+    """Eq. 22: 0 if training activated the code, else 1."""
     return 0 if code in seen else 1
 
 
@@ -358,11 +358,11 @@ def contrastive_loss(vectors, labels, temperature):
     return total / len(vectors)
 
 
-# -- the whole ------------------------------------------------------------------------------------------------------
+# -- end to end -----------------------------------------------------------------------------------------------------
 
 
 def scoring_windows(rows, length):
-    """Design 2.3: (start, first new step inside) of consecutive windows, and of one at the end where a tail is left."""
+    """Design 2.3: (start, first new step) of consecutive windows, and of one at the end if a tail is left."""
     windows = [(start, 0) for start in range(0, rows - length + 1, length)]
     tail = rows % length
     if tail:
@@ -389,9 +389,9 @@ def scores(series, length, batch, scales, active, *, neighbors, rho, momentum, w
 
 
 def rise(window, step, variable, typical, score):
-    """Half of what a variable raises the score of a step by alone, and half of what it falls by without that variable.
+    """The mean of two changes in the score of a step: its rise with one variable alone, and its fall without it.
 
-    `score` gives one number per time step of a window (time, variable).
+    `score` returns one number per time step of a window (time, variable).
     """
     nothing = [list(typical) for _ in window]
     alone = [
@@ -406,7 +406,7 @@ def rise(window, step, variable, typical, score):
 
 
 def shares(rises):
-    """Each variable by the step (time, variable) that it raises most, as a share of all; what falls counts as 0."""
+    """Each variable's share of the total, by its highest rise over the steps (time, variable); a fall counts as 0."""
     highest = [max(0.0, *(float(row[variable]) for row in rises)) for variable in range(len(rises[0]))]
     if sum(highest) == 0:
         return [1 / len(highest) for _ in highest]
@@ -414,10 +414,10 @@ def shares(rises):
 
 
 def worst_patch(window, variable, steps, scales, levels):
-    """The scale and patch of a variable's worst quantization score on some steps of a window.
+    """The scale and patch with a variable's worst quantization score on some steps of a window.
 
-    The scale is the one whose score, a mean over these steps, is furthest above its level; the patch is the worst
-    of those on the steps, the first of equals.
+    The scale is the one whose mean score over these steps is furthest above its level; the patch is the worst one that
+    covers the steps, the first one of a tie.
     """
     parts, patches = [], []
     for weights, level in zip(scales, levels, strict=True):
@@ -439,19 +439,20 @@ def _with_code(window, variable, index, weights):
 
 
 def normal_code(window, variable, index, weights, active):
-    """The nearest of the active codes of one patch."""
+    """The nearest active code of one patch."""
     return active[nearest_code(embedding(window, variable, index, weights), [weights.codes[m] for m in active])]
 
 
 def decoded(code, weights):
-    """The patch that a code stands for, in scaled readings."""
+    """The patch that a code represents, in scaled readings."""
     return linear(weights.decoder_weight, weights.decoder_bias, [float(value) for value in weights.codes[code]])
 
 
 def normal_reading(codes, step, length, tables, strides):
-    """What the codes of one variable's patches, given for each scale, make of one step.
+    """The reading of one step that the codes of one variable's patches, given for each scale, represent.
 
-    The mean over the patches on it, then over the scales. A step behind the last patch takes its last reading.
+    It is the mean over the patches that cover it, then over the scales. A step after the last patch repeats its last
+    reading.
     """
     means = []
     for own, table, stride in zip(codes, tables, strides, strict=True):
@@ -462,11 +463,11 @@ def normal_reading(codes, step, length, tables, strides):
     return sum(means) / len(means)
 
 
-# --- gaps -------------------------------------------------------------------------------------------------------------
+# -- gaps -----------------------------------------------------------------------------------------------------------
 
 
 def forward_filled(column, limit, center):
-    """One variable with NaN for missing: its values, and for each whether it is imputed and whether doubtful."""
+    """(value, imputed, doubtful) for each cell of one variable, in which NaN is missing."""
     filled = []
     last, age = None, 0
     for value in column:
@@ -481,7 +482,7 @@ def forward_filled(column, limit, center):
 
 
 def interpolated(column, limit, center):
-    """The same with a line through each gap of up to `limit` cells that has both neighbors."""
+    """The same with linear interpolation of each gap of up to `limit` cells between two measured ones."""
     filled = forward_filled(column, 0, center)
     measured = [t for t, value in enumerate(column) if not math.isnan(value)]
     for left, right in itertools.pairwise(measured):
@@ -493,7 +494,7 @@ def interpolated(column, limit, center):
 
 
 def resampled(times, rows, period, rule):
-    """Rows at whole-numbered times in bins [k * period, (k + 1) * period): the left edges, and a list per variable."""
+    """Rows at integer times in bins [k * period, (k + 1) * period): the left edges and the value of each variable."""
     rules = {
         "last": lambda cells: cells[-1],
         "first": lambda cells: cells[0],
@@ -512,9 +513,9 @@ def resampled(times, rows, period, rule):
 
 
 def left_out(cells, scales):
-    """Which (time, variable) of a window rest on a marked cell: itself, or a cell of a patch over it at any scale.
+    """The cells (time, variable) of a window that depend on a marked cell, through a patch over them at any scale.
 
-    `scales` are sizes and strides; a step behind the last patch takes that patch.
+    `scales` are sizes and strides; a step after the last patch is assigned to that patch.
     """
     length, variables = len(cells), len(cells[0])
     found = [[False] * variables for _ in range(length)]

@@ -1,4 +1,4 @@
-"""The distinctive part of each deep baseline as loops: slow, plain, from its formulas, never from our fast code."""
+"""The distinctive part of each deep baseline as plain loops, written from its formulas."""
 
 import math
 
@@ -6,23 +6,23 @@ import numpy as np
 
 
 def softmax(values):
-    """Of a list of numbers."""
+    """The softmax of a list of numbers."""
     highest = max(values)
     weights = [math.exp(value - highest) for value in values]
     return [weight / sum(weights) for weight in weights]
 
 
 def linear(layer, vector):
-    """What a linear layer makes of one vector."""
+    """The output of a linear layer for one vector."""
     weight = layer.weight.detach().double().numpy()
     bias = np.zeros(len(weight)) if layer.bias is None else layer.bias.detach().double().numpy()
     return weight @ np.asarray(vector, dtype=float) + bias
 
 
 def attention(queries, keys, values, extra=None, keep=None, scale=None):
-    """One head: token i takes the values of all tokens j, by softmax of its query with their keys."""
+    """One attention head: for each token, the values of all tokens weighted by a softmax over its logits."""
     scale = scale or math.sqrt(len(queries[0]))
-    taken, rows = [], []
+    attended, rows = [], []
     for i, query in enumerate(queries):
         logits = [float(np.dot(query, key)) / scale for key in keys]
         if extra is not None:
@@ -30,12 +30,12 @@ def attention(queries, keys, values, extra=None, keep=None, scale=None):
         if keep is not None:
             logits = [logit if keep[i][j] else -math.log(1e10) for j, logit in enumerate(logits)]
         rows.append(softmax(logits))
-        taken.append(sum(weight * np.asarray(value) for weight, value in zip(rows[-1], values, strict=True)))
-    return taken, rows
+        attended.append(sum(weight * np.asarray(value) for weight, value in zip(rows[-1], values, strict=True)))
+    return attended, rows
 
 
 def gaussian_prior(widths):
-    """A row per time step: normal densities of the distances to all steps, divided by their sum."""
+    """One row per time step: the normal densities of the distances to all time steps, divided by their sum."""
     rows = []
     for i, width in enumerate(widths):
         densities = [
@@ -46,7 +46,7 @@ def gaussian_prior(widths):
 
 
 def divergence(left, right):
-    """Of one row from another."""
+    """The KL divergence of one row from another."""
     return sum(p * (math.log(p + 1e-4) - math.log(q + 1e-4)) for p, q in zip(left, right, strict=True))
 
 
@@ -65,7 +65,7 @@ def sigmoid(values):
 
 
 def mask_loss(cosine, mask, temperature=0.07, sparsity=0.5):
-    """CATCH: how much of the alike channels is let in, and how many others are."""
+    """CATCH: low if the mask admits similar channels and few others."""
     channels, kept, others = len(mask), 0.0, 0.0
     for i in range(channels):
         inside = sum(math.exp(cosine[i][j] / temperature) * mask[i][j] for j in range(channels))
@@ -75,7 +75,7 @@ def mask_loss(cosine, mask, temperature=0.07, sparsity=0.5):
 
 
 def spectrum_score(errors, size):
-    """CATCH: for each time step the mean over patches on it of the mean size of the frequencies of the errors."""
+    """CATCH: the mean amplitude of the error spectrum, averaged over the patches that cover a time step."""
     length, variables = errors.shape
     scores = np.zeros(length)
     for step in range(length):
@@ -94,7 +94,7 @@ def spectrum_score(errors, size):
 
 
 def nearest_offset(window, stable, shift):
-    """D3R: for every value the difference of least size among shifted stable values, the ends going on."""
+    """D3R: for each value, the smallest difference to the shifted stable part, extended by its end values."""
     length, variables = window.shape
     rest = np.zeros_like(window)
     for step in range(length):
@@ -108,7 +108,7 @@ def nearest_offset(window, stable, shift):
 
 
 def kept_after(step, steps=1000, low=1e-4, high=0.02):
-    """D3R: the share of the variance that a diffusion keeps up to a step."""
+    """D3R: the share of the variance that is left after a step of the diffusion."""
     kept = 1.0
     for number in range(step + 1):
         kept *= 1 - (low + (high - low) * number / (steps - 1))

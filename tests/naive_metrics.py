@@ -1,4 +1,4 @@
-"""The metrics as loops, from their definitions and never from the fast code. Slow; for short series only."""
+"""The metrics as plain loops, written from their definitions. Slow: for short series only."""
 
 import math
 from itertools import pairwise
@@ -49,7 +49,7 @@ def precision_recall(labels, flags):
 
 
 def adjusted_flags(labels, flags, k, enough):
-    """The flags with every segment filled of which a share of K percent is flagged."""
+    """The flags, with every segment filled in once K percent of it is flagged."""
     flags = list(flags)
     for start, stop in segments(labels):
         hits = sum(flags[start:stop])
@@ -70,7 +70,7 @@ def best_adjusted_f1(labels, scores, k, enough):
 def affiliation(labels, scores, threshold):
     """Affiliation precision and recall.
 
-    Everything is piecewise linear with corners at multiples of 1/4, so the midpoints of such pieces integrate exactly.
+    All integrands are piecewise linear with breaks at multiples of 1/4, so the midpoint rule is exact.
     """
     spans = segments(labels)
     bounds = [0.0, *((a[1] + b[0]) / 2 for a, b in pairwise(spans)), float(len(labels))]
@@ -115,12 +115,12 @@ def extended_labels(labels, window, right_shorter):
 
 
 def merged_segments(labels, window, flavor):
-    """Segments with their ramps, merged as the flavor has it."""
+    """Segments including their ramps, merged according to the flavor."""
     if flavor in ("classic", "symmetric"):  # runs of positive extended labels
         extended = extended_labels(labels, window, right_shorter=1 if flavor == "classic" else 0)
         return segments([value > 0 for value in extended])
     merged = []
-    for start, stop in segments(labels):  # reaches that overlap in at least one point
+    for start, stop in segments(labels):  # merge if the ranges share at least one point
         first, last = start - window // 2, stop - 1 + window // 2
         if merged and first <= merged[-1][1]:
             merged[-1][1] = last
@@ -130,7 +130,7 @@ def merged_segments(labels, window, flavor):
 
 
 def range_auc(labels, scores, window, flavor, cuts=None):
-    """The areas under ROC and PR with one window."""
+    """The areas under the ROC and PR curves for one window."""
     extended = extended_labels(labels, window, right_shorter=1 if flavor == "classic" else 0)
     groups = merged_segments(labels, window, flavor)
     rocs, prs = [(0.0, 0.0)], [(0.0, 1.0)]
@@ -161,10 +161,10 @@ def vus(labels, scores, max_window, flavor):
 
 
 def events(labels, scores, threshold):
-    """The share of real alarms, the share of anomalies seen, and the delay of each (None where not seen)."""
+    """The share of real alarms, the share of detected anomalies, and the delay of each (None if missed)."""
     flags = [score >= threshold for score in scores]
     alarms = segments(flags)
     real = [alarm for alarm in alarms if any(labels[i] for i in range(*alarm))]
     delays = [next((i - start for i in range(start, stop) if flags[i]), None) for start, stop in segments(labels)]
-    seen = sum(delay is not None for delay in delays)
-    return (len(real) / len(alarms) if alarms else math.nan), seen / len(delays), delays
+    detected = sum(delay is not None for delay in delays)
+    return (len(real) / len(alarms) if alarms else math.nan), detected / len(delays), delays

@@ -1,16 +1,16 @@
-"""What a report's numbers are, as loops: slow, plain, and never written from our fast code."""
+"""The numbers of a report computed by plain loops, written independently of the fast code."""
 
 import math
 
 
 def thin(values, buckets):
-    """The places of the lowest and the highest value of each bucket, and both ends."""
+    """Indices of the lowest and the highest value of each bucket, and of both ends."""
     last = len(values) - 1
     if len(values) <= 2 * buckets:
         return list(range(len(values)))
     chosen = {0, last}
     for bucket in range(buckets):
-        # Equal parts of the steps between the first and the last value; a value between two of them is in the earlier.
+        # Equal parts of the range of indices; an index on a boundary belongs to the earlier bucket.
         low, high = bucket * (last / buckets), (bucket + 1) * (last / buckets)
         inside = [i for i in range(len(values)) if (i > int(low) or bucket == 0) and i <= int(high)]
         chosen.add(min(inside, key=lambda i: (values[i], i)))
@@ -19,7 +19,7 @@ def thin(values, buckets):
 
 
 def quantile(values, level):
-    """Straight between the two nearest of the sorted values."""
+    """Linear interpolation between the two nearest sorted values."""
     ordered = sorted(values)
     place = level * (len(ordered) - 1)
     below = math.floor(place)
@@ -28,7 +28,7 @@ def quantile(values, level):
 
 
 def parts(values, count):
-    """So many parts in order, the first ones by one longer where it does not come out even."""
+    """The values in `count` consecutive parts; if they do not divide evenly, the first parts get one more."""
     size, left = divmod(len(values), count)
     found, begin = [], 0
     for number in range(count):
@@ -39,7 +39,7 @@ def parts(values, count):
 
 
 def shares(values, edges):
-    """The share of the values between each two edges; those outside count for the bar next to them."""
+    """The share of the values between neighboring edges; values outside count toward the nearest bar."""
     bars = [0] * (len(edges) - 1)
     for value in values:
         bar = sum(value >= edge for edge in edges[1:-1])
@@ -48,7 +48,7 @@ def shares(values, edges):
 
 
 def usage(training, here):
-    """Codes as (share in training, share here), most used in training first, and the share here on unused ones."""
+    """Codes as (share in training, share here), most used in training first; and the share here on unused codes."""
     pairs = [(a / max(sum(training), 1), b / max(sum(here), 1)) for a, b in zip(training, here, strict=True)]
     unseen = sum(b for a, b in pairs if a == 0)
     return sorted(pairs, key=lambda pair: (-pair[0], -pair[1])), unseen

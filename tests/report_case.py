@@ -1,4 +1,4 @@
-"""A detector, data with two planted faults, and the page made of them: what the tests of the report look at."""
+"""A detector and data with two planted faults, for the tests of the report."""
 
 from datetime import datetime, timedelta
 
@@ -16,7 +16,7 @@ SMALL = {"window": 64, "dim": 16, "core_dim": 8, "codebook_size": 64, "schedule"
 
 
 def readings(rows: int = ROWS, seed: int = 0) -> np.ndarray:
-    """Readings of normal operation (time, variable)."""
+    """Normal readings (time, variable)."""
     steps = np.arange(rows)
     waves = [np.sin(steps / (9 + 4 * k)) * (k + 1) + 10 * k for k in range(len(NAMES))]
     return np.stack(waves, axis=1) + 0.1 * np.random.default_rng(seed).normal(size=(rows, len(NAMES)))
@@ -31,11 +31,11 @@ def faulty(rows: int = ROWS, seed: int = 1) -> np.ndarray:
 
 
 def timed(values: np.ndarray) -> pl.DataFrame:
-    """A reading a minute."""
+    """The readings as a frame, one per minute."""
     times = [BEGIN + timedelta(minutes=i) for i in range(len(values))]
     return pl.DataFrame({"time": times} | {name: values[:, i] for i, name in enumerate(NAMES)})
 
 
 def fitted(**changes: object) -> Comet:
-    """A detector of normal operation."""
+    """A detector fitted on normal readings."""
     return Comet(**{**SMALL, **changes}).fit(timed(readings()))

@@ -8,13 +8,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import cometad
 
-TIMEOUT = 300  # seconds; the kernels compile in about one minute on a slow core
+TIMEOUT = 150  # seconds; compiling all kernels takes about one minute on a slow core
 
 FIT = """
-import json
+import json, logging
+logging.basicConfig(level=logging.INFO)
 import numpy as np
 from cometad import Comet
 from cometad.network import OneCycle
@@ -25,12 +27,14 @@ detector = Comet(**sizes, schedule=OneCycle(20), refit=2).fit(series[:300])
 print(json.dumps(detector.decision_function(series[300:]).tolist()))
 """
 
-KERNEL = """
-import json
+KERNELS = """
+import json, logging
+logging.basicConfig(level=logging.INFO)
 import numpy as np
-from cometad.network.fast.kernels import _products_of_one
+from cometad.network.fast.kernels import _products_single, mirror
+mirror(np.zeros((2, 2)))
 result = np.zeros(16, np.float32)
-_products_of_one(np.full((1, 16), 2, np.float32), np.full(1, 3, np.float32), result)
+_products_single(np.full((1, 16), 2, np.float32), np.full(1, 3, np.float32), result)
 print(json.dumps(result.tolist()))
 """
 
@@ -48,34 +52,48 @@ def python(script, **environment):
     return np.array(json.loads(done.stdout)), done.stderr
 
 
-def test_without_compilation_the_scores_are_the_same():
-    compiled, _ = python(FIT)
-    plain, _ = python(FIT, NUMBA_DISABLE_JIT="1")
-    np.testing.assert_allclose(plain, compiled, rtol=1e-3, atol=1e-3)
+@pytest.fixture(scope="module")
+def scores():
+    """Scores from a process that compiles the kernels, or loads them if another test compiled them before."""
+    return python(FIT)[0]
 
 
-def test_compilation_is_announced_once_and_cached_on_disk(tmp_path):
-    script = "import logging; logging.basicConfig(level=logging.INFO)" + FIT
-    _, first = python(script, NUMBA_CACHE_DIR=str(tmp_path))
-    _, second = python(script, NUMBA_CACHE_DIR=str(tmp_path))
-    assert first.count("Compiling for this machine") == 1
-    assert "Compiling" not in second
-
-
-def test_editing_a_file_beside_a_kernel_recompiles_it(tmp_path):
-    """kernels.py is unchanged here; only the vector instructions that it imports from lanes.py are."""
+@pytest.fixture
+def copied(tmp_path):
+    """A copy of the kernels alone, in a package with the same name, and the environment to use it and its own cache."""
     package, copy = Path(cometad.__file__).parent, tmp_path / "cometad"
     for name in ("compiled.py", "arrays.py", "network/fast/lanes.py", "network/fast/kernels.py"):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(package / name, copy / name)
     for folder in (".", "network", "network/fast"):
         (copy / folder / "__init__.py").touch()
-    environment = {"PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    assert python(KERNEL, **environment)[0].tolist() == [6.0] * 16
+    return copy, {"PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+
+def test_without_compilation_the_scores_are_the_same(scores):
+    plain, _ = python(FIT, NUMBA_DISABLE_JIT="1")
+    np.testing.assert_allclose(plain, scores, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.usefixtures("scores")
+def test_every_compiled_function_is_cached_on_disk():
+    assert "Compiling" not in python(FIT)[1]
+
+
+def test_compilation_is_announced_once_and_not_when_the_cache_is_used(copied):
+    _, environment = copied
+    assert python(KERNELS, **environment)[1].count("Compiling for this machine") == 1
+    assert "Compiling" not in python(KERNELS, **environment)[1]
+
+
+def test_editing_a_file_beside_a_kernel_recompiles_it(copied):
+    """kernels.py is unchanged here; only the vector instructions that it imports from lanes.py are."""
+    copy, environment = copied
+    assert python(KERNELS, **environment)[0].tolist() == [6.0] * 16
 
     lanes = copy / "network/fast/lanes.py"
     before = lanes.read_text()
     after = before.replace("return _fused(builder, *args)", "return builder.fsub(args[0], args[1])")
     assert after != before
     lanes.write_text(after)
-    assert python(KERNEL, **environment)[0].tolist() == [-1.0] * 16
+    assert python(KERNELS, **environment)[0].tolist() == [-1.0] * 16

@@ -1,4 +1,4 @@
-"""The demo: what it says of each planted fault, and its files."""
+"""The demo: its verdict on each planted fault, its output and its files."""
 
 import re
 
@@ -18,27 +18,27 @@ def live(flagged: list[int], blamed: int) -> demo.Live:
     return demo.Live(flags.astype(float), flags, variables)
 
 
-def test_a_fault_with_an_alarm_inside_is_found_with_its_delay_and_variable():
-    finding = demo.judge(Fault("spike", 10, 20, (2,)), live([3, 14, 15], blamed=2))
-    assert (finding.found, finding.delay, finding.blamed) == (True, 4, (2,))
+def test_an_alert_during_a_fault_finds_it_with_its_delay_and_variable():
+    result = demo.judge(Fault("spike", 10, 20, (2,)), live([3, 14, 15], blamed=2))
+    assert (result.found, result.delay, result.blamed) == (True, 4, (2,))
 
 
-def test_an_alarm_before_or_after_a_fault_does_not_find_it():
-    finding = demo.judge(Fault("spike", 10, 20, (2,)), live([9, 20], blamed=1))
-    assert (finding.found, finding.delay, finding.blamed) == (False, None, (1,))
+def test_an_alert_before_or_after_a_fault_does_not_find_it():
+    result = demo.judge(Fault("spike", 10, 20, (2,)), live([9, 20], blamed=1))
+    assert (result.found, result.delay, result.blamed) == (False, None, (1,))
 
 
-def test_the_demo_tells_of_every_fault_and_writes_a_picture_and_a_report(tmp_path, capsys, monkeypatch):
-    # The same demo with a hundredth of the training: what it finds is not the point here.
+def test_the_demo_prints_every_fault_and_writes_a_picture_and_a_report(tmp_path, capsys, monkeypatch):
+    # The demo with a hundredth of the training; what it finds does not matter here.
     monkeypatch.setattr(demo, "Comet", lambda **changes: Comet(schedule=OneCycle(4), codebook_size=32, **changes))
     demo.run(tmp_path / "out", seed=0)
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for kind in ("spike", "context", "shape", "correlation", "stuck"):
-        assert told.count(kind) >= 2
-    assert "without adaptation it would have been" in " ".join(told.split())
+        assert printed.count(kind) >= 2
+    assert "without adaptation" in " ".join(printed.split())
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["demo.png", "report.html"]
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "12,000" in page
     assert re.search(r"mostly (unit\d|plant)_", page)
-    assert "report.html" in told
+    assert "report.html" in printed

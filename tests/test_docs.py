@@ -1,16 +1,17 @@
-"""Every code block of README.md and of docs/ runs: those of one page in their order, in one namespace and one folder.
+"""Every code block of README.md and docs/ runs. The blocks of a page share one namespace and one folder, in order.
 
-A `python` block with >>> is a doctest, one without is executed. Of `console` the lines after "$ " are run, and the
-lines below them must come in their output, in this order; of `sh` every line is run. Commands are `cometad ...` and the
-few in `PLAIN`, joined by pipes and redirections. What readers do not need to see stands in HTML comments: <!-- run
-first --> holds Python that prepares data, <!-- not run: reason --> leaves out the block below it. A fit whose size a
-page leaves open (`Comet()`, `cometad fit` without --steps) is a small one here.
+A `python` block with >>> is a doctest; one without is executed, and an `output` block right after it must equal what it
+printed. In a `console` block, lines after "$ " are run, and the lines below must appear in their output in that order;
+in an `sh` block every line is run. Commands are `cometad ...` and the few in `PLAIN`, with pipes and redirections. HTML
+comments hide what readers do not need: <!-- run first --> holds Python that prepares data, and <!-- not run: reason -->
+skips the block below it. If a page leaves the size of a fit open (`Comet()`, `cometad fit` without --steps), it is a
+small one here.
 """
 
+import ast
 import contextlib
 import doctest
 import io
-import os
 import re
 import shlex
 import subprocess
@@ -25,13 +26,15 @@ import pytest
 from cometad.alerting.thresholds import THRESHOLDS
 from cometad.baselines import BASELINES
 from cometad.cli import main
-from cometad.datasets.readers import HOW_TO_GET, PUBLISHED, READERS
+from cometad.datasets.readers import READERS
 from cometad.metrics import METRICS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PLAIN = ("cat", "head", "tail")
-TABLES = (BASELINES, METRICS, READERS, HOW_TO_GET, PUBLISHED, THRESHOLDS)  # a page may add a row, for itself
+RUN = ("python", "console", "sh", "output")
+DIRECTIVES = ("{eval-rst}", "{include} ../CHANGELOG.md", "{toctree}")  # for Sphinx
+TABLES = (BASELINES, METRICS, READERS, THRESHOLDS)  # rows that a page adds are removed again
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 BLOCK = re.compile(
@@ -59,15 +62,19 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(line, "python" if match["first"] is not None else match["language"], text, match["reason"])
 
 
-def run_python(block: Block, page: Path, names: dict[str, Any]) -> None:
+def run_python(block: Block, page: Path, names: dict[str, Any]) -> str:
+    """Run a block and return what it printed."""
     if ">>>" not in block.text:
-        exec(compile("\n" * (block.line - 1) + small(block.text), str(page), "exec"), names)
-        return
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile("\n" * (block.line - 1) + small(block.text), str(page), "exec"), names)
+        return printed.getvalue()
     test = doctest.DocTestParser().get_doctest(block.text, names, page.name, str(page), block.line - 1)
-    test.globs = names  # not a copy: later blocks go on with it
-    told: list[str] = []
-    doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=told.append, clear_globs=False)
-    assert not told, "".join(told)
+    test.globs = names  # not a copy: later blocks use it
+    failures: list[str] = []
+    doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=failures.append, clear_globs=False)
+    assert not failures, "".join(failures)
+    return ""
 
 
 def run_commands(block: Block) -> None:
@@ -86,8 +93,8 @@ def run_commands(block: Block) -> None:
 
 
 def run_command(line: str) -> str:
-    """What a line of the shell prints."""
-    written = said = ""
+    """Run a line of the shell and return what it printed."""
+    written = messages = ""
     for part in line.split(" | "):
         words = shlex.split(part, comments=True)
         target = source = None
@@ -97,19 +104,19 @@ def run_command(line: str) -> str:
             *words, _, source = words
         given = written if source is None else Path(source).read_text()
         written, errors = run_program(words, given)
-        said += errors
+        messages += errors
         if target is not None:
             Path(target).write_text(written)
             written = ""
-    return said + written
+    return messages + written
 
 
 def run_program(words: list[str], given: str) -> tuple[str, str]:
-    """What a program writes to both of its outputs."""
+    """Run a program and return what it wrote to stdout and stderr."""
     if words[0] != "cometad":
-        assert words[0] in PLAIN, f"{words[0]} is not run here: put <!-- not run: reason --> before its block"
-        still = [word for word in words if word != "-f"]  # no file grows here
-        return subprocess.run(still, input=given, capture_output=True, text=True, check=True).stdout, ""
+        assert words[0] in PLAIN, f"Cannot run {words[0]}: put <!-- not run: reason --> before its block"
+        once = [word for word in words if word != "-f"]  # no file grows here
+        return subprocess.run(once, input=given, capture_output=True, text=True, check=True).stdout, ""
     if words[1] == "fit" and "--steps" not in words and "--detector" not in words:
         words = [*words, "--steps", "5", "--set", "codebook_size=32"]
     output, errors = io.StringIO(), io.StringIO()
@@ -121,7 +128,8 @@ def run_program(words: list[str], given: str) -> tuple[str, str]:
 
 
 def small(code: str) -> str:
-    return code.replace("Comet()", "Comet(schedule=__import__('cometad').OneCycle(5), codebook_size=32)")
+    schedule = "__import__('cometad.network', fromlist=['OneCycle']).OneCycle(5)"
+    return code.replace("Comet()", f"Comet(schedule={schedule}, codebook_size=32)")
 
 
 def name(page: Path) -> str:
@@ -129,16 +137,15 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_block_says_what_it_is(page):
+def test_every_block_has_a_known_language(page):
     content = page.read_text()
-    found = list(blocks(page))
-    for block in found:
-        assert block.language in ("python", "console", "sh", "text"), f"{name(page)}:{block.line}"
+    for block in blocks(page):
+        assert block.language in (*RUN, *DIRECTIVES, "text"), f"{name(page)}:{block.line}"
         if block.reason is not None:
-            assert len(block.reason.split()) > 1, f"{name(page)}:{block.line} does not say why it is not run"
-            assert block.language != "text", f"{name(page)}:{block.line} would not be run anyway"
+            assert len(block.reason.split()) > 1, f"{name(page)}:{block.line} does not give a reason"
+            assert block.language in RUN, f"{name(page)}:{block.line} would not run anyway"
     outside = BLOCK.sub("", content)
-    assert not re.search(r"```|~~~|<!-- (run|not run)", outside), "a block or a mark that was not recognized"
+    assert not re.search(r"```|~~~|<!-- (run|not run)", outside), "a block or a comment that was not recognized"
     assert not re.search(r"^\s*$\n^(    |\t)(?! *[-*\d])", outside, re.MULTILINE), "an indented block: fence it"
 
 
@@ -153,12 +160,13 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     [
         "```python\n>>> 1 + 1\n3\n```\n",
         "```python\nassert False\n```\n",
+        "```python\nprint(1)\n```\n\n```output\n2\n```\n",
         "```console\n$ cometad --version\ncometad 9\n```\n",
         "```sh\ncometad score no.comet no.csv\n```\n",
         "```sh\nrm no.csv\n```\n",
     ],
 )
-def test_a_block_that_is_wrong_fails(block, tmp_path):
+def test_a_wrong_block_fails(block, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(block)
     with pytest.raises(AssertionError):
@@ -170,27 +178,69 @@ def run_page(page: Path) -> None:
     with contextlib.ExitStack() as kept:
         for table in TABLES:
             kept.enter_context(mock.patch.dict(table))
+        printed = ""
         for block in blocks(page):
-            if block.reason is not None or block.language == "text":
+            if block.reason is not None or block.language not in RUN:
                 continue
-            if block.language == "python":
-                run_python(block, page, names)
+            if block.language == "output":
+                assert printed == block.text, f"{page.name}:{block.line} does not show what was printed:\n{printed}"
+            elif block.language == "python":
+                printed = run_python(block, page, names)
             else:
                 run_commands(block)
 
 
-def test_the_site_builds_without_a_warning_and_asks_nothing_of_the_web(tmp_path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+def test_the_site_builds_offline_without_a_warning(tmp_path):
+    options = ["--quiet", "--fail-on-warning", "--keep-going", "--doctree-dir", str(tmp_path / "doctrees")]
+    command = [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(tmp_path / "site")]
+    built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert built.returncode == 0, built.stdout + built.stderr
-    for page in tmp_path.rglob("*.html"):
-        asked = re.findall(
+    for page in (tmp_path / "site").rglob("*.html"):
+        remote = re.findall(
             r"<(?:script|img|iframe)[^>]* src=.?https?:[^>]*|<link[^>]* href=.?https?:[^>]*", page.read_text()
         )
-        assert not asked, f"{page.name}: {asked[0]}"
+        assert not remote, f"{page.name}: {remote[0]}"
 
 
-def test_few_blocks_are_left_out():
-    every = [block for page in PAGES for block in blocks(page) if block.language != "text"]
+def test_few_blocks_are_skipped():
+    every = [block for page in PAGES for block in blocks(page) if block.language in RUN]
     assert sum(block.reason is not None for block in every) < len(every) / 4
+
+
+def defined(path: Path) -> set[str]:
+    """Functions and classes of a module, methods as `Class.method`."""
+    tree = ast.parse(path.read_text())
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found = {node.name for node in tree.body if isinstance(node, kinds)}
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return found | {f"{kind.name}.{node.name}" for kind in classes for node in kind.body if isinstance(node, kinds)}
+
+
+@pytest.mark.parametrize("page", ["trace.md", "notation.md", "extend.md", "architecture.md"])
+def test_every_function_named_with_its_file_exists(page):
+    content = (ROOT / "docs" / page).read_text()
+    named = re.findall(r"`([\w/]+\.py):([\w.]+)`", content)
+    assert named
+    for file, function in named:
+        path = ROOT / "src" / "cometad" / file
+        assert path.is_file(), f"{page} names {file}"
+        assert function in defined(path), f"{page} names {file}:{function}"
+
+
+def test_every_file_named_in_a_page_exists():
+    for page in PAGES:
+        for file in re.findall(r"`((?:tests|benchmarks|docs)/[\w/.-]+\.\w+)`", page.read_text()):
+            assert (ROOT / file).exists(), f"{name(page)} names {file}"
+
+
+def test_the_tree_of_the_architecture_page_is_the_tree():
+    section = (ROOT / "docs" / "architecture.md").read_text().split("## The tree")[1].split("## ")[0]
+    shown = set(re.findall(r"^  ([\w.]+)/?  ", section, re.MULTILINE))
+    package = ROOT / "src" / "cometad"
+    there = {path.name for path in package.iterdir() if not path.name.startswith("__") and path.name != "py.typed"}
+    assert shown == there
+
+
+def test_the_readme_is_short():
+    before_links = (ROOT / "README.md").read_text().split("## Learn more")[0]
+    assert len(before_links.split()) < 400

@@ -1,16 +1,52 @@
-"""The public names."""
+"""The names that `import cometad` offers, and those it offered before."""
 
+import importlib
 import subprocess
 import sys
 
+import pytest
+
 import cometad
 
+# Everything the root exported in 0.1; all of it works until 0.3.
+# fmt: off
+NAMES_OF_0_1 = {
+    "ABLATIONS", "Alerts", "AllVariables", "BASELINES", "BudgetSelection", "Comet", "CometadError",
+    "Conformal", "DriftingSpot", "EmaMinMax", "Epochs", "Event", "ForwardFill", "Halving", "HighestVariables",
+    "Interpolate", "NoAdaptation", "NoCalibration", "NoNormalization", "OneCycle", "OnlineAdaptation",
+    "PercentileSelection", "Quantile", "RefuseGaps", "Scored", "ScoreMeasured", "Spot", "Stream",
+    "TrainingCalibration", "TrainingNormalization", "resample",
+}
+# fmt: on
 
-def test_every_public_name_is_there_and_has_a_docstring():
+
+def test_every_public_name_has_a_docstring_with_an_example():
     for name in cometad.__all__:
         thing = getattr(cometad, name)
-        if name not in ("ABLATIONS", "BASELINES"):  # tables: what they are stands beside them
+        if name != "BASELINES":  # a table
             assert ">>>" in thing.__doc__ or issubclass(thing, Exception), name
+
+
+def test_the_root_exports_few_names():
+    assert len(cometad.__all__) <= 12
+
+
+def test_every_name_of_0_1_is_still_there():
+    assert NAMES_OF_0_1.difference(cometad.__all__, cometad._MOVED) == set()
+
+
+@pytest.mark.parametrize("name", cometad._MOVED)
+def test_a_moved_name_works_and_warns(name):
+    home = f"cometad.{cometad._MOVED[name]}"
+    with pytest.warns(DeprecationWarning, match=f"cometad.{name} moved to {home}.{name};.* 0.3"):
+        moved = getattr(cometad, name)
+    assert moved is getattr(importlib.import_module(home), name)
+    assert name not in dir(cometad)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'Comett'"):
+        cometad.Comett
 
 
 def test_importing_the_package_does_not_import_torch():

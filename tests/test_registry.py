@@ -177,8 +177,9 @@ def test_a_name_is_registered_once_and_only_for_dataclasses():
 
 def test_a_row_in_the_table_of_thresholds_is_all_the_command_line_needs(monkeypatch):
     @dataclass(frozen=True)
-    class Share(Sigmas):
+    class Share:
         rate: float = 0.5
+        fit, watch = Sigmas.fit, Sigmas.watch
 
     monkeypatch.setitem(THRESHOLDS, "share", Share)
     assert parse_threshold("share:0.25") == Share(rate=0.25)

@@ -30,7 +30,7 @@ from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
 from cometad.network.state import from_arrays, to_arrays
 from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
 from cometad.presets import paper_parameters
-from cometad.progress import shown
+from cometad.progress import show_progress
 from cometad.scoring.calibrate import NoCalibration, TrainingCalibration
 from cometad.scoring.normalize import Normalization, TrainingNormalization
 from cometad.scoring.pipeline import Block, Pipeline
@@ -308,6 +308,10 @@ class Comet(Detector):
         scaled = self.scaling_(self._checked(X).values)
         return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window), self._scorer)
 
+    def code_usage(self, X: object) -> list[tuple[int, Integers, Integers]]:
+        """Patch size and patches per code (code,) in training and in a series, for each scale."""
+        return list(zip(self.patch_sizes, self.code_counts_, self.code_counts(X), strict=True))
+
     def stream(
         self,
         snapshot: bytes | None = None,
@@ -367,7 +371,7 @@ class Comet(Detector):
         self._calibrate(scaled, series, scorer)
 
     def _train(self, scaled: Floats32, starts: Integers) -> Network:
-        with shown("epoch", self.verbose) as report:
+        with show_progress("epoch", self.verbose) as report:
             return fit_network(
                 self._new_network(scaled.shape[1]),
                 scaled,

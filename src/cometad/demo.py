@@ -1,4 +1,4 @@
-"""The demo: learn a synthetic plant, watch it live while it drifts, and say what was found and why."""
+"""The demo: learn a synthetic plant, watch it live while it drifts, and show which faults were found and why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,25 +25,25 @@ from cometad.report.gather import gather
 from cometad.report.page import save_report
 from cometad.report.plots import save_overview
 
-# One reading in a thousand of normal operation may raise an alarm: at the default's one in a hundred, a fault of sixty
-# readings would be "found" by chance every other time.
+# One normal reading in a thousand may be flagged. At the default of one in a hundred, chance alone would "find"
+# every other fault of sixty readings.
 THRESHOLD = Quantile(rate=0.001)
-ALERTS = Alerts(merge_gap=30)  # of the report: a fault that pauses for as long is still the same one
+ALERTS = Alerts(merge_gap=30)  # for the report: a fault that pauses this long is still one event
 SHOWN_VARIABLES = 6
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What became of one planted fault."""
+class FaultFound:
+    """Whether and how one planted fault was found."""
 
     fault: Fault
     found: bool
-    delay: int | None  # steps from its start to the first alarm
-    blamed: tuple[int, ...]  # as many variables as it has, the highest first
+    delay: int | None  # steps from its start to the first alert
+    blamed: tuple[int, ...]  # as many variables as the fault has, highest score first
 
 
 class Live(NamedTuple):
-    """What the stream gave for the whole test part."""
+    """The output of the stream for the whole test part."""
 
     scores: Floats  # (time,)
     flags: NDArray[np.int64]  # (time,)
@@ -51,101 +51,100 @@ class Live(NamedTuple):
 
 
 def run(out: Path, seed: int) -> None:
-    """Fit, stream, tell; write a picture and a report into the folder `out`."""
+    """Fit, stream and print the results; write a picture and a report to the folder `out`."""
     needs_extra("matplotlib.figure", "viz")
     console = Console(highlight=False)
     _make_folder(out)
     plant = synthetic_plant(seed=seed)
     console.print(
         f"A synthetic plant with {len(plant.names)} variables: {len(plant.train)} normal readings to learn from, "
-        f"then {len(plant.test)} readings in which sensors drift and {len(plant.faults)} faults are planted."
+        f"then {len(plant.test)} readings with drifting sensors and {len(plant.faults)} planted faults."
     )
     detector = Comet(threshold=THRESHOLD, verbose=True).fit(plant.train)
-    console.print(f"Learned. The threshold is {detector.threshold_:.2f}. Now live, one reading at a time:\n")
+    console.print(f"Fitted. The threshold is {detector.threshold_:.2f}. Now live, one reading at a time:\n")
     live = _watch(detector, plant, console)
-    findings = [judge(fault, live) for fault in plant.faults]
+    results = [judge(fault, live) for fault in plant.faults]
     console.print()
-    console.print(_table(findings, plant.names))
-    _tell_false_alarms(detector, plant, live, console)
+    console.print(_table(results, plant.names))
+    _print_false_alarms(detector, plant, live, console)
     picture = out / "demo.png"
-    _draw(picture, detector, plant, live, findings)
-    console.print(f"The picture: {picture}")
+    _draw(picture, detector, plant, live, results)
+    console.print(f"Picture: {picture}")
     page = out / "report.html"
     _report(page, detector, plant, live)
-    console.print(f"The report, for a browser: {page}")
+    console.print(f"Report, to open in a browser: {page}")
 
 
-def judge(fault: Fault, live: Live) -> Finding:
-    """Whether an alarm was raised while the fault lasted, how late, and which variables it named."""
+def judge(fault: Fault, live: Live) -> FaultFound:
+    """Check whether an alert was raised during the fault, with what delay, and which variables it blamed."""
     during = slice(fault.start, fault.stop)
     found = bool(live.flags[during].any())
     delay = int(np.argmax(live.flags[during])) if found else None
-    alarmed = live.variables[during][live.flags[during] == 1] if found else live.variables[during]
-    order = np.argsort(alarmed.mean(axis=0))[::-1]
-    return Finding(fault, found, delay, tuple(int(i) for i in order[: len(fault.variables)]))
+    blamed = live.variables[during][live.flags[during] == 1] if found else live.variables[during]
+    order = np.argsort(blamed.mean(axis=0))[::-1]
+    return FaultFound(fault, found, delay, tuple(int(i) for i in order[: len(fault.variables)]))
 
 
 def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"Cannot make the folder '{out}': {error.strerror}. Choose another with --out.") from error
+        raise OutputError(f"Cannot create the folder '{out}': {error.strerror}. Choose another with --out.") from error
 
 
 def _watch(detector: Comet, plant: Plant, console: Console) -> Live:
     stream = detector.stream()
     parts: list[Scored] = []
-    alarm = False
+    active = False
     for reading in plant.test:
         parts.append(stream.update(reading))
-        alarm = _announce(parts[-1], alarm, plant, console)
+        active = _announce(parts[-1], active, plant, console)
     parts.append(stream.finish())
     steps, rolled_back = stream.adaptation_steps
-    console.print(f"\nAdapted {steps} times, {rolled_back} of them rolled back.")
+    console.print(f"\nAdapted {steps} times; {rolled_back} of these were rolled back.")
     return Live(*(np.concatenate([getattr(part, field) for part in parts]) for field in Live._fields))
 
 
-def _announce(scored: Scored, alarm: bool, plant: Plant, console: Console) -> bool:
-    """Say where an alarm begins; return whether one is on."""
+def _announce(scored: Scored, active: bool, plant: Plant, console: Console) -> bool:
+    """Print each alert as it starts; return whether one is active."""
     for k, step in enumerate(scored.steps):
-        if scored.flags[k] and not alarm:
+        if scored.flags[k] and not active:
             named = ", ".join(plant.names[i] for i in np.argsort(scored.variables[k])[::-1][:2])
             console.print(f"  step {step:>6}  score {scored.scores[k]:>7.2f}  {named}")
-        alarm = bool(scored.flags[k])
-    return alarm
+        active = bool(scored.flags[k])
+    return active
 
 
-def _table(findings: Sequence[Finding], names: Sequence[str]) -> Table:
-    table = Table(
-        title="What was planted, and what was found", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    for column in ("planted\nfault", "steps", "found", "delay", "top variables", "true variables"):
+def _table(results: Sequence[FaultFound], names: Sequence[str]) -> Table:
+    table = Table(title="Planted faults", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("fault", "steps", "found", "delay", "top variables", "true variables"):
         table.add_column(column, justify="right" if column == "delay" else "left", no_wrap="variables" in column)
-    for finding in findings:
-        fault = finding.fault
+    for result in results:
+        fault = result.fault
         table.add_row(
             fault.kind,
             f"{fault.start}-{fault.stop}",
-            "yes" if finding.found else "no",
-            "" if finding.delay is None else str(finding.delay),
-            "\n".join(names[i] for i in finding.blamed),
+            "yes" if result.found else "no",
+            "" if result.delay is None else str(result.delay),
+            "\n".join(names[i] for i in result.blamed),
             "\n".join(names[i] for i in fault.variables),
         )
     return table
 
 
-def _tell_false_alarms(detector: Comet, plant: Plant, live: Live, console: Console) -> None:
-    """How often normal readings raised an alarm, and how often they would have without adaptation."""
-    still = detector.stream(adaptation=NoAdaptation()).update_many(plant.test)  # all but the last few readings
+def _print_false_alarms(detector: Comet, plant: Plant, live: Live, console: Console) -> None:
+    """Print the share of normal readings that were flagged, with and without adaptation."""
+    # The last few readings have no score here, because this stream is never finished.
+    static = detector.stream(adaptation=NoAdaptation()).update_many(plant.test)
     normal = ~plant.labels
-    adapted, fixed = 100 * live.flags[normal].mean(), 100 * still.flags[normal[: len(still)]].mean()
+    adapted, fixed = 100 * live.flags[normal].mean(), 100 * static.flags[normal[: len(static)]].mean()
     console.print(
-        f"Normal readings that raised an alarm: {adapted:.2f} %; without adaptation it would have been {fixed:.2f} % "
-        f"(the threshold allows {100 * detector.threshold.rate:.1f} % where nothing drifts)."
+        f"False alarms on normal readings: {adapted:.2f} %; without adaptation {fixed:.2f} % "
+        f"(the threshold allows {100 * detector.threshold.rate:.1f} % when nothing drifts)."
     )
 
 
-def _draw(path: Path, detector: Comet, plant: Plant, live: Live, findings: Sequence[Finding]) -> None:
+def _draw(path: Path, detector: Comet, plant: Plant, live: Live, results: Sequence[FaultFound]) -> None:
     faulty = list(dict.fromkeys(i for fault in plant.faults for i in fault.variables))[:SHOWN_VARIABLES]
     save_overview(
         path,
@@ -154,7 +153,7 @@ def _draw(path: Path, detector: Comet, plant: Plant, live: Live, findings: Seque
         live.scores,
         detector.threshold_,
         [(fault.start, fault.stop) for fault in plant.faults],
-        [finding.found for finding in findings],
+        [result.found for result in results],
     )
 
 

@@ -1,8 +1,4 @@
-"""The base class of every detector: checks, scaling, thresholds, events, saving and loading.
-
-Conventions: a series is (time, variable); a higher score is more anomalous; a flag of 1 is anomalous; intervals are
-half-open.
-"""
+"""The base class of every detector: checks, scaling, thresholds, events, saving and loading."""
 
 import copy
 import hashlib
@@ -22,7 +18,7 @@ from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.judge import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.watch import Threshold
-from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import Checkpoint, read, write
 from cometad.data.gaps import Gaps, complete, fill
 from cometad.data.quality import Statistics
@@ -201,6 +197,10 @@ class Detector(BaseEstimator, ABC):
 
     def _cannot(self, what: str, instead: str) -> ParameterError:
         return ParameterError(f"{type(self).__name__} cannot {what}. Use a Comet for that, or {instead}.")
+
+    def code_usage(self, X: object) -> list[tuple[int, Integers, Integers]]:
+        """Patch size and patches per code (code,) in training and in a series, per scale; empty without a codebook."""
+        return []
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector to one file, whole or not at all."""

@@ -1,15 +1,15 @@
 """Every error that cometad raises on purpose.
 
     CometadError
-    ├── InputError          the data given is not usable as it is (also a ValueError)
-    ├── ParameterError      a hyper-parameter or an option is out of range (also a ValueError)
-    ├── NotFittedError      a detector was used before `fit` (also a ValueError, an AttributeError)
+    ├── InputError          the data cannot be used as it is (also a ValueError)
+    ├── ParameterError      a hyper-parameter or an option is invalid (also a ValueError)
+    ├── NotFittedError      a detector was used before `fit` (also a ValueError and an AttributeError)
     ├── ModelFileError      a file is not a detector that this version can load
     ├── OutputError         a result could not be written
-    └── MissingExtraError   an optional package is not installed
+    └── MissingExtraError   an optional package is not installed (also an ImportError)
 
-Each message is one sentence or two that a stranger understands, and ends with what to do. The command line prints it
-and exits with code 2; anything else that is raised is a bug.
+A message is one or two sentences that make sense without knowing the code, and says what to do. The command line prints
+it and exits with code 2; any other exception is a bug.
 """
 
 import importlib
@@ -35,7 +35,7 @@ ADVICE = {
 
 
 class CometadError(Exception):
-    """The root of the tree: catch it to catch everything that cometad raises on purpose.
+    """Base class: catch it to catch every error that cometad raises on purpose.
 
     `advice` is a key of `ADVICE`, and `values` fill its blanks: the message is the problem followed by that sentence.
 
@@ -50,11 +50,11 @@ class CometadError(Exception):
 
 
 class InputError(CometadError, ValueError):
-    """The data given is not usable as it is."""
+    """The data cannot be used as it is."""
 
 
 class ParameterError(CometadError, ValueError):
-    """A hyper-parameter or an option is out of range."""
+    """A hyper-parameter or an option is invalid."""
 
 
 class NotFittedError(CometadError, ValueError, AttributeError):
@@ -74,7 +74,7 @@ class MissingExtraError(CometadError, ImportError):
 
 
 def unknown(kind: str, name: object, known: Iterable[object]) -> ParameterError:
-    """The error for a name that is not in a table.
+    """The error for a name that is not in a table; suggests the closest one that is.
 
     >>> from cometad.errors import unknown
     >>> str(unknown("dataset", "PMS", ["MSL", "PSM"]))
@@ -87,7 +87,7 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> ParameterError:
 
 
 def needs_extra(module: str, extra: str) -> ModuleType:
-    """The module, or an error that says which extra of cometad brings it.
+    """Import an optional module, or raise an error that names the extra of cometad to install.
 
     >>> from cometad.errors import needs_extra
     >>> needs_extra("no_such_module", "viz")

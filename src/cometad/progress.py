@@ -1,4 +1,4 @@
-"""Long work shown: how far it is, what it says, how long it will take."""
+"""Progress reporting for long work: a bar on a terminal, occasional lines in a log."""
 
 import math
 import sys
@@ -6,19 +6,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Report = Callable[[int, int, str], None]
+ProgressCallback = Callable[[int, int, str], None]  # steps done, steps in total, a note such as the current loss
 
 EVERY = 10.0  # seconds between two lines in a log
 
 
 @contextmanager
-def shown(title: str, on: bool) -> Iterator[Report]:
-    """A function to call with the steps done, the steps in all and a note; it tells them on stderr if `on`.
+def show_progress(title: str, on: bool) -> Iterator[ProgressCallback]:
+    """A callback that shows progress on stderr, or does nothing unless `on`.
 
-    On a terminal it draws a bar; elsewhere, in a log, it writes a line now and then, and the first and the last one.
+    Call it with the steps done, the steps in total and a note. On a terminal it draws a bar. Elsewhere it prints a line
+    every few seconds, and always the first and the last one.
 
-    >>> from cometad.progress import shown
-    >>> with shown("training", on=False) as report:
+    >>> from cometad.progress import show_progress
+    >>> with show_progress("training", on=False) as report:
     ...     report(1, 20, "loss 0.5")
     """
     if not on:
@@ -30,9 +31,9 @@ def shown(title: str, on: bool) -> Iterator[Report]:
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _lines(title)
+        yield _print_lines(title)
         return
-    rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)  # where it is narrow, the note is cut, not the count
+    rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)  # a narrow terminal cuts off the note, not the count
     columns = (
         TextColumn("{task.description}"),
         BarColumn(10),
@@ -44,7 +45,7 @@ def shown(title: str, on: bool) -> Iterator[Report]:
         yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
 
 
-def _lines(title: str) -> Report:
+def _print_lines(title: str) -> ProgressCallback:
     last = -math.inf
 
     def report(done: int, total: int, note: str) -> None:

@@ -49,4 +49,7 @@ def parse(
     except ValueError as error:
         forms = f"{name} or {name}:{value}" if takes_value else name
         raise ParameterError(f"Cannot read the {kind} {text!r}. Write it as {forms}.") from error
-    return rules[name](converted)
+    try:
+        return rules[name](converted)
+    except ParameterError as error:
+        raise ParameterError(f"Cannot use the {kind} {text!r}. {error}") from error

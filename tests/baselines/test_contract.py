@@ -1,4 +1,4 @@
-"""Every baseline keeps the contract of a detector."""
+"""Every baseline meets the contract of a detector."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from cometad.baselines import BASELINES
 from contract import CHECKS, FRESH, NORMAL, Subject
 from tiny import TINY
 
-# Chance sees nothing, and no training reading is outside of the training range.
+# Random scores find nothing, and training readings are never outside the training range.
 EXEMPT = {("random", "a_planted_spike_scores_highest"), ("sensor-range", "training_scores_and_threshold_are_kept")}
 
 subjects = {name: Subject(lambda name=name: BASELINES[name](**TINY.get(name, {}))) for name in BASELINES}
@@ -15,13 +15,13 @@ subjects = {name: Subject(lambda name=name: BASELINES[name](**TINY.get(name, {})
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", BASELINES)
-def test_a_baseline_keeps_the_contract(name, check):
+def test_a_baseline_meets_the_contract(name, check):
     if (name, check) in EXEMPT:
-        pytest.skip("exempt by its nature")
+        pytest.skip("does not apply to this baseline")
     CHECKS[check](subjects[name])
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_a_single_variable_can_be_learned(name):
+def test_a_baseline_can_be_fitted_on_a_single_variable(name):
     detector = subjects[name].make().fit(NORMAL[:, :1])
     assert np.isfinite(detector.decision_function(FRESH[:, :1])).all()

@@ -1,4 +1,4 @@
-"""The page of an experiment's report as a browser draws it on a phone."""
+"""The report page of an experiment in a browser, on a phone and on a laptop."""
 
 import shutil
 
@@ -6,16 +6,18 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from cometad.bench import report
-from cometad.bench.tables import Cell, Column, Group, Row, Table
+from cometad.bench.drift.report import _columns
+from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
+from cometad.metrics import METRICS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 WIDTH = 390
-WIDE = Table(
-    "A title that is so long that it needs more than one line of a phone",
-    tuple(Column(f"metric {number}", scale=100) for number in range(15)),
-    (Group("MSL", (Row("comet-paper w/o TTA", (Cell(0.7, 0.01),) * 15, "2 of 3 seeds"),)),),
-    ("A note that is so long that it needs more than one line of a phone to be read.",),
+WIDE = ResultTable(
+    "A title so long that it takes more than one line on a phone",
+    tuple(ResultColumn(f"metric {number}", scale=100) for number in range(15)),
+    (Group("MSL", (ResultRow("comet-paper w/o TTA", (Cell(0.7, 0.01),) * 15, "2 of 3 seeds"),)),),
+    ("A note so long that it takes more than one line on a phone.",),
 )
 BOXES = """() => Object.fromEntries(
     [['table', 'table'], ['title', 'h2'], ['note', 'li'], ['row', 'th[scope=row]'],
@@ -24,7 +26,7 @@ BOXES = """() => Object.fromEntries(
         return [name, [box.left, box.right]];
     }))"""
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium")
 
 
 @pytest.fixture(scope="module")
@@ -34,17 +36,23 @@ def address(tmp_path_factory):
     return path.as_uri()
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
-def phone(request, address):
+@pytest.fixture(scope="module")
+def browser():
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": WIDTH, "height": 800}, color_scheme=request.param)
-        page.goto(address)
-        yield page
+        yield browser
         browser.close()
 
 
-def test_the_figures_scroll_under_the_names_and_nothing_else_moves(phone):
+@pytest.fixture(scope="module", params=["light", "dark"])
+def phone(request, browser, address):
+    page = browser.new_page(viewport={"width": WIDTH, "height": 800}, color_scheme=request.param)
+    page.goto(address)
+    yield page
+    page.close()
+
+
+def test_the_figures_scroll_beneath_the_names_and_nothing_else_moves(phone):
     before = phone.evaluate(BOXES)
     phone.evaluate("document.querySelector('.scroll').scrollLeft = 200")
     after = phone.evaluate(BOXES)
@@ -55,19 +63,48 @@ def test_the_figures_scroll_under_the_names_and_nothing_else_moves(phone):
         assert after[name][0] >= 0
         assert after[name][1] <= WIDTH
     assert after["figure"][0] == before["figure"][0] - 200
-    assert before["row"][1] < WIDTH / 2  # most of the screen is for figures
+    assert before["row"][1] < WIDTH / 2  # most of the screen is left for figures
 
 
-def test_what_scrolls_below_a_name_does_not_show_through(phone):
+def test_figures_that_scroll_beneath_a_name_do_not_show_through(phone):
     ground, paper = (
         phone.evaluate(f"getComputedStyle(document.querySelector('{selector}')).backgroundColor")
-        for selector in ("th[scope=row]", "body")
+        for selector in ("th[scope=row]", "section")
     )
     assert ground == paper != "rgba(0, 0, 0, 0)"
 
 
-def test_the_part_that_scrolls_is_moved_by_keys(phone):
+def test_the_scrolling_region_responds_to_keys(phone):
     phone.evaluate("document.querySelector('.scroll').scrollLeft = 0")
     phone.focus(".scroll")
     phone.keyboard.press("ArrowRight")
     phone.wait_for_function("document.querySelector('.scroll').scrollLeft > 0", timeout=5000)
+
+
+def table_of(name, cell, columns):
+    """Return a table whose figures are all as wide as the widest in practice."""
+    return ResultTable("Wide", columns, (Group("SMAP", (ResultRow(name, (cell,) * len(columns)),)),), ())
+
+
+TABLES = {
+    "metrics": table_of(
+        "anomaly-transformer (1 of 3 seeds)",
+        Cell(0.885, 0.1043, mark="best", at_floor=True),
+        (
+            *(ResultColumn(metric.title, "*", scale=100) for metric in METRICS.values()),
+            ResultColumn("rank by AUC-PR", digits=2),
+        ),
+    ),
+    "drift": table_of("replacement, 30 % faults", Cell(0.885, 0.1043), tuple(column for column, _ in _columns())),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_fits_on_a_laptop_without_scrolling(name, browser, tmp_path):
+    path = tmp_path / "main.html"
+    path.write_text(report._page("main", report.Content([TABLES[name]]), tmp_path), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(path.as_uri())
+    hidden = page.evaluate("(e => e.scrollWidth - e.clientWidth)(document.querySelector('.scroll'))")
+    page.close()
+    assert hidden == 0

@@ -1,4 +1,4 @@
-"""Controlled drift: what is said to change changes, nothing else does, and the figures are what loops say they are."""
+"""Controlled drift: only what should change changes, and the figures equal those of plain loops."""
 
 import dataclasses
 import itertools
@@ -10,9 +10,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from cometad import Comet
-from cometad.bench.drift import CONTAMINATIONS, SETTINGS, Setting, compare, measure
-from cometad.bench.drift_figures import ARMS, plot_contamination, plot_drift
-from cometad.bench.drift_report import drift_table, save_drift
+from cometad.bench.drift.experiment import CONTAMINATIONS, SETTINGS, Setting, compare, measure
+from cometad.bench.drift.figures import ARMS, plot_contamination, plot_drift
+from cometad.bench.drift.report import drift_table, save_drift
 from cometad.bench.threshold import common_threshold
 from cometad.datasets.drift import DRIFTS, FAULTS, LEAST_PHASE, controlled_series, planted, split_normal
 from cometad.datasets.synthetic import Fault
@@ -20,13 +20,13 @@ from cometad.errors import InputError, ParameterError
 from cometad.network import NoAdaptation, OneCycle, OnlineAdaptation
 from contract import is_a_sentence, saved, waves
 
-ROWS = 500  # of a phase
+ROWS = 500  # per phase
 VARIABLES = 12
 REAL = [drift for drift in DRIFTS if drift != "none"]
 
 
 def normal_parts():
-    """A reference and a base in unequal units; variable 3 is constant, variable 7 in the reference only."""
+    """Return a reference and a base in different units; variable 3 is constant, variable 7 in the reference only."""
     series = waves(4 * ROWS, VARIABLES) * np.geomspace(0.01, 100, VARIABLES) + np.arange(VARIABLES)
     series[:, 3] = 5.0
     series[: 2 * ROWS, 7] = -1.0
@@ -41,14 +41,14 @@ def controlled(**options):
 
 
 def unplanted(series):
-    """Where no fault stands: (time, variable)."""
+    """Return where there is no fault (time, variable)."""
     sound = np.ones(series.values.shape, bool)
     for fault in series.faults:
         sound[fault.start : fault.stop, list(fault.variables)] = False
     return sound
 
 
-# --- the series -------------------------------------------------------------------------------------------------------
+# --- series -----------------------------------------------------------------------------------------------------------
 
 
 def test_without_drift_a_series_is_its_base_with_the_first_half_repeated():
@@ -90,7 +90,7 @@ def test_variables_that_are_constant_in_the_reference_are_never_touched(drift):
 
 
 @pytest.mark.parametrize("drift", REAL)
-def test_a_drift_ramps_in_or_is_there_at_once_and_stays(drift):
+def test_a_drift_ramps_in_or_starts_at_once_and_stays(drift):
     change = np.abs(controlled(drift=drift, share=1.0).values - controlled().values) / REFERENCE.std(axis=0).clip(1e-9)
     early, late = change[ROWS : ROWS + 50].mean(), change[2 * ROWS - 50 : 2 * ROWS].mean()
     after = [change[at : at + 100].mean() for at in range(2 * ROWS, 3 * ROWS, 100)]
@@ -104,7 +104,7 @@ def test_a_drift_of_strength_zero_changes_nothing(drift):
 
 
 def after_in_spreads(drift, strength):
-    """The sound readings of `after`, with everything drifting and without, in spreads from the reference's mean."""
+    """Return the fault-free readings of `after`, with and without drift, in spreads from the mean of the reference."""
     drifting, steady = controlled(drift=drift, strength=strength, share=1.0), controlled()
     rows, columns = 2 * ROWS + np.flatnonzero(~steady.labels[2 * ROWS :]), list(drifting.drifting)
     mean, spread = REFERENCE[:, columns].mean(axis=0), REFERENCE[:, columns].std(axis=0)
@@ -131,14 +131,14 @@ def test_a_variance_drift_adds_noise_of_its_strength():
     assert abs(np.corrcoef(noise[1:, 0], noise[:-1, 0])[0, 1]) < 0.15
 
 
-def test_a_regime_changes_how_variables_move_together_and_hardly_how_far():
+def test_a_regime_changes_how_variables_move_together_but_hardly_how_far():
     drifted, steady = after_in_spreads("regime", 1.0)
     together = [np.abs(np.corrcoef(part.T)[np.triu_indices(part.shape[1], 1)]).mean() for part in (drifted, steady)]
     assert together[0] > together[1] + 0.2
     np.testing.assert_allclose(drifted.std(axis=0), steady.std(axis=0), rtol=0.35)
 
 
-def test_a_replaced_sensor_has_another_level_another_gain_and_another_noise():
+def test_a_replaced_sensor_has_a_different_level_gain_and_noise():
     drifted, steady = after_in_spreads("replacement", 1.0)
     for new, old in zip(drifted.T, steady.T, strict=True):
         gain, level = np.polyfit(old, new, 1)
@@ -148,7 +148,7 @@ def test_a_replaced_sensor_has_another_level_another_gain_and_another_noise():
 
 
 @pytest.mark.parametrize("contamination", [*CONTAMINATIONS, 0.4])
-def test_contamination_is_met_and_faults_lie_apart_inside_their_phase(contamination):
+def test_contamination_is_exact_and_faults_do_not_touch_or_leave_their_phase(contamination):
     for rows, seed in itertools.product((LEAST_PHASE, ROWS), range(40)):
         series = controlled_series(REFERENCE, BASE[: 2 * rows], contamination=contamination, seed=seed)
         start, stop = series.phases["during"]
@@ -165,37 +165,37 @@ def test_labels_are_the_union_of_the_faults():
     assert set(np.flatnonzero(series.labels)) == rows
 
 
-def test_phases_are_three_of_one_length_that_cover_the_series():
+def test_three_phases_of_equal_length_cover_the_series():
     series = controlled()
     assert list(series.phases.values()) == [(0, ROWS), (ROWS, 2 * ROWS), (2 * ROWS, 3 * ROWS)]
     assert len(series.values) == len(series.labels) == 3 * ROWS
 
 
-def test_aligned_phases_are_whole_multiples_long():
+def test_the_length_of_aligned_phases_is_a_multiple():
     series = controlled(align=70)
     assert list(series.phases.values()) == [(0, 490), (490, 980), (980, 1470)]
     np.testing.assert_array_equal(series.values[490:980], BASE[490:980])
 
 
-def test_equal_seeds_give_equal_bytes_and_others_do_not():
+def test_equal_seeds_give_equal_bytes_and_different_seeds_do_not():
     one, same, other = (controlled(drift="replacement", contamination=0.1, seed=seed) for seed in (1, 1, 2))
     assert one.values.tobytes() == same.values.tobytes()
     assert one.faults == same.faults
     assert one.values.tobytes() != other.values.tobytes()
 
 
-def test_another_contamination_leaves_drift_and_probes_as_they_were():
+def test_contamination_does_not_change_drift_or_probes():
     clean, dirty = (controlled(drift="replacement", contamination=share) for share in (0.0, 0.3))
     assert clean.probes == dirty.probes
     outside = np.r_[0:ROWS, 2 * ROWS : 3 * ROWS]
     np.testing.assert_array_equal(clean.values[outside], dirty.values[outside])
 
 
-def test_another_drift_leaves_every_fault_where_it_was():
+def test_drift_does_not_move_faults():
     assert controlled(contamination=0.1).faults == controlled(drift="gain", contamination=0.1).faults
 
 
-def test_there_is_one_probe_of_each_kind_and_it_comes_twice():
+def test_there_is_one_probe_of_each_kind_and_it_occurs_twice():
     series = controlled(drift="offset")
     assert sorted(before.kind for before, _ in series.probes) == sorted(FAULTS)
     for before, after in series.probes:
@@ -210,10 +210,10 @@ def test_without_drift_a_probe_has_the_same_readings_both_times():
 def test_a_probe_has_the_same_shape_on_drifted_readings():
     moved = (controlled(drift="offset", share=1.0).values - controlled().values)[2 * ROWS :]
     away = np.where(np.ptp(REFERENCE, axis=0) > 0, REFERENCE.std(axis=0), 0.0)
-    np.testing.assert_allclose(np.abs(moved), np.tile(away, (ROWS, 1)), rtol=1e-6)  # faulty or not: the offset alone
+    np.testing.assert_allclose(np.abs(moved), np.tile(away, (ROWS, 1)), rtol=1e-6)  # faulty or not, only the offset
 
 
-def test_a_stuck_sensor_repeats_its_last_sound_reading():
+def test_a_stuck_sensor_repeats_its_last_good_reading():
     series = controlled(drift="variance", share=1.0)
     for fault in (fault for fault in series.faults if fault.kind == "stuck"):
         readings = series.values[fault.start - 1 : fault.stop, list(fault.variables)]
@@ -221,7 +221,7 @@ def test_a_stuck_sensor_repeats_its_last_sound_reading():
 
 
 @pytest.mark.parametrize(("kind", "away"), [("spike", 6.0), ("level", 3.0)])
-def test_spikes_and_levels_lie_that_many_spreads_away(kind, away):
+def test_spikes_and_levels_have_the_right_height_in_spreads(kind, away):
     spread = np.array([1.0, 10.0])
     ramp = np.tile(np.arange(50.0)[:, None], 2)
     added = planted(ramp, [Fault(kind, 10, 12, (0, 1))], spread, seed=3) - ramp
@@ -230,18 +230,18 @@ def test_spikes_and_levels_lie_that_many_spreads_away(kind, away):
     assert not added[12:].any()
 
 
-def test_bursts_of_noise_are_of_two_spreads():
+def test_bursts_of_noise_have_two_spreads():
     values = planted(np.zeros((2000, 1)), [Fault("noise", 0, 2000, (0,))], np.array([10.0]))
     assert 19 < values.std() < 21
 
 
-def test_planting_leaves_the_given_values_alone():
+def test_planting_does_not_change_its_input():
     values = np.zeros((20, 1))
     planted(values, [Fault("level", 5, 9, (0,))], np.ones(1))
     assert not values.any()
 
 
-def test_a_normal_series_is_split_into_two_parts_that_do_not_overlap():
+def test_a_normal_series_is_split_into_two_disjoint_parts():
     reference, base = split_normal(np.arange(10.0)[:, None], most=3)
     np.testing.assert_array_equal(reference[:, 0], range(5))
     np.testing.assert_array_equal(base[:, 0], [5, 6, 7])
@@ -267,16 +267,16 @@ def test_a_normal_series_is_split_into_two_parts_that_do_not_overlap():
         ((REFERENCE, BASE), {"share": 0.0}, ParameterError, "above 0 and at most 1"),
     ],
 )
-def test_what_cannot_be_built_is_refused_with_what_to_do(parts, options, error, words):
+def test_an_impossible_series_is_refused_with_what_to_do(parts, options, error, words):
     with pytest.raises(error, match=words) as refused:
         controlled_series(*parts, **options)
     assert is_a_sentence(str(refused.value))
 
 
-# --- the figures ------------------------------------------------------------------------------------------------------
+# --- figures ----------------------------------------------------------------------------------------------------------
 
 
-# Without the variable that moves for the first time in the base: it alone would set off every alarm.
+# Without the variable that first moves in the base: it alone would set off every alarm.
 QUIET = [np.delete(part, 7, axis=1) for part in (REFERENCE, BASE)]
 
 
@@ -328,7 +328,7 @@ def naive_place(scores, labels, threshold, fault, start, stop):
     return {"score": score / threshold, "rank": sum(other < score for other in normal) / len(normal)}
 
 
-def test_the_figures_are_those_of_plain_loops(detector, series, adapting):
+def test_the_figures_equal_those_of_plain_loops(detector, series, adapting):
     scores = detector.decision_function(series.values).tolist()
     for name, (start, stop) in series.phases.items():
         expected = naive_phase(scores, series.labels, common_threshold(detector), start, stop)
@@ -345,34 +345,34 @@ def test_only_the_adapting_run_takes_steps_and_both_start_from_the_fitted_state(
     assert adapting["phases"]["after"] != fixed["phases"]["after"]
 
 
-def test_aligned_to_the_windows_equal_readings_get_equal_figures(detector):
+def test_equal_readings_aligned_to_windows_get_equal_figures(detector):
     series = controlled_series(QUIET[0], np.tile(QUIET[1], (2, 1)), align=detector.window)
     figures = measure(detector, series, NoAdaptation())
     assert figures["phases"]["before"] == figures["phases"]["after"]
     assert all(probe["before"] == probe["after"] for probe in figures["probes"].values())
 
 
-def test_measuring_leaves_the_detector_as_it_was(detector, series):
+def test_measuring_does_not_change_the_detector(detector, series):
     before = saved(detector)
     measure(detector, series)
     assert saved(detector) == before
 
 
-def test_a_phase_without_faults_has_no_area_and_json_gets_null(detector):
+def test_a_phase_without_faults_has_no_area_which_is_null_in_json(detector):
     figures = measure(detector, controlled_series(*QUIET, drift="gain"), NoAdaptation())
     during = figures["phases"]["during"]
     assert [during[name] for name in ("auc_roc", "auc_pr", "found")] == [None, None, None]
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
 
 
-def test_the_published_method_is_measured_too(series):
+def test_the_published_method_can_be_measured(series):
     small = Comet.paper(codebook_size=16, dim=8, core_dim=4, schedule=OneCycle(10), test_batch=4).fit(QUIET[0])
     figures = measure(small, series)
     assert figures["steps"] == 3 * ROWS // 400
     json.dumps(figures, allow_nan=False)
 
 
-def test_compare_says_what_adaptation_changed(adapting, fixed):
+def test_compare_returns_what_adaptation_changed(adapting, fixed):
     moved = compare(adapting, fixed)
     for name in ("before", "during", "after"):
         for figure, value in moved["phases"][name].items():
@@ -397,7 +397,7 @@ def test_a_score_below_the_training_median_has_no_logarithm(adapting, fixed):
     assert moved["difference"] == adapting["probes"]["stuck"]["after"]["score"] + 0.5
 
 
-def test_a_threshold_that_is_no_unit_leaves_scores_null_and_ranks_alone(detector, series, fixed):
+def test_without_a_positive_threshold_scores_are_null_and_ranks_are_kept(detector, series, fixed):
     class Lenient:
         decision_scores_ = np.full(3, -1.0)
         stream = detector.stream
@@ -408,7 +408,7 @@ def test_a_threshold_that_is_no_unit_leaves_scores_null_and_ranks_alone(detector
     assert compare(figures, figures)["normal"] == {"log_ratio": None, "difference": None}
 
 
-def test_settings_are_distinct_and_hold_every_drift_and_every_contamination():
+def test_settings_are_distinct_and_cover_every_drift_and_contamination():
     assert len(set(SETTINGS)) == len(SETTINGS)
     for drift in DRIFTS:
         assert {Setting(drift), Setting(drift, contamination=0.05)} <= set(SETTINGS)
@@ -418,13 +418,13 @@ def test_settings_are_distinct_and_hold_every_drift_and_every_contamination():
         controlled(**dataclasses.asdict(setting))
 
 
-# --- the figures for the eye ------------------------------------------------------------------------------------------
+# --- plots ------------------------------------------------------------------------------------------------------------
 
 
-def outcomes(adapting, fixed, drifts=("none", "offset"), contaminations=(0.05, 0.3), seed=0):
-    said = {"adapting": adapting, "fixed": fixed, "seed": seed}
+def results(adapting, fixed, drifts=("none", "offset"), contaminations=(0.05, 0.3), seed=0):
+    both = {"adapting": adapting, "fixed": fixed, "seed": seed}
     return [
-        {"setting": dataclasses.asdict(Setting(drift, contamination=share)), **said}
+        {"setting": dataclasses.asdict(Setting(drift, contamination=share)), **both}
         for drift in drifts
         for share in contaminations
     ]
@@ -435,45 +435,43 @@ def after(figures, name):
 
 
 def by_color(axes, arm):
-    """The points (x, y) of one outcome, in the order in which they were drawn."""
+    """Return the points (x, y) of one arm in drawing order."""
     lines = [line for line in axes.get_lines() if line.get_marker() == "o" and line.get_color() == ARMS[arm]["color"]]
     return np.concatenate([line.get_xydata() for line in lines])
 
 
-def test_the_figure_of_drifts_shows_both_outcomes_after_each_drift(adapting, fixed):
+def test_the_drift_plot_shows_both_arms_after_each_drift(adapting, fixed):
     axes = Figure().subplots()
-    others = outcomes(fixed, adapting, contaminations=[0.3])
-    plot_drift(axes, outcomes(adapting, fixed, contaminations=[0.05]) + others, "false_alarms", contamination=0.05)
+    others = results(fixed, adapting, contaminations=[0.3])
+    plot_drift(axes, results(adapting, fixed, contaminations=[0.05]) + others, "false_alarms", contamination=0.05)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["none", "offset"]
     for arm, figures in (("adapting", adapting), ("fixed", fixed)):
         np.testing.assert_allclose(by_color(axes, arm)[:, 0], [after(figures, "false_alarms")] * 2)
     heights = np.concatenate([by_color(axes, arm)[:, 1] for arm in ARMS])
-    assert len(set(heights)) == 4  # equal figures do not cover each other
+    assert len(set(heights)) == 4  # equal values do not cover each other
     assert axes.get_legend_handles_labels()[1] == ["as fitted", "adapting"]
 
 
-def test_the_figure_of_drifts_shows_means_over_series_and_deviations_over_seeds(adapting, fixed):
+def test_the_drift_plot_shows_means_over_series_and_deviations_over_seeds(adapting, fixed):
     axes = Figure().subplots()
-    same_seed = outcomes(adapting, fixed, ["gain"], [0.0]) + outcomes(fixed, fixed, ["gain"], [0.0])
-    plot_drift(axes, same_seed + outcomes(fixed, fixed, ["gain"], [0.0], seed=1), "auc_roc")
+    same_seed = results(adapting, fixed, ["gain"], [0.0]) + results(fixed, fixed, ["gain"], [0.0])
+    plot_drift(axes, same_seed + results(fixed, fixed, ["gain"], [0.0], seed=1), "auc_roc")
     one, other = np.mean([after(adapting, "auc_roc"), after(fixed, "auc_roc")]), after(fixed, "auc_roc")
     assert by_color(axes, "adapting")[0, 0] == pytest.approx((one + other) / 2)
     (bar,) = axes.containers[1].lines[2]
-    np.testing.assert_allclose(sorted(bar.get_segments()[0][:, 0]), sorted((one, other)))  # of two seeds, the ends
+    np.testing.assert_allclose(sorted(bar.get_segments()[0][:, 0]), sorted((one, other)))  # with two seeds, its ends
 
 
-def test_the_figure_of_contamination_has_it_on_the_x_axis(adapting, fixed):
+def test_the_contamination_plot_has_contamination_on_the_x_axis(adapting, fixed):
     axes = Figure().subplots()
-    plot_contamination(axes, outcomes(adapting, fixed), "auc_pr")
+    plot_contamination(axes, results(adapting, fixed), "auc_pr")
     ticks = dict(zip(axes.get_xticks(), (label.get_text() for label in axes.get_xticklabels()), strict=True))
     points = by_color(axes, "adapting")
     assert [ticks[round(place)] for place in points[:, 0]] == ["5 %", "30 %"] * 2
     np.testing.assert_allclose(points[:, 1], [after(adapting, "auc_pr")] * 4)
 
 
-def test_the_whole_figure_has_a_row_for_each_dataset_and_one_for_the_long_stream(
-    monkeypatch, adapting, fixed, tmp_path
-):
+def test_the_whole_figure_has_a_row_per_dataset_and_one_for_the_long_stream(monkeypatch, adapting, fixed, tmp_path):
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path: drawn.append(figure) or path.write_bytes(b""))
     places = [("SMD", "a"), ("SMD", "b"), ("plant", "short"), ("plant", "long")]
@@ -481,9 +479,9 @@ def test_the_whole_figure_has_a_row_for_each_dataset_and_one_for_the_long_stream
     save_drift(
         tmp_path / "drift.png",
         [
-            outcome | basis | {"dataset": dataset, "entity": entity}
+            result | basis | {"dataset": dataset, "entity": entity}
             for dataset, entity in places
-            for outcome in outcomes(adapting, fixed, contaminations=[0.0, 0.3])
+            for result in results(adapting, fixed, contaminations=[0.0, 0.3])
         ],
     )
     (figure,) = drawn
@@ -498,10 +496,10 @@ def test_texts_of_the_whole_figure_do_not_overlap(monkeypatch, adapting, fixed, 
     monkeypatch.setattr(Figure, "savefig", lambda figure, path: drawn.append(figure) or path.write_bytes(b""))
     basis = {"experiment": "drift", "arm": "comet", "error": None, "dataset": "plant"}
     records = [
-        outcome | basis | {"entity": entity}
+        result | basis | {"entity": entity}
         for seed in range(seeds)
         for entity, drifts in (("short", DRIFTS), ("long", ("none", "offset")))
-        for outcome in outcomes(adapting, fixed, drifts, [0.0, 0.3], seed)
+        for result in results(adapting, fixed, drifts, [0.0, 0.3], seed)
     ]
     save_drift(tmp_path / "drift.png", records)
     figure = drawn[0]
@@ -513,17 +511,17 @@ def test_texts_of_the_whole_figure_do_not_overlap(monkeypatch, adapting, fixed, 
     assert not [pair for pair in itertools.combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
-def test_a_figure_of_something_not_measured_is_refused(adapting, fixed):
+def test_a_plot_of_an_unknown_figure_is_refused(adapting, fixed):
     with pytest.raises(ParameterError, match=r"Unknown figure 'speed'\. Available: false_alarms"):
-        plot_drift(Figure().subplots(), outcomes(adapting, fixed), "speed", contamination=0.05)
+        plot_drift(Figure().subplots(), results(adapting, fixed), "speed", contamination=0.05)
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
+# --- table ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_header_of_the_table_says_of_what_it_is(adapting, fixed):
+def test_table_headers_are_unique_and_name_their_figure(adapting, fixed):
     basis = {"experiment": "drift", "dataset": "plant", "entity": "short", "arm": "comet", "error": None}
-    records = [it | basis | {"moved": compare(adapting, fixed)} for it in outcomes(adapting, fixed)]
+    records = [it | basis | {"moved": compare(adapting, fixed)} for it in results(adapting, fixed)]
     table = drift_table(records, "Drift")
     headers = [column.header for column in table.columns]
     assert len(set(headers)) == len(headers)

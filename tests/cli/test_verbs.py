@@ -109,7 +109,7 @@ def test_without_a_verb_help_is_shown(run):
 
 
 def test_the_version_is_shown(run):
-    assert run("--version")[:2] == (0, "cometad 0.1.0\n")
+    assert run("--version")[:2] == (0, "cometad 0.2.0\n")
 
 
 # --- fit and score ----------------------------------------------------------------------------------------------------
@@ -246,7 +246,10 @@ def test_the_events_of_a_baseline_are_written_too(run, folder):
 @pytest.mark.parametrize("verb", [("score", "plant.comet", "today.csv"), ("stream", "plant.comet")])
 def test_an_unknown_threshold_is_refused(run, verb):
     _refused(run(*verb, "--threshold", "sport:1e-4"), "Available: quantile, conformal, spot, drifting-spot")
-    _refused(run(*verb, "--threshold", "spot:2"), "needs a rate above 0 and below 0.02")
+    _refused(
+        run(*verb, "--threshold", "spot:2"),
+        "Cannot use the threshold 'spot:2'. The 'rate' parameter must be a number above 0 and below 0.02",
+    )
 
 
 # --- stream -----------------------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from cometad.data.gaps import GAPS, ForwardFill, GapRun, Interpolate, RefuseGaps
 from cometad.data.windows import learnable, window_starts
 from cometad.errors import InputError, ParameterError
 from cometad.network import Epochs, NoAdaptation, OneCycle, OnlineAdaptation
-from cometad.network.adaptation import Seen
-from cometad.network.patches import holding, reached
+from cometad.network.adaptation import NormalCriteria
+from cometad.network.patches import patches_containing, reached
 from contract import is_a_sentence, waves
 
 CENTER = np.array([10.0, -20.0])
@@ -218,7 +218,7 @@ def test_the_reach_of_a_cell_equals_the_naive_loops(cells, scales):
     for size, stride in scales:
         starts = range(0, len(cells) - size + 1, stride)
         expected = [any(cell[0] for cell in cells[start : start + size]) for start in starts]
-        assert holding(marked, size, stride)[0, :, 0].tolist() == expected
+        assert patches_containing(marked, size, stride)[0, :, 0].tolist() == expected
 
 
 @pytest.mark.parametrize("adapts", [False, True])
@@ -334,13 +334,13 @@ def test_adaptation_learns_nothing_from_patches_with_imputed_readings():
     states = []
     for marks, hidden in ((imputed, False), (None, True), (None, False)):
         network = copy.deepcopy(detector.network_)
-        seen = Seen(detector.active_, [np.full(3, 1e6)] * 3)
+        seen = NormalCriteria(detector.active_, [np.full(3, 1e6)] * 3)
         settings = OnlineAdaptation(learning_rate=1e-2, contrastive_weight=0.0, error_limit=0.99)
         adapter = settings.start(network, seen, detector._objective, seed=0)
         scored = [detector._scorer.whole(windows, k) for k in range(3)]
         if hidden:
             for (size, stride), part in zip(SCALES, scored, strict=True):
-                part.errors[holding(imputed, size, stride)] = 1e9
+                part.errors[patches_containing(imputed, size, stride)] = 1e9
         adapter.learn(windows, scored, marks)
         states.append(torch.cat([parameter.detach().flatten() for parameter in network.parameters()]))
     assert torch.equal(states[0], states[1])

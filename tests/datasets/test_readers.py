@@ -1,3 +1,5 @@
+"""The readers: official layouts, damaged files, and where the data folder is."""
+
 import io
 import lzma
 import tarfile
@@ -8,7 +10,7 @@ import pytest
 
 from cometad.datasets import readers
 from cometad.datasets.dataset import Dataset, concatenate
-from cometad.datasets.readers import READERS, check, counts, find_data_dir, load, load_concatenated, status
+from cometad.datasets.readers import READERS, check, counts, find_data_dir, load, load_concatenated, period, status
 from cometad.errors import InputError, ParameterError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -37,7 +39,7 @@ def write(folder, files):
 
 
 def pack(archive, files):
-    """The archive of these files, some of them large enough that a cut falls inside one."""
+    """Write the files to an archive."""
     with tarfile.open(archive, "w:xz") as tar:
         for path, content in files.items():
             content = content if isinstance(content, bytes) else content.encode()
@@ -88,7 +90,7 @@ def wadi_files(prefix="", above=""):
         f"{above}Row,Date,Time,{prefix}1_AIT_001_PV,{prefix}1_FS_001_PV,{blank}\n"
         "1,9/25/2017,00:00.0,,0.5,,,,\n2,9/25/2017,00:01.0,171.2,,,,,\n3,9/25/2017,00:02.0,171.4,0.7,,,,\n"
     )
-    # As in the official file: another order of columns, spaces after names, a row above the header, blank rows below.
+    # As in the official file: another column order, spaces after names, a row above the header, empty rows at the end.
     attack = (
         ",,,,,,,,,\n"
         f'Row ,Date ,Time,1_FS_001_PV,1_AIT_001_PV,{blank},"Attack LABLE (1:No Attack, -1:Attack)"\n'
@@ -105,10 +107,10 @@ def psm_files():
     }
 
 
-def entity(test_rows=4, reasons=None, **fields):
+def entity(test_rows=4, causes=None, **fields):
     labels = np.zeros(test_rows, dtype=bool)
     arrays = {"train": np.zeros((3, 2)), "test": np.ones((test_rows, 2)), "labels": labels, "names": ("a", "b")}
-    return Dataset("plant", "pump", **{**arrays, **fields}, reasons=reasons)
+    return Dataset("plant", "pump", **{**arrays, **fields}, causes=causes)
 
 
 # --- the official archives --------------------------------------------------------------------------------------------
@@ -121,7 +123,7 @@ def smd():
 
 @needs_archives
 @pytest.mark.parametrize("name", ["ASD", "MSL", "SMAP"])
-def test_the_official_files_give_the_published_counts(name):
+def test_the_official_files_have_the_published_counts(name):
     result = check(name, SHARED)
     assert result.found == result.published
     assert result.agrees
@@ -129,7 +131,7 @@ def test_the_official_files_give_the_published_counts(name):
 
 @needs_archives
 @pytest.mark.parametrize(("name", "channels", "width"), [("SMAP", 54, 25), ("MSL", 27, 55)])
-def test_concatenated_channels_stand_one_after_the_other_in_sorted_order(name, channels, width):
+def test_channels_are_concatenated_in_sorted_order(name, channels, width):
     parts, whole = load(name, SHARED), load_concatenated(name, SHARED)
     assert [part.entity for part in parts] == sorted(part.entity for part in parts)
     assert len(whole.train_seams) == len(whole.test_seams) == channels
@@ -140,7 +142,7 @@ def test_concatenated_channels_stand_one_after_the_other_in_sorted_order(name, c
 
 
 @needs_archives
-def test_the_official_channel_p_2_takes_the_union_of_its_two_rows():
+def test_the_official_channel_p_2_has_the_union_of_its_two_rows():
     channel = next(part for part in load("SMAP", SHARED) if part.entity == "P-2")
     np.testing.assert_array_equal(np.flatnonzero(channel.labels), np.arange(5300, 6576))
 
@@ -152,10 +154,10 @@ def test_smd_has_twelve_machines_of_thirty_eight_variables(smd):
 
 
 @needs_archives
-def test_the_reasons_of_every_smd_machine_cover_its_labels_to_the_row(smd):
+def test_the_causes_of_every_smd_machine_match_its_labels_exactly(smd):
     for machine in smd:
         covered = np.zeros_like(machine.labels)
-        for (start, stop), variables in machine.reasons:
+        for (start, stop), variables in machine.causes:
             covered[start:stop] = True
             assert set(variables) <= set(range(38))
         np.testing.assert_array_equal(covered, machine.labels, machine.entity)
@@ -164,7 +166,7 @@ def test_the_reasons_of_every_smd_machine_cover_its_labels_to_the_row(smd):
 # --- small files in the official layouts ------------------------------------------------------------------------------
 
 
-def test_channel_p_2_takes_the_union_of_its_two_rows(tmp_path):
+def test_channel_p_2_has_the_union_of_its_two_rows(tmp_path):
     first, second = load("SMAP", write(tmp_path, nasa_files()))
     assert (first.entity, second.entity) == ("A-1", "P-2")
     assert np.flatnonzero(second.labels).tolist() == [2, 3, 4, 5]
@@ -174,7 +176,7 @@ def test_nasa_ranges_include_their_last_time_step(tmp_path):
     assert np.flatnonzero(load("SMAP", write(tmp_path, nasa_files()))[0].labels).tolist() == [0, 6, 7]
 
 
-def test_a_channel_without_a_label_row_is_left_out(tmp_path):
+def test_a_channel_without_a_label_row_is_skipped(tmp_path):
     folder = write(tmp_path, nasa_files())
     entities = [part.entity for name in ("SMAP", "MSL") for part in load(name, folder)]
     assert entities == ["A-1", "P-2", "M-1"]
@@ -184,14 +186,14 @@ def test_a_channel_without_a_label_row_is_left_out(tmp_path):
     ("name", "archive", "files"),
     [("SMAP", "nasa-smap-msl.tar.xz", nasa_files()), ("SMD", "ServerMachineDataset.tar.xz", smd_files())],
 )
-def test_folder_and_archive_and_the_folder_itself_give_the_same(tmp_path, name, archive, files):
+def test_data_folder_archive_and_dataset_folder_give_the_same_data(tmp_path, name, archive, files):
     folder = write(tmp_path / "unpacked", files)
     pack(tmp_path / archive, files)
     from_folder, from_archive = load(name, folder), load(name, tmp_path)
     from_inside = load(name, folder / READERS[name].folder)
     prints = [[part.fingerprint for part in parts] for parts in (from_folder, from_archive, from_inside)]
     assert prints[0] == prints[1] == prints[2]
-    assert [part.reasons for part in from_folder] == [part.reasons for part in from_archive]
+    assert [part.causes for part in from_folder] == [part.causes for part in from_archive]
 
 
 def test_an_archive_is_read_without_unpacking(tmp_path):
@@ -200,9 +202,9 @@ def test_an_archive_is_read_without_unpacking(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["nasa-smap-msl.tar.xz"]
 
 
-def test_smd_reasons_count_from_zero_and_leave_out_the_stop(tmp_path):
+def test_smd_causes_count_variables_from_zero_and_exclude_the_stop(tmp_path):
     machine = load("SMD", write(tmp_path, smd_files()))[0]
-    assert machine.reasons == (((1, 3), (0, 2)), ((4, 5), (1,)))
+    assert machine.causes == (((1, 3), (0, 2)), ((4, 5), (1,)))
     assert machine.labels.tolist() == [False, True, True, False, True, False]
 
 
@@ -216,7 +218,7 @@ def test_asd_servers_come_in_sorted_order(tmp_path):
     assert servers[0].labels.tolist() == [False, True]
 
 
-def test_psm_drops_rows_with_empty_cells_together_with_their_labels(tmp_path):
+def test_psm_drops_incomplete_rows_together_with_their_labels(tmp_path):
     (psm,) = load("PSM", write(tmp_path, psm_files()))
     assert psm.names == ("feature_0", "feature_1")
     assert psm.train.tolist() == [[1, 2], [4, 5]]
@@ -224,13 +226,13 @@ def test_psm_drops_rows_with_empty_cells_together_with_their_labels(tmp_path):
     assert psm.labels.tolist() == [False, True]
 
 
-def test_psm_labels_of_another_length_are_refused(tmp_path):
+def test_psm_labels_of_the_wrong_length_are_refused(tmp_path):
     write(tmp_path, {**psm_files(), "PSM/test_label.csv": "timestamp_(min),label\n3,0\n"})
     with pytest.raises(InputError, match=r"3 test rows but 1 labels"):
         load("PSM", tmp_path)
 
 
-def test_swat_finds_its_header_below_the_stages_and_knows_both_spellings_of_attack(tmp_path):
+def test_swat_finds_its_header_below_the_stages_and_accepts_both_spellings_of_attack(tmp_path):
     (swat,) = load("SWaT", write(tmp_path, swat_files()))
     assert swat.names == ("FIT101", "LIT101", "MV101")
     assert swat.train.tolist() == [[2.5, 522.8, 1], [2.6, 523.0, 2]]
@@ -242,10 +244,10 @@ def test_swat_fills_an_empty_cell_with_the_value_before_it(tmp_path):
     assert swat.test[:, 0].tolist() == [2.4, 2.4, 2.2]
 
 
-def test_a_strange_label_is_refused(tmp_path):
+def test_an_unexpected_label_is_refused(tmp_path):
     files = swat_files()
     files["SWaT/SWaT_Dataset_Attack_v0.csv"] += "28/12/2015 10:00:03 AM,2.2,523.6,2,Maybe\n"
-    with pytest.raises(InputError, match=r"says 'Maybe'; it may say Normal, Attack"):
+    with pytest.raises(InputError, match=r"has the value 'Maybe'; expected one of Normal, Attack"):
         load("SWaT", write(tmp_path, files))
 
 
@@ -259,7 +261,7 @@ def test_wadi_drops_blank_columns_and_rows_and_matches_columns_by_name(tmp_path,
     assert wadi.labels.tolist() == [False, True]
 
 
-def test_the_first_release_of_wadi_stands_in_for_the_second(tmp_path):
+def test_the_first_release_of_wadi_is_read_if_the_second_is_missing(tmp_path):
     write(tmp_path, wadi_files())
     (tmp_path / "WADI/WADI_14days_new.csv").rename(tmp_path / "WADI/WADI_14days.csv")
     assert load("WADI", tmp_path)[0].train.shape == (3, 2)
@@ -270,38 +272,38 @@ def test_the_first_release_of_wadi_stands_in_for_the_second(tmp_path):
     [
         ("Row,Date,Time,a\n1,x,y,word\n", "not numbers"),
         ("Row,Date,Time,a\n1,x,y,2,3\n", "more than 4 cells"),
-        ("Row,Date,Time,a,b\n1,x,y,2,\n", "The column 'b' of .* is empty"),
+        ("Row,Date,Time,a,b\n1,x,y,2,\n", "Column 'b' of .* is empty"),
         ("Row,Date,Time,a,a\n1,x,y,2,2\n", "two columns named 'a'"),
         ("Date;Time;a\nx;y;2\n", "None of the first 10 rows"),
     ],
 )
-def test_a_table_that_is_not_as_published_is_refused_in_one_sentence(tmp_path, text, message):
+def test_a_malformed_table_is_refused(tmp_path, text, message):
     write(tmp_path, {**wadi_files(), "WADI/WADI_14days_new.csv": text})
     with pytest.raises(InputError, match=message):
         load("WADI", tmp_path)
 
 
-def test_a_test_table_without_a_variable_of_the_training_table_is_refused(tmp_path):
+def test_a_test_table_without_a_training_variable_is_refused(tmp_path):
     files = swat_files()
     files["SWaT/SWaT_Dataset_Attack_v0.csv"] = files["SWaT/SWaT_Dataset_Attack_v0.csv"].replace("LIT101", "LIT301")
-    with pytest.raises(InputError, match=r"lacks the column 'LIT101'"):
+    with pytest.raises(InputError, match=r"has no column 'LIT101'"):
         load("SWaT", write(tmp_path, files))
 
 
-# --- damaged and foreign files ----------------------------------------------------------------------------------------
+# --- damaged files and files of other kinds --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.9])
-def test_an_archive_cut_off_anywhere_is_refused(tmp_path, kept):
+def test_a_truncated_archive_is_refused(tmp_path, kept):
     archive = pack(tmp_path / "nasa-smap-msl.tar.xz", nasa_files(rows=2000))
     content = archive.read_bytes()
     archive.write_bytes(content[: int(len(content) * kept)])
-    with pytest.raises(InputError, match="damaged, cut off or not a"):
+    with pytest.raises(InputError, match="damaged, truncated or not a"):
         load("SMAP", tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", lzma.compress(b"hello"), lzma.compress(b"x" * 5000)])
-def test_a_file_that_is_no_archive_is_refused(tmp_path, content):
+def test_a_file_that_is_not_an_archive_is_refused(tmp_path, content):
     (tmp_path / "nasa-smap-msl.tar.xz").write_bytes(content)
     with pytest.raises(InputError):
         load("SMAP", tmp_path)
@@ -309,20 +311,20 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path, content):
 
 def test_the_archive_of_another_dataset_is_refused(tmp_path):
     pack(tmp_path / "nasa-smap-msl.tar.xz", smd_files())
-    with pytest.raises(InputError, match=r"lacks the file 'labeled_anomalies.csv'"):
+    with pytest.raises(InputError, match=r"has no file 'labeled_anomalies.csv'"):
         load("SMAP", tmp_path)
 
 
 @pytest.mark.parametrize(
     "content", [b"no array", b"", npy(np.zeros(8)), npy(np.array(["a"])), npy(np.zeros((8, 3)))[:-9]]
 )
-def test_a_damaged_or_foreign_array_is_refused(tmp_path, content):
+def test_a_damaged_or_unexpected_array_is_refused(tmp_path, content):
     write(tmp_path, {**nasa_files(), "nasa/test/P-2.npy": content})
     with pytest.raises(InputError, match=r"test/P-2.npy"):
         load("SMAP", tmp_path)
 
 
-def test_a_pickled_array_is_refused_unopened(tmp_path):
+def test_a_pickled_array_is_refused_without_unpickling(tmp_path):
     write(tmp_path, {**nasa_files(), "nasa/test/P-2.npy": npy(np.array([{}], dtype=object))})
     with pytest.raises(InputError, match=r"damaged or not a \.npy file"):
         load("SMAP", tmp_path)
@@ -330,35 +332,35 @@ def test_a_pickled_array_is_refused_unopened(tmp_path):
 
 def test_a_label_table_of_another_kind_is_refused(tmp_path):
     write(tmp_path, {**nasa_files(), "nasa/labeled_anomalies.csv": "a,b\n1,2\n"})
-    with pytest.raises(InputError, match="is not telemanom's"):
+    with pytest.raises(InputError, match="is not the table from telemanom"):
         load("SMAP", tmp_path)
 
 
 @pytest.mark.parametrize("line", ["0.5,x,2\n", "0.5\n", "0.5,1,2,3\n"])
-def test_a_line_of_smd_that_does_not_fit_is_refused(tmp_path, line):
+def test_a_malformed_line_of_smd_is_refused(tmp_path, line):
     files = smd_files()
     files["ServerMachineDataset/test/machine-1-1.txt"] += line
     with pytest.raises(InputError, match=r"test/machine-1-1.txt"):
         load("SMD", write(tmp_path, files))
 
 
-def test_a_strange_reason_is_refused(tmp_path):
+def test_a_malformed_cause_is_refused(tmp_path):
     files = {**smd_files(), "ServerMachineDataset/interpretation_label/machine-1-1.txt": "1..3=2\n"}
     with pytest.raises(InputError, match="start-stop:variables"):
         load("SMD", write(tmp_path, files))
 
 
-def test_a_missing_part_is_named(tmp_path):
+def test_the_error_names_a_missing_file(tmp_path):
     files = smd_files()
     del files["ServerMachineDataset/train/machine-1-2.txt"]
-    with pytest.raises(InputError, match=r"lacks the file 'train/machine-1-2.txt'"):
+    with pytest.raises(InputError, match=r"has no file 'train/machine-1-2.txt'"):
         load("SMD", write(tmp_path, files))
 
 
-# --- where data is looked for -----------------------------------------------------------------------------------------
+# --- finding the data -------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_dataset_is_answered_with_the_known_ones():
+def test_the_error_for_an_unknown_dataset_lists_the_known_ones():
     for ask in (load, status, check):
         with pytest.raises(
             ParameterError, match=r"Did you mean PSM\? Available: ASD, MSL, PSM, SMAP, SMD, SWaT, WADI\."
@@ -366,22 +368,37 @@ def test_an_unknown_dataset_is_answered_with_the_known_ones():
             ask("PMS")
 
 
-def test_every_dataset_has_published_counts_and_a_way_to_get_it(tmp_path):
-    assert list(READERS) == list(readers.PUBLISHED) == list(readers.HOW_TO_GET) == sorted(READERS)
+def test_every_reader_documents_its_labels_and_how_to_get_the_data(tmp_path):
+    assert list(READERS) == sorted(READERS)
     for name, reader in READERS.items():
         assert "Labels:" in reader.read.__doc__
         assert not status(name, tmp_path).found
-        with pytest.raises(InputError, match="are not in"):
+        with pytest.raises(InputError, match="are not in") as refused:
             load(name, tmp_path)
+        assert str(refused.value).endswith(status(name, tmp_path).how_to_get)
 
 
-def test_status_finds_what_is_there_without_opening_it(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [("ASD", 300), ("MSL", 60), ("PSM", 60), ("SMAP", 60), ("SMD", 60), ("SWaT", 1), ("WADI", 1), ("synthetic", 60)],
+)
+def test_the_period_of_a_dataset_is_as_published(name, seconds):
+    assert period(name) == seconds
+
+
+@pytest.mark.parametrize("cell", ["", " ", "NA", "n/a", "NaN", "null", "None"])
+def test_missing_values_are_written_as_in_any_other_table(tmp_path, cell):
+    write(tmp_path, {**psm_files(), "PSM/train.csv": f"timestamp_(min),feature_0,feature_1\n0,1,2\n1,{cell},3\n"})
+    assert load("PSM", tmp_path)[0].train.tolist() == [[1, 2]]
+
+
+def test_status_finds_files_without_opening_them(tmp_path):
     (tmp_path / "nasa-smap-msl.tar.xz").write_bytes(b"not an archive")
     assert [name for name in READERS if status(name, tmp_path).found] == ["MSL", "SMAP"]
     assert status("MSL", tmp_path).location == tmp_path / "nasa-smap-msl.tar.xz"
 
 
-def test_the_argument_comes_before_the_environment_and_that_before_the_shared_folder(tmp_path, monkeypatch):
+def test_the_argument_precedes_the_environment_variable_which_precedes_the_shared_folder(tmp_path, monkeypatch):
     given, named, shared = tmp_path / "given", tmp_path / "named", tmp_path / "shared" / "data"
     for folder in (given, named, shared, tmp_path / "checkout"):
         folder.mkdir(parents=True)
@@ -399,7 +416,7 @@ def test_the_argument_comes_before_the_environment_and_that_before_the_shared_fo
 # --- datasets ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_fingerprint_follows_values_names_and_shapes_and_nothing_else():
+def test_the_fingerprint_depends_on_values_names_and_shapes_only():
     base = entity()
     assert base.fingerprint == entity().fingerprint
     assert base.fingerprint == entity(train=np.asfortranarray(np.zeros((3, 2)))).fingerprint
@@ -413,16 +430,16 @@ def test_the_fingerprint_follows_values_names_and_shapes_and_nothing_else():
     assert len({other.fingerprint for other in [base, *others]}) == 5
 
 
-def test_concatenating_shifts_the_reasons_to_the_rows_of_their_entity():
-    whole = concatenate([entity(reasons=(((1, 2), (0,)),)), entity(reasons=(((0, 3), (1,)),))])
-    assert whole.reasons == (((1, 2), (0,)), ((4, 7), (1,)))
-    assert concatenate([entity(reasons=()), entity()]).reasons is None
+def test_concatenation_shifts_the_causes_to_the_rows_of_their_entity():
+    whole = concatenate([entity(causes=(((1, 2), (0,)),)), entity(causes=(((0, 3), (1,)),))])
+    assert whole.causes == (((1, 2), (0,)), ((4, 7), (1,)))
+    assert concatenate([entity(causes=()), entity()]).causes is None
 
 
-def test_parts_that_do_not_belong_together_are_refused():
-    with pytest.raises(InputError, match="do not belong together"):
+def test_mismatched_parts_are_refused():
+    with pytest.raises(InputError, match="do not match"):
         entity(labels=np.zeros(3, dtype=bool))
-    with pytest.raises(InputError, match="same variables"):
+    with pytest.raises(InputError, match="different variables"):
         concatenate([entity(), entity(names=("a", "c"))])
-    with pytest.raises(InputError, match="no entity"):
+    with pytest.raises(InputError, match="no entities"):
         concatenate([])

@@ -1,11 +1,11 @@
-"""Agreement with public implementations: values recorded from them, of the same convention, to 1e-9.
+"""The metrics agree to 1e-9 with values recorded from public implementations of the same conventions.
 
-    python tests/test_metrics_golden.py    prints the worst difference per metric and reference
+    python tests/metrics/test_golden.py    prints the largest difference per metric and reference
 
-Not compared, because the convention differs or the reference is wrong (docs/metrics.md says how): trapezoid areas under
-plain PR curves, sweeps of 100 evenly spaced or 10-step thresholds, point adjustment that skips index 0, range AUC of
-TSB-AD from window 2 on, the default ramps of timeeval and dtaianomaly, an unreachable variant in vus, and aeon on
-constant scores.
+Not compared, because the convention differs or the reference is wrong (see docs/metrics.md): trapezoid areas under
+plain PR curves, sweeps over 100 evenly spaced or 10-step thresholds, point adjustment that skips index 0, range AUC of
+TSB-AD for windows of 2 and more, the default ramps of timeeval and dtaianomaly, an unreachable variant in vus, and aeon
+on constant scores.
 """
 
 import json
@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parents[3] / "shared" / "golden"
 REFUSED = {"no_anomaly": "no anomaly", "all_anomaly": "only anomalies", "inf_score": "is inf"}
 
 pytestmark = pytest.mark.skipif(
-    not GOLDEN.exists(), reason="the recorded values (../shared/golden/metrics.json) are not here"
+    not GOLDEN.exists(), reason="the recorded values (../shared/golden/metrics.json) are missing"
 )
 
 
@@ -46,7 +46,7 @@ def pointwise(case):
     values = recorded()[case]["refs"]
     roc, pr = metrics.auc_roc(labels, scores), metrics.auc_pr(labels, scores)
     yield "AUC-ROC", "scikit-learn", roc, values["auc_roc"]["sklearn"]
-    if np.ptp(scores) > 0:  # aeon gives 0 for constant scores
+    if np.ptp(scores) > 0:  # aeon returns 0 for constant scores
         yield "AUC-ROC", "aeon", roc, values["auc_roc"]["aeon"]
     yield "AUC-PR", "scikit-learn", pr, values["auc_pr"]["sklearn_average_precision"]
     yield "AUC-PR", "TSB-AD", pr, values["auc_pr"]["TSB-AD_metric_PR"]
@@ -59,7 +59,7 @@ def adjusted(case):
     values = recorded()[case]["refs"]
     best = metrics.best_adjusted_f1(labels, scores, k=0).f1
     yield "F1 (K=0)", "CATCH", best, values["pa_f1"].get("CATCH_adjust_predicts_all_thresholds_ge")
-    if not labels[0]:  # DCdetector's loop never fills index 0
+    if not labels[0]:  # the loop in DCdetector never fills index 0
         yield "F1 (K=0)", "DCdetector", best, values["pa_f1"].get("thuml_DCdetector_adjustment_all_thresholds_ge")
     over_k = values["pak_best_f1"]
     curve = metrics.adjusted_f1_curve(labels, scores, share="more_than")[over_k["K"]]
@@ -89,11 +89,11 @@ def affiliation(case):
 
 
 def just_above(threshold):
-    """`score > threshold` as `score >= just_above(threshold)`."""
+    """The value for which `score >= just_above(threshold)` means `score > threshold`."""
     return float(np.nextafter(float(threshold), math.inf))
 
 
-# reference: flavor
+# reference -> flavor
 RANGE_AUC = {
     "classic_CATCH": "classic",
     "aeon": "classic",
@@ -102,7 +102,7 @@ RANGE_AUC = {
     "sym_vus": "symmetric",
     "TSB-AD": "vus",
 }
-# reference: flavor, ranks
+# reference -> flavor, ranks
 VUS = {
     "classic_CATCH": ("classic", 250),
     "aeon": ("classic", 250),
@@ -118,7 +118,7 @@ def ranges(case):
     for window, values in recorded()[case]["refs"]["range_auc[roc,pr]"].items():
         for name, flavor in RANGE_AUC.items():
             if (name == "TSB-AD" and int(window) > 1) or (name == "aeon" and np.ptp(scores) == 0):
-                continue  # wrong there, see above
+                continue  # the reference is wrong here, see above
             ours = metrics.range_auc(labels, scores, int(window), flavor, ranks=250)
             yield f"R-AUC, {flavor}", name, ours, values.get(name)
 
@@ -128,16 +128,16 @@ def volumes(case):
     for window, values in recorded()[case]["refs"]["vus[roc,pr]"].items():
         for name, (flavor, ranks) in VUS.items():
             if name == "aeon" and np.ptp(scores) == 0:
-                continue  # wrong there, see above
+                continue  # the reference is wrong here, see above
             yield f"VUS, {flavor}", name, metrics.vus(labels, scores, int(window), flavor, ranks), values.get(name)
 
 
 def differences(compare, case):
-    """(metric, reference, worst difference) of a comparison; what a reference could not compute says nothing."""
+    """(metric, reference, largest difference) per comparison; values the reference could not compute are skipped."""
     for metric, reference, ours, theirs in compare(case):
         if theirs is None or isinstance(theirs, dict):
             continue
-        mine, other = np.array(ours, dtype=float), np.array(theirs, dtype=float)  # "nan" stands for nan
+        mine, other = np.array(ours, dtype=float), np.array(theirs, dtype=float)  # turns "nan" into nan
         undefined = np.isnan(other)
         assert (np.isnan(mine) == undefined).all(), (metric, reference)
         yield metric, reference, float(np.max(np.where(undefined, 0, np.abs(mine - other))))
@@ -145,14 +145,14 @@ def differences(compare, case):
 
 @pytest.mark.parametrize("case", USABLE)
 @pytest.mark.parametrize("compare", [pointwise, adjusted, affiliation, ranges, volumes])
-def test_recorded_values_of_the_same_convention_agree(compare, case):
+def test_metrics_agree_with_recorded_values(compare, case):
     found = list(differences(compare, case))
     assert found
     assert [row for row in found if row[2] > 1e-9] == []
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_references_crash_or_return_nan_is_refused(case):
+def test_input_that_makes_references_crash_or_return_nan_is_refused(case):
     with pytest.raises(InputError, match=REFUSED[case]):
         metrics.evaluate(*series(case))
 
@@ -164,7 +164,7 @@ def print_table():
             for metric, reference, difference in differences(compare, case):
                 values = worst.setdefault((metric, reference), [])
                 values.append(difference)
-    print("| metric | reference | values compared | worst difference |\n|---|---|---|---|")
+    print("| metric | reference | values compared | largest difference |\n|---|---|---|---|")
     for (metric, reference), values in worst.items():
         print(f"| {metric} | {reference} | {len(values)} | {max(values):.1e} |")
 

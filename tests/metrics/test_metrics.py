@@ -1,4 +1,4 @@
-"""The fast metrics against the loops of naive_metrics, and the laws that they obey."""
+"""The fast metrics equal the loops in naive_metrics and obey the laws of metrics."""
 
 import math
 import operator
@@ -18,13 +18,13 @@ ENOUGH = {"at_least": operator.ge, "more_than": operator.gt}
 
 
 def law(*strategies, max_examples=60):
-    """A property to hold for generated input; without a deadline, since the first call compiles."""
+    """A property of generated input; without a deadline, because the first call compiles."""
     return lambda test: settings(deadline=None, max_examples=max_examples)(given(*strategies)(test))
 
 
 @st.composite
 def cases(draw, longest=28):
-    """Labels with both classes, and scores from few levels (many ties) or many."""
+    """Labels with both classes, and scores with few distinct values (many ties) or many."""
     length = draw(st.integers(2, longest))
     labels = draw(st.lists(st.integers(0, 1), min_size=length, max_size=length).filter(lambda x: 0 < sum(x) < len(x)))
     levels = draw(st.sampled_from([1, 2, 4, 1000]))
@@ -73,7 +73,7 @@ def test_plain_best_f1_is_adjusted_f1_at_100(case):
 
 
 @law(cases(longest=14))
-def test_the_curve_over_k_holds_the_best_f1_of_each_k(case):
+def test_the_curve_over_k_is_the_best_f1_for_each_k(case):
     curve = metrics.adjusted_f1_curve(*case)
     assert close(curve, [naive.best_adjusted_f1(*case, k, operator.ge) for k in range(101)])
     assert close(metrics.adjusted_f1_area(*case), sum(curve[:-1] + curve[1:]) / 200)
@@ -120,9 +120,9 @@ def test_events_equal_the_loops(case, threshold):
     precision, recall, delays = naive.events(*case, threshold)
     assert close((found.precision, found.recall), (precision, recall))
     assert close(found.delays, [math.nan if delay is None else delay for delay in delays])
-    seen = [delay for delay in delays if delay is not None]
-    assert close(found.mean_delay, sum(seen) / len(seen) if seen else math.nan)
-    assert close(found.f1, naive.f1(precision, recall) if seen else 0.0)
+    known = [delay for delay in delays if delay is not None]
+    assert close(found.mean_delay, sum(known) / len(known) if known else math.nan)
+    assert close(found.f1, naive.f1(precision, recall) if known else 0.0)
 
 
 @pytest.mark.parametrize("flavor", metrics.FLAVORS)
@@ -135,7 +135,7 @@ def test_range_auc_equals_the_loops_on_a_longer_series(flavor, window):
     assert close(metrics.range_auc(labels, scores, window, flavor), expected)
 
 
-def test_a_window_far_wider_than_the_series_is_no_trouble():
+def test_a_window_far_wider_than_the_series_works():
     labels, scores = [0, 1, 0, 0, 1, 0], [3, 2, 1, 4, 5, 0]
     for flavor in metrics.FLAVORS:
         wide = metrics.range_auc(labels, scores, 10**9, flavor)
@@ -157,7 +157,7 @@ def test_perfect_scores_reach_one(case):
     values = metrics.evaluate(case[0], case[0])
     for name in ("f1_k0", "f1_k100", "aff_f1", "auc_roc", "auc_pr"):
         assert close(values[name], 1.0)
-    for flavor in metrics.FLAVORS:  # a ramp asks for more than the labels, so only without one
+    for flavor in metrics.FLAVORS:  # with a ramp, the labels alone are not perfect scores
         assert close(metrics.range_auc(case[0], case[0], window=0, flavor=flavor), (1.0, 1.0))
 
 
@@ -167,7 +167,7 @@ def test_every_metric_is_a_fraction(case):
 
 
 @law(cases(), st.integers(0, 20))
-def test_reversed_time_changes_nothing_where_the_definition_is_symmetric(case, window):
+def test_reversing_time_changes_nothing_if_the_definition_is_symmetric(case, window):
     labels, scores = case
     back = labels[::-1], scores[::-1]
     for flavor in ("symmetric", "vus"):
@@ -182,7 +182,7 @@ def test_the_classic_flavor_is_not_symmetric():
 
 
 @law(cases(), st.randoms(use_true_random=False))
-def test_pointwise_metrics_do_not_see_the_order_of_time(case, random):
+def test_pointwise_metrics_ignore_the_order_of_time(case, random):
     pairs = list(zip(*case, strict=True))
     random.shuffle(pairs)
     shuffled = tuple(zip(*pairs, strict=True))
@@ -191,7 +191,7 @@ def test_pointwise_metrics_do_not_see_the_order_of_time(case, random):
 
 
 @law(cases())
-def test_constant_scores_give_what_detecting_everything_gives(case):
+def test_constant_scores_equal_detecting_everything(case):
     labels = case[0]
     share = sum(labels) / len(labels)
     values = metrics.evaluate(labels, [3.0] * len(labels))
@@ -201,7 +201,7 @@ def test_constant_scores_give_what_detecting_everything_gives(case):
 
 
 @law(cases())
-def test_no_score_does_worse_than_detecting_everything_where_an_oracle_picks_the_threshold(case):
+def test_with_an_oracle_threshold_no_scores_do_worse_than_detecting_everything(case):
     values, floor = metrics.evaluate(*case), metrics.reference(case[0], draws=1).all_positive
     oracles = [name for name, metric in metrics.METRICS.items() if metric.needs_oracle_threshold]
     assert oracles == ["f1_k0", "f1_k100", "aff_f1"]
@@ -238,7 +238,7 @@ def test_nullable_and_strided_columns_are_read():
     assert metrics.evaluate(nullable, strided) == metrics.evaluate(LABELS, SCORES)
 
 
-def test_nothing_given_is_changed():
+def test_the_input_is_not_modified():
     labels, scores = np.array(LABELS), np.array(SCORES, dtype=float)
     before = labels.copy(), scores.copy()
     metrics.report(labels, scores, draws=1)
@@ -252,14 +252,22 @@ def test_nothing_given_is_changed():
         ([0, 1], [1, 2, 3], "There are 2 labels and 3 scores. Pass one score for each label."),
         ([], [], "The labels are empty. Pass at least one anomalous and one normal time step."),
         ([0, 1], [], "The scores are empty. Pass at least one anomalous and one normal time step."),
-        ([0, 1], [1, math.nan], "The score at time step 1 is nan. Replace it by a finite number first."),
-        ([0, 1], [-math.inf, 1], "The score at time step 0 is -inf. Replace it by a finite number first."),
+        ([0, 1], [1, math.nan], "The score at time step 1 is nan. Replace it with a finite number first."),
+        ([0, 1], [-math.inf, 1], "The score at time step 0 is -inf. Replace it with a finite number first."),
         ([0, 1, 2], [1, 2, 3], "The label at time step 2 is 2. Use 1 for anomalous and 0 for normal."),
         ([0, 1, 0.5], [1, 2, 3], "The label at time step 2 is 0.5. Use 1 for anomalous and 0 for normal."),
         ([0, 1, math.nan], [1, 2, 3], "The label at time step 2 is nan. Use 1 for anomalous and 0 for normal."),
-        ([0, 0], [1, 2], "The labels hold no anomaly, so there is nothing to find. Pass labels with at least one 1."),
-        ([1, 1], [1, 2], "The labels hold only anomalies, so no alarm is false. Pass labels with at least one 0."),
-        ([[0], [1]], [1, 2], "The labels need one dimension; these have the shape (2, 1). Pass one column."),
+        (
+            [0, 0],
+            [1, 2],
+            "The labels contain no anomaly, so there is nothing to detect. Pass labels with at least one 1.",
+        ),
+        (
+            [1, 1],
+            [1, 2],
+            "The labels contain only anomalies, so no alarm can be false. Pass labels with at least one 0.",
+        ),
+        ([[0], [1]], [1, 2], "The labels must be one-dimensional, but their shape is (2, 1). Pass a single column."),
         (
             [0, 1],
             ["a", "b"],
@@ -275,10 +283,10 @@ def test_nothing_given_is_changed():
             [1, 2],
             "The labels are not numbers (they are String). Pass a list, an array or a column",
         ),
-        ([0, 1], pl.Series([1.0, None]), "The scores have 1 empty cells. Fill or drop those time steps first."),
+        ([0, 1], pl.Series([1.0, None]), "The scores have 1 missing values. Impute or drop those time steps first."),
     ],
 )
-def test_unusable_input_is_refused_in_one_sentence_that_says_what_to_do(labels, scores, message):
+def test_bad_input_is_refused_with_advice(labels, scores, message):
     for metric in (metrics.evaluate, metrics.auc_roc, metrics.best_affiliation, metrics.vus, metrics.report):
         with pytest.raises(InputError) as refused:
             metric(labels, scores)
@@ -292,21 +300,42 @@ def test_unusable_input_is_refused_in_one_sentence_that_says_what_to_do(labels, 
             lambda: metrics.evaluate(LABELS, SCORES, "papr"),
             "Unknown protocol 'papr'. Did you mean paper? Available: paper, paper-250.",
         ),
-        (lambda: metrics.vus(LABELS, SCORES, flavor="x"), "Unknown flavor 'x'. Available: classic, symmetric, vus."),
+        (
+            lambda: metrics.vus(LABELS, SCORES, flavor="x"),
+            "Unknown flavor 'x'. Available: classic, symmetric, vus.",
+        ),
         (
             lambda: metrics.vus(LABELS, SCORES, "mean"),
             "Unknown window 'mean'. Did you mean median? Available: median, twice_median.",
         ),
-        (lambda: metrics.range_auc(LABELS, SCORES, -1), "The window is -1. Pass a whole number of at least 0."),
-        (lambda: metrics.range_auc(LABELS, SCORES, 2.5), "The window is 2.5. Pass a whole number of at least 0."),
-        (lambda: metrics.vus(LABELS, SCORES, ranks=1), "The number of ranks is 1. Pass a whole number of at least 2."),
-        (lambda: metrics.best_adjusted_f1(LABELS, SCORES, k=101), "K is 101. Pass a percentage from 0 to 100."),
+        (
+            lambda: metrics.range_auc(LABELS, SCORES, -1),
+            "The 'window' parameter must be an integer from 0 up. Got -1 instead.",
+        ),
+        (
+            lambda: metrics.range_auc(LABELS, SCORES, 2.5),
+            "The 'window' parameter must be an integer from 0 up. Got 2.5 instead.",
+        ),
+        (
+            lambda: metrics.vus(LABELS, SCORES, ranks=1),
+            "The 'ranks' parameter must be an integer from 2 up. Got 1 instead.",
+        ),
+        (
+            lambda: metrics.best_adjusted_f1(LABELS, SCORES, k=101),
+            "The 'k' parameter must be a percentage from 0 to 100. Got 101 instead.",
+        ),
         (
             lambda: metrics.best_adjusted_f1(LABELS, SCORES, share="x"),
             "Unknown share 'x'. Available: at_least, more_than.",
         ),
-        (lambda: metrics.f1_at(LABELS, SCORES, math.nan), "The threshold is nan. Pass the score from which on"),
-        (lambda: metrics.reference(LABELS, draws=0), "The number of draws is 0. Pass a whole number of at least 1."),
+        (
+            lambda: metrics.f1_at(LABELS, SCORES, math.nan),
+            "The threshold is nan. Pass the lowest score that counts as detected.",
+        ),
+        (
+            lambda: metrics.reference(LABELS, draws=0),
+            "The 'draws' parameter must be an integer from 1 up. Got 0 instead.",
+        ),
     ],
 )
 def test_a_parameter_out_of_range_is_refused(call, message):
@@ -318,7 +347,7 @@ def test_a_parameter_out_of_range_is_refused(call, message):
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
-def test_each_metric_of_the_table_is_what_evaluate_gives():
+def test_evaluate_agrees_with_each_metric_of_the_table():
     values = metrics.evaluate(LABELS, SCORES)
     assert list(values) == list(metrics.METRICS)
     assert close(values, {name: metric.function(LABELS, SCORES) for name, metric in metrics.METRICS.items()})
@@ -326,7 +355,7 @@ def test_each_metric_of_the_table_is_what_evaluate_gives():
     assert all(metric.higher_is_better for metric in metrics.METRICS.values())
 
 
-def test_the_paper_protocol_is_classic_with_the_median_length_and_twice_that():
+def test_the_paper_protocol_is_classic_with_windows_of_once_and_twice_the_median_length():
     labels = [0] * 9 + [1] * 3 + [0] * 9 + [1] * 5 + [0] * 9 + [1] * 4 + [0] * 9
     scores = np.random.default_rng(2).normal(size=len(labels))
     values = metrics.evaluate(labels, scores)
@@ -347,18 +376,18 @@ def test_random_scores_reach_the_stated_floors():
     assert random["auc_pr"] == pytest.approx(labels.mean(), abs=0.03)
 
 
-def test_a_reference_is_the_same_for_the_same_seed_only():
+def test_a_reference_depends_only_on_its_seed():
     first = metrics.reference(LABELS, draws=2, seed=1)
     assert first == metrics.reference(LABELS, draws=2, seed=1)
     assert first.random != metrics.reference(LABELS, draws=2, seed=2).random
 
 
-def test_a_report_says_all_that_a_table_shows_and_is_ready_for_json():
+def test_an_evaluation_has_every_value_of_the_table_and_is_ready_for_json():
     found = metrics.report(LABELS, SCORES, draws=3)
-    values, guesses = metrics.evaluate(LABELS, SCORES), metrics.reference(LABELS, draws=3)
+    values, references = metrics.evaluate(LABELS, SCORES), metrics.reference(LABELS, draws=3)
     assert [row.value for row in found.rows] == list(values.values())
-    assert [row.random for row in found.rows] == list(guesses.random.values())
-    assert [row.all_positive for row in found.rows] == list(guesses.all_positive.values())
+    assert [row.random for row in found.rows] == list(references.random.values())
+    assert [row.all_positive for row in found.rows] == list(references.all_positive.values())
     plain = found.as_dict()
     assert (plain["points"], plain["anomalous_points"], plain["segments"]) == (10, 4, 3)
     assert (plain["flavor"], plain["window"], plain["max_window"]) == ("classic", 1, 2)
@@ -366,8 +395,8 @@ def test_a_report_says_all_that_a_table_shows_and_is_ready_for_json():
         "name": "f1_k0",
         "title": "F1 (K=0)",
         "value": values["f1_k0"],
-        "random": guesses.random["f1_k0"],
-        "all_positive": guesses.all_positive["f1_k0"],
+        "random": references.random["f1_k0"],
+        "all_positive": references.all_positive["f1_k0"],
         "higher_is_better": True,
         "needs_oracle_threshold": True,
     }

@@ -1,4 +1,4 @@
-"""Every fast form equals the paper as loops, over random shapes."""
+"""Every fast form equals the paper written as loops, for random shapes."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from cometad.network.adaptation import contrastive_loss
 from cometad.network.codebook import Codebook
 from cometad.network.fast import moments
 from cometad.network.fast.kernels import back_to_time
-from cometad.network.fast.moments import batch_loss, embeddings_of, look, sum_losses
+from cometad.network.fast.moments import as_batch, batch_loss, embeddings_of, sum_losses
 from cometad.network.memory import memory_table
 from cometad.network.network import Network, losses
 from cometad.network.patches import coverage, patch_count, patches
@@ -34,7 +34,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 @st.composite
 def cuts(draw):
-    """A window length with a patch size and stride that fit: also patch = window and stride = patch."""
+    """A window length, patch size and stride that fit; may have patch = window and stride = patch."""
     length = draw(st.integers(1, 14))
     size = draw(st.integers(1, length))
     return length, size, draw(st.integers(1, size))
@@ -42,7 +42,7 @@ def cuts(draw):
 
 @st.composite
 def networks(draw, scales=3):
-    """A window length and a network in float32 for it: also one variable, one scale and fewer dims than patch steps."""
+    """A window length and a float32 network for it; may have one variable, one scale or fewer dims than patch steps."""
     length = draw(st.integers(2, 12))
     sizes = draw(st.lists(st.integers(1, length), min_size=1, max_size=scales))
     strides = [draw(st.integers(1, size)) for size in sizes]
@@ -59,7 +59,7 @@ def networks(draw, scales=3):
 
 
 def learned(network):
-    """The numbers of each scale, as the loops want them."""
+    """The learned weights of each scale, in the form that the loops use."""
     return [naive.Weights.of(scale) for scale in network]
 
 
@@ -72,7 +72,7 @@ def some_windows(network, length, seed, count=2):
 
 
 @given(cuts(), st.integers(1, 3))
-def test_patches_are_those_of_equation_1(cut, variables):
+def test_patches_follow_equation_1(cut, variables):
     length, size, stride = cut
     window = np.arange(length * variables, dtype=float).reshape(length, variables)
     found = patches(torch.from_numpy(window), size, stride)
@@ -84,7 +84,7 @@ def test_patches_are_those_of_equation_1(cut, variables):
 
 @given(cuts())
 @example((100, 6, 3))
-def test_coverage_names_the_first_and_last_patch_over_each_step(cut):
+def test_coverage_gives_the_first_and_last_patch_of_each_step(cut):
     length, size, stride = cut
     cover = coverage(length, size, stride)
     for step in range(length):
@@ -94,24 +94,24 @@ def test_coverage_names_the_first_and_last_patch_over_each_step(cut):
 
 
 @given(cuts(), seeds, st.data())
-def test_a_step_takes_the_mean_of_the_patches_over_it_however_many_steps_are_asked_for(cut, seed, data):
+def test_a_step_is_the_mean_of_its_patches_whatever_the_range_of_steps(cut, seed, data):
     length, size, stride = cut
     chance, shape = np.random.default_rng(seed), (2, patch_count(length, size, stride), data.draw(st.integers(1, 20)))
     codes, errors = chance.integers(0, 5, shape).astype(np.int32), chance.normal(size=shape).astype(np.float32)
     table, cover = chance.normal(size=5), coverage(length, size, stride)
 
-    def taken(start, stop):
+    def scores_of(start, stop):
         scores = np.zeros((2, 2, stop - start, shape[2]))
         back_to_time(codes, errors, table, cover.first[start:stop], cover.last[start:stop], 1.0, *scores)
         return scores
 
-    whole = taken(0, length)
+    whole = scores_of(0, length)
     for values, scores in ((table[codes], whole[0]), (errors.astype(float), whole[1])):
         for w in range(2):
             np.testing.assert_allclose(scores[w], naive.back_to_time(values[w], length, size, stride), rtol=1e-12)
     start = data.draw(st.integers(0, length))
     stop = data.draw(st.integers(start, length))
-    assert taken(start, stop).tobytes() == whole[:, :, start:stop].tobytes()
+    assert scores_of(start, stop).tobytes() == whole[:, :, start:stop].tobytes()
 
 
 @given(st.integers(1, 12), st.integers(0, 60))
@@ -126,7 +126,7 @@ def test_consecutive_windows_and_one_at_the_end_cover_every_step_once(length, mo
 
 
 @given(networks(), seeds)
-def test_embeddings_and_codes_are_those_of_equations_2_to_7(made, seed):
+def test_embeddings_and_codes_follow_equations_2_to_7(made, seed):
     length, network = made
     windows = some_windows(network, length, seed)
     encoded = network.double()(torch.from_numpy(windows).double())
@@ -147,7 +147,7 @@ def test_embeddings_and_codes_are_those_of_equations_2_to_7(made, seed):
 
 
 @given(st.integers(1, 20), st.integers(1, 6), seeds)
-def test_a_code_is_its_own_nearest_code(size, dim, seed):
+def test_a_code_is_its_own_nearest_neighbor(size, dim, seed):
     torch.manual_seed(seed)
     book = Codebook(size, dim).double()
     quantized = book(book.vectors.detach())
@@ -162,7 +162,7 @@ def test_the_lowest_index_wins_a_tie():
 
 
 @given(networks(), seeds, st.floats(0, 2), st.floats(0, 2))
-def test_the_losses_are_those_of_equations_8_to_11(made, seed, codebook_weight, commitment_weight):
+def test_the_losses_follow_equations_8_to_11(made, seed, codebook_weight, commitment_weight):
     length, network = made
     windows = some_windows(network, length, seed)
     found = losses(network.double()(torch.from_numpy(windows).double()))
@@ -173,7 +173,7 @@ def test_the_losses_are_those_of_equations_8_to_11(made, seed, codebook_weight, 
 
 
 @given(networks(), seeds, st.sampled_from([0.0, 0.5, 1.0]))
-def test_masked_losses_count_only_what_is_taken_for_normal(made, seed, share):
+def test_masked_losses_count_only_normal_patches(made, seed, share):
     length, network = made
     windows = some_windows(network, length, seed)
     encoded = network.double()(torch.from_numpy(windows).double())
@@ -184,7 +184,7 @@ def test_masked_losses_count_only_what_is_taken_for_normal(made, seed, share):
 
 
 @given(networks(scales=1), seeds, st.floats(0, 2), st.floats(0, 2))
-def test_each_loss_teaches_only_whom_it_should(made, seed, codebook_weight, commitment_weight):
+def test_each_loss_trains_only_the_parameters_it_should(made, seed, codebook_weight, commitment_weight):
     length, network = made
     windows = some_windows(network, length, seed)
     encoded = network.double()(torch.from_numpy(windows).double())
@@ -208,7 +208,7 @@ def test_losses_and_gradients_from_sums_over_a_batch_equal_the_plain_ones(made, 
         normal = [torch.from_numpy(chance.random(scale.quantized.codes.shape) < share) for scale in encoded]
 
     parts = [
-        batch_loss(look(scale, windows, plain.quantized.codes.int()), None if normal is None else normal[k])[0]
+        batch_loss(as_batch(scale, windows, plain.quantized.codes.int()), None if normal is None else normal[k])[0]
         for k, (scale, plain) in enumerate(zip(network, encoded, strict=True))
     ]
     fast, slow = sum_losses(parts), losses(encoded, normal)
@@ -229,26 +229,26 @@ def test_losses_and_gradients_from_sums_over_a_batch_equal_the_plain_ones(made, 
 
 @pytest.mark.parametrize("variables, size, codes", [(1, 3, 5), (3, 11, 9), (13, 5, 7), (9, 16, 33), (33, 2, 4)])
 @pytest.mark.parametrize("share", [None, 0.7, 0.0])
-def test_products_by_kernel_are_those_of_torch_beyond_one_tile(variables, size, codes, share):
-    """More positions than a tile has, widths that fill no whole register, codes that fill no whole row."""
+def test_kernel_products_equal_torch_beyond_one_tile(variables, size, codes, share):
+    """More positions than fit in a tile, widths that do not fill a register, codes that do not fill a row."""
     torch.manual_seed(variables)
     (scale,) = Network(variables, (size,), (1,), dim=8, core_dim=4, codebook_size=codes)
-    batch = look(scale, torch.randn(7, size + 150, variables))
+    batch = as_batch(scale, torch.randn(7, size + 150, variables))
     normal = None if share is None else torch.rand(batch.codes.shape) < share
     if share == 0.7:
         normal[..., 0] = False  # a variable without any normal patch
-    for fast, plain in zip(moments._products(batch, normal), moments._products_of(batch, normal), strict=True):
+    for fast, plain in zip(moments._products(batch, normal), moments._products_by_torch(batch, normal), strict=True):
         assert (fast is None) == (plain is None)
         if fast is not None:
             torch.testing.assert_close(fast, plain, rtol=1e-12, atol=1e-10)
 
 
 @given(networks(scales=1), seeds)
-def test_a_batch_finds_the_codes_and_embeddings_of_the_plain_network(made, seed):
+def test_a_batch_has_the_codes_and_embeddings_of_the_plain_network(made, seed):
     length, network = made
     windows = some_windows(network, length, seed)
     (scale,), (weights,) = network, learned(network)
-    batch = look(scale, torch.from_numpy(windows))
+    batch = as_batch(scale, torch.from_numpy(windows))
     codes = batch.codes.numpy()
     found = embeddings_of(batch, torch.arange(codes.size)).reshape(*codes.shape, -1).detach().numpy()
     errors = np.empty(codes.shape)
@@ -271,7 +271,7 @@ def test_the_memory_table_is_the_memory_score_of_each_code(size, dim, neighbors,
     active[chance.integers(size)] = True
     bank = naive.bank(codes, np.flatnonzero(active))
     expected = [naive.memory_score(code, bank, neighbors, distance) for code in codes]
-    # Distances near 0 over scales near 0 hang on the last digit: hence the absolute term.
+    # A distance near 0 over a scale near 0 depends on the last digit, hence the absolute tolerance.
     np.testing.assert_allclose(memory_table(codes, active, neighbors, distance), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -288,7 +288,7 @@ def test_with_one_neighbor_an_active_code_scores_zero(size, dim, distance, seed)
 
 
 def assert_nearest(codes, errors, windows, weights):
-    """Codes and errors (window, patch, variable) are the loops', where two codes are not as near within rounding."""
+    """Codes and errors (window, patch, variable) equal those of the loops, except for ties within rounding."""
     for w, window in enumerate(windows):
         for j, row in enumerate(naive.embeddings(window, weights)):
             for i, one in enumerate(row):
@@ -300,7 +300,7 @@ def assert_nearest(codes, errors, windows, weights):
 
 
 @given(networks(), seeds)
-def test_folded_scores_are_those_of_the_plain_encoder_and_codebook(made, seed):
+def test_folded_scores_equal_those_of_the_plain_encoder_and_codebook(made, seed):
     length, network = made
     windows = some_windows(network, length, seed, count=3)
     active = [np.ones(len(scale.codebook.vectors), bool) for scale in network]
@@ -332,7 +332,7 @@ def test_scores_do_not_depend_on_the_number_of_threads():
 
 
 @given(networks(scales=1), seeds)
-def test_a_patch_that_lies_on_its_code_has_no_error(made, seed):
+def test_a_patch_on_its_code_has_no_error(made, seed):
     length, network = made
     (scale,) = network
     windows = some_windows(network, length, seed, count=1)
@@ -360,7 +360,7 @@ def test_the_device_kernel_equals_the_cpu_kernel(made, seed):
 
 
 @given(networks(), seeds, st.sampled_from(["local", "plain"]), st.integers(1, 12))
-def test_raw_scores_of_a_window_are_those_of_equations_16_and_17(made, seed, distance, neighbors):
+def test_raw_scores_follow_equations_16_and_17(made, seed, distance, neighbors):
     length, network = made
     windows = some_windows(network, length, seed, count=1)
     chance = np.random.default_rng(seed)
@@ -387,7 +387,7 @@ def score_tables(draw):
 
 
 @given(score_tables(), st.sampled_from([0.0, 25.0, 50.0, 75.0, 100.0]))
-def test_percentile_selection_is_that_of_equations_26_to_31(scores, percentile):
+def test_percentile_selection_follows_equations_26_to_31(scores, percentile):
     found = PercentileSelection(percentile)(scores)
     for w, window in enumerate(scores):
         expected = naive.selected(window, lambda deviation: naive.chosen_by_percentile(deviation, percentile))
@@ -395,7 +395,7 @@ def test_percentile_selection_is_that_of_equations_26_to_31(scores, percentile):
 
 
 @given(score_tables(), st.integers(1, 11))
-def test_budget_selection_is_that_of_equation_30(scores, budget):
+def test_budget_selection_follows_equation_30(scores, budget):
     found = BudgetSelection(budget)(scores)
     for w, window in enumerate(scores):
         expected = naive.selected(window, lambda deviation: naive.chosen_by_budget(deviation, budget))
@@ -403,7 +403,7 @@ def test_budget_selection_is_that_of_equation_30(scores, budget):
 
 
 @given(score_tables())
-def test_a_selection_of_every_variable_is_the_mean_over_all(scores):
+def test_selecting_every_variable_is_the_mean_over_all(scores):
     every = AllVariables()(scores)
     np.testing.assert_allclose(every, scores.mean(axis=2), rtol=1e-12)
     for same in (PercentileSelection(100), BudgetSelection(9), HighestVariables(9)):
@@ -411,7 +411,7 @@ def test_a_selection_of_every_variable_is_the_mean_over_all(scores):
 
 
 @given(score_tables(), st.integers(1, 11))
-def test_highest_variables_take_the_mean_of_the_largest(scores, count):
+def test_highest_variables_is_the_mean_of_the_largest_scores(scores, count):
     found = HighestVariables(count)(scores)
     for w, t in np.ndindex(scores.shape[:2]):
         largest = sorted(scores[w, t], reverse=True)[:count]
@@ -421,7 +421,7 @@ def test_highest_variables_take_the_mean_of_the_largest(scores, count):
 @pytest.mark.parametrize(
     "selection", [AllVariables(), HighestVariables(2), PercentileSelection(50), BudgetSelection(3)]
 )
-def test_a_selection_leaves_its_input_alone(selection):
+def test_a_selection_does_not_change_its_input(selection):
     scores = np.random.default_rng(0).gamma(2.0, size=(2, 10, 5))
     before = scores.copy()
     selection(scores)
@@ -432,7 +432,7 @@ def test_a_selection_leaves_its_input_alone(selection):
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.floats(0, 1), seeds)
-def test_ema_normalization_is_that_of_equations_18_and_19(lengths, momentum, seed):
+def test_ema_normalization_follows_equations_18_and_19(lengths, momentum, seed):
     chance = np.random.default_rng(seed)
     batches = [chance.gamma(2.0, size=length) for length in lengths]
     rule = EmaMinMax(momentum)
@@ -462,7 +462,7 @@ def test_the_pipeline_selects_then_normalizes_then_mixes(scores, weight, data):
 
 
 @given(st.floats(0, 1), seeds)
-def test_mixing_is_that_of_equation_20(weight, seed):
+def test_mixing_follows_equation_20(weight, seed):
     memory, quantization = raw = np.random.default_rng(seed).gamma(2.0, size=(2, 1, 7, 1))
     calibration = np.array([[[0.0], [1.0]]] * 2)
     pipeline = Pipeline(AllVariables(), NoNormalization(), weight, calibration, np.array([[0.0, 1.0]] * 2))
@@ -475,24 +475,24 @@ def test_mixing_is_that_of_equation_20(weight, seed):
 
 
 @given(st.integers(2, 6), st.integers(2, 6), st.integers(1, 5), st.sampled_from([0.1, 0.5, 1.0]), seeds)
-def test_the_contrastive_loss_is_that_of_equation_23(normal, abnormal, dim, temperature, seed):
+def test_the_contrastive_loss_follows_equation_23(normal, abnormal, dim, temperature, seed):
     vectors = np.random.default_rng(seed).normal(size=(normal + abnormal, dim))
     labels = np.arange(normal + abnormal) >= normal
     found = contrastive_loss(torch.from_numpy(vectors), torch.from_numpy(labels), temperature)
     np.testing.assert_allclose(found.item(), naive.contrastive_loss(vectors, labels, temperature), rtol=1e-9, atol=1e-9)
 
 
-def test_the_gradient_of_the_contrastive_loss_is_that_of_its_values():
+def test_the_gradient_of_the_contrastive_loss_matches_finite_differences():
     vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(7, 3))).requires_grad_()
     labels = torch.arange(7) >= 4
     assert torch.autograd.gradcheck(lambda sample: contrastive_loss(sample, labels, 0.5), [vectors])
 
 
-# -- the whole ------------------------------------------------------------------------------------------------------
+# -- end to end -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("variables", "rows"), [(1, 60), (3, 100), (4, 87)])
-def test_the_paper_preset_is_the_paper_from_end_to_end(variables, rows):
+def test_the_paper_preset_equals_the_paper_end_to_end(variables, rows):
     chance = np.random.default_rng(variables)
     normal, fresh = chance.normal(size=(300, variables)), 2 * chance.normal(size=(rows, variables))
     detector = Comet.paper(
@@ -524,7 +524,7 @@ def test_the_paper_preset_is_the_paper_from_end_to_end(variables, rows):
     np.testing.assert_allclose(detector.decision_function(fresh), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_active_codes_are_those_that_training_windows_take():
+def test_the_active_codes_are_those_of_the_training_windows():
     normal = np.random.default_rng(0).normal(size=(100, 2))
     detector = Comet.paper(window=20, window_stride=10, dim=4, core_dim=3, codebook_size=12, adaptation=NoAdaptation())
     detector.fit(normal)

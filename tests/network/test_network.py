@@ -1,4 +1,4 @@
-"""The network's size, and the paper's."""
+"""The size of the network, compared with the paper."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from cometad import Comet
 from cometad.network.network import Network
 
 
-def test_parameters_on_psm_are_those_that_the_deviations_page_names():
+def test_the_parameter_count_on_psm_is_the_documented_one():
     sizes = Comet.paper("PSM").get_params()
     fields = ("patch_sizes", "patch_strides", "dim", "core_dim", "codebook_size")
     network = Network(25, *(sizes[field] for field in fields))

@@ -1,4 +1,4 @@
-"""The training loop: the order of things, early stopping, and batches that are taken in parts."""
+"""The training loop: schedules, batches, parameter groups and early stopping."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,12 @@ import torch
 
 from cometad.errors import ParameterError
 from cometad.network import Epochs, Halving, OneCycle
-from cometad.network.loop import NoValidation, Player, Supply, Validation, seeded, train
+from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
 from contract import is_a_sentence
 
 CPU = torch.device("cpu")
 WINDOWS = np.random.default_rng(0).normal(size=(20, 6, 2)).astype(np.float32)
-SUPPLY = Supply(len(WINDOWS), lambda chosen: WINDOWS[chosen])
+SOURCE = WindowSource(len(WINDOWS), lambda chosen: WINDOWS[chosen])
 
 
 def line():
@@ -23,15 +23,15 @@ def rebuild(network):
     return lambda windows, epoch: ((network(windows) - 2 * windows) ** 2).mean()
 
 
-def trained(network, players=None, told=None, **changes):
-    players = players or [Player(list(network.parameters()), rebuild(network))]
+def trained(network, groups=None, summaries=None, **changes):
+    groups = groups or [ParameterGroup(list(network.parameters()), rebuild(network))]
     settings = {"schedule": Epochs(3, 0.05), "batch_size": 8, "seed": 1, **changes}
-    train(network, players, SUPPLY, report=(told.append if told is not None else id), **settings)
+    train(network, groups, SOURCE, report=(summaries.append if summaries is not None else id), **settings)
     return network
 
 
 class Scripted:
-    """A validation loss that was written down before, whatever the network."""
+    """A validation loss with fixed values, whatever the network."""
 
     def __init__(self, *losses):
         self.losses = list(losses)
@@ -42,20 +42,20 @@ class Scripted:
 
 @pytest.mark.parametrize("epochs", [1, 3, 7, 30])
 @pytest.mark.parametrize("batches", [1, 3, 7, 11, 67])
-def test_halving_changes_the_rate_between_epochs_and_nowhere_else(epochs, batches):
+def test_halving_changes_the_rate_only_between_epochs(epochs, batches):
     schedule = Halving(epochs, learning_rate=1.0)
     steps = schedule.steps(batches)
     for step in range(steps):
         assert schedule.rate(step / steps) == 0.5 ** max(0, step // batches - 1)
 
 
-def test_a_batch_taken_in_parts_gives_the_same_step():
+def test_a_batch_processed_in_parts_gives_the_same_step():
     whole, parts = trained(line()), trained(line(), at_once=3)
     for one, other in zip(whole.parameters(), parts.parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-6)
 
 
-def test_every_window_is_seen_once_in_each_pass():
+def test_every_window_is_seen_once_per_epoch():
     seen = []
     network = line()
 
@@ -63,85 +63,94 @@ def test_every_window_is_seen_once_in_each_pass():
         seen.append((epoch, len(windows)))
         return rebuild(network)(windows, epoch)
 
-    trained(network, [Player(list(network.parameters()), loss)])
+    trained(network, [ParameterGroup(list(network.parameters()), loss)])
     assert [sum(count for epoch, count in seen if epoch == number) for number in (1, 2, 3)] == [20, 20, 20]
 
 
 def test_the_network_of_the_best_epoch_is_kept():
     states, network = [], line()
-    watch = Validation(Scripted(3.0, 1.0, 2.0, 2.0), SUPPLY, patience=9, at_once=20, seed=0)
-    look = watch.look
-    watch.look = lambda net: (states.append(net.weight.detach().clone()), look(net))[1]
-    trained(network, validation=watch, schedule=Epochs(4, 0.05))
+    validation = Validation(Scripted(3.0, 1.0, 2.0, 2.0), SOURCE, patience=9, at_once=20, seed=0)
+    after_epoch = validation.after_epoch
+    validation.after_epoch = lambda net: (states.append(net.weight.detach().clone()), after_epoch(net))[1]
+    trained(network, validation=validation, schedule=Epochs(4, 0.05))
     assert torch.equal(network.weight, states[1])
     assert not torch.equal(network.weight, states[3])
 
 
 @pytest.mark.parametrize(("patience", "epochs"), [(0, 3), (1, 4), (5, 6)])
-def test_training_stops_when_patience_is_over(patience, epochs):
-    told = []
-    watch = Validation(Scripted(3.0, 1.0, 2.0, 2.0, 2.0, 2.0), SUPPLY, patience=patience, at_once=20, seed=0)
-    trained(line(), told=told, validation=watch, schedule=Epochs(6, 0.05))
-    assert [one.epoch for one in told] == list(range(1, epochs + 1))
-    assert [one.validation for one in told] == [3.0, 1.0, 2.0, 2.0, 2.0, 2.0][:epochs]
+def test_training_stops_when_patience_runs_out(patience, epochs):
+    summaries = []
+    validation = Validation(Scripted(3.0, 1.0, 2.0, 2.0, 2.0, 2.0), SOURCE, patience=patience, at_once=20, seed=0)
+    trained(line(), summaries=summaries, validation=validation, schedule=Epochs(6, 0.05))
+    assert [each.epoch for each in summaries] == list(range(1, epochs + 1))
+    assert [each.validation for each in summaries] == [3.0, 1.0, 2.0, 2.0, 2.0, 2.0][:epochs]
 
 
 def test_the_validation_loss_is_a_mean_over_windows_without_dropout():
     network = torch.nn.Sequential(line(), torch.nn.Dropout(0.5))
-    watch = Validation(rebuild(network), SUPPLY, patience=1, at_once=7, seed=0)
+    validation = Validation(rebuild(network), SOURCE, patience=1, at_once=7, seed=0)
     wanted = float(rebuild(network[0])(torch.from_numpy(WINDOWS), 1).detach())
-    assert watch.look(network) == pytest.approx(wanted, rel=1e-5)
+    assert validation.after_epoch(network) == pytest.approx(wanted, rel=1e-5)
     assert network.training
 
 
-def test_without_validation_training_goes_to_the_end():
-    told = []
-    trained(line(), told=told, validation=NoValidation())
-    assert [(one.epoch, one.epochs, one.validation) for one in told] == [(1, 3, None), (2, 3, None), (3, 3, None)]
-    assert told[2].loss < told[0].loss
+def test_without_validation_training_runs_to_the_end():
+    summaries = []
+    trained(line(), summaries=summaries, validation=NoValidation())
+    assert [(each.epoch, each.epochs, each.validation) for each in summaries] == [
+        (1, 3, None),
+        (2, 3, None),
+        (3, 3, None),
+    ]
+    assert summaries[2].loss < summaries[0].loss
 
 
-def test_players_move_their_own_parameters_only_and_in_their_turn():
-    network, turns = torch.nn.ModuleList([line(), line()]), {0: 0, 1: 0}
+def test_a_group_changes_only_its_own_parameters_and_steps_as_often_as_asked():
+    network, steps = torch.nn.ModuleList([line(), line()]), {0: 0, 1: 0}
 
     def loss(which):
         def count(windows, epoch):
-            turns[which] += 1
+            steps[which] += 1
             return (network[0](windows) ** 2).mean() + (network[1](windows) ** 2).mean()
 
         return count
 
-    players = [Player(list(network[0].parameters()), loss(0)), Player([network[1].weight], loss(1), turns=1)]
-    trained(network, players)
-    assert turns == {0: 9, 1: 3}  # three batches in an epoch, three epochs
+    groups = [
+        ParameterGroup(list(network[0].parameters()), loss(0)),
+        ParameterGroup([network[1].weight], loss(1), steps_per_epoch=1),
+    ]
+    trained(network, groups)
+    assert steps == {0: 9, 1: 3}  # three epochs of three batches
     assert not torch.equal(network[0].bias, line().bias)
     assert not torch.equal(network[1].weight, line().weight)
     assert torch.equal(network[1].bias, line().bias)
 
 
-def test_the_rate_is_the_schedules_times_the_players_share():
+def test_the_learning_rate_is_scaled_by_the_factor_of_the_group():
     network = line()
     before = network.weight.detach().clone()
-    player = Player(list(network.parameters()), rebuild(network), rate_share=0.5)
-    trained(network, [player], schedule=OneCycle(1, learning_rate=0.5), batch_size=20)
-    # The first step of AdamW is as long as the rate, in every coordinate.
+    group = ParameterGroup(list(network.parameters()), rebuild(network), rate_factor=0.5)
+    trained(network, [group], schedule=OneCycle(1, learning_rate=0.5), batch_size=20)
+    # The first step of AdamW moves every coordinate by the learning rate.
     moved = (network.weight.detach() - before).abs()
     assert torch.allclose(moved, torch.full_like(moved, 0.5 * 0.5 / 25), rtol=1e-3)
 
 
-def test_a_loss_that_is_no_number_ends_training_with_a_sentence():
+def test_a_loss_that_is_not_finite_stops_training_with_an_error():
     network = line()
-    player = Player(list(network.parameters()), lambda windows, epoch: rebuild(network)(windows, epoch) * float("nan"))
+    group = ParameterGroup(
+        list(network.parameters()), lambda windows, epoch: rebuild(network)(windows, epoch) * float("nan")
+    )
     with pytest.raises(ParameterError, match="diverged in epoch 1") as caught:
-        trained(network, [player])
+        trained(network, [group])
     assert is_a_sentence(str(caught.value))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a graphics card")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_replayed_loss_trains_to_the_same_bytes():
     ends = []
-    for steady in (False, True):
+    for replayable in (False, True):
         network = line().cuda()
-        trained(network, [Player(list(network.parameters()), rebuild(network), steady=steady)])
+        trained(network, [ParameterGroup(list(network.parameters()), rebuild(network), replayable=replayable)])
         ends.append(network.weight.detach())
     assert torch.equal(*ends)

@@ -1,4 +1,4 @@
-"""The report as a browser draws it: on a desktop and a phone, light and dark."""
+"""The report in a browser: on a desktop and a phone, light and dark."""
 
 import io
 import shutil
@@ -22,26 +22,26 @@ FLAGS = [
 ]
 WIDTHS = {"desktop": 1280, "phone": 390}
 LOOKS = [(width, scheme) for width in WIDTHS.values() for scheme in ("light", "dark")]
-NEAR = 60  # how far a pixel may be from a color, of 441, to be of it: edges are blended
+NEAR = 60  # color distance, at most 441, up to which a pixel counts as that color: edges are blended
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 
 
 class Shown(NamedTuple):
-    """A page in a browser, and what it asked for and complained of."""
+    """A page in a browser, with its requests and console messages."""
 
     page: object
     width: int
     scheme: str
     requests: list
-    complaints: list
+    messages: list
 
     def pixels(self, selector: str) -> np.ndarray:
-        """What is drawn of an element (row, column, red green blue), 0 to 255."""
+        """The pixels of an element (row, column, channel), 0 to 255."""
         return decoded(self.page.locator(selector).first.screenshot())
 
     def color(self, name: str) -> np.ndarray:
-        """A color of the page's style by its name."""
+        """A color of the stylesheet by name."""
         text = self.page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('--{name}').trim()")
         return np.array([int(text[k : k + 2], 16) for k in (1, 3, 5)])
 
@@ -50,8 +50,8 @@ def decoded(png: bytes) -> np.ndarray:
     return 255 * matplotlib.image.imread(io.BytesIO(png))[:, :, :3]
 
 
-def is_of(pixels: np.ndarray, color: np.ndarray) -> np.ndarray:
-    """Which pixels (row, column) are of a color."""
+def matches(pixels: np.ndarray, color: np.ndarray) -> np.ndarray:
+    """Which pixels (row, column) have a color."""
     return np.linalg.norm(pixels - color, axis=2) < NEAR
 
 
@@ -79,28 +79,28 @@ def browser():
 def shown(request, browser, address):
     width, scheme = request.param
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    requests, complaints = [], []
-    page.on("request", lambda asked: requests.append(asked.url))
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    requests, messages = [], []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
     page.goto(address)
-    yield Shown(page, width, scheme, requests, complaints)
+    yield Shown(page, width, scheme, requests, messages)
     page.close()
 
 
-def test_nothing_is_asked_for_and_nothing_goes_wrong(shown, address):
+def test_the_page_loads_nothing_else_and_logs_nothing(shown, address):
     assert shown.requests == [address]
-    assert shown.complaints == []
+    assert shown.messages == []
 
 
-def test_the_ground_is_light_or_dark_and_the_words_stand_out(shown):
-    ground = decoded(shown.page.screenshot())[5, 5]
-    assert (ground > 230).all() if shown.scheme == "light" else (ground < 40).all()
+def test_the_background_follows_the_color_scheme_and_the_headline_stands_out(shown):
+    background = decoded(shown.page.screenshot())[5, 5]
+    assert (background > 230).all() if shown.scheme == "light" else (background < 40).all()
     headline = shown.pixels("h1")
     assert np.ptp(headline.mean(axis=2)) > 180
 
 
-def test_all_text_has_contrast_and_is_large_enough_to_read(shown):
+def test_all_text_is_readable(shown):
     texts = shown.page.evaluate(
         """() => [...document.querySelectorAll('body *')].filter(element =>
             !element.closest('svg') && element.checkVisibility() &&
@@ -113,9 +113,9 @@ def test_all_text_has_contrast_and_is_large_enough_to_read(shown):
         })"""
     )
     assert len(texts) > 50
-    for words, ink, ground, size in texts:
-        assert contrast(channels(ink), channels(ground)) >= 4.5, words
-        assert float(size.removesuffix("px")) >= 12, words
+    for text, color, background, size in texts:
+        assert contrast(channels(color), channels(background)) >= 4.5, text
+        assert float(size.removesuffix("px")) >= 12, text
 
 
 def channels(color: str) -> list[float]:
@@ -123,13 +123,13 @@ def channels(color: str) -> list[float]:
 
 
 def contrast(one: list[float], other: list[float]) -> float:
-    """As the Web Content Accessibility Guidelines, version 2.1, define it."""
+    """The contrast ratio of the Web Content Accessibility Guidelines 2.1."""
     linear = [[c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color] for color in (one, other)]
     light = sorted(0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in linear)
     return (light[1] + 0.05) / (light[0] + 0.05)
 
 
-def test_everything_is_inside_the_window_and_nothing_scrolls_sideways(shown):
+def test_everything_fits_the_width_of_the_window(shown):
     assert shown.page.evaluate("document.documentElement.scrollWidth") == shown.width
     outside = shown.page.evaluate(
         """() => [...document.querySelectorAll('body *')].filter(element => {
@@ -141,7 +141,14 @@ def test_everything_is_inside_the_window_and_nothing_scrolls_sideways(shown):
     assert outside == []
 
 
-def test_labels_do_not_lie_over_each_other(shown):
+def test_tables_fit_without_scrolling(shown):
+    overflow = shown.page.evaluate(
+        "[...document.querySelectorAll('.scroll')].map(region => region.scrollWidth - region.clientWidth)"
+    )
+    assert overflow == [0]
+
+
+def test_labels_do_not_overlap(shown):
     groups = shown.page.evaluate(
         """() => [...document.querySelectorAll('.across, .up, .badges')].map(axis => [...axis.children]
             .map(label => label.getBoundingClientRect()).filter(box => box.width)
@@ -154,15 +161,15 @@ def test_labels_do_not_lie_over_each_other(shown):
                 assert right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top, words
 
 
-def test_the_curve_of_scores_goes_from_side_to_side(shown):
-    inked = is_of(shown.pixels("#overview svg[role=img]"), shown.color("score")).any(axis=0)
+def test_the_score_curve_spans_the_plot(shown):
+    inked = matches(shown.pixels("#overview svg[role=img]"), shown.color("score")).any(axis=0)
     assert inked.mean() > 0.9
     assert inked[:10].any()
     assert inked[-10:].any()
 
 
-def test_events_are_marked_where_they_are_and_nowhere_else(shown, report):
-    marked = is_of(shown.pixels("#overview svg[role=img]"), shown.color("event")).sum(axis=0)
+def test_events_are_marked_in_their_place_and_nowhere_else(shown, report):
+    marked = matches(shown.pixels("#overview svg[role=img]"), shown.color("event")).sum(axis=0)
     height = shown.pixels("#overview svg[role=img]").shape[0]
     columns = np.flatnonzero(marked > 0.4 * height) / len(marked)
     places = [place for mark in report.strip.marks for place in (mark.start, mark.stop)]
@@ -171,8 +178,8 @@ def test_events_are_marked_where_they_are_and_nowhere_else(shown, report):
     assert all(min(abs(column - place) for place in places) < 0.01 for column in columns)
 
 
-def test_the_score_is_higher_in_a_fault_than_beside_it(shown):
-    inked = is_of(shown.pixels("#overview svg[role=img]"), shown.color("score"))
+def test_the_score_is_higher_during_a_fault(shown):
+    inked = matches(shown.pixels("#overview svg[role=img]"), shown.color("score"))
     tops = np.where(inked.any(axis=0), inked.argmax(axis=0), len(inked)) / len(inked)  # 0 is the upper edge
     for start, stop in FAULTS.values():
         inside = slice(int(start / ROWS * len(tops)) - 1, int(stop / ROWS * len(tops)) + 2)
@@ -180,13 +187,13 @@ def test_the_score_is_higher_in_a_fault_than_beside_it(shown):
     assert np.median(tops) > 0.5
 
 
-def test_a_panel_shows_readings_away_from_their_normal_pattern(shown, report):
+def test_a_panel_shows_readings_apart_from_their_normal_pattern(shown, report):
     worst = max(report.panels, key=lambda panel: (panel.severity, panel.score))
     pixels = shown.pixels(f"#event-{worst.number} .trace svg")
-    observed, normal = (is_of(pixels, shown.color(name)) for name in ("score", "normal"))
+    observed, normal = (matches(pixels, shown.color(name)) for name in ("score", "normal"))
     assert observed.any(axis=0).mean() > 0.6
     assert normal.any(axis=0).mean() > 0.3
-    # The fault is upward: at its place the readings are drawn higher.
+    # The fault raises the readings, so they are drawn above the normal pattern.
     mark = worst.strip.marks[0]
     inside = slice(int((mark.start + 0.02) * pixels.shape[1]), int((mark.stop - 0.02) * pixels.shape[1]))
     assert first_row(observed[:, inside]) < first_row(normal[:, inside]) - 0.2 * len(pixels)
@@ -199,14 +206,14 @@ def first_row(inked: np.ndarray) -> int:
 def test_both_halves_of_the_codebook_and_both_distributions_are_drawn(shown):
     for scale in range(3):
         drawn = shown.page.locator("#codebook svg[role=img]").nth(scale)
-        colored = is_of(decoded(drawn.screenshot()), shown.color("score"))
+        colored = matches(decoded(drawn.screenshot()), shown.color("score"))
         half = len(colored) // 2
-        assert colored[half + 2 :].sum() > 20 * (1 + colored[: half - 2].sum())  # this data's bars hang down
+        assert colored[half + 2 :].sum() > 20 * (1 + colored[: half - 2].sum())  # this data's bars point down
     histogram = decoded(shown.page.locator("#drift svg[role=img]").nth(1).screenshot())
-    assert is_of(histogram, shown.color("score")).any(axis=0).mean() > 0.9
+    assert matches(histogram, shown.color("score")).any(axis=0).mean() > 0.9
 
 
-def test_panels_stand_under_each_other_on_a_phone_and_beside_each_other_on_a_desktop(shown):
+def test_plots_are_stacked_on_a_phone_and_side_by_side_on_a_desktop(shown):
     boxes = [shown.page.locator("#codebook .side > div").nth(k).bounding_box() for k in (0, 1)]
     beside = boxes[1]["x"] >= boxes[0]["x"] + boxes[0]["width"]
     assert beside == (shown.width == WIDTHS["desktop"])

@@ -1,4 +1,4 @@
-"""The report: what it gathers, and the page as text. How it looks is in test_report_browser.py."""
+"""The report: its contents, and the page as text. test_browser.py checks how it looks."""
 
 import dataclasses
 import re
@@ -11,19 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from jinja2 import UndefinedError
 
 import naive_report
 from cometad import BASELINES, Comet, Quantile
 from cometad.alerting.alerts import Alerts
 from cometad.cli import main
 from cometad.data import ForwardFill
-from cometad.report.axis import Bent, Linear, score_axis, text
-from cometad.report.contents import Line
+from cometad.report.axis import AsinhAxis, LinearAxis, format_number, score_axis
+from cometad.report.contents import Line, Mark
+from cometad.report.draw import Plot, curve
 from cometad.report.drift import LEVELS, drift
 from cometad.report.gather import gather
+from cometad.report.html import render
 from cometad.report.page import page, save_report
 from cometad.report.thin import thin
-from cometad.report.times import Clock, duration
+from cometad.report.times import TimeAxis, duration
 from cometad.report.usage import usage
 from report_case import BEGIN, FAULTS, NAMES, SMALL, faulty, fitted, readings, timed
 
@@ -57,7 +60,7 @@ def test_thinning_keeps_the_extremes_of_every_bucket(values, buckets):
 
 
 @given(arrays(np.float64, st.integers(1, 400), elements=numbers | st.just(np.nan)), st.integers(1, 40))
-def test_thinning_keeps_extremes_beside_missing_values_and_some_of_these(values, buckets):
+def test_thinning_keeps_extremes_and_some_missing_values(values, buckets):
     chosen = thin(values, buckets)
     measured = values[~np.isnan(values)]
     if len(measured):
@@ -66,7 +69,7 @@ def test_thinning_keeps_extremes_beside_missing_values_and_some_of_these(values,
     assert np.isnan(values[chosen]).any() == np.isnan(values).any()
 
 
-def test_a_spike_of_one_reading_in_a_million_is_kept():
+def test_thinning_a_million_values_keeps_a_single_spike():
     values = np.random.default_rng(0).normal(size=1_000_000)
     values[654_321] = 50.0
     assert 654_321 in thin(values)
@@ -79,7 +82,7 @@ def test_a_spike_of_one_reading_in_a_million_is_kept():
 @given(
     arrays(np.float64, st.integers(1, 200), elements=numbers), arrays(np.float64, st.integers(1, 99), elements=numbers)
 )
-def test_drift_is_what_loops_find(scores, training):
+def test_drift_matches_the_naive_version(scores, training):
     found = drift(scores, training, bins=7)
     pieces = naive_report.parts(scores.tolist(), min(7, len(scores)))
     wanted = [[naive_report.quantile(piece, level) for piece in pieces] for level in LEVELS]
@@ -90,7 +93,7 @@ def test_drift_is_what_loops_find(scores, training):
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30))
-def test_usage_is_what_loops_find(counts):
+def test_usage_matches_the_naive_version(counts):
     training, here = zip(*counts, strict=True)
     found = usage(4, training, here)
     pairs, unseen = naive_report.usage(training, here)
@@ -104,10 +107,10 @@ def test_usage_is_what_loops_find(counts):
 
 
 @given(st.integers(2, 3000), st.sampled_from(["us", "ms", "s", "m", "h", "D", "W"]), st.integers(1, 90))
-def test_ticks_are_few_and_round_and_at_their_times(count, unit, step):
+def test_ticks_are_few_and_in_order(count, unit, step):
     times = np.datetime64("2026-02-27T11:07:03", "us") + (step * np.arange(count)).astype(f"timedelta64[{unit}]")
-    for clock in (Clock(count, times), Clock(count)):
-        ticks = clock.ticks(0, count)
+    for axis in (TimeAxis(count, times), TimeAxis(count)):
+        ticks = axis.ticks(0, count)
         places = [tick.place for tick in ticks]
         assert places == sorted(set(places))
         assert all(0 <= place <= 1 for place in places)
@@ -115,10 +118,10 @@ def test_ticks_are_few_and_round_and_at_their_times(count, unit, step):
         assert count < 20 or len(ticks) >= 2
 
 
-def test_a_tick_lies_where_its_time_is_also_where_readings_are_missing():
+def test_a_tick_lies_at_its_time_despite_missing_readings():
     minutes = np.concatenate([np.arange(0, 60), np.arange(600, 660)])
-    clock = Clock(120, np.datetime64("2026-03-01T00:00", "us") + minutes.astype("timedelta64[m]"))
-    places = {tick.label: tick.place for tick in clock.ticks(0, 120)}
+    axis = TimeAxis(120, np.datetime64("2026-03-01T00:00", "us") + minutes.astype("timedelta64[m]"))
+    places = {tick.label: tick.place for tick in axis.ticks(0, 120)}
     assert places["Mar 1"] == 0
     assert places["10:00"] == pytest.approx(60 / 119)
 
@@ -127,21 +130,21 @@ def test_a_tick_lies_where_its_time_is_also_where_readings_are_missing():
     ("micros", "words"),
     [(0, "0 µs"), (86_400_000_000, "1 day"), (90_000_000, "1 min 30 s"), (3_600_000_000, "1 h"), (7_000, "7 ms")],
 )
-def test_durations_are_words(micros, words):
+def test_durations_in_words(micros, words):
     assert duration(micros) == words
 
 
-def test_times_are_as_exact_as_the_data():
+def test_times_are_as_precise_as_the_data():
     exact = np.array(["2026-03-01T00:00:00.250", "2026-03-01T00:00:00.500"], "datetime64[ms]")
-    assert Clock(2, exact).at(0) == "2026-03-01 00:00:00.250000"
-    assert Clock(2, exact.astype("datetime64[m]") + np.arange(2)).later(1, 0) == "00:01"
+    assert TimeAxis(2, exact).label(0) == "2026-03-01 00:00:00.250000"
+    assert TimeAxis(2, exact.astype("datetime64[m]") + np.arange(2)).short_label(1, 0) == "00:01"
     across = np.array(["2026-03-01T23:59", "2026-03-02T00:00"], "datetime64[us]")
-    assert Clock(2, across).later(1, 0) == "2026-03-02 00:00"
-    assert Clock(2).later(1, 0) == "step 1"
+    assert TimeAxis(2, across).short_label(1, 0) == "2026-03-02 00:00"
+    assert TimeAxis(2).short_label(1, 0) == "step 1"
 
 
 @given(arrays(np.float64, st.integers(1, 30), elements=numbers), numbers, st.floats(-10, 1e5))
-def test_every_score_has_its_place_on_the_axis_in_the_same_order(values, center, unit):
+def test_all_scores_fit_on_the_axis_in_order(values, center, unit):
     axis = score_axis([values], center, center + unit)
     places = axis.place(np.sort(values))
     assert np.isfinite(places).all()
@@ -155,29 +158,30 @@ def test_every_score_has_its_place_on_the_axis_in_the_same_order(values, center,
 
 def test_one_high_peak_does_not_flatten_the_rest():
     axis = score_axis([np.array([0.0, 1.0, 1e6])], center=0.0, threshold=1.0)
-    assert isinstance(axis, Bent)
+    assert isinstance(axis, AsinhAxis)
     assert axis.place(1.0) - axis.place(0.0) > 0.04
-    assert isinstance(score_axis([np.array([0.0, 3.0])], 0.0, 1.0), Linear)
+    assert isinstance(score_axis([np.array([0.0, 3.0])], 0.0, 1.0), LinearAxis)
 
 
 @given(numbers)
-def test_a_written_number_is_near_the_number(value):
-    assert float(text(value).replace(",", "")) == pytest.approx(value, rel=0.006, abs=1e-300)
+def test_a_formatted_number_is_close_to_the_number(value):
+    assert float(format_number(value).replace(",", "")) == pytest.approx(value, rel=0.006, abs=1e-300)
 
 
-# -- what is gathered -------------------------------------------------------------------------------------------------
+# -- contents ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_headline_says_how_many_events_when_the_worst_was_and_which_variable(report):
+def test_the_headline_gives_the_number_of_events_and_the_time_and_variable_of_the_worst(report):
     chief = max(report.panels, key=lambda panel: (panel.severity, panel.score))
     assert re.fullmatch(
-        rf"{report.event_count} events in 2 days 18 h; worst {chief.start}, mostly {chief.top[0][0]}", report.headline
+        rf"{report.event_count} events in 2 days 18 h; worst at {chief.start}, mostly {chief.top[0][0]}",
+        report.headline,
     )
 
 
 def test_both_faults_are_events_with_their_variable_and_time(report):
     for name, (start, stop) in FAULTS.items():
-        # A patch of 16 readings sees a fault that begins with its last one.
+        # A patch of 16 readings contains a fault that starts with its last one.
         first, last = (str(BEGIN + timedelta(minutes=step))[:16] for step in (start - 16, stop - 1))
         inside = [panel for panel in report.panels if first <= panel.start <= last]
         assert inside, name
@@ -187,23 +191,23 @@ def test_both_faults_are_events_with_their_variable_and_time(report):
         assert worst.traces[0].observed.values.max() > worst.traces[0].normal.values.max() + 4
 
 
-def test_only_the_worst_events_are_explained_and_the_page_says_so(detector, report):
+def test_only_the_worst_events_get_a_panel_and_the_page_says_so(detector, report):
     few = gather(detector, timed(faulty()), alerts=ALERTS, most_events=1)
     assert few.event_count == report.event_count >= 2
     assert [panel.severity for panel in few.panels] == [max(panel.severity for panel in report.panels)]
-    assert f"There are {few.event_count} events; the worst 1 of them" in page(few)
+    assert f"Showing the worst of {few.event_count} events." in page(few)
     assert len(few.strip.marks) == len(report.strip.marks)
 
 
-def test_what_was_filled_in_is_neither_judged_nor_drawn_and_the_page_says_so():
+def test_imputed_readings_are_neither_judged_nor_drawn_and_the_page_says_so():
     values = faulty()
-    values[1195:1400] = np.nan  # nothing comes while the fault lasts
+    values[1195:1400] = np.nan  # no readings during the fault
     detector = fitted(gaps=ForwardFill(limit=5))
     report = gather(detector, timed(values), alerts=ALERTS)
     first, last = (str(BEGIN + timedelta(minutes=step))[:16] for step in (1230, 1380))
     assert not [panel for panel in report.panels if first <= panel.start <= last]
     assert np.isnan(report.strip.scores.values).any()
-    assert dict(report.summary)["filled in, not judged"].endswith(" %")
+    assert dict(report.summary)["imputed, not judged"].endswith(" %")
     assert "gaps" in dict(report.findings)
     assert "<b>gaps</b>" in page(report)
 
@@ -216,24 +220,24 @@ def test_without_events_the_page_says_so():
     assert "No events in 500 readings" in page(quiet)
 
 
-def test_a_baseline_has_neither_reasons_nor_a_codebook_and_the_page_says_so():
+def test_a_baseline_cannot_explain_and_has_no_codebook_and_the_page_says_so():
     report = gather(BASELINES["squared-norm"]().fit(readings()), faulty(), alerts=ALERTS)
-    text = page(report)
-    assert "does not say which variables are behind a score" in text
-    assert "has no codebook" in text
-    assert "top variables" not in text
+    content = page(report)
+    assert "cannot tell which variables are behind an event" in content
+    assert "has no codebook" in content
+    assert "top variables" not in content
     assert report.panels
     assert not any(panel.traces for panel in report.panels)
 
 
-def test_names_of_the_data_stand_in_where_the_detector_has_none():
+def test_a_detector_without_names_uses_those_of_the_data():
     unnamed = Comet(**SMALL).fit(readings())
     report = gather(unnamed, timed(faulty()), alerts=ALERTS)
     assert {panel.top[0][0] for panel in report.panels} <= set(NAMES)
     assert not re.search(r"\bv\d\b", page(report))
 
 
-def test_the_use_of_codes_counts_every_patch(detector):
+def test_code_counts_include_every_patch(detector):
     counts = detector.code_counts(timed(readings()))
     again = detector.code_counts(timed(readings()))
     whole = len(readings()) // 64 * 64
@@ -259,7 +263,7 @@ def test_a_report_does_not_grow_with_the_data():
 
 
 class _Tags(HTMLParser):
-    """Every tag that is opened, and whether all that must be are closed."""
+    """All opening tags; fails if a tag is closed out of order. `open` holds the ones that are never closed."""
 
     VOID = ("meta", "br", "hr", "img", "input", "link")
 
@@ -291,7 +295,7 @@ def test_the_page_is_one_file_without_script_or_network(report):
     )
 
 
-def test_every_link_has_a_target_and_every_id_is_given_once(report):
+def test_every_link_has_a_target_and_every_id_is_unique(report):
     tags = _Tags(page(report)).seen
     names = [attributes["id"] for _, attributes in tags if "id" in attributes]
     assert len(names) == len(set(names))
@@ -300,7 +304,7 @@ def test_every_link_has_a_target_and_every_id_is_given_once(report):
     assert targets <= set(names)
 
 
-def test_names_from_the_data_are_text_and_nothing_else():
+def test_names_from_the_data_are_escaped():
     hostile = "<script>alert(1)</script>&\"'"
     values = {hostile: readings()[:, 0], "b": readings()[:, 1]}
     frame = pl.DataFrame(values)
@@ -312,37 +316,45 @@ def test_names_from_the_data_are_text_and_nothing_else():
     assert _Tags(content).open == []
 
 
-def test_every_drawing_has_a_name_and_a_description(report):
+def test_every_plot_has_a_name_and_a_description(report):
     content = page(report)
     assert content.count('role="img"') == content.count("<desc>") > 5
     assert len(re.findall(r'role="img"><title>[^<]+</title><desc>[^<]+</desc>', content)) == content.count("<desc>")
 
 
-def test_findings_stand_on_the_page_and_none_is_said_too(report):
-    told = dataclasses.replace(report, findings=(("dead", "Variable 'flow_1' is stuck at <0.25>."),))
-    assert "<b>dead</b>: Variable &#x27;flow_1&#x27; is stuck at &lt;0.25&gt;." in page(told)
+def test_the_page_lists_findings_or_says_that_there_are_none(report):
+    found = dataclasses.replace(report, findings=(("dead", "Variable 'flow_1' is stuck at <0.25>."),))
+    assert "<b>dead</b>: Variable &#39;flow_1&#39; is stuck at &lt;0.25&gt;." in page(found)
     assert "No findings." in page(dataclasses.replace(report, findings=()))
 
 
+def test_a_template_with_a_missing_name_is_refused():
+    with pytest.raises(UndefinedError, match="title"):
+        render("base.html")
+
+
+def test_badges_that_would_overlap_are_left_out_least_important_first():
+    marks = [Mark(3, 0.5, 0.6, 0.55), Mark(1, 0.5, 0.6, 0.52), Mark(2, 0.1, 0.2, 0.15)]
+    assert [mark.number for mark in Plot((), "", "", marks=marks).badges] == [2, 3]
+
+
 def test_missing_values_interrupt_a_curve():
-    from cometad.report.draw import curve
-
     line = Line(np.array([0.0, 0.25, 0.5, 0.75, 1.0]), np.array([0.0, 1.0, np.nan, 1.0, 0.0]))
-    assert curve(line, Linear(0.0, 1.0), "score") == '<path class="curve score" d="M0 100L250 0M750 0L1000 100"/>'
+    assert curve(line, LinearAxis(0.0, 1.0), "score") == '<path class="curve score" d="M0 100L250 0M750 0L1000 100"/>'
 
 
-# -- the verb ---------------------------------------------------------------------------------------------------------
+# -- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_verb_writes_the_page_and_says_its_headline(detector, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_the_page_and_prints_its_headline(detector, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     detector.save("plant.comet")
     timed(faulty()).write_csv("today.csv")
     assert main(["report", "plant.comet", "today.csv", "-o", "seen.html", "--most-events", "2"]) == 0
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     content = (tmp_path / "seen.html").read_text()
     headline = re.search("<title>(.*?)</title>", content).group(1)
-    assert f"{headline}. Wrote 'seen.html'." in said
+    assert f"{headline}. Wrote 'seen.html'." in printed
     assert "cometad report plant.comet today.csv -o seen.html --most-events 2 --min-length 1" in content
     assert NAMES[1] in content
 
@@ -356,7 +368,7 @@ def test_the_verb_writes_the_page_and_says_its_headline(detector, tmp_path, monk
         (["plant.comet", "today.csv", "-o", "no/report.html"], "Cannot write"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_nothing(arguments, sentence, detector, tmp_path, monkeypatch, capsys):
+def test_a_mistake_prints_one_sentence_and_writes_nothing(arguments, sentence, detector, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     detector.save("plant.comet")
     timed(faulty(200)).write_csv("today.csv")

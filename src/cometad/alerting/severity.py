@@ -15,6 +15,7 @@ FEWEST = 50  # but at least this many, or half of them all
 LEAST_UNIT = 1e-6  # about the rounding of a float32 score: a narrower tail would turn rounding into severity
 RAREST = 1e-9  # a probability that has the highest severity
 LEAST_RANGE = 1e-3  # and so has one this much below the threshold's, if the threshold itself is rarer than that
+CONFIDENCE = 1.645  # standard errors: 95 % one-sided
 MOST_SHAPE = 0.9  # a tail of shape 1 has no mean
 
 
@@ -42,8 +43,8 @@ class ScoreTail(NamedTuple):
         """The tail of training scores (time,) and their threshold; without one the base is where the tail starts.
 
         The tail is the highest 2 % of the scores (at least 50 of them, or half), or all above the threshold if those
-        are more. Its shape is the likeliest one less a standard error, and at least 0: the tail counts as heavier than
-        exponential only as far as the scores show it, and no score is ever impossible.
+        are more. Its shape is the lower end of the likeliest one's 95 % confidence interval, and at least 0: the tail
+        counts as heavier than exponential only as far as the scores show it, and no score is ever impossible.
         """
         known = np.asarray(scores, np.float64)
         if known.ndim != 1 or not len(known) or not np.isfinite(known).all():
@@ -72,9 +73,10 @@ class ScoreTail(NamedTuple):
 
 
 def _cautious(excess: Floats) -> Tail:
-    """The tail of excesses (excess,) with its shape one standard error lower, at least 0, and the same mean."""
+    """The tail of excesses (excess,) with its shape at the lower end of its confidence interval, and the same mean."""
     shape = fit_tail(excess, np.zeros(len(excess), bool)).shape
-    shape = min(shape - 1 / math.sqrt(len(excess)), MOST_SHAPE)  # the standard error of an exponential tail
+    shape -= CONFIDENCE * (1 + shape) / math.sqrt(len(excess))  # the standard error of a likeliest shape
+    shape = min(shape, MOST_SHAPE)
     shape = shape if shape > 1e-6 else 0.0  # nearly 0 is 0: formulas divide by it
     return Tail(shape, float(excess.mean()) * (1 - shape))
 

@@ -4,6 +4,7 @@ docs/thresholds.md says which one to choose and what each promises; `spot.py` ha
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +13,9 @@ from numpy.typing import ArrayLike
 from cometad.alerting.spot import DriftingSpot, Spot
 from cometad.alerting.watch import FixedWatch, Threshold, training_scores
 from cometad.arrays import Floats
-from cometad.errors import InputError, ParameterError, unknown
+from cometad.errors import InputError
 from cometad.registry import register
+from cometad.specs import parse
 from cometad.validation import check_between
 
 SECONDS_PER_DAY = 86_400
@@ -89,7 +91,7 @@ class Conformal:
 
 
 # Name on the command line: rule. Add your own here, and the command line takes it.
-THRESHOLDS: dict[str, type[Quantile] | type[Conformal] | type[Spot] | type[DriftingSpot]] = {
+THRESHOLDS: dict[str, Callable[..., Threshold]] = {
     "quantile": Quantile,
     "conformal": Conformal,
     "spot": Spot,
@@ -97,8 +99,8 @@ THRESHOLDS: dict[str, type[Quantile] | type[Conformal] | type[Spot] | type[Drift
 }
 
 
-def parse_threshold(text: str) -> Quantile | Conformal | Spot | DriftingSpot:
-    """The rule of a name and a false-alarm rate, or of a name alone.
+def parse_threshold(text: str) -> Threshold:
+    """The threshold rule in NAME or NAME:RATE, such as spot:1e-4.
 
     >>> from cometad.alerting.thresholds import parse_threshold
     >>> parse_threshold("spot:1e-4")
@@ -109,20 +111,7 @@ def parse_threshold(text: str) -> Quantile | Conformal | Spot | DriftingSpot:
     cometad.errors.ParameterError: Unknown threshold 'sport'. Did you mean spot?
     Available: quantile, conformal, spot, drifting-spot.
     """
-    name, colon, number = text.partition(":")
-    if name not in THRESHOLDS:
-        raise unknown("threshold", name, THRESHOLDS)
-    rule = THRESHOLDS[name]
-    if not colon:
-        return rule()
-    try:
-        return rule(rate=float(number))
-    except ValueError as error:  # also a rate that the rule refuses
-        highest = 1.0 if rule in (Quantile, Conformal) else round(1 - Spot().level, 12)
-        known = ", ".join(f"{known}:RATE" for known in THRESHOLDS)
-        raise ParameterError(
-            f"The threshold {text!r} needs a rate above 0 and below {highest:g}; there are {known}."
-        ) from error
+    return parse(text, THRESHOLDS, kind="threshold", value="RATE", convert=float)
 
 
 def expected_per_day(rule: Threshold, period_seconds: float) -> float:

@@ -1,6 +1,6 @@
-"""What Comet is compared with: one detector per file, all under the same contract.
+"""The detectors Comet is compared with: one per file, all held to the same contract.
 
-To add one, write its file and add a row in `BASELINES`; the contract tests and the command line then know it.
+To add one, write its file and add a row to `BASELINES`; the contract tests and the command line pick it up from there.
 """
 
 from cometad.baselines.anomaly_transformer import AnomalyTransformer

@@ -1,4 +1,4 @@
-"""Anomaly Transformer: anomalies attend to their neighbors, normal readings to all of a window (Xu, ICLR 2022)."""
+"""Anomaly Transformer: anomalies attend to their neighbors, normal readings to the whole window (Xu, ICLR 2022)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,14 +13,14 @@ from cometad.validation import require
 
 
 class Associations(NamedTuple):
-    """Where each time step of a layer looks, each (window, head, time, time) with rows that sum to 1."""
+    """Which time steps each time step attends to: (window, head, time, time), with rows that sum to 1."""
 
-    series: Tensor  # by attention
-    prior: Tensor  # by distance in time
+    series: Tensor  # from attention
+    prior: Tensor  # from distance in time
 
 
 def gaussian_prior(widths: Tensor) -> Tensor:
-    """Weights (..., time, time) that fall with the distance in time, from widths (..., time); rows sum to 1.
+    """Weights (..., time, time) that decay with distance in time, from widths (..., time); rows sum to 1.
 
     >>> import torch
     >>> from cometad.baselines.anomaly_transformer import gaussian_prior
@@ -29,12 +29,12 @@ def gaussian_prior(widths: Tensor) -> Tensor:
     """
     steps = torch.arange(widths.shape[-1], device=widths.device)
     squared = (steps[:, None] - steps) ** 2
-    # A softmax: the factor before the exponential goes away with the sum of a row, and nothing can overflow.
+    # A softmax: normalizing the rows cancels the factor of the Gaussian, and nothing can overflow.
     return torch.softmax(-squared / (2 * widths[..., None] ** 2), dim=-1)
 
 
 def discrepancy(left: Tensor, right: Tensor) -> Tensor:
-    """The divergence of rows from rows, a mean over heads: (window, head, time, time) to (window, time).
+    """The KL divergence between rows, averaged over heads: (window, head, time, time) to (window, time).
 
     >>> import torch
     >>> from cometad.baselines.anomaly_transformer import discrepancy
@@ -46,12 +46,12 @@ def discrepancy(left: Tensor, right: Tensor) -> Tensor:
 
 
 def both_ways(left: Tensor, right: Tensor) -> Tensor:
-    """The divergence in both directions, (window, time)."""
+    """The KL divergence in both directions, summed: (window, time)."""
     return discrepancy(left, right) + discrepancy(right, left)
 
 
 class AnomalyAttention(nn.Module):
-    """Attention whose rows are compared with a prior of a learned width."""
+    """Attention, with a Gaussian prior of learned width to compare its rows with."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -60,18 +60,18 @@ class AnomalyAttention(nn.Module):
         self.width = nn.Linear(dim, heads)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Associations]:
-        """What the time steps (window, time, dim) take from each other, and where they looked."""
+        """The attention output for tokens (window, time, dim), and the associations."""
         query, key, value = (layer(x).unflatten(2, (self.heads, -1)) for layer in (self.query, self.key, self.value))
         logits = torch.einsum("wihd,wjhd->whij", query, key) / query.shape[3] ** 0.5
         series = torch.softmax(logits, dim=-1)
-        # Between 0 and 2; the small number keeps it from 0, where nothing could be divided by it.
+        # Between 0 and 2. The small constant avoids a width of 0, which would divide by zero.
         widths = 3 ** (torch.sigmoid(5 * self.width(x)) + 1e-5) - 1
-        taken = torch.einsum("whij,wjhd->wihd", series, value).flatten(2)
-        return self.out(taken), Associations(series, gaussian_prior(widths.transpose(1, 2)))
+        attended = torch.einsum("whij,wjhd->wihd", series, value).flatten(2)
+        return self.out(attended), Associations(series, gaussian_prior(widths.transpose(1, 2)))
 
 
-class Layer(nn.Module):
-    """Attention and a network per time step, each with a residual and normalized behind it."""
+class AnomalyLayer(nn.Module):
+    """Anomaly attention and a feed-forward network, each with a residual connection and post-normalization."""
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -83,21 +83,21 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Associations]:
-        """The next representation, and where the time steps looked."""
-        taken, associations = self.attention(x)
-        x = self.after_attention(x + self.dropout(taken))
+        """The output of the layer, and its associations."""
+        attended, associations = self.attention(x)
+        x = self.after_attention(x + self.dropout(attended))
         return self.after_feed(x + self.feed(x)), associations
 
 
-class Rebuilt(NamedTuple):
-    """What the network makes of windows."""
+class TransformerOutput(NamedTuple):
+    """Reconstruction errors and associations of windows."""
 
-    errors: Tensor  # (window, time), a mean over variables
+    errors: Tensor  # (window, time), averaged over variables
     layers: list[Associations]
 
 
 class Transformer(WindowNetwork):
-    """An embedding of three neighboring readings, layers of anomaly attention, and a linear way back."""
+    """An embedding of three neighboring readings, layers of anomaly attention, and a linear output."""
 
     positions: Tensor
 
@@ -117,48 +117,48 @@ class Transformer(WindowNetwork):
         self.embedding = nn.Conv1d(variables, dim, 3, padding=1, padding_mode="circular", bias=False)
         nn.init.kaiming_normal_(self.embedding.weight, mode="fan_in", nonlinearity="leaky_relu")
         self.register_buffer("positions", sinusoid(window, dim), persistent=False)
-        self.layers = nn.ModuleList(Layer(dim, heads, dropout) for _ in range(layers))
+        self.layers = nn.ModuleList(AnomalyLayer(dim, heads, dropout) for _ in range(layers))
         self.norm, self.output = nn.LayerNorm(dim), nn.Linear(dim, variables)
 
-    def forward(self, windows: Tensor) -> Rebuilt:
-        """Errors and associations."""
+    def forward(self, windows: Tensor) -> TransformerOutput:
+        """Reconstruct windows (window, time, variable)."""
         x = self.embedding(windows.transpose(1, 2)).transpose(1, 2) + self.positions
-        looked = []
+        layers = []
         for layer in self.layers:
             x, associations = layer(x)
-            looked.append(associations)
-        return Rebuilt(((self.output(self.norm(x)) - windows) ** 2).mean(dim=2), looked)
+            layers.append(associations)
+        return TransformerOutput(((self.output(self.norm(x)) - windows) ** 2).mean(dim=2), layers)
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """Both phases of the minimax game in one step: the series moves away from the prior, the prior after it.
+        """Both phases of the minimax game in one step: the series moves away from the prior, and the prior follows.
 
         The sum of the published losses, MSE - k * series and MSE + k * prior.
         """
-        rebuilt: Rebuilt = self(windows)
+        rebuilt: TransformerOutput = self(windows)
         away = torch.stack([both_ways(series, prior.detach()).mean() for series, prior in rebuilt.layers]).mean()
         toward = torch.stack([both_ways(prior, series.detach()).mean() for series, prior in rebuilt.layers]).mean()
         return 2 * rebuilt.errors.mean() - self.weight * away + self.weight * toward
 
     def validation_loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """The error alone: in the sum of both phases the rest cancels out."""
-        rebuilt: Rebuilt = self(windows)
+        """The reconstruction error alone: the other terms of the two phases cancel."""
+        rebuilt: TransformerOutput = self(windows)
         return rebuilt.errors.mean()
 
     def score(self, windows: Tensor) -> Tensor:
-        """The error, weighted by how near in time a step looked compared with the others of its window."""
-        rebuilt: Rebuilt = self(windows)
+        """The error, weighted by how local the attention of a time step is compared with the rest of its window."""
+        rebuilt: TransformerOutput = self(windows)
         nearness = -self.temperature * torch.stack([both_ways(*layer) for layer in rebuilt.layers]).sum(dim=0)
-        # In float64: most weights of a window are too small for float32, and equal scores of 0 have no order.
+        # In float64: most weights in a window underflow in float32, and scores of 0 cannot be ranked.
         return torch.softmax(nearness.double(), dim=1) * rebuilt.errors
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AnomalyTransformer(DeepBaseline):
-    """Anomaly Transformer as published, but for what its code does with the test data.
+    """Anomaly Transformer as published, except that it never sees test data.
 
-    The public code stops and picks its network by the test loss and takes its threshold from test scores. Here both
-    come from the series given to `fit`. Scores of a window share a weight of 1 among them, so that windows cannot be
-    compared in level: that is the method.
+    The public code uses the test loss for early stopping and test scores for its threshold. Here both come from the
+    series given to `fit`. The weights within a window sum to 1, so scores are not comparable between windows: this is
+    part of the method.
 
     >>> import numpy as np
     >>> from cometad.network import OneCycle
@@ -179,7 +179,7 @@ class AnomalyTransformer(DeepBaseline):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(self.dim % self.heads == 0, "dim", f"a multiple of the heads ({self.heads})", self.dim)
+        require(self.dim % self.heads == 0, "dim", f"a multiple of the number of heads ({self.heads})", self.dim)
 
     def _network(self, variables: int) -> WindowNetwork:
         return Transformer(

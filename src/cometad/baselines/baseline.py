@@ -1,4 +1,4 @@
-"""What all baselines have: parameters as dataclass fields, checked by their defaults, and learned arrays by name."""
+"""The base classes of the baselines: parameters are dataclass fields, fitted state is a set of named arrays."""
 
 import inspect
 import math
@@ -28,13 +28,13 @@ RULES: dict[str, Rule] = SHARED_RULES | {"patience": integer(0), "dropout": numb
 class Baseline(Detector):
     """A detector whose parameters are its dataclass fields.
 
-    A number may be what its default's type says: an integer from 1 up, a real number from 0 up. A word must be one of
-    its `choices`. `seed`, `device` and `verbose` are everyone's, also of those that draw nothing, run on the CPU
-    anyway and are done at once: whoever compares detectors passes the same to all.
+    Parameters are checked against their defaults: an integer must be at least 1, a float at least 0, and a string one
+    of its `choices`. Every baseline accepts `seed`, `device` and `verbose`, even if it ignores them, so that the same
+    arguments can be passed to all detectors in a comparison.
     """
 
     choices: ClassVar[dict[str, Collection[str]]] = {}
-    learned: ClassVar[tuple[str, ...]] = ()  # the attributes that `_learn` sets, all of them arrays
+    learned: ClassVar[tuple[str, ...]] = ()  # the attributes set by `_learn`, all arrays
 
     scaler: str = "standard"
     gaps: Gaps = RefuseGaps()
@@ -63,7 +63,7 @@ class Baseline(Detector):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ReadingBaseline(Baseline):
-    """A baseline that looks at each reading alone: in chunks, so that its memory does not grow with the series."""
+    """A baseline that scores each reading on its own, in chunks, so that memory does not grow with the series."""
 
     def _learn(self, scaled: Floats32, series: Series) -> None:
         if series.doubtful is not None:
@@ -82,21 +82,21 @@ class ReadingBaseline(Baseline):
 
     @abstractmethod
     def _score_readings(self, readings: Floats) -> Floats:
-        """The score of each of some scaled readings (reading, variable)."""
+        """The scores of scaled readings (reading, variable)."""
 
 
-def subsample(rows: int, most: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Some of so many rows, at most `most`, drawn by a seed, in their order.
+def subsample(rows: int, limit: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The indices of a random sample of at most `limit` rows, in ascending order.
 
     >>> from cometad.baselines.baseline import subsample
-    >>> subsample(3, most=5, seed=0)
+    >>> subsample(3, limit=5, seed=0)
     array([0, 1, 2])
     """
-    if rows <= most:
+    if rows <= limit:
         return np.arange(rows)
-    return np.sort(np.random.default_rng(seed).choice(rows, size=most, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(rows, size=limit, replace=False))
 
 
 def _rule_of(default: object) -> Rule:
-    """What a number may be, by the type of its default: an integer from 1 up, or a real number from 0 up."""
+    """The rule for a parameter by the type of its default: an integer of at least 1, or a number of at least 0."""
     return integer(1) if isinstance(default, int) else number(0, math.inf)

@@ -1,4 +1,4 @@
-"""CATCH: patches of frequencies, in each of which channels attend to those that a learned mask lets in (ICLR 2025)."""
+"""CATCH: patches in the frequency domain, with attention between channels under a learned mask (ICLR 2025)."""
 
 import math
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
-from cometad.network.loop import Player
+from cometad.network.loop import ParameterGroup
 from cometad.network.schedules import Halving, Schedule
 from cometad.validation import require
 
-CLOSED = -math.log(1e10)  # the logit of a channel that the mask keeps out
-COSINE_TEMPERATURE, SPARSITY = 0.07, 0.5  # of the loss that teaches the mask, as published
-MASK_TURNS = 10  # steps of the mask in an epoch, as published
-MASK_RATE = 0.1  # its learning rate, as a share of the others'
+CLOSED = -math.log(1e10)  # logit of a masked channel
+COSINE_TEMPERATURE, SPARSITY = 0.07, 0.5  # of the mask loss, as published
+MASK_TURNS = 10  # mask updates per epoch, as published
+MASK_RATE = 0.1  # learning rate of the mask, relative to the other parameters
 
 
 class ChannelMask(nn.Module):
-    """Which channels a channel listens to, drawn anew in training and the likelier choice afterwards."""
+    """Which channels a channel attends to: sampled during training, the more likely choice afterwards."""
 
     def __init__(self, size: int, variables: int) -> None:
         super().__init__()
@@ -28,26 +28,26 @@ class ChannelMask(nn.Module):
         nn.init.zeros_(self.logits.weight)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """A mask (patch, channel, channel) of 0 and 1 from tokens (patch, channel, size); gradients pass straight."""
+        """A 0/1 mask (patch, channel, channel) from tokens (patch, channel, size), with straight-through gradients."""
         logits = self.logits(tokens)
         if self.training:
-            chance = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
-            logits = logits + chance.log() - (1 - chance).log()
-        likely = torch.sigmoid(logits)
-        hard = (likely >= 0.5).to(likely) + (likely - likely.detach())  # exactly 0 or 1
+            uniform = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
+            logits = logits + uniform.log() - (1 - uniform).log()
+        soft = torch.sigmoid(logits)
+        hard = (soft >= 0.5).to(soft) + (soft - soft.detach())  # exactly 0 or 1
         own = torch.eye(logits.shape[-1], device=logits.device)
         return torch.where(own > 0, own, hard)
 
 
-class Listened(NamedTuple):
-    """What one layer of masked attention gives."""
+class Attended(NamedTuple):
+    """The output of masked attention."""
 
     tokens: Tensor  # (patch, channel, dim)
-    cosine: Tensor  # (patch, channel, channel) of queries and keys, a mean over heads
+    cosine: Tensor  # (patch, channel, channel) between queries and keys, averaged over heads
 
 
 class MaskedAttention(nn.Module):
-    """Attention among channels that a mask lets in."""
+    """Attention between channels, restricted by a mask."""
 
     def __init__(self, dim: int, heads: int, head_dim: int, dropout: float) -> None:
         super().__init__()
@@ -55,22 +55,22 @@ class MaskedAttention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(dim, heads * head_dim, bias=False) for _ in range(3))
         self.out = nn.Sequential(nn.Linear(heads * head_dim, dim), nn.Dropout(dropout))
 
-    def forward(self, tokens: Tensor, mask: Tensor) -> Listened:
-        """What channels take from those that they listen to."""
+    def forward(self, tokens: Tensor, mask: Tensor) -> Attended:
+        """Let channels attend to those their mask admits."""
         query, key, value = (
             layer(tokens).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
         products = query @ key.transpose(2, 3)  # (patch, head, channel, channel)
         open_ = mask[:, None]
         logits = products / query.shape[3] ** 0.5 * open_ + torch.where(open_ == 0, CLOSED, 0.0)
-        taken = torch.softmax(logits, dim=-1) @ value
+        attended = torch.softmax(logits, dim=-1) @ value
         lengths = query.norm(dim=3, keepdim=True) * key.norm(dim=3)[:, :, None]
         cosine = (products / lengths.clamp(min=1e-8)).mean(dim=1)
-        return Listened(self.out(taken.transpose(1, 2).flatten(2)), cosine)
+        return Attended(self.out(attended.transpose(1, 2).flatten(2)), cosine)
 
 
-class Layer(nn.Module):
-    """Masked attention and a network per channel, each normalized before and with a residual."""
+class ChannelLayer(nn.Module):
+    """Masked attention and a feed-forward network, each with pre-normalization and a residual connection."""
 
     def __init__(self, dim: int, heads: int, head_dim: int, feed_dim: int, dropout: float) -> None:
         super().__init__()
@@ -80,15 +80,15 @@ class Layer(nn.Module):
             nn.Linear(dim, feed_dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(feed_dim, dim), nn.Dropout(dropout)
         )
 
-    def forward(self, tokens: Tensor, mask: Tensor) -> Listened:
-        """The next tokens, and the cosines of this layer."""
-        taken, cosine = self.attention(self.before_attention(tokens), mask)
-        tokens = tokens + taken
-        return Listened(tokens + self.feed(self.before_feed(tokens)), cosine)
+    def forward(self, tokens: Tensor, mask: Tensor) -> Attended:
+        """The output tokens and the cosines of this layer."""
+        attended, cosine = self.attention(self.before_attention(tokens), mask)
+        tokens = tokens + attended
+        return Attended(tokens + self.feed(self.before_feed(tokens)), cosine)
 
 
 def mask_loss(cosine: Tensor, mask: Tensor) -> Tensor:
-    """Low where the mask lets in the channels that are alike, and few others.
+    """A loss that is low if the mask admits similar channels and few others.
 
     >>> import torch
     >>> from cometad.baselines.catch import mask_loss
@@ -104,7 +104,7 @@ def mask_loss(cosine: Tensor, mask: Tensor) -> Tensor:
 
 
 class FlattenHead(nn.Module):
-    """From all patches of a channel to one number per frequency: three residual layers and a linear one."""
+    """Maps all patches of a channel to its frequencies: three residual layers and a linear one."""
 
     def __init__(self, size: int, frequencies: int, dropout: float) -> None:
         super().__init__()
@@ -119,17 +119,17 @@ class FlattenHead(nn.Module):
         return rebuilt
 
 
-class Rebuilt(NamedTuple):
-    """What the network makes of windows."""
+class CatchOutput(NamedTuple):
+    """Reconstructed windows, and the other terms of the loss."""
 
     windows: Tensor  # (window, time, variable)
-    spectrum_error: Tensor  # () mean distance of the frequencies
-    mask_loss: Tensor  # () a mean over layers
+    spectrum_error: Tensor  # () mean absolute error of the spectrum
+    mask_loss: Tensor  # () averaged over layers
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """The sizes of the network."""
+class CatchSizes:
+    """The layer sizes of CATCH."""
 
     window: int
     patch: int
@@ -144,17 +144,22 @@ class Sizes:
 
     @property
     def patches(self) -> int:
-        """How many patches the frequencies give."""
+        """The number of patches in a spectrum."""
         return (self.window - self.patch) // self.stride + 1
 
 
 class FrequencyPatches(WindowNetwork):
-    """Normalized windows to frequencies, to patches, through the channels' layers, and all the way back."""
+    """Transforms normalized windows to frequency patches, passes them through channel layers, and transforms back."""
 
     cover: Tensor
 
     def __init__(
-        self, variables: int, sizes: Sizes, dropout: float, head_dropout: float, weights: tuple[float, float, float]
+        self,
+        variables: int,
+        sizes: CatchSizes,
+        dropout: float,
+        head_dropout: float,
+        weights: tuple[float, float, float],
     ) -> None:
         super().__init__()
         self.sizes = sizes
@@ -163,7 +168,7 @@ class FrequencyPatches(WindowNetwork):
         self.mask = ChannelMask(token, variables)
         self.embedding = nn.Sequential(nn.Linear(token, sizes.channel_dim), nn.Dropout(dropout))
         shape = (sizes.channel_dim, sizes.heads, sizes.head_dim, sizes.feed_dim, dropout)
-        self.layers = nn.ModuleList(Layer(*shape) for _ in range(sizes.layers))
+        self.layers = nn.ModuleList(ChannelLayer(*shape) for _ in range(sizes.layers))
         self.widen = nn.Linear(sizes.channel_dim, 2 * sizes.dim)
         self.parts = nn.ModuleList(nn.Linear(2 * sizes.dim, 2 * sizes.dim) for _ in range(2))
         self.heads = nn.ModuleList(
@@ -172,8 +177,8 @@ class FrequencyPatches(WindowNetwork):
         self.output = nn.Linear(2 * sizes.window, sizes.window)
         self.register_buffer("cover", _cover(sizes.window, min(sizes.score_patch, sizes.window)), persistent=False)
 
-    def forward(self, windows: Tensor) -> Rebuilt:
-        """Windows rebuilt, and the parts of the loss that are no errors of theirs."""
+    def forward(self, windows: Tensor) -> CatchOutput:
+        """Reconstruct windows (window, time, variable)."""
         center = windows.mean(dim=1, keepdim=True)
         unit = (windows.var(dim=1, keepdim=True, unbiased=False) + 1e-5).sqrt()
         spectrum = torch.fft.fft(((windows - center) / unit).transpose(1, 2))  # (window, channel, frequency)
@@ -186,41 +191,44 @@ class FrequencyPatches(WindowNetwork):
         rebuilt = self._spectrum(self.widen(x).unflatten(0, shape))
         back = torch.fft.ifft(rebuilt)
         values = self.output(torch.cat([back.real, back.imag], dim=-1)).transpose(1, 2)
-        return Rebuilt(values * unit + center, (rebuilt - spectrum).abs().mean(), torch.stack(losses).mean())
+        return CatchOutput(values * unit + center, (rebuilt - spectrum).abs().mean(), torch.stack(losses).mean())
 
     def _tokens(self, spectrum: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """(window * patch, channel, 2 * patch size), and the shape (window, patch) of their first axis."""
+        """Tokens (window * patch, channel, 2 * patch size), and the shape (window, patch) of their first axis."""
         cut = [part.unfold(2, self.sizes.patch, self.sizes.stride) for part in (spectrum.real, spectrum.imag)]
-        tokens = torch.cat(cut, dim=3).transpose(1, 2)  # (window, patch, channel, both parts)
+        tokens = torch.cat(cut, dim=3).transpose(1, 2)  # (window, patch, channel, real and imaginary)
         return tokens.flatten(0, 1), (tokens.shape[0], tokens.shape[1])
 
     def _spectrum(self, x: Tensor) -> Tensor:
-        """The frequencies (window, channel, frequency) behind (window, patch, channel, dim)."""
+        """The spectrum (window, channel, frequency) from tokens (window, patch, channel, dim)."""
         real, imaginary = (
             head(part(x).transpose(1, 2).flatten(2)) for part, head in zip(self.parts, self.heads, strict=True)
         )
         return torch.complex(real, imaginary)
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """Errors in time, errors in frequency, and what teaches the mask."""
-        rebuilt: Rebuilt = self(windows)
+        """The errors in time and in frequency, and the mask loss."""
+        rebuilt: CatchOutput = self(windows)
         return (
             functional.mse_loss(rebuilt.windows, windows)
             + self.spectrum_weight * rebuilt.spectrum_error
             + self.mask_weight * rebuilt.mask_loss
         )
 
-    def players(self) -> list[Player]:
-        """The mask learns more slowly and less often than the rest."""
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """The mask has a lower learning rate and fewer updates than the rest."""
         mask = list(self.mask.parameters())
         rest = [parameter for name, parameter in self.named_parameters() if not name.startswith("mask.")]
-        return [Player(rest, self.loss), Player(mask, self.loss, rate_share=MASK_RATE, turns=MASK_TURNS)]
+        return [
+            ParameterGroup(rest, self.loss),
+            ParameterGroup(mask, self.loss, rate_factor=MASK_RATE, steps_per_epoch=MASK_TURNS),
+        ]
 
     def score(self, windows: Tensor) -> Tensor:
-        """The error in time, and the error in frequency of the short patches over a time step."""
+        """The error in time plus the frequency error of the short patches that cover a time step."""
         errors: Tensor = self(windows).windows - windows
         size = min(self.sizes.score_patch, self.sizes.window)
-        # The transform is linear: the difference of two spectra is the spectrum of the difference.
+        # The Fourier transform is linear: the difference of two spectra is the spectrum of the difference.
         patches = errors.transpose(1, 2).unfold(2, size, 1)
         spectra: Tensor = torch.fft.fft(patches).abs().mean(dim=3)  # (window, channel, patch)
         return torch.mean(errors**2, dim=2) + self.score_weight * spectra.mean(dim=1) @ self.cover.T
@@ -228,12 +236,12 @@ class FrequencyPatches(WindowNetwork):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Catch(DeepBaseline):
-    """CATCH with the sizes that are its code's defaults.
+    """CATCH with the default sizes of its public code.
 
-    Departures from the public code, where it does what its paper does not say: no one-cycle schedule that is built and
-    never stepped; the mask keeps its own learning rate in every epoch; a mask that is scored with is not drawn but the
-    likelier choice, so that scores are the same every time; the mask steps along the gradient of its batch alone; every
-    time step has a score.
+    Departures from the public code where it differs from the paper: no one-cycle schedule (the code builds one but
+    never steps it); the mask keeps its own learning rate in every epoch; scoring uses the more likely mask instead of
+    sampling, so scores are reproducible; the mask follows the gradient of its own batch only; every time step gets a
+    score.
 
     >>> import numpy as np
     >>> from cometad.network import OneCycle
@@ -267,7 +275,7 @@ class Catch(DeepBaseline):
         require(self.head_dropout < 1, "head_dropout", "below 1", self.head_dropout)
 
     def _network(self, variables: int) -> WindowNetwork:
-        sizes = Sizes(
+        sizes = CatchSizes(
             self.window,
             self.patch_size,
             self.patch_stride,
@@ -284,7 +292,7 @@ class Catch(DeepBaseline):
 
 
 def _cover(window: int, size: int) -> Tensor:
-    """For each time step the share of each patch over it, (time, patch); patches begin at every step."""
+    """Averaging weights (time, patch) of the patches that cover each time step; a patch starts at every step."""
     steps, starts = torch.arange(window)[:, None], torch.arange(window - size + 1)
     over = ((starts <= steps) & (steps < starts + size)).float()
     return over / over.sum(dim=1, keepdim=True)

@@ -1,4 +1,4 @@
-"""D3R: a drifting trend is taken out, and the rest rebuilt from noise in one step of diffusion (NeurIPS 2023)."""
+"""D3R: removes a drifting trend and reconstructs the rest from noise in one diffusion step (NeurIPS 2023)."""
 
 import math
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from cometad.series import Series
 from cometad.validation import require
 
 MARKS = 5  # minute, hour, weekday, day of the month, month
-SHIFT = 30  # how many steps a stable part may be shifted to fit
-NOISE_STEPS, NOISE_STEP = 1000, 500  # of the diffusion, and the one that is used
+SHIFT = 30  # maximum shift of the stable part, in time steps
+NOISE_STEPS, NOISE_STEP = 1000, 500  # steps of the diffusion, and the step used
 
 
 def time_marks(times: Array) -> Array:
-    """Minute, hour, weekday, day and month of times (time,), each between -0.5 and 0.5, as (time, 5).
+    """Minute, hour, weekday, day and month of times (time,), each scaled to [-0.5, 0.5], as (time, 5).
 
     >>> import numpy as np
     >>> from cometad.baselines.d3r import time_marks
@@ -44,9 +44,9 @@ def time_marks(times: Array) -> Array:
 
 
 def nearest_offset(windows: Tensor, stable: Tensor, shift: int = SHIFT) -> Tensor:
-    """What is left of windows without their stable part, where that may be up to `shift` steps early or late.
+    """The difference between windows and their stable part, which may be shifted by up to `shift` steps.
 
-    For every value the smallest difference; ends of the stable part go on as they are.
+    Each value gets its smallest difference over all shifts. The stable part is extended by its end values.
 
     >>> import torch
     >>> from cometad.baselines.d3r import nearest_offset
@@ -61,20 +61,20 @@ def nearest_offset(windows: Tensor, stable: Tensor, shift: int = SHIFT) -> Tenso
 
 
 def noisy(windows: Tensor, trend: Tensor, noise: Tensor) -> Tensor:
-    """Windows after half of a diffusion that ends in noise around the trend.
+    """Windows halfway through a diffusion toward noise around the trend.
 
     >>> import torch
     >>> from cometad.baselines.d3r import noisy
     >>> one, zero = torch.ones(1), torch.zeros(1)
-    >>> [round(float(noisy(*which)), 3) for which in ((one, zero, zero), (zero, one, zero), (zero, zero, one))]
+    >>> [round(float(noisy(*inputs)), 3) for inputs in ((one, zero, zero), (zero, one, zero), (zero, zero, one))]
     [0.279, 0.721, 0.96]
     """
     kept = float(np.prod(1 - np.linspace(1e-4, 0.02, NOISE_STEPS)[: NOISE_STEP + 1]))
     return math.sqrt(kept) * windows + (1 - math.sqrt(kept)) * trend + math.sqrt(1 - kept) * noise
 
 
-class Attention(nn.Module):
-    """Heads of attention over tokens of some size; queries, keys and values may come from different tokens."""
+class TokenAttention(nn.Module):
+    """Multi-head attention over tokens; weights and values may come from different tokens."""
 
     def __init__(self, size: int, dim: int, heads: int) -> None:
         super().__init__()
@@ -83,23 +83,23 @@ class Attention(nn.Module):
         self.out = nn.Linear(dim, size)
 
     def logits(self, x: Tensor) -> Tensor:
-        """How much each token looks at each, (window, head, token, token)."""
+        """The attention logits (window, head, token, token)."""
         query, key = (layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key))
         return torch.matmul(query, key.transpose(2, 3)) / math.sqrt(query.shape[3])
 
-    def taken(self, weights: Tensor, x: Tensor) -> Tensor:
-        """What tokens take from the tokens x (window, token, size) by their weights."""
+    def apply_weights(self, weights: Tensor, x: Tensor) -> Tensor:
+        """The weighted values of tokens x (window, token, size)."""
         value = self.value(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
-        brought: Tensor = self.out((weights @ value).transpose(1, 2).flatten(2))
-        return brought
+        output: Tensor = self.out((weights @ value).transpose(1, 2).flatten(2))
+        return output
 
     def forward(self, x: Tensor) -> Tensor:
-        """What tokens (window, token, size) take from each other."""
-        return self.taken(torch.softmax(self.logits(x), dim=-1), x)
+        """Self-attention over tokens (window, token, size)."""
+        return self.apply_weights(torch.softmax(self.logits(x), dim=-1), x)
 
 
 class Feed(nn.Module):
-    """A network per time step with a residual, normalized behind it."""
+    """A feed-forward network with a residual connection and post-normalization."""
 
     def __init__(self, dim: int, feed_dim: int, dropout: float) -> None:
         super().__init__()
@@ -107,42 +107,42 @@ class Feed(nn.Module):
         self.norm, self.dropout = nn.LayerNorm(dim), nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(window, time, dim) to the same."""
+        """Maps (window, time, dim) to the same shape."""
         fed: Tensor = self.norm(x + self.dropout(self.layers(x)))
         return fed
 
 
 class Temporal(nn.Module):
-    """Attention among time steps."""
+    """Attention between time steps."""
 
     def __init__(self, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
         super().__init__()
-        self.attention, self.norm = Attention(dim, dim, heads), nn.LayerNorm(dim)
+        self.attention, self.norm = TokenAttention(dim, dim, heads), nn.LayerNorm(dim)
         self.feed, self.dropout = Feed(dim, feed_dim, dropout), nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(window, time, dim) to the same."""
+        """Maps (window, time, dim) to the same shape."""
         fed: Tensor = self.feed(self.norm(x + self.dropout(self.attention(x))))
         return fed
 
 
 class Spatial(nn.Module):
-    """Attention among the dimensions of the model, each a token as long as the window."""
+    """Attention between the dimensions of the model, each a token as long as the window."""
 
     def __init__(self, window: int, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
         super().__init__()
-        self.attention, self.norm = Attention(window, dim, heads), nn.LayerNorm(dim)
+        self.attention, self.norm = TokenAttention(window, dim, heads), nn.LayerNorm(dim)
         self.feed, self.dropout = Feed(dim, feed_dim, dropout), nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(window, time, dim) to the same."""
-        taken = self.attention(x.transpose(1, 2)).transpose(1, 2)
-        fed: Tensor = self.feed(self.norm(x + self.dropout(taken)))
+        """Maps (window, time, dim) to the same shape."""
+        attended = self.attention(x.transpose(1, 2)).transpose(1, 2)
+        fed: Tensor = self.feed(self.norm(x + self.dropout(attended)))
         return fed
 
 
 class SpatialTemporal(nn.Module):
-    """Both side by side, then brought together."""
+    """Temporal and spatial attention in parallel, then merged."""
 
     def __init__(self, window: int, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
         super().__init__()
@@ -158,51 +158,51 @@ class SpatialTemporal(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(window, time, dim) to the same."""
+        """Maps (window, time, dim) to the same shape."""
         joined: Tensor = self.join(torch.cat([self.temporal(x), self.spatial(x)], dim=2))
         return joined
 
 
 class Split(NamedTuple):
-    """A step of the decomposition."""
+    """The result of one decomposition step."""
 
-    data: Tensor  # (window, time, dim), what is left
-    stable: Tensor  # (window, time, variable), what this step found
+    data: Tensor  # (window, time, dim), the remainder
+    stable: Tensor  # (window, time, variable), the stable part found in this step
 
 
 class Decompose(nn.Module):
-    """Finds what of the data goes by the time of day: where to look comes from both, what is seen from time alone."""
+    """Extracts the part of the data that follows the calendar: weights from data and time, values from time alone."""
 
     def __init__(self, variables: int, dim: int, heads: int, feed_dim: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
         self.data_query, self.data_key = nn.Linear(dim, dim), nn.Linear(dim, dim)
-        self.time, self.time_norm = Attention(dim, dim, heads), nn.LayerNorm(dim)
+        self.time, self.time_norm = TokenAttention(dim, dim, heads), nn.LayerNorm(dim)
         self.temporal, self.norm = Temporal(dim, heads, feed_dim, dropout), nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
         self.stable = nn.Sequential(nn.Linear(dim, feed_dim), nn.GELU(), nn.Linear(feed_dim, variables))
 
     def forward(self, data: Tensor, time: Tensor) -> Split:
-        """The data without, and the readings of, what this step found."""
+        """Split data (window, time, dim) by its time embedding (window, time, dim)."""
         query, key = (
             layer(data).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.data_query, self.data_key)
         )
         logits = query @ key.transpose(2, 3) / query.shape[3] ** 0.5 + self.time.logits(time)
-        mixed = self.time_norm(self.dropout(self.time.taken(torch.softmax(logits, dim=-1), time)))
+        mixed = self.time_norm(self.dropout(self.time.apply_weights(torch.softmax(logits, dim=-1), time)))
         found = self.temporal(mixed)
         return Split(self.norm(data - found), self.stable(found))
 
 
-class Rebuilt(NamedTuple):
-    """What the network makes of windows."""
+class D3rOutput(NamedTuple):
+    """The stable part and the reconstruction of windows."""
 
     stable: Tensor  # (window, time, variable)
     windows: Tensor  # (window, time, variable)
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """The sizes of the network."""
+class D3rSizes:
+    """The layer sizes of D3R."""
 
     window: int
     dim: int
@@ -212,21 +212,21 @@ class Sizes:
     dropout: float
 
     def dropouts(self) -> list[float]:
-        """Of each block of a stack: none in the last."""
+        """The dropout of each block in a stack; the last block has none."""
         return [self.dropout] * (self.blocks - 1) + [0.0]
 
     def spatial_temporal(self) -> nn.Sequential:
-        """A stack of blocks."""
+        """A stack of spatial-temporal blocks."""
         shape = (self.window, self.dim, self.heads, self.feed_dim)
         return nn.Sequential(*(SpatialTemporal(*shape, dropout) for dropout in self.dropouts()))
 
 
 class Embedded(nn.Module):
-    """What both networks begin with: values, marks of their times and places in the window, in one dimension."""
+    """The embeddings of values, time marks and positions, which both networks start with."""
 
     positions: Tensor
 
-    def __init__(self, variables: int, sizes: Sizes) -> None:
+    def __init__(self, variables: int, sizes: D3rSizes) -> None:
         super().__init__()
         self.data, self.marks = nn.Linear(variables, sizes.dim), nn.Linear(MARKS, sizes.dim)
         self.position_norm, self.mark_norm = nn.LayerNorm(sizes.dim), nn.LayerNorm(sizes.dim)
@@ -234,9 +234,9 @@ class Embedded(nn.Module):
 
 
 class Decomposition(Embedded):
-    """The stable part of windows, from their values and the marks of their times."""
+    """Finds the stable part of windows from their values and time marks."""
 
-    def __init__(self, variables: int, sizes: Sizes) -> None:
+    def __init__(self, variables: int, sizes: D3rSizes) -> None:
         super().__init__(variables, sizes)
         self.data_blocks = sizes.spatial_temporal()
         shape = (sizes.dim, sizes.heads, sizes.feed_dim)
@@ -244,7 +244,7 @@ class Decomposition(Embedded):
         self.steps = nn.ModuleList(Decompose(variables, *shape, dropout) for dropout in sizes.dropouts())
 
     def forward(self, windows: Tensor, marks: Tensor) -> Tensor:
-        """(window, time, variable)."""
+        """The stable part (window, time, variable)."""
         data = self.data_blocks(self.data(windows) + self.position_norm(self.positions))
         time = self.time_blocks(self.mark_norm(self.marks(marks)))
         stable = torch.zeros_like(windows)
@@ -255,15 +255,15 @@ class Decomposition(Embedded):
 
 
 class Reconstruction(Embedded):
-    """Windows from their noisy form and their trend, in one pass."""
+    """Reconstructs windows from their noisy version and their trend, in one pass."""
 
-    def __init__(self, variables: int, sizes: Sizes) -> None:
+    def __init__(self, variables: int, sizes: D3rSizes) -> None:
         super().__init__(variables, sizes)
         self.blocks = sizes.spatial_temporal()
         self.output = nn.Linear(sizes.dim, variables)
 
     def forward(self, windows: Tensor, trend: Tensor, marks: Tensor) -> Tensor:
-        """(window, time, variable)."""
+        """The reconstruction (window, time, variable)."""
         level = self.data(trend)
         where = self.position_norm(self.positions) + self.mark_norm(self.marks(marks))
         rebuilt: Tensor = self.output(self.blocks(self.data(windows) - level + where) + level)
@@ -271,35 +271,35 @@ class Reconstruction(Embedded):
 
 
 class Diffusion(WindowNetwork):
-    """Decomposition, then reconstruction. Windows come with the marks of their times and, in training, a target."""
+    """Decomposition, then reconstruction. Windows include time marks and, in training, the stable target."""
 
     noise: Tensor
 
-    def __init__(self, variables: int, sizes: Sizes, disturbance: float, draws: int) -> None:
+    def __init__(self, variables: int, sizes: D3rSizes, disturbance: float, draws: int) -> None:
         super().__init__()
         self.variables, self.disturbance = variables, disturbance
         self.decomposition, self.reconstruction = Decomposition(variables, sizes), Reconstruction(variables, sizes)
-        # Kept with the network: a score is then the same every time.
+        # Stored with the network, so that scores are reproducible.
         self.register_buffer("noise", torch.randn(draws, sizes.window, variables))
 
-    def forward(self, windows: Tensor, marks: Tensor, noises: list[Tensor]) -> list[Rebuilt]:
-        """Once for each noise."""
+    def forward(self, windows: Tensor, marks: Tensor, noises: list[Tensor]) -> list[D3rOutput]:
+        """One reconstruction per noise sample."""
         stable = self.decomposition(windows, marks)
         trend = nearest_offset(windows, stable).mean(dim=1, keepdim=True)
         return [
-            Rebuilt(stable, self.reconstruction(noisy(windows, trend, noise), trend.expand_as(windows), marks))
+            D3rOutput(stable, self.reconstruction(noisy(windows, trend, noise), trend.expand_as(windows), marks))
             for noise in noises
         ]
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """Half the error of the stable part, half that of the rebuilt windows, both under a disturbed level."""
+        """The mean of the errors of the stable part and of the reconstruction, with a random level added to windows."""
         values, marks, target = windows.split([self.variables, MARKS, self.variables], dim=2)  # type: ignore[no-untyped-call]
         level = self.disturbance * torch.rand_like(values[:, :1])
         rebuilt = self(values + level, marks, [torch.randn_like(values)])[0]
         return (functional.mse_loss(rebuilt.stable, target) + functional.mse_loss(rebuilt.windows - level, values)) / 2
 
     def score(self, windows: Tensor) -> Tensor:
-        """The mean squared error over the variables and some draws of noise."""
+        """The squared error, averaged over variables and noise samples."""
         values, marks = windows[..., : self.variables], windows[..., self.variables :]
         rebuilt = self(values, marks, list(self.noise))
         errors = torch.stack([(one.windows - values) ** 2 for one in rebuilt])
@@ -310,12 +310,13 @@ class Diffusion(WindowNetwork):
 class D3r(DeepBaseline):
     """D3R: dynamic decomposition with diffusion reconstruction.
 
-    `period` is that of the daily cycle in readings: a centered median over it is the drift that the stable part is
-    learned without. Times are used where the series given to `fit` had them; else a reading a minute is assumed.
+    `period` is the length of the daily cycle in readings. The centered median over one period is treated as drift and
+    removed from the target of the stable part. Timestamps are used if the series given to `fit` had them; otherwise one
+    reading per minute is assumed.
 
-    Departures from the public code: every time step of consecutive windows is scored, not the last of every window;
-    noise is drawn once and kept, and errors are a mean over `draws` of it; the ends of the series are kept, with the
-    median there of a series that goes on as it ended; a month counts from 0 to 11, not over 365.
+    Departures from the public code: consecutive windows are scored at every time step, not every window at its last
+    step; noise is sampled once and stored, and errors are averaged over `draws` samples; the ends of the series are
+    kept, with the median padded by the end values; the month mark runs from 0 to 11 instead of being divided by 365.
 
     >>> import numpy as np
     >>> from cometad.network import OneCycle
@@ -341,10 +342,10 @@ class D3r(DeepBaseline):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require(self.dim % self.heads == 0, "dim", f"a multiple of the heads ({self.heads})", self.dim)
+        require(self.dim % self.heads == 0, "dim", f"a multiple of the number of heads ({self.heads})", self.dim)
 
     def _network(self, variables: int) -> WindowNetwork:
-        sizes = Sizes(self.window, self.dim, self.heads, self.feed_dim, self.blocks, self.dropout)
+        sizes = D3rSizes(self.window, self.dim, self.heads, self.feed_dim, self.blocks, self.dropout)
         return Diffusion(variables, sizes, self.disturbance, self.draws)
 
     def _features(self, scaled: Floats32, series: Series, training: bool) -> Floats32:
@@ -364,5 +365,5 @@ class D3r(DeepBaseline):
         if not self.timed_[0]:
             return np.arange(len(series)).astype("datetime64[m]")
         if series.times is None:
-            raise InputError("The detector was fitted on a series with times; this one has none.", advice="no times")
+            raise InputError("The detector was fitted with timestamps, but this series has none.", advice="no times")
         return series.times

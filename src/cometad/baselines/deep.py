@@ -1,4 +1,4 @@
-"""What the deep baselines share: windows, training with early stopping, scoring, and a look at the memory first."""
+"""The base class of the deep baselines: windows, training with early stopping, scoring, and a memory check."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -14,10 +14,10 @@ from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import Baseline
 from cometad.baselines.footprint import Activations, check_fits, parameter_count, windows_at_once
 from cometad.data.windows import cut, learnable, training_rows, window_starts
-from cometad.network.loop import NoValidation, Player, Supply, Validation, seeded, train
+from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
 from cometad.network.schedules import Halving, Schedule
 from cometad.network.state import from_arrays, to_arrays
-from cometad.progress import shown
+from cometad.progress import show_progress
 from cometad.series import Series
 
 
@@ -26,31 +26,31 @@ class WindowNetwork(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """What training lowers, in an epoch counted from 1."""
+        """The training loss; epochs count from 1."""
 
     @abstractmethod
     def score(self, windows: Tensor) -> Tensor:
-        """The score of every time step, (window, time)."""
+        """The score of each time step, (window, time)."""
 
     def validation_loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """What early stopping goes by: must mean the same in every epoch."""
+        """The loss for early stopping; it must be comparable between epochs."""
         return self.loss(windows, epoch)
 
-    def players(self) -> list[Player]:
-        """Who learns from which loss."""
-        return [Player(list(self.parameters()), self.loss)]
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """The groups of parameters and the loss each minimizes."""
+        return [ParameterGroup(list(self.parameters()), self.loss)]
 
-    def settle(self, batches: Iterator[Tensor]) -> None:
-        """Learn what is left when training is over, from windows that it did not see where there are any: nothing."""
+    def after_training(self, batches: Iterator[Tensor]) -> None:
+        """Fit anything that depends on the trained network, on validation windows if there are any."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DeepBaseline(Baseline):
-    """A network on windows. The defaults are the published protocol: see docs/baselines.md.
+    """A network trained on windows. The defaults follow the published protocol: see docs/baselines.md.
 
-    The last `validation_share` of the series is never trained on. Training stops when its loss has not fallen for more
-    than `patience` epochs, and the best epoch's network is kept; where it is shorter than a window, training runs to
-    the end of the schedule.
+    The last `validation_share` of the series is held out. Training stops once the validation loss has not improved for
+    more than `patience` epochs, and the network of the best epoch is kept. If the held-out part is shorter than a
+    window, training runs to the end of the schedule.
     """
 
     learned: ClassVar[tuple[str, ...]] = ("window_bytes_",)
@@ -65,18 +65,18 @@ class DeepBaseline(Baseline):
 
     @abstractmethod
     def _network(self, variables: int) -> WindowNetwork:
-        """The network before training."""
+        """The untrained network."""
 
     def _features(self, scaled: Floats32, series: Series, training: bool) -> Floats32:
-        """What the network gets to see (time, feature); the scaled variables come first."""
+        """The input of the network (time, feature); the scaled variables come first."""
         return scaled
 
     def _feature_count(self, variables: int) -> int:
-        """How many features the network gets to see in training."""
+        """The number of features the network is trained on."""
         return variables
 
     def check_memory(self, variables: int) -> None:
-        """Refuse a network whose parameters and one window's activations the machine has no memory for."""
+        """Refuse a network whose parameters, with the activations of one window, do not fit into memory."""
         self._measured(variables)
 
     # -- fitting ----------------------------------------------------------------------------------------------------
@@ -92,32 +92,32 @@ class DeepBaseline(Baseline):
         self.window_bytes_ = np.array([self._measured(scaled.shape[1])])
         rows = self._training_rows(len(features))
         starts = window_starts(rows, self.window, self.window_stride)
-        learned = self._supply(features, learnable(starts, self.window, series))
-        unseen = None
+        learned = self._source(features, learnable(starts, self.window, series))
+        held_out = None
         if len(features) - rows >= self.window:
             starts = rows + window_starts(len(features) - rows, self.window, self.window_stride)
-            unseen = self._supply(features, learnable(starts, self.window, series))
+            held_out = self._source(features, learnable(starts, self.window, series))
         with seeded(self.seed, torch.device(self.device)):
             self.network_ = self._network(scaled.shape[1]).to(self.device)
-            self._train(learned, unseen)
+            self._train(learned, held_out)
             self.network_.eval()
-            self.network_.settle(self._batches(unseen or learned))
+            self.network_.after_training(self._batches(held_out or learned))
 
-    def _train(self, learned: Supply, unseen: Supply | None) -> None:
+    def _train(self, learned: WindowSource, held_out: WindowSource | None) -> None:
         network = self.network_
         validation: Validation | NoValidation = NoValidation()
-        if unseen is not None:
+        if held_out is not None:
             limits = {"patience": self.patience, "at_once": self._at_once, "seed": self.seed}
-            validation = Validation(network.validation_loss, unseen, **limits)
-        with shown("epoch", self.verbose) as report:
+            validation = Validation(network.validation_loss, held_out, **limits)
+        with show_progress("epoch", self.verbose) as report:
             train(
                 network,
-                network.players(),
+                network.parameter_groups(),
                 learned,
                 schedule=self.schedule,
                 batch_size=self.batch_size,
                 seed=self.seed,
-                report=lambda told: report(told.epoch, told.epochs, str(told)),
+                report=lambda summary: report(summary.epoch, summary.epochs, str(summary)),
                 weight_decay=self.weight_decay,
                 validation=validation,
                 at_once=self._at_once,
@@ -125,12 +125,12 @@ class DeepBaseline(Baseline):
 
     @property
     def _at_once(self) -> int:
-        """How many windows go through the network together."""
+        """The number of windows to process at once."""
         return windows_at_once(int(self.window_bytes_[0]), self.device)
 
     def _measured(self, variables: int) -> int:
-        """The memory that a window takes in training; refused where there is not enough for one."""
-        with torch.device("meta"):  # sizes without memory
+        """The training memory of one window in bytes; refused if even one does not fit."""
+        with torch.device("meta"):  # shapes only, nothing is allocated
             network = self._network(variables)
             window = torch.zeros(1, self.window, self._feature_count(variables))
         with Activations() as kept:
@@ -145,20 +145,20 @@ class DeepBaseline(Baseline):
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         features = self._features(scaled, series, training=False)
         starts = window_starts(len(features), self.window, self.window)
-        batches = self._batches(self._supply(features, starts))
+        batches = self._batches(self._source(features, starts))
         per_window = np.concatenate([self.network_.score(windows).double().cpu().numpy() for windows in batches])
         scores = np.empty(len(features))
         scores[-self.window :] = per_window[-1]
-        scores[: per_window[:-1].size] = per_window[:-1].ravel()  # of the last window only what is new
+        scores[: per_window[:-1].size] = per_window[:-1].ravel()  # the last window may overlap the one before it
         return scores
 
-    def _supply(self, features: Floats32, starts: NDArray[np.int64]) -> Supply:
-        return Supply(len(starts), lambda chosen: cut(features, starts[chosen], self.window))
+    def _source(self, features: Floats32, starts: NDArray[np.int64]) -> WindowSource:
+        return WindowSource(len(starts), lambda chosen: cut(features, starts[chosen], self.window))
 
-    def _batches(self, supply: Supply) -> Iterator[Tensor]:
-        for begin in range(0, supply.count, self._at_once):
-            chosen = np.arange(begin, min(begin + self._at_once, supply.count))
-            yield torch.as_tensor(supply.cut(chosen), device=self.device)
+    def _batches(self, source: WindowSource) -> Iterator[Tensor]:
+        for begin in range(0, source.count, self._at_once):
+            chosen = np.arange(begin, min(begin + self._at_once, source.count))
+            yield torch.as_tensor(source.cut(chosen), device=self.device)
 
     # -- state ------------------------------------------------------------------------------------------------------
 

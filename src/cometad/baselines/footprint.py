@@ -1,4 +1,4 @@
-"""How much memory a network needs, told before it takes any."""
+"""Estimates the memory a network needs before any is allocated."""
 
 import os
 from pathlib import Path
@@ -8,15 +8,15 @@ from torch import Tensor, nn
 
 from cometad.errors import ParameterError
 
-# For each parameter in training: itself, its gradient, AdamW's two means, and the copy of the best epoch.
+# Per parameter in training: its value, its gradient, the two moments of AdamW, and the copy from the best epoch.
 BYTES_PER_PARAMETER = 5 * 4
-# What the windows that go through a network at once may take: on the CPU, and of a graphics card's memory. Not what
-# happens to be free: how a batch is parted changes the last bits, and equal seeds must give equal bytes.
+# Memory for the windows processed at once: bytes on the CPU, a share of the memory on a GPU. It does not depend on free
+# memory: splitting a batch differently changes the last bits, and equal seeds must give equal bytes.
 CPU_BYTES, CUDA_SHARE = 2 * 2**30, 1 / 8
 
 
 def parameter_count(network: nn.Module) -> int:
-    """How many numbers a network learns.
+    """The number of parameters of a network.
 
     >>> import torch
     >>> from cometad.baselines.footprint import parameter_count
@@ -27,7 +27,7 @@ def parameter_count(network: nn.Module) -> int:
 
 
 class Activations:
-    """Counts the bytes that a forward pass keeps for the backward one; without data where all is on torch's "meta".
+    """Counts the bytes a forward pass keeps for the backward pass. On the "meta" device this allocates nothing.
 
     >>> import torch
     >>> from cometad.baselines.footprint import Activations
@@ -52,7 +52,7 @@ class Activations:
 
     @property
     def bytes(self) -> int:
-        """The bytes so far, views and parameters not counted."""
+        """The bytes kept so far, without views and parameters."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self._kept.values())
 
     def _count(self, tensor: Tensor) -> Tensor:
@@ -63,31 +63,31 @@ class Activations:
 
 
 def windows_at_once(window_bytes: int, device: str) -> int:
-    """How many windows may go through a network at once, at least one.
+    """The number of windows to process at once, at least one.
 
     >>> from cometad.baselines.footprint import windows_at_once
     >>> windows_at_once(2**20, "cpu"), windows_at_once(2**40, "cpu")
     (2048, 1)
     """
-    room = CUDA_SHARE * _memory(device) if device.startswith("cuda") else CPU_BYTES
-    return max(1, int(room // max(1, window_bytes)))
+    available = CUDA_SHARE * _memory(device) if device.startswith("cuda") else CPU_BYTES
+    return max(1, int(available // max(1, window_bytes)))
 
 
 def check_fits(parameters: int, activations: int, device: str, what: str) -> None:
-    """Refuse what needs more memory than the machine or the graphics card has in all.
+    """Refuse a network that needs more memory than the machine or GPU has in total.
 
     >>> from cometad.baselines.footprint import check_fits
     >>> check_fits(10**12, 0, "cpu", "A Usad on 9 variables")
     Traceback (most recent call last):
     ...
     cometad.errors.ParameterError: A Usad on 9 variables has 1,000,000,000,000 parameters and needs about 18,626.5 GiB
-    of memory; there are ... GiB. Use fewer variables, a shorter window or smaller layers.
+    of memory, but there are only ... GiB. Use fewer variables, a shorter window or smaller layers.
     """
-    needed, there = parameters * BYTES_PER_PARAMETER + activations, _memory(device)
-    if needed > there:
+    needed, total = parameters * BYTES_PER_PARAMETER + activations, _memory(device)
+    if needed > total:
         raise ParameterError(
-            f"{what} has {parameters:,} parameters and needs about {needed / 2**30:,.1f} GiB of memory; there are "
-            f"{there / 2**30:,.1f} GiB. Use fewer variables, a shorter window or smaller layers."
+            f"{what} has {parameters:,} parameters and needs about {needed / 2**30:,.1f} GiB of memory, but "
+            f"there are only {total / 2**30:,.1f} GiB. Use fewer variables, a shorter window or smaller layers."
         )
 
 
@@ -95,6 +95,6 @@ def _memory(device: str) -> int:
     if device.startswith("cuda"):
         return torch.cuda.get_device_properties(device).total_memory
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
+    limit = Path("/sys/fs/cgroup/memory.max")  # limit of a container
     text = limit.read_text().strip() if limit.exists() else "max"
     return whole if text == "max" else min(whole, int(text))

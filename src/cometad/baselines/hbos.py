@@ -1,4 +1,4 @@
-"""How rare the values of a reading are, each variable taken alone."""
+"""How rare the values of a reading are, one variable at a time."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,9 @@ from cometad.baselines.baseline import ReadingBaseline
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Hbos(ReadingBaseline):
-    """The histogram-based outlier score: the sum over variables of how low the bar is that a value falls into.
+    """The histogram-based outlier score: the negative log height of a value's bin, summed over variables.
 
-    Bars are as high as 1 for a variable's fullest bin. `floor` keeps an empty bin, or a value outside of all bins,
-    from counting without bound.
+    The fullest bin of a variable has height 1. `floor` bounds the score of values in empty bins or outside all bins.
 
     >>> import numpy as np
     >>> from cometad.baselines.hbos import Hbos

@@ -1,4 +1,4 @@
-"""How few random cuts it takes to set a reading apart."""
+"""How few random splits it takes to isolate a reading."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from cometad.baselines.baseline import ReadingBaseline
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class IsolationForest(ReadingBaseline):
-    """Scikit-learn's isolation forest, kept as arrays: what is saved needs no pickle and scores the same.
+    """Scikit-learn's isolation forest, stored as arrays so that saving needs no pickle and scores stay the same.
 
     >>> import numpy as np
     >>> from cometad.baselines.isolation_forest import IsolationForest
@@ -21,8 +21,8 @@ class IsolationForest(ReadingBaseline):
     True
     """
 
-    # One entry per node, the trees one after the other: the variable and value of its cut, the nodes behind it, and
-    # for a leaf the length of the path to it.
+    # One entry per node, with the trees concatenated: the variable and value of the split, the child nodes, and the
+    # path length to a leaf.
     learned = ("variables_", "cuts_", "left_", "right_", "depths_", "roots_", "typical_depth_")
 
     trees: int = 100
@@ -45,7 +45,7 @@ class IsolationForest(ReadingBaseline):
 
     def _score_readings(self, readings: Floats) -> Floats:
         rows = np.arange(len(readings))
-        values = readings.astype(np.float32)  # as scikit-learn's trees compare
+        values = readings.astype(np.float32)  # the precision in which scikit-learn compares
         total = np.zeros(len(readings))
         for root in self.roots_:
             node = np.full(len(readings), root)
@@ -58,7 +58,7 @@ class IsolationForest(ReadingBaseline):
 
 
 def average_path(count: Floats) -> Floats:
-    """The mean length of an unsuccessful search in a binary search tree of so many readings.
+    """The average length of an unsuccessful search in a binary search tree of `count` readings.
 
     >>> import numpy as np
     >>> from cometad.baselines.isolation_forest import average_path
@@ -72,7 +72,7 @@ def average_path(count: Floats) -> Floats:
 
 
 def _nodes(children: list[Array], roots: Array) -> Array:
-    """Children as numbers among all nodes; a leaf is its own child."""
+    """The indices of the children among all nodes; a leaf is its own child."""
     parts = []
     for root, child in zip(roots, children, strict=True):
         own = np.arange(len(child))
@@ -81,10 +81,10 @@ def _nodes(children: list[Array], roots: Array) -> Array:
 
 
 def _depths(tree: object) -> Floats:
-    """The length of the path to each node, with what its readings would need on average to be set apart."""
+    """The path length to each node, plus the average number of splits still needed to isolate its readings."""
     left, right, counts = tree.children_left, tree.children_right, tree.n_node_samples  # type: ignore[attr-defined]
     steps = np.zeros(len(left))
-    for node in range(len(left)):  # a child stands behind its parent
+    for node in range(len(left)):  # children come after their parent
         if left[node] >= 0:
             steps[[left[node], right[node]]] = steps[node] + 1
     return steps + average_path(counts)

@@ -1,4 +1,4 @@
-"""How far windows are from the nearest of a few typical windows."""
+"""How far a window is from the nearest of a few typical windows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ WINDOWS_AT_ONCE = 2048
 class KMeansAD(Baseline):
     """The distance of a window to the nearest k-means center, averaged over the windows that cover a time step.
 
-    Centers are learned from at most `sample` windows, so the memory has a bound.
+    Centers are learned from at most `sample` windows, which bounds the memory.
 
     >>> import numpy as np
     >>> from cometad.baselines.kmeans_ad import KMeansAD
@@ -43,17 +43,17 @@ class KMeansAD(Baseline):
         every = learnable(np.arange(len(scaled) - self.window + 1), self.window, series)
         starts = every[subsample(len(every), self.sample, self.seed)]
         windows = cut(scaled, starts, self.window).reshape(len(starts), -1).astype(np.float64)
-        distinct = len(np.unique(windows, axis=0))  # there cannot be more centers
+        distinct = len(np.unique(windows, axis=0))  # the number of centers cannot exceed this
         means = KMeans(min(self.clusters, distinct), n_init=1, random_state=self.seed)
-        with threadpool_limits(1):  # threads add up in any order, and equal seeds must give equal bytes
+        with threadpool_limits(1):  # threads sum in arbitrary order, but equal seeds must give equal bytes
             self.centers_ = means.fit(windows).cluster_centers_
 
     def _score(self, scaled: Floats32, series: Series) -> Floats:
-        distances = np.concatenate(list(self._distances(scaled)))  # of the window that begins at each time step
+        distances = np.concatenate(list(self._distances(scaled)))  # of the window starting at each time step
         sums = np.concatenate([[0.0], np.cumsum(distances)])
         steps = np.arange(len(scaled))
-        first, behind = np.maximum(steps - self.window + 1, 0), np.minimum(steps + 1, len(distances))
-        return np.asarray((sums[behind] - sums[first]) / (behind - first))
+        first, stop = np.maximum(steps - self.window + 1, 0), np.minimum(steps + 1, len(distances))
+        return np.asarray((sums[stop] - sums[first]) / (stop - first))
 
     def _distances(self, scaled: Floats32) -> Iterator[Floats]:
         starts = np.arange(len(scaled) - self.window + 1)

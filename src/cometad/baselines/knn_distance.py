@@ -1,4 +1,4 @@
-"""How far a reading is from its neighbors among the training readings."""
+"""How far a reading is from its nearest training readings."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from cometad.baselines.baseline import ReadingBaseline, subsample
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KnnDistance(ReadingBaseline):
-    """The distance to the k-th nearest of at most `sample` training readings: its memory has a bound.
+    """The distance to the k-th nearest training reading, out of at most `sample`, which bounds the memory.
 
     >>> import numpy as np
     >>> from cometad.baselines.knn_distance import KnnDistance

@@ -1,4 +1,4 @@
-"""LSTM-AE: an encoder and a decoder that rebuilds a window backward in time (Malhotra and others, 2016)."""
+"""LSTM-AE: an encoder, and a decoder that reconstructs a window backward in time (Malhotra et al., 2016)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from torch.nn import functional
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
 from cometad.network.schedules import Halving, Schedule
 
-RIDGE = 1e-3  # of the mean variance, added to each variable's: a variable that is always rebuilt well has next to none
+RIDGE = 1e-3  # share of the mean variance added to each variable, because well-reconstructed ones have almost none
 
 
 class EncoderDecoder(WindowNetwork):
-    """One LSTM reads a window, another tells it from the last reading to the first, each from the one before."""
+    """One LSTM encodes a window; another decodes it from the last reading to the first, one reading at a time."""
 
     center: Tensor
     precision: Tensor
@@ -28,7 +28,7 @@ class EncoderDecoder(WindowNetwork):
         self.register_buffer("precision", torch.eye(variables, dtype=torch.float64))
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Windows rebuilt by a decoder that goes on from its own output."""
+        """Windows reconstructed by a decoder that feeds on its own output."""
         _, state = self.encoder(windows)
         reading, rebuilt = torch.zeros_like(windows[:, :1]), []
         for _ in range(windows.shape[1]):
@@ -38,10 +38,10 @@ class EncoderDecoder(WindowNetwork):
         return torch.cat(rebuilt, dim=1).flip(1)
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """The mean squared error of a decoder that is given the true reading before each.
+        """The mean squared error with teacher forcing: the decoder gets the true previous reading.
 
-        Early stopping goes by it too. The error without true readings first rises while this one falls: by that, most
-        trainings would end at once.
+        Early stopping uses it too. Without teacher forcing the error rises at first while this one falls, which would
+        stop most trainings immediately.
         """
         _, state = self.encoder(windows)
         backward = windows.flip(1)
@@ -50,8 +50,8 @@ class EncoderDecoder(WindowNetwork):
         return functional.mse_loss(self.output(out), backward)
 
     @torch.no_grad()
-    def settle(self, batches: Iterator[Tensor]) -> None:
-        """Fit a normal distribution to the absolute errors (variable,) of a time step."""
+    def after_training(self, batches: Iterator[Tensor]) -> None:
+        """Fit a normal distribution to the absolute errors (variable,) of time steps."""
         errors = torch.cat([(self(windows) - windows).abs().flatten(0, 1).double() for windows in batches])
         covariance = torch.cov(errors.T).reshape(self.precision.shape)
         ridge = RIDGE * covariance.diagonal().mean() + 1e-12
@@ -59,17 +59,17 @@ class EncoderDecoder(WindowNetwork):
         self.precision.copy_(torch.linalg.inv(covariance + ridge * torch.eye(len(covariance)).to(covariance)))
 
     def score(self, windows: Tensor) -> Tensor:
-        """The squared Mahalanobis distance of each time step's errors."""
+        """The squared Mahalanobis distance of the errors at each time step."""
         errors = (self(windows) - windows).abs().double() - self.center
         return torch.einsum("wtf,fg,wtg->wt", errors, self.precision, errors)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LstmAe(DeepBaseline):
-    """EncDec-AD as published: backward decoder, taught with true readings, Mahalanobis distance of its errors.
+    """EncDec-AD as published: a backward decoder trained with teacher forcing, scored by Mahalanobis distance.
 
-    Paper: a threshold from labels, and the first principal component of several variables. Here: a quantile of
-    training scores, and all variables, because labels are not to be had and the others see all variables too.
+    Paper: a threshold from labels, and only the first principal component of several variables. Here: a quantile of
+    training scores, because there are no labels, and all variables, as for every other detector.
 
     >>> import numpy as np
     >>> from cometad.network import OneCycle

@@ -1,4 +1,4 @@
-"""LSTM-VAE: a variational autoencoder over time (Park and others, 2018), and the simpler one that goes by its name."""
+"""LSTM-VAE: a variational autoencoder over time (Park et al., 2018), and a simpler model of the same name."""
 
 import math
 from collections.abc import Collection
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
 from cometad.network.schedules import Halving, Schedule
 
-LOG_VARIANCE = 6.0  # a variance stays between exp(-6) and exp(6)
+LOG_VARIANCE = 6.0  # variances are clamped to [exp(-6), exp(6)]
 
 
 def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """The divergence of normal distributions from the standard one, for each dimension on its own.
+    """The KL divergence of normal distributions from the standard normal, per dimension.
 
     >>> import torch
     >>> from cometad.baselines.lstm_vae import divergence
@@ -25,13 +25,13 @@ def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
     return -0.5 * (1 + log_variance - mean**2 - log_variance.exp())
 
 
-def drawn(mean: Tensor, log_variance: Tensor, training: bool) -> Tensor:
-    """A draw from normal distributions in training; their mean otherwise."""
+def sampled(mean: Tensor, log_variance: Tensor, training: bool) -> Tensor:
+    """Samples from normal distributions in training, their means otherwise."""
     return mean + torch.randn_like(mean) * (log_variance / 2).exp() if training else mean
 
 
 class StepVae(WindowNetwork):
-    """A latent vector for every time step, and a normal distribution of every reading from it: Park's."""
+    """A latent vector per time step, decoded into a normal distribution of the reading, as in Park et al."""
 
     def __init__(self, variables: int, hidden: int, latent: int, noise: float) -> None:
         super().__init__()
@@ -42,28 +42,28 @@ class StepVae(WindowNetwork):
         self.mean, self.spread = nn.Linear(hidden, variables), nn.Linear(hidden, variables)
 
     def forward(self, windows: Tensor) -> tuple[Tensor, Tensor]:
-        """The negative log-likelihood of each value, and the divergence of each latent number."""
+        """The negative log-likelihood of each value, and the divergence of each latent dimension."""
         noisy = windows + self.noise * torch.randn_like(windows) if self.training else windows
         hidden, _ = self.encoder(noisy)
         mean, spread = self.latent_mean(hidden), _bounded(self.latent_spread(hidden))
-        out, _ = self.decoder(drawn(mean, spread, self.training))
+        out, _ = self.decoder(sampled(mean, spread, self.training))
         log_variance = _bounded(self.spread(out))
         surprise = ((windows - self.mean(out)) ** 2 / log_variance.exp() + log_variance + math.log(2 * math.pi)) / 2
         return surprise, divergence(mean, spread)
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """The evidence bound of a time step, with its sign turned."""
+        """The negative evidence lower bound (ELBO), averaged over time steps."""
         surprise, divergences = self(windows)
         return torch.sum(surprise, dim=2).mean() + torch.sum(divergences, dim=2).mean()
 
     def score(self, windows: Tensor) -> Tensor:
-        """The mean surprise over the variables."""
+        """The negative log-likelihood, averaged over variables."""
         surprise, _ = self(windows)
         return torch.mean(surprise, dim=2)
 
 
 class WindowVae(WindowNetwork):
-    """One latent vector for a whole window, from which a decoder tells it without further input."""
+    """One latent vector per window, decoded without further input."""
 
     def __init__(self, variables: int, hidden: int, latent: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -76,15 +76,15 @@ class WindowVae(WindowNetwork):
         self.output = nn.Linear(hidden, variables)
 
     def forward(self, windows: Tensor) -> tuple[Tensor, Tensor]:
-        """The squared error of each value, and the divergence of each latent number."""
+        """The squared error of each value, and the divergence of each latent dimension."""
         _, (last, _) = self.encoder(windows)
         mean, spread = self.latent_mean(last[-1]), self.latent_spread(last[-1])
-        start = self.start(drawn(mean, spread, self.training)).expand(self.layers, -1, -1).contiguous()
+        start = self.start(sampled(mean, spread, self.training)).expand(self.layers, -1, -1).contiguous()
         out, _ = self.decoder(torch.zeros_like(windows[:, :, :1]), (start, torch.zeros_like(start)))
         return (windows - self.output(out)) ** 2, divergence(mean, spread)
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """Mean squared error and mean divergence."""
+        """The mean squared error plus the mean divergence."""
         errors, divergences = self(windows)
         return torch.mean(errors) + torch.mean(divergences)
 
@@ -96,10 +96,10 @@ class WindowVae(WindowNetwork):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LstmVae(DeepBaseline):
-    """Park's model: a latent vector per "step". `LstmVae.lab()` is the one per "window" that others report as LSTM-VAE.
+    """LSTM-VAE of Park et al., with a latent vector per "step"; `LstmVae.lab()` has one per "window".
 
-    Paper: a prior that moves with the progress of a task, and a threshold that hangs on the state. Here: the standard
-    normal prior and one threshold, because a series has no beginning and no end.
+    Papers report both models as LSTM-VAE. Paper: a prior that depends on task progress, and a threshold that depends on
+    the state. Here: a standard normal prior and one threshold, because a series has no start or end.
 
     >>> from cometad.baselines.lstm_vae import LstmVae
     >>> LstmVae().latent_per, LstmVae.lab().latent_per
@@ -112,13 +112,13 @@ class LstmVae(DeepBaseline):
     latent_per: str = "step"
     hidden: int = 128
     latent: int = 32
-    noise: float = 0.1  # on the input in training; per step only
-    layers: int = 1  # per window only, as is dropout
+    noise: float = 0.1  # on the input in training; only for latent_per="step"
+    layers: int = 1  # like dropout, only for latent_per="window"
     dropout: float = 0.0
 
     @classmethod
     def lab(cls, **changes: object) -> "LstmVae":
-        """The version of the laboratory whose framework the paper's baselines most likely come from."""
+        """The version of the lab whose framework most likely produced the paper's baselines."""
         sizes = {"latent_per": "window", "hidden": 64, "latent": 20, "layers": 2, "dropout": 0.3}
         return cls(**{**sizes, **changes})  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What the main directions of the training readings leave unexplained."""
+"""What the principal components of the training readings leave unexplained."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,15 @@ from sklearn.decomposition import PCA
 
 from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline
+from cometad.validation import check_number
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PcaError(ReadingBaseline):
-    """The mean squared error of a reading rebuilt from the fewest main directions that explain a share of the variance.
+    """The mean squared error of a reading reconstructed from its principal components.
 
-    One direction at least is left out, else nothing could be an error.
+    Uses the fewest components that explain `variance_share` of the variance, and always leaves out at least one:
+    otherwise there would be no error.
 
     >>> import numpy as np
     >>> from cometad.baselines.pca_error import PcaError
@@ -27,15 +29,19 @@ class PcaError(ReadingBaseline):
 
     variance_share: float = 0.9
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("variance_share", self.variance_share, 0, 1)
+
     def _learn_readings(self, readings: Floats32) -> None:
-        with np.errstate(invalid="ignore"):  # 0 / 0 where nothing ever varies: a share that is not used
-            found = PCA(svd_solver="covariance_eigh").fit(readings.astype(np.float64))
-        explained = np.cumsum(found.explained_variance_)
-        wanted = int(np.searchsorted(explained, self.variance_share * explained[-1])) + 1
-        self.center_ = found.mean_
-        self.directions_ = found.components_[: min(wanted, readings.shape[1] - 1)]  # (direction, variable)
+        with np.errstate(invalid="ignore"):  # 0 / 0 for a constant series, in a ratio we do not use
+            components = PCA(svd_solver="covariance_eigh").fit(readings.astype(np.float64))
+        explained = np.cumsum(components.explained_variance_)
+        count = int(np.searchsorted(explained, self.variance_share * explained[-1])) + 1
+        self.center_ = components.mean_
+        self.directions_ = components.components_[: min(count, readings.shape[1] - 1)]  # (direction, variable)
 
     def _score_readings(self, readings: Floats) -> Floats:
-        moved = readings - self.center_
-        rest = moved - moved @ self.directions_.T @ self.directions_
+        centered = readings - self.center_
+        rest = centered - centered @ self.directions_.T @ self.directions_
         return np.asarray((rest**2).mean(axis=1))

@@ -1,4 +1,4 @@
-"""Where in a window a time step stands, as sines and cosines."""
+"""Sinusoidal position encodings."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def sinusoid(length: int, dim: int) -> Tensor:
-    """Sines and cosines (time, dim) of falling frequency, those of one frequency side by side.
+    """Position encodings (time, dim): sines and cosines of decreasing frequency, interleaved.
 
     >>> from cometad.baselines.positions import sinusoid
     >>> sinusoid(2, 4)

@@ -1,4 +1,4 @@
-"""A score that knows nothing: what every table needs to be read beside."""
+"""Random scores: the no-skill reference for every table."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from cometad.series import Series
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RandomScore(Baseline):
-    """A uniform random number for every time step, from the seed.
+    """A uniform random score for each time step, drawn with the seed.
 
     >>> import numpy as np
     >>> from cometad.baselines.random_score import RandomScore

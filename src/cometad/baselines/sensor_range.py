@@ -1,4 +1,4 @@
-"""How far a reading lies outside the range that each variable had in training."""
+"""How far a reading is outside the training range of its variables."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ from cometad.baselines.baseline import ReadingBaseline
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SensorRange(ReadingBaseline):
-    """The largest excess over a variable's training range, in units of that range; 0 inside.
+    """The largest distance of any variable to its training range, in units of that range; 0 inside.
 
-    Every training reading scores 0, so `predict` marks what lies outside.
+    Training readings score 0, so `predict` flags every reading outside the range.
 
     >>> import numpy as np
     >>> from cometad.baselines.sensor_range import SensorRange
@@ -26,7 +26,7 @@ class SensorRange(ReadingBaseline):
     scaler: str = "min-max"
 
     def _learn_readings(self, readings: Floats32) -> None:
-        self.low_, self.high_ = readings.min(axis=0), readings.max(axis=0)  # equal where a variable is constant
+        self.low_, self.high_ = readings.min(axis=0), readings.max(axis=0)  # equal for a constant variable
 
     def _score_readings(self, readings: Floats) -> Floats:
         outside = np.maximum(self.low_ - readings, readings - self.high_).max(axis=1)

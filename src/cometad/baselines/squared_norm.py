@@ -1,4 +1,4 @@
-"""How far a reading lies from the training mean."""
+"""How far a reading is from the training mean."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from cometad.baselines.baseline import ReadingBaseline
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SquaredNorm(ReadingBaseline):
-    """The mean square of a scaled reading's variables.
+    """The mean square of a scaled reading over its variables.
 
     >>> import numpy as np
     >>> from cometad.baselines.squared_norm import SquaredNorm
@@ -19,7 +19,7 @@ class SquaredNorm(ReadingBaseline):
     """
 
     def _learn_readings(self, readings: Floats32) -> None:
-        """The scaling is all there is to learn."""
+        """Nothing to learn beyond the scaling."""
 
     def _score_readings(self, readings: Floats) -> Floats:
         return np.asarray((readings**2).mean(axis=1))

@@ -1,4 +1,4 @@
-"""USAD: two autoencoders with one encoder, the second taught to tell what the first made up (Audibert, 2020)."""
+"""USAD: two autoencoders with a shared encoder, trained as adversaries (Audibert, 2020)."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -6,12 +6,12 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from cometad.baselines.deep import DeepBaseline, WindowNetwork
-from cometad.network.loop import Player
+from cometad.network.loop import ParameterGroup
 from cometad.network.schedules import Halving, Schedule
 
 
 class Adversaries(WindowNetwork):
-    """An encoder E and two decoders D1, D2 over whole windows."""
+    """An encoder E and two decoders D1 and D2 on flattened windows."""
 
     def __init__(self, size: int, latent: int) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class Adversaries(WindowNetwork):
         self.second = nn.Sequential(*_layers(latent, quarter, half, size), nn.Sigmoid())
 
     def errors(self, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The squared errors of D1(E(x)), of D2(E(x)) and of D2(E(D1(E(x)))), each like the windows."""
+        """The squared errors of D1(E(x)), D2(E(x)) and D2(E(D1(E(x)))), each in the shape of the windows."""
         flat = windows.flatten(1)
         encoded = self.encoder(flat)
         once = self.first(encoded)
@@ -30,36 +30,36 @@ class Adversaries(WindowNetwork):
         return first, second, twice
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """The first autoencoder rebuilds windows, and ever more makes the second take its output for true ones."""
+        """The first autoencoder reconstructs windows and, with increasing weight, tries to fool the second."""
         first, _, twice = self.errors(windows)
         return first.mean() / epoch + (1 - 1 / epoch) * twice.mean()
 
     def adversary_loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """The second autoencoder rebuilds true windows, and ever more drives the first one's output apart."""
+        """The second autoencoder reconstructs windows and, with increasing weight, rejects the output of the first."""
         _, second, twice = self.errors(windows)
         return second.mean() / epoch - (1 - 1 / epoch) * twice.mean()
 
     def validation_loss(self, windows: Tensor, epoch: int) -> Tensor:
-        """The first autoencoder's error: the losses themselves mean something else in every epoch."""
+        """The error of the first autoencoder, because the weights in the losses change with every epoch."""
         return self.errors(windows)[0].mean()
 
-    def players(self) -> list[Player]:
-        """Both share the encoder; neither steps along the other's gradient."""
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Both share the encoder, but each follows only its own gradient."""
         encoder, first, second = (list(part.parameters()) for part in (self.encoder, self.first, self.second))
-        return [Player([*encoder, *first], self.loss), Player([*encoder, *second], self.adversary_loss)]
+        return [ParameterGroup([*encoder, *first], self.loss), ParameterGroup([*encoder, *second], self.adversary_loss)]
 
     def score(self, windows: Tensor) -> Tensor:
-        """Half the error of D1(E(x)) and half that of D2(E(D1(E(x)))), a mean over the variables."""
+        """The mean of the errors of D1(E(x)) and D2(E(D1(E(x)))), averaged over variables."""
         first, _, twice = self.errors(windows)
         return (first / 2 + twice / 2).mean(dim=2)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Usad(DeepBaseline):
-    """USAD as published: min-max scaling, since its decoders end in a sigmoid and can give nothing beyond 0 and 1.
+    """USAD as published, with min-max scaling because its decoders end in a sigmoid.
 
-    The public code lets the second step go along what the first loss left in its gradients. Here each player's
-    gradients are its own, as in the paper.
+    In the public code, the second step also applies gradients left over from the first loss. Here each player uses
+    only its own gradients, as in the paper.
 
     >>> import numpy as np
     >>> from cometad.network import OneCycle
@@ -78,7 +78,7 @@ class Usad(DeepBaseline):
 
 
 def _layers(*sizes: int) -> list[nn.Module]:
-    """Linear layers from size to size with a ReLU between two of them."""
+    """Linear layers of the given sizes, with a ReLU between them."""
     layers: list[nn.Module] = []
     for size, following in pairwise(sizes):
         layers += [nn.Linear(size, following), nn.ReLU()]

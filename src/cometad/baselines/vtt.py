@@ -1,4 +1,4 @@
-"""VTT: attention over variables and attention over time (Kang and Kang, 2024)."""
+"""VTT: attention over variables and over time (Kang and Kang, 2024)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from cometad.baselines.deep import DeepBaseline, WindowNetwork
 from cometad.baselines.positions import sinusoid
 from cometad.network.schedules import Halving, Schedule
 
-CONVOLUTIONS = ((4, 1), (8, 2), (16, 3))  # size and dilation; they reach 4, 15 and 46 readings back
+CONVOLUTIONS = ((4, 1), (8, 2), (16, 3))  # kernel size and dilation; they span 4, 15 and 46 readings
 
 
 class Stem(nn.Module):
-    """Each value with what three causal convolutions of its own variable make of its past."""
+    """Embeds each value together with three causal convolutions over the past of its variable."""
 
     positions: Tensor
 
@@ -40,8 +40,8 @@ class Stem(nn.Module):
         return embedded
 
 
-class Attention(nn.Module):
-    """Heads of attention, each as wide as the model, over the last axis but one."""
+class WideAttention(nn.Module):
+    """Multi-head attention over the second-to-last axis, with heads as wide as the model."""
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -51,47 +51,49 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """What tokens (..., token, dim) take from each other."""
+        """Self-attention over tokens (..., token, dim)."""
         query, key, value = self.joint(x).unflatten(-1, (3, self.heads, -1)).movedim(-2, -4).unbind(-2)
         weights = self.dropout(torch.softmax(query @ key.transpose(-1, -2) / x.shape[-1] ** 0.5, dim=-1))
-        taken: Tensor = self.out((weights @ value).movedim(-3, -2).flatten(-2))
-        return taken
+        attended: Tensor = self.out((weights @ value).movedim(-3, -2).flatten(-2))
+        return attended
 
 
-class Both(nn.Module):
-    """Attention over the variables of a time step, and attention over the time steps of a variable."""
+class DualAttention(nn.Module):
+    """Attention over the variables of a time step, and over the time steps of a variable."""
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.variables, self.times = Attention(dim, heads, dropout), Attention(dim, heads, dropout)
+        self.variables, self.times = WideAttention(dim, heads, dropout), WideAttention(dim, heads, dropout)
 
     def over_variables(self, x: Tensor) -> Tensor:
-        """(window, time, variable, dim) to the same."""
-        taken: Tensor = self.variables(x)
-        return taken
+        """Maps (window, time, variable, dim) to the same shape."""
+        attended: Tensor = self.variables(x)
+        return attended
 
     def over_time(self, x: Tensor) -> Tensor:
-        """(window, time, variable, dim) to the same."""
-        taken: Tensor = self.times(x.transpose(1, 2)).transpose(1, 2)
-        return taken
+        """Maps (window, time, variable, dim) to the same shape."""
+        attended: Tensor = self.times(x.transpose(1, 2)).transpose(1, 2)
+        return attended
 
 
-class Parallel(Both):
-    """VTT-PAT: both attentions look at the same, and what they bring is mixed."""
+class Parallel(DualAttention):
+    """VTT-PAT: both kinds of attention see the same input, and their outputs are mixed."""
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__(dim, heads, dropout)
         self.norm, self.mix = nn.LayerNorm(dim), nn.Linear(2 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(window, time, variable, dim) to the same."""
+        """Maps (window, time, variable, dim) to the same shape."""
         normed = self.norm(x)
-        brought: Tensor = self.mix(torch.cat([self.over_variables(normed), self.over_time(normed)], dim=-1))
-        return x + brought
+        mixed: Tensor = self.mix(torch.cat([self.over_variables(normed), self.over_time(normed)], dim=-1))
+        return x + mixed
 
 
-class Serial(Both):
-    """VTT-SAT: variables, then time, then a network on what time brought (not on the sum: as published)."""
+class Serial(DualAttention):
+    """VTT-SAT: variables, then time, then a feed-forward network on the output of time attention (not the sum), as
+    published.
+    """
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
         super().__init__(dim, heads, dropout)
@@ -100,19 +102,19 @@ class Serial(Both):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(window, time, variable, dim) to the same."""
+        """Maps (window, time, variable, dim) to the same shape."""
         x = x + self.over_variables(self.norms[0](x))
-        brought = self.over_time(self.norms[1](x))
-        value, gate = self.inner(self.norms[2](brought)).chunk(2, dim=-1)
+        over_time = self.over_time(self.norms[1](x))
+        value, gate = self.inner(self.norms[2](over_time)).chunk(2, dim=-1)
         fed: Tensor = self.outer(self.dropout(value * functional.gelu(gate)))
-        return x + brought + fed
+        return x + over_time + fed
 
 
 BLOCKS: dict[str, type[Parallel] | type[Serial]] = {"parallel": Parallel, "serial": Serial}
 
 
 class VariableTemporal(WindowNetwork):
-    """A stem, layers, and one linear way back from all variables of a time step."""
+    """A stem, attention layers, and a linear output from all variables of a time step."""
 
     def __init__(
         self, variables: int, window: int, attention: str, dim: int, heads: int, layers: int, dropout: float

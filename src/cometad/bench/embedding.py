@@ -1,14 +1,14 @@
-"""Where embeddings and codes lie: those of training, of normal and of anomalous patches, drawn in the plane by UMAP."""
+"""Embeddings and codes in the plane (UMAP): patches from training, normal and anomalous test patches, active codes."""
 
 import os
 import time
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cometad.bench.experiments import Arm
+from cometad.bench.experiments import COMET_DETECTORS, Arm
 from cometad.bench.trial import learned_numbers
 from cometad.comet import Comet
 from cometad.data.windows import cut, window_starts
@@ -17,25 +17,25 @@ from cometad.errors import InputError, needs_extra
 from cometad.files import write_whole
 from cometad.network.patches import patches
 
-EACH = 500  # embeddings of each kind and scale
-WINDOWS = 300  # that they are drawn from
+EACH = 500  # embeddings per kind and scale
+WINDOWS = 300  # windows that they are sampled from
 KINDS = ("train normal", "test normal", "test anomaly", "code")
-COLORS = ("#b8bcc4", "#7fb2d6", "#e0679a")  # of embeddings, as in the paper: gray, light blue, pink
-CODES = (("o", "#2f8f4e"), ("s", "#6b4fa0"), ("^", "#d9822b"), ("D", "#30343f"))  # of codes, by scale
+COLORS = ("#b8bcc4", "#7fb2d6", "#e0679a")  # for embeddings, as in the paper: gray, light blue, pink
+CODES = (("o", "#2f8f4e"), ("s", "#6b4fa0"), ("^", "#d9822b"), ("D", "#30343f"))  # for codes, by scale
 
 
 def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[str, Any]:
-    """Fit a Comet and lay its embeddings and codes out in the plane; what comes back is ready for JSON."""
-    begun = time.monotonic()
-    detector = arm.build(dataset.name, seed, device).fit(dataset.train)
+    """Fit a Comet and lay out its embeddings and codes in the plane; the result is ready for JSON."""
+    if arm.detector not in COMET_DETECTORS:
+        raise InputError(f"The arm {arm.name!r} has no embeddings. Choose an arm of {' or '.join(COMET_DETECTORS)}.")
+    started = time.monotonic()
+    detector = cast(Comet, arm.build(dataset.name, seed, device)).fit(dataset.train)
     fitted = time.monotonic()
-    if not isinstance(detector, Comet):
-        raise InputError(f"The arm {arm.name!r} has no embeddings. Choose one of comet.")
     vectors, scales, kinds = sampled(detector, dataset, np.random.default_rng(seed))
     places = needs_extra("umap", "viz").UMAP(random_state=seed, n_jobs=1).fit_transform(vectors)
     return {
         "parameters": learned_numbers(detector),
-        "fit_seconds": round(fitted - begun, 3),
+        "fit_seconds": round(fitted - started, 3),
         "score_seconds": round(time.monotonic() - fitted, 3),
         "points": {
             "kind": [KINDS[kind] for kind in kinds],
@@ -49,9 +49,9 @@ def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[
 def sampled(
     detector: Comet, dataset: Dataset, chance: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    """Some embeddings and all active codes of a fitted Comet (point, dim), the scale of each and its place in KINDS.
+    """Return a sample of embeddings and all active codes of a fitted Comet (point, dim), with their scales and kinds.
 
-    A patch of the test part is anomalous where any of its time steps is.
+    Kinds are indices into KINDS. A patch of the test part is anomalous if any of its time steps is.
     """
     vectors, scales, kinds = [], [], []
     for k, scale in enumerate(detector.network_):
@@ -69,9 +69,9 @@ def sampled(
 def _embeddings(
     detector: Comet, k: int, values: NDArray[Any], labels: NDArray[np.bool_] | None, chance: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Some embeddings (patch, dim) of a series at one scale: of normal patches, and of anomalous ones."""
+    """Return sampled embeddings (patch, dim) of a series at one scale: of normal patches, and of anomalous ones."""
     starts = window_starts(len(values), detector.window, detector.window)
-    if labels is not None:  # half of the windows from where anomalies are, else few would be seen
+    if labels is not None:  # half of the windows contain anomalies; a plain sample would have too few
         marked = np.array([labels[start : start + detector.window].any() for start in starts])
         starts = np.concatenate(
             [_some(starts[~marked], WINDOWS // 2, chance), _some(starts[marked], WINDOWS // 2, chance)]
@@ -98,7 +98,7 @@ def _some(rows: NDArray[Any], most: int, chance: np.random.Generator) -> NDArray
 
 
 def plot_embedding(axes: Any, points: dict[str, list[Any]]) -> None:
-    """Draw embeddings and codes in the plane: normal ones below, anomalous ones above them, codes on top.
+    """Draw embeddings and codes in the plane: anomalous embeddings over normal ones, and codes on top.
 
     >>> from matplotlib.figure import Figure
     >>> from cometad.bench.embedding import plot_embedding
@@ -124,7 +124,7 @@ def plot_embedding(axes: Any, points: dict[str, list[Any]]) -> None:
 
 
 def save_embedding(path: str | os.PathLike[str], points: dict[str, list[Any]]) -> None:
-    """Write the drawing of embeddings and codes.
+    """Write the figure of embeddings and codes.
 
     >>> import tempfile
     >>> from pathlib import Path

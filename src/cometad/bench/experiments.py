@@ -1,4 +1,4 @@
-"""Experiments as data: which detectors, on which datasets, with which seeds. To add one, add a row in `EXPERIMENTS`."""
+"""Experiments as data: which detectors run on which datasets and seeds. To add one, add a row to `EXPERIMENTS`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +15,12 @@ from cometad.network.adaptation import NoAdaptation, OnlineAdaptation
 from cometad.presets import ABLATIONS, PAPER_SIZES
 
 PAPER = tuple(PAPER_SIZES)  # the paper's datasets
-PLANT = "plant"  # the synthetic one, which is always there: a short stream and a long one
+PLANT = "plant"  # the synthetic dataset, always available, as a short stream and a long one
 SEEDS = (0, 1, 2, 3, 4)
 
-# Entities whose labels were looked at while the default was chosen (docs/deviations.md).
+COMET_DETECTORS = ("comet", "comet-paper")  # the detectors of an arm that are a Comet
+
+# Entities whose labels were looked at while the defaults were chosen (docs/deviations.md).
 DEVELOPMENT = {
     "ASD": ("omi-1", "omi-4", "omi-7", "omi-12"),
     "MSL": ("C-1", "F-8", "P-10"),
@@ -32,7 +34,7 @@ SIMPLE = tuple(name for name in BASELINES if name not in DEEP)
 
 @dataclass(frozen=True)
 class Arm:
-    """One row of a table: a detector with some parameters changed.
+    """One row of a table: a detector with some of its parameters changed.
 
     >>> from cometad.bench.experiments import Arm
     >>> Arm("few neighbors", "comet-paper", {"neighbors": 3}).build("MSL", seed=1, device="cpu").neighbors
@@ -44,7 +46,7 @@ class Arm:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, dataset: str, seed: int, device: str) -> Detector:
-        """The detector, not fitted; of `comet-paper` with the sizes that the paper has for a dataset."""
+        """Return the unfitted detector; `comet-paper` gets the sizes that the paper uses for the dataset."""
         common = {"seed": seed, "device": device, **self.changes}
         if self.detector == "comet-paper":
             return Comet.paper(dataset if dataset in PAPER_SIZES else None, **common)
@@ -54,21 +56,20 @@ class Arm:
 
     @property
     def scoring(self) -> dict[str, Any]:
-        """The changes that training does not look at."""
+        """The changes that affect scoring only, not training."""
         return {name: value for name, value in self.changes.items() if name in SCORING}
 
     def trained_like(self, other: "Arm") -> bool:
-        """Whether one training serves both."""
-        comets = ("comet", "comet-paper")
+        """Return whether this arm can reuse the training of the other; only a Comet can."""
         own, others = (
             {name: value for name, value in arm.changes.items() if name not in SCORING} for arm in (self, other)
         )
-        return self.detector == other.detector and self.detector in comets and own == others
+        return self.detector == other.detector and self.detector in COMET_DETECTORS and own == others
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Detectors x datasets x seeds, by one protocol.
+    """Detectors x datasets x seeds, run under one protocol.
 
     >>> from cometad.bench.experiments import EXPERIMENTS
     >>> len(EXPERIMENTS["ablation"].arms)
@@ -76,13 +77,13 @@ class Experiment:
     """
 
     title: str
-    protocol: str  # "concatenated": the entities of a dataset one after the other; "entity": one model each; or its own
+    protocol: str  # "concatenated" (entities joined end to end), "entity" (one model each), "drift" or "embedding"
     datasets: tuple[str, ...]
     arms: tuple[Arm, ...]
     seeds: tuple[int, ...] = SEEDS
-    report: str = "detection"  # what is made of the results
-    entities: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of some datasets only these
-    base: str = ""  # the arm that the others are changes of, if there is one
+    report: str = "detection"  # the kind of report
+    entities: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # for some datasets, only these entities
+    base: str = ""  # the arm that the others are variants of, if there is one
 
 
 def _plain(names: Collection[str]) -> tuple[Arm, ...]:
@@ -93,7 +94,7 @@ WITHOUT_TTA = {"adaptation": NoAdaptation()}
 COMETS = (Arm("comet-paper", "comet-paper"), Arm("comet-paper w/o TTA", "comet-paper", WITHOUT_TTA))
 DEFAULT = Arm("comet", "comet")
 
-# The paper's three tables of sensitivity, all without adaptation. A stride is half its patch.
+# The paper's three sensitivity tables, all without adaptation. A stride is half its patch.
 _PATCHES = ((2,), (4,), (6,), (2, 4), (4, 6), (2, 4, 6), (2, 4, 6, 8))
 _CODEBOOKS = (16, 32, 64, 128, 256)
 _NEIGHBORS = (1, 3, 5, 10, 20)
@@ -158,7 +159,7 @@ EXPERIMENTS = {
         ),
         seeds=(0, 1, 2),
         report="drift",
-        # Not those that the default was chosen by (docs/deviations.md), and of MSL those with the most readings.
+        # None that the defaults were chosen on (docs/deviations.md); for MSL, those with the most readings.
         entities={
             "SMD": ("machine-1-6", "machine-3-3"),
             "ASD": ("omi-2", "omi-9"),
@@ -170,7 +171,7 @@ EXPERIMENTS = {
 
 
 def chosen(experiment: Experiment, arms: Sequence[str] | None) -> tuple[Arm, ...]:
-    """The arms of an experiment with some names, or all of them.
+    """Return the arms of an experiment with the given names, or all of them.
 
     >>> from cometad.bench.experiments import EXPERIMENTS, chosen
     >>> [arm.detector for arm in chosen(EXPERIMENTS["main"], ["pca", "knn"])]
@@ -184,7 +185,7 @@ def chosen(experiment: Experiment, arms: Sequence[str] | None) -> tuple[Arm, ...
 
 
 def groups(arms: Sequence[Arm]) -> list[list[Arm]]:
-    """The arms in groups that one training serves.
+    """Return the arms in groups that share one training.
 
     >>> from cometad.bench.experiments import EXPERIMENTS, groups
     >>> [len(group) for group in groups(EXPERIMENTS["ablation"].arms)]

@@ -1,4 +1,4 @@
-"""Figures over many results: which arms differ, and what quality costs. They draw on a matplotlib `Axes`."""
+"""Figures over many results: which arms differ, and what quality costs. Functions draw on a matplotlib `Axes`."""
 
 import math
 import os
@@ -15,16 +15,15 @@ from cometad.files import write_whole
 from cometad.metrics import METRICS
 from cometad.report.plots import FOUND, INK, LIMIT, SCORE
 
-Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
-
 FONT = 8.5
-FLOOR = "without any skill"
-GAPS = (2.0, 8.0, 16.0)  # between a circle and its label, in points; beyond the first a thread joins the two
-ROW, LEVEL = 1.0, 0.55  # heights in a critical-difference diagram: of a label, of a bar
+FLOOR = "no skill"
+ROW, LEVEL = 1.0, 0.55  # heights of a label and of a bar in a critical-difference diagram
+THREAD = 60  # pixels between a marker and its name above which a thread joins them
+PLACEMENT_STEPS = 500  # a limit in steps rather than seconds, so that a figure does not depend on the machine
 
 
 class Point(NamedTuple):
-    """One arm in the plot of efficiency; parameters None where it learns none.
+    """One arm in the efficiency plot; `parameters` is None if it learns none.
 
     >>> from cometad.bench.figures import Point
     >>> Point("comet", seconds=40.0, aff_f1=0.75, parameters=250_000).arm
@@ -37,13 +36,13 @@ class Point(NamedTuple):
     parameters: float | None
 
 
-# Critical difference
+# --- critical difference ----------------------------------------------------------------------------------------------
 
 
 def plot_critical_difference(
     axes: Any, ranks: Mapping[str, float], difference: float, groups: Sequence[Sequence[str]]
 ) -> None:
-    """Draw mean ranks on a line, best on the left, with a bar over each group of arms that are not significantly apart.
+    """Draw mean ranks on a line, best on the left, with a bar across arms that do not differ significantly.
 
     >>> from matplotlib.figure import Figure
     >>> from cometad.bench.figures import plot_critical_difference
@@ -53,7 +52,7 @@ def plot_critical_difference(
     ['1', '2', '3', 'comet  1.20', 'critical difference 1.00', 'knn  2.80', 'pca  2.00']
     """
     if len(ranks) < 2:
-        raise InputError(f"A critical-difference diagram needs at least 2 arms, not {len(ranks)}; run more of them.")
+        raise InputError(f"A critical-difference diagram needs at least 2 arms, not {len(ranks)}; run more trials.")
     low, high = math.floor(min(ranks.values())), math.ceil(max(ranks.values()))
     high = max(high, low + 1)  # all arms may share one rank
     levels = _bar_levels(ranks, groups)
@@ -61,7 +60,7 @@ def plot_critical_difference(
     _draw_rank_line(axes, low, high, difference)
     for (left, right), level in zip(_spans(ranks, groups), levels, strict=True):
         height = -LEVEL * (level + 1)
-        reach = 0.006 * (high - low)  # a bar reaches a little over its ends, so that two ends at one rank are seen
+        reach = 0.006 * (high - low)  # bars extend a little, so that two that end at the same rank stay apart
         axes.plot([left - reach, right + reach], [height, height], color=SCORE, linewidth=4, solid_capstyle="butt")
     rows = _draw_arms(axes, ranks, low, high, first_label)
     margin = 0.4 * (high - low)
@@ -73,7 +72,7 @@ def plot_critical_difference(
 def save_critical_difference(
     path: str | os.PathLike[str], records: Iterable[Record], metric: str = RANKED_BY, over: str = "dataset"
 ) -> None:
-    """Write the critical-difference diagram of the detectors that have every dataset (or every entity).
+    """Write the critical-difference diagram of the detectors that cover every dataset (or every entity).
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -103,13 +102,13 @@ def save_critical_difference(
 
 
 def _spans(ranks: Mapping[str, float], groups: Sequence[Sequence[str]]) -> list[tuple[float, float]]:
-    """The first and the last rank of each group."""
+    """Return the first and the last rank of each group."""
     return [(min(ranks[arm] for arm in group), max(ranks[arm] for arm in group)) for group in groups]
 
 
 def _bar_levels(ranks: Mapping[str, float], groups: Sequence[Sequence[str]]) -> list[int]:
-    """Below which others each group's bar goes so that no two touch: the first level with room."""
-    ends: list[float] = []  # where the last bar of each level ends
+    """Return the level of each group's bar: the first with enough room, so that no two bars touch."""
+    ends: list[float] = []  # end of the last bar on each level
     levels = []
     gap = 0.03 * (max(ranks.values()) - min(ranks.values()))
     for left, right in _spans(ranks, groups):
@@ -120,7 +119,7 @@ def _bar_levels(ranks: Mapping[str, float], groups: Sequence[Sequence[str]]) -> 
 
 
 def _draw_rank_line(axes: Any, low: int, high: int, difference: float) -> None:
-    """The line with its numbers, and the critical difference above it."""
+    """Draw the line with its numbers, and the critical difference above it."""
     axes.plot([low, high], [0, 0], color=INK, linewidth=1)
     step = math.ceil((high - low) / 10)
     for rank in range(low, high + 1):
@@ -133,7 +132,7 @@ def _draw_rank_line(axes: Any, low: int, high: int, difference: float) -> None:
 
 
 def _draw_arms(axes: Any, ranks: Mapping[str, float], low: int, high: int, top: float) -> int:
-    """Each arm's line from its rank to its label, the better half on the left; gives the number of rows."""
+    """Draw each arm's line from its rank to its label, the better half on the left; return the number of rows."""
     arms = sorted(ranks, key=lambda arm: ranks[arm])
     half = (len(arms) + 1) // 2
     margin = 0.03 * (high - low)
@@ -147,11 +146,11 @@ def _draw_arms(axes: Any, ranks: Mapping[str, float], low: int, high: int, top: 
     return half
 
 
-# Efficiency
+# --- efficiency -------------------------------------------------------------------------------------------------------
 
 
 def efficiency_points(records: Iterable[Record]) -> list[Point]:
-    """The mean fit seconds and Aff-F1 over the datasets, of the detectors that have them all.
+    """Return the mean fit seconds and Aff-F1 over the datasets, for detectors that cover them all.
 
     >>> from cometad.bench.figures import efficiency_points
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
@@ -169,9 +168,9 @@ def efficiency_points(records: Iterable[Record]) -> list[Point]:
 
 
 def efficiency_floor(records: Iterable[Record]) -> float:
-    """The Aff-F1 that needs no skill: the mean over the datasets of the better of the random and all-positive rows.
+    """Return the Aff-F1 that needs no skill: the mean over datasets of the better of random and all-positive.
 
-    Where a dataset has neither, it is that of random scores on any labels.
+    A dataset with neither counts with the Aff-F1 of random scores on any labels.
 
     >>> from cometad.bench.figures import efficiency_floor
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
@@ -190,7 +189,7 @@ def efficiency_floor(records: Iterable[Record]) -> float:
 def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
     """Draw Aff-F1 against training time, and the Aff-F1 that needs no skill.
 
-    A circle's area is the number of parameters, a square has none.
+    The area of a circle is the number of parameters; squares have none.
 
     >>> from matplotlib.figure import Figure
     >>> from cometad.bench.figures import Point, plot_efficiency
@@ -200,21 +199,21 @@ def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
     'Aff-F1 (%)'
     """
     if not points:
-        raise InputError("There is no detector with training time and Aff-F1 on every dataset; run more trials.")
+        raise InputError("No detector has a training time and an Aff-F1 on every dataset; run more trials.")
     largest = max((point.parameters or 0 for point in points), default=0)
     areas = [_area(point.parameters, largest) for point in points]
-    seconds = [max(point.seconds, 1e-3) for point in points]  # a logarithm has no zero
+    seconds = [max(point.seconds, 1e-3) for point in points]  # the axis is logarithmic
     heights = [100 * point.aff_f1 for point in points]
     for point, x, y, area in zip(points, seconds, heights, areas, strict=True):
         marker, color = ("o", SCORE) if point.parameters else ("s", FOUND)
         axes.scatter(x, y, s=area, marker=marker, color=color, alpha=0.45, edgecolor=color, linewidth=1)
     _dress(axes, seconds, heights, 100 * floor)
     _draw_sizes(axes, largest, any(not point.parameters for point in points))
-    _label(axes, [point.arm for point in points], np.column_stack([seconds, heights]), areas, 100 * floor)
+    _label(axes, [point.arm for point in points], list(zip(seconds, heights, strict=True)), areas)
 
 
 def save_efficiency(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
-    """Write the plot of Aff-F1 against training time.
+    """Write the efficiency plot.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -246,12 +245,12 @@ def _point(arm: str, summaries: Sequence[Summary]) -> Point:
 
 
 def _area(parameters: float | None, largest: float) -> float:
-    """In square points. The largest circle has the diameter of about four letters."""
+    """Return the area of a marker in square points. The largest circle is about four letters wide."""
     return 20 + 980 * parameters / largest if parameters else 30
 
 
 def _dress(axes: Any, seconds: Sequence[float], heights: Sequence[float], floor: float) -> None:
-    """Axes with room for circles and labels, and the floor."""
+    """Format the axes, with room for circles and labels, and draw the floor."""
     low, high = min(*heights, floor), max(*heights, floor)
     axes.set_xscale("log")
     axes.set_xlim(min(seconds) / 3, max(seconds) * 3)
@@ -266,7 +265,7 @@ def _dress(axes: Any, seconds: Sequence[float], heights: Sequence[float], floor:
 
 
 def _draw_sizes(axes: Any, largest: float, has_squares: bool) -> None:
-    """The legend: what circles of two sizes and squares stand for."""
+    """Draw the legend: circles of two sizes, and squares."""
     sizes = [10.0 ** math.floor(math.log10(largest) - step) for step in (0, 1)] if largest >= 10 else []
     handles = [
         axes.scatter(
@@ -277,65 +276,33 @@ def _draw_sizes(axes: Any, largest: float, has_squares: bool) -> None:
     if has_squares:
         square = {"s": _area(None, 0), "marker": "s", "color": FOUND, "alpha": 0.45}
         handles.append(axes.scatter([], [], label="no parameters", **square))
-    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": len(handles)}  # above, where no circle can be
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": len(handles)}  # above the axes, clear of circles
     axes.legend(handles=handles, frameon=False, fontsize=FONT, columnspacing=2.5, handletextpad=0.8, **place)
 
 
-def _label(axes: Any, names: Sequence[str], places: Any, areas: Sequence[float], floor: float) -> None:
-    """Write each name where it covers the least of circles, other names and the floor, nearest places first."""
-    points_per_pixel = 72 / axes.figure.dpi
-    centers = axes.transData.transform(places) * points_per_pixel
-    frame = axes.transAxes.transform([(0, 0), (1, 1)]).ravel() * points_per_pixel
-    radii = [math.sqrt(area / math.pi) for area in areas]
-    taken: list[Box] = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(centers, radii, strict=True)]
-    taken += _floor_boxes(axes, floor, frame, points_per_pixel)
-    for name, (x, y), radius, place in zip(names, centers, radii, places, strict=True):
-        width, height = _extent(name)
-        shifts = _shifts(radius, width, height)
-        boxes = [(x + dx, y + dy, x + dx + width, y + dy + height) for dx, dy in shifts]
-        covered = [sum(_overlap(box, other) for other in taken) + _outside(box, frame) for box in boxes]
-        best = int(np.argmin(covered))
-        taken.append(boxes[best])
-        is_far = best >= len(shifts) // len(GAPS)
-        thread = {"arrowstyle": "-", "color": INK, "linewidth": 0.5, "shrinkA": 0, "shrinkB": radius}
-        style = {"fontsize": FONT, "color": INK, "va": "bottom", "ha": "left"}
-        axes.annotate(
-            name, place, shifts[best], textcoords="offset points", arrowprops=thread if is_far else None, **style
-        )
-
-
-def _extent(text: str) -> tuple[float, float]:
-    """About the width and height of a label; its exact size is known only once it is drawn."""
-    return 0.58 * FONT * len(text), 1.25 * FONT
-
-
-def _floor_boxes(axes: Any, floor: float, frame: Any, points_per_pixel: float) -> list[Box]:
-    """What the line of the floor and its name cover."""
-    y = axes.transData.transform((axes.get_xlim()[0], floor))[1] * points_per_pixel
-    width, height = _extent(FLOOR)
-    return [(frame[0], y - 1, frame[2], y + 1), (frame[2] - width, y, frame[2], y + height)]
-
-
-def _shifts(radius: float, width: float, height: float) -> list[tuple[float, float]]:
-    """Places of a label's lower left corner around a circle, from near to far."""
-    places = []
-    for gap in GAPS:
-        away = radius + gap
-        right, left, middle = away, -away - width, -width / 2
-        beside, above, below = -height / 2, away, -away - height
-        places += [(right, beside), (middle, above), (middle, below), (left, beside)]
-        near, low = 0.7 * away, -0.7 * away - height  # the corners
-        places += [(near, near), (near, low), (-near - width, near), (-near - width, low)]
-    return places
-
-
-def _overlap(box: Box, other: Box) -> float:
-    """The area that two boxes share."""
-    width = min(box[2], other[2]) - max(box[0], other[0])
-    height = min(box[3], other[3]) - max(box[1], other[1])
-    return max(width, 0.0) * max(height, 0.0)
-
-
-def _outside(box: Box, frame: Any) -> float:
-    """The area of a box that lies outside the frame."""
-    return (box[2] - box[0]) * (box[3] - box[1]) - _overlap(box, tuple(frame))
+def _label(axes: Any, names: Sequence[str], places: Sequence[tuple[float, float]], areas: Sequence[float]) -> None:
+    """Write each name to the right of its marker, or nearby if that is taken; a thread then joins the two."""
+    axes.figure.draw_without_rendering()  # places are known only once everything is laid out
+    box = needs_extra("matplotlib.transforms", "viz").Bbox
+    obstacles = [artist.get_window_extent() for artist in (*axes.lines, *axes.texts)]
+    texts = []
+    for name, (x, y), area in zip(names, axes.transData.transform(places), areas, strict=True):
+        radius = math.sqrt(area / math.pi) * axes.figure.dpi / 72
+        obstacles.append(box.from_extents(x - radius, y - radius, x + radius, y + radius))
+        right = axes.transData.inverted().transform((x + 1.3 * radius, y))
+        texts.append(axes.text(*right, name, va="center", fontsize=FONT, color=INK))
+    xs, ys = zip(*places, strict=True)
+    stay = {"avoid_self": False, "force_explode": 0, "force_pull": 0, "expand": (1, 1)}  # move only what overlaps
+    thread = {"arrowstyle": "-", "color": INK, "linewidth": 0.5}
+    adjust_text = needs_extra("adjustText", "viz").adjust_text
+    adjust_text(
+        texts,
+        objects=obstacles,
+        target_x=xs,
+        target_y=ys,
+        ax=axes,
+        iter_lim=PLACEMENT_STEPS,
+        min_arrow_len=THREAD,
+        arrowprops=thread,
+        **stay,
+    )

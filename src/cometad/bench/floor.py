@@ -1,4 +1,4 @@
-"""The score without any skill but courage: every reading is an anomaly."""
+"""No-skill reference: flags every reading."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -11,7 +11,7 @@ from cometad.baselines.baseline import ReadingBaseline
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AllPositive(ReadingBaseline):
-    """Gives every reading the same score, above those of training: what it reaches is a metric's gift.
+    """Gives every reading the same score, above the training scores. What it achieves is the floor of a metric.
 
     >>> import numpy as np
     >>> from cometad.bench.floor import AllPositive
@@ -20,14 +20,14 @@ class AllPositive(ReadingBaseline):
     """
 
     def fit(self, X: object, y: object = None) -> Self:
-        """Learn nothing."""
+        """Fit the threshold; nothing is learned."""
         super().fit(X)
         self.decision_scores_ = np.zeros_like(self.decision_scores_)
         self._draw_line()
         return self
 
     def _learn_readings(self, readings: Floats32) -> None:
-        """There is nothing to learn."""
+        """Do nothing."""
 
     def _score_readings(self, readings: Floats) -> Floats:
         return np.ones(len(readings))

@@ -1,4 +1,4 @@
-"""What a reader must know beside the figures, each as one sentence below the table."""
+"""Footnotes of tables: how to read the figures, and their caveats."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,17 +6,17 @@ from cometad.bench.results import Record
 from cometad.bench.summaries import ALL_POSITIVE, REFERENCES, Summary, several_versions
 from cometad.metrics import METRICS
 
-FEW_SEEDS = 3  # below it a deviation says little
+FEW_SEEDS = 3  # with fewer, a deviation says little
 
 Summaries = Mapping[tuple[str, str], Summary]
 
 
 def metric_notes(summaries: Summaries, records: Iterable[Record], metrics: Sequence[str]) -> list[str]:
-    """The footnotes of a table of these metrics.
+    """Return the footnotes of a table of these metrics.
 
     >>> from cometad.bench.footnotes import metric_notes
     >>> metric_notes({}, [], ["aff_f1"])[1]
-    '* oracle threshold: the best threshold was searched with the labels, which nobody has in use.'
+    '* oracle threshold: chosen with the labels to maximize the metric, which is not possible in practice.'
     """
     return [
         _reading("Figures are in percent.", summaries),
@@ -28,17 +28,17 @@ def metric_notes(summaries: Summaries, records: Iterable[Record], metrics: Seque
 
 
 def threshold_notes(summaries: Summaries, records: Iterable[Record]) -> list[str]:
-    """The footnotes of a table at thresholds from training scores.
+    """Return the footnotes of a table at thresholds from training scores.
 
     >>> from cometad.bench.footnotes import threshold_notes
     >>> threshold_notes({}, [])[1]
-    'The threshold is the 99 % quantile of the training scores: it was set without labels.'
+    'The threshold is the 99 % quantile of the training scores, set without labels.'
     """
     return [
         _reading("Precision, recall and F1 are in percent.", summaries),
-        "The threshold is the 99 % quantile of the training scores: it was set without labels.",
-        "° F1 not above the better of the random and all-positive rows, which need no skill.",
-        "An alarm that touches an anomaly is not false, however long it is: flagging everything raises none.",
+        "The threshold is the 99 % quantile of the training scores, set without labels.",
+        "° F1 not above the better of the no-skill references random and all-positive.",
+        "An alarm that overlaps an anomaly is not false, however long it is, so flagging everything raises none.",
         *_devices(records),
         *_entities(summaries),
         *_silence(summaries),
@@ -50,22 +50,22 @@ def threshold_notes(summaries: Summaries, records: Iterable[Record]) -> list[str
 def _reading(unit: str, summaries: Summaries) -> str:
     several = any(summary.seeds > 1 for summary in summaries.values())
     spread = " ± is the standard deviation over seeds." if several else ""
-    return f"{unit} Bold is the best detector of a group, underlined the second.{spread}"
+    return f"{unit} The best detector of each group is bold, the second best underlined.{spread}"
 
 
 def _oracle(metrics: Sequence[str]) -> list[str]:
     if not any(METRICS[name].needs_oracle_threshold for name in metrics):
         return []
-    return ["* oracle threshold: the best threshold was searched with the labels, which nobody has in use."]
+    return ["* oracle threshold: chosen with the labels to maximize the metric, which is not possible in practice."]
 
 
 def _floors(metrics: Sequence[str]) -> list[str]:
-    notes = ["° not above the better of the random and all-positive rows, which need no skill: the floor."]
+    notes = ["° at the floor: not above the better of the no-skill references random and all-positive."]
     if "aff_f1" in metrics:
         floor = f"{100 * (METRICS['aff_f1'].floor or 0):.1f} (2/3)"
-        notes.append(f"Aff-F1 of random flags is about {floor} on any labels; the search for a threshold adds to it.")
+        notes.append(f"Random flags reach an Aff-F1 of about {floor} on any labels; the oracle threshold adds to that.")
     if "f1_k0" in metrics:
-        notes.append("F1 (K=0) is point adjusted: its floor is the random row, which may be high.")
+        notes.append("F1 (K=0) is point-adjusted, so its floor is the random row, which may be high.")
     if {"r_auc_pr", "vus_pr"} & set(metrics):
         notes.append("R-AUC-PR and VUS-PR are high for constant scores, so their floor is the all-positive row.")
     return notes
@@ -77,9 +77,9 @@ def _coverage(summaries: Summaries) -> list[str]:
     for reference in REFERENCES:
         without = [dataset for dataset in datasets if (dataset, reference) not in summaries]
         if without:
-            notes.append(f"There is no {reference} row for {', '.join(without)}: ° does not count it there.")
+            notes.append(f"There is no {reference} row for {', '.join(without)}; there, ° ignores it.")
     if not all(summary.covers_all_entities for summary in summaries.values()):
-        notes.append("Rows that lack entities are means over fewer than the rest: they get no mark and no average.")
+        notes.append("Rows that lack entities cannot be compared with the others: they get no marks and no average.")
     return notes + _few_seeds(summaries)
 
 
@@ -94,18 +94,18 @@ def _few_seeds(summaries: Summaries) -> list[str]:
 def _entities(summaries: Summaries) -> list[str]:
     if all(summary.all_entities == 1 for summary in summaries.values()):
         return []
-    return ["Over entities, anomalies and seconds are summed, memory and parameters the largest, all else the mean."]
+    return ["Over entities, anomalies and seconds are sums, memory and parameters maxima, and all other figures means."]
 
 
 def _devices(records: Iterable[Record]) -> list[str]:
-    """Where the costs are from: those of different machines cannot be compared."""
+    """Return which hardware the costs were measured on; costs on different hardware cannot be compared."""
     arms: dict[str, dict[str, None]] = {}
     for record in records:
         if record.get("device"):
             arms.setdefault(record["device"], {})[record["arm"]] = None
     lists = [device if len(arms) == 1 else f"{device}: {', '.join(names)}" for device, names in arms.items()]
-    memory = "Memory is that of the whole process, on a graphics card what was taken of its own."
-    return [f"Seconds are on {'; '.join(lists)}. {memory}"] if lists else []
+    memory = "Memory is that of the whole process; on a GPU, that allocated on the card."
+    return [f"Seconds were measured on {'; '.join(lists)}. {memory}"] if lists else []
 
 
 def _silence(summaries: Summaries) -> list[str]:
@@ -115,10 +115,12 @@ def _silence(summaries: Summaries) -> list[str]:
         if summary.trials_without_alarm
     ]
     return (
-        [f"Trials without any alarm have no precision and do not count in it: {', '.join(silent)}."] if silent else []
+        [f"Trials without any alarm have no precision and are left out of its mean: {', '.join(silent)}."]
+        if silent
+        else []
     )
 
 
 def _versions(records: Iterable[Record]) -> list[str]:
     mixed = several_versions(records)
-    return [f"Not all rows saw the same series (the fingerprints differ): {', '.join(mixed)}."] if mixed else []
+    return [f"Not all rows used the same series (the fingerprints differ): {', '.join(mixed)}."] if mixed else []

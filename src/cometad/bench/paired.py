@@ -1,7 +1,7 @@
-"""What a change to a method does, seed by seed: arms held against the one that they change.
+"""The effect of a change to a method, seed by seed: each arm compared with the base arm.
 
-Arms of one seed share much of their chance, often the whole training, so the spread over seeds says little about the
-difference of two arms. Each dataset and seed gives a pair, and its difference says it.
+Arms with the same seed share much of their randomness, often the whole training, so the spread over seeds says little
+about the difference between two arms. The difference within each pair of results from one dataset and seed does.
 """
 
 from collections.abc import Iterable
@@ -10,19 +10,19 @@ import numpy as np
 
 from cometad.bench.results import Record, latest
 from cometad.bench.summaries import REFERENCES
-from cometad.bench.tables import Cell, Column, Group, Row, Table
+from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
 from cometad.metrics import METRICS
 
 SHOWN = ("auc_roc", "auc_pr", "aff_f1")
 NOTES = (
-    "Each figure is an arm less {base}, on one dataset with one seed, in percent; ± is the standard deviation over "
-    "these pairs.",
-    "lower: in how many of the pairs the arm is below {base}.",
+    "Figures are means of the arm's result minus that of {base} on the same dataset with the same seed, in percent; "
+    "± is the standard deviation over these pairs.",
+    "lower: the number of pairs in which the arm is below {base}.",
 )
 
 
-def paired_table(records: Iterable[Record], title: str, base: str) -> Table:
-    """The mean difference of each arm from `base` over all pairs of a dataset (or entity) and a seed, and its sign.
+def paired_table(records: Iterable[Record], title: str, base: str) -> ResultTable:
+    """Return the mean difference of each arm from `base` over all datasets (or entities) and seeds, and its sign.
 
     >>> from cometad.bench.paired import paired_table
     >>> cell = {"experiment": "ablation", "dataset": "MSL", "entity": "all", "setting": {}, "error": None}
@@ -46,14 +46,17 @@ def paired_table(records: Iterable[Record], title: str, base: str) -> Table:
         ]
         if pairs:
             cells = [cell for metric in SHOWN for cell in _cells([one[metric] - other[metric] for one, other in pairs])]
-            rows.append(Row(arm, tuple(cells), kind="reference" if arm in REFERENCES else "detector"))
+            rows.append(ResultRow(arm, tuple(cells), kind="reference" if arm in REFERENCES else "detector"))
     columns = [
         column
         for name in SHOWN
-        for column in (Column(METRICS[name].title, scale=100), Column(f"{METRICS[name].title} lower", digits=0))
+        for column in (
+            ResultColumn(METRICS[name].title, scale=100),
+            ResultColumn(f"{METRICS[name].title} lower", digits=0),
+        )
     ]
     notes = tuple(note.format(base=base) for note in NOTES)
-    return Table(title, tuple(columns), (Group(f"against {base}", tuple(rows)),), notes)
+    return ResultTable(title, tuple(columns), (Group(f"against {base}", tuple(rows)),), notes)
 
 
 def _cells(differences: list[float]) -> tuple[Cell, Cell]:

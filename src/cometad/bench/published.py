@@ -1,4 +1,4 @@
-"""The paper's own tables as data: nothing is computed from them, they only stand beside our figures."""
+"""The paper's own tables as data, shown next to our figures. Nothing is computed from them."""
 
 import json
 from importlib.resources import files
@@ -7,7 +7,7 @@ from cometad.bench.results import Record
 
 
 def published(experiment: str) -> list[Record]:
-    """The paper's figures for an experiment, as fractions; none where the paper has no such table.
+    """Return the paper's figures for an experiment, as fractions; empty if the paper has no such table.
 
     >>> from cometad.bench.published import published
     >>> [line["metrics"]["auc_roc"] for line in published("main") if (line["dataset"], line["arm"]) == ("MSL", "vtt")]

@@ -1,26 +1,35 @@
-"""Results as append-only JSON lines: one trial each, with all that is needed to repeat it, or with its error.
+"""Results as append-only JSON lines: one trial per line, with everything needed to repeat it, or with its error.
 
-A line has these fields; `identity` is made of those marked with *.
+A result has these fields; those marked with * make up its `identity`.
 
-    experiment*, dataset*, entity*   what was asked, of which series ("all": entities one after the other)
+    experiment*, dataset*, entity*   what was run, on which series ("all": the entities joined end to end)
     fingerprint*                     of that series
-    arm*, seed*, setting*            the row of a table; and, where an experiment has such, what was done to the series
+    arm*, seed*, setting*            the row of a table, and what the experiment did to the series, if anything
     detector*, hyper_parameters*     the detector and all its parameters (the device is not part of the identity)
     parameters                       how many numbers it learned, or null
     fit_seconds, score_seconds, peak_bytes, device, threads, versions, when
-    source                           a name for the state of this package's code; the oldest lines have none
+    source                           fingerprint of this package's source code; the oldest results have none
     metrics                          the nine metrics, as fractions
     at_threshold                     figures at the 99 % quantile of the training scores
-    adapting, fixed, moved           of drift, in place of both: figures with and without adaptation, and between them
-    points                           of embedding, in place of both: where its patches and codes lie
-    error                            null, or one line that says why it failed; then there are no figures
+    adapting, fixed, moved           drift only, instead of both: figures with and without adaptation, and the change
+    points                           embedding only, instead of both: coordinates of patches and codes
+    error                            null, or one line on why the trial failed; then there are no figures
 
-The state of the code is no part of the identity: after a change to a detector begin a new folder, or take out its
-lines.
+Parameters are stored once, in a line of their own, which must come before the results that refer to it:
+
+    {"kind": "arm", "id": "5d0c...", "hyper_parameters": {"neighbors": 10, ...}}
+    {"experiment": "main", ..., "hyper_parameters": {"arm": "5d0c...", "seed": 0}, ...}
+
+New lines go to `NAME.jsonl`. `Results.pack` moves them into `NAME.jsonl.gz`; both files together are the results.
+
+The source fingerprint is not part of the identity: after changing a detector, start a new folder or delete its lines.
 """
 
+import gzip
+import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -28,19 +37,21 @@ from typing import Any
 from filelock import FileLock
 
 from cometad.errors import InputError, OutputError
+from cometad.files import write_whole
 
 Record = dict[str, Any]
-# What a line must have for anybody to know which trial it is of, and how that ended.
+# The fields that identify a trial, and how it ended.
 IDENTITY = (
     *("experiment", "dataset", "entity", "fingerprint", "arm", "seed", "setting", "detector", "hyper_parameters"),
     "error",
 )
-_KINDS = {"seed": int, "setting": dict, "hyper_parameters": dict}  # fields that something is done with
+_TYPES = {"seed": int, "setting": dict, "hyper_parameters": dict}
+_ARM = '{"kind": "arm", '  # how a line with the parameters of an arm starts
 Key = tuple[str, str, str, str, int, str]
 
 
 def key(record: Record) -> Key:
-    """Which cell of which table a result belongs to.
+    """Return the table cell that a result belongs to.
 
     >>> from cometad.bench.results import key
     >>> key({"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}})
@@ -51,103 +62,128 @@ def key(record: Record) -> Key:
 
 
 def identity(record: Record) -> str:
-    """What makes a trial this one and no other: the same series, detector, parameters, seed and setting."""
+    """Return what tells one trial from another: its series, detector, parameters, seed and setting."""
     given = record["hyper_parameters"]
     parameters = {name: value for name, value in given.items() if name not in ("device", "verbose")}
-    if "threshold_quantile" in parameters:  # before there were threshold rules
+    if "threshold_quantile" in parameters:  # results from before threshold rules
         rate = round(1 - parameters.pop("threshold_quantile"), 12)
         parameters["threshold"] = {"kind": "Quantile", "rate": rate}
-    parameters.setdefault("gaps", {"kind": "RefuseGaps"})  # before there were rules for them
+    parameters.setdefault("gaps", {"kind": "RefuseGaps"})  # results from before gap rules
     return json.dumps([key(record), record["fingerprint"], record["detector"], parameters], sort_keys=True)
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """The last result of each cell, in the order in which the cells were first filled; failed ones are left out.
+    """Return the last successful result of each cell, in the order in which the cells first succeeded.
 
     >>> from cometad.bench.results import latest
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}}
-    >>> tries = [cell | {"error": "MemoryError"}, cell | {"error": None, "fit_seconds": 1.0}]
-    >>> [result["fit_seconds"] for result in latest(tries)]
+    >>> attempts = [cell | {"error": "MemoryError"}, cell | {"error": None, "fit_seconds": 1.0}]
+    >>> [result["fit_seconds"] for result in latest(attempts)]
     [1.0]
     """
     return list({key(record): record for record in records if record["error"] is None}.values())
 
 
 def failed(records: Iterable[Record]) -> list[Record]:
-    """The last try of each cell that has no result, only errors.
+    """Return the last attempt of each cell that never succeeded.
 
     >>> from cometad.bench.results import failed
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}}
     >>> [trial["error"] for trial in failed([cell | {"error": "MemoryError"}])]
     ['MemoryError']
     """
-    tries = list(records)
-    filled = {key(record) for record in latest(tries)}
-    return list({key(record): record for record in tries if key(record) not in filled}.values())
+    attempts = list(records)
+    succeeded = {key(record) for record in latest(attempts)}
+    return list({key(record): record for record in attempts if key(record) not in succeeded}.values())
 
 
 class Results:
-    """The results in one file. Several processes may append to it.
+    """The results of one experiment. Several processes may append to them at once.
 
     >>> import tempfile
     >>> from pathlib import Path
     >>> from cometad.bench.results import IDENTITY, Results
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     results = Results(Path(folder) / "main.jsonl")
-    ...     trial = dict.fromkeys(IDENTITY) | {"seed": 0, "setting": {}, "hyper_parameters": {}}
+    ...     trial = dict.fromkeys(IDENTITY) | {"seed": 0, "setting": {}, "hyper_parameters": {"neighbors": 3}}
     ...     results.append(trial | {"dataset": "MSL"})
-    ...     [result["dataset"] for result in results.read()]
-    ['MSL']
+    ...     results.pack()
+    ...     results.append(trial | {"dataset": "SMAP"})
+    ...     [(result["dataset"], result["hyper_parameters"]) for result in results.read()]
+    [('MSL', {'neighbors': 3}), ('SMAP', {'neighbors': 3})]
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self.packed = self.path.with_name(f"{self.path.name}.gz")
         self._locks = self.path.parent / ".locks"
-        self._read = self._lines = 0  # bytes and lines that `new` gave out
+        self._arms: dict[str, Record] = {}  # parameters by id, as far as `new` has read
+        self._stored: set[str] = set()  # ids known to be in the files
+        self._bytes = self._lines = 0  # how much `new` has read
+        self._unpacked: tuple[object, bytes] = (None, b"")  # the state of the packed file, and its content
 
     def read(self) -> list[Record]:
-        """All results so far. A line that was cut off when a process was killed does not count."""
+        """Return all results so far. A last line cut off by a killed process is ignored."""
         return Results(self.path).new()
 
     def new(self) -> list[Record]:
-        """The results that were added since the last call, by whichever process."""
-        if not self.path.exists():
-            return []
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]  # without an end of line, the end was not written yet
+        """Return the results added since the last call, by this or any other process."""
+        text = self._text()
+        fresh = text[self._bytes :]
         records = []
-        for number, line in enumerate(whole.split(b"\n")[:-1], start=self._lines + 1):
+        for number, line in enumerate(fresh.split(b"\n")[:-1], start=self._lines + 1):
             try:
-                record = json.loads(line)
+                record = self._parsed(line)
             except ValueError as error:
-                raise InputError(
-                    f"Line {number} of '{self.path}' is not a result ({error}). Remove that line."
-                ) from error
-            problem = _problem(record)
-            if problem:
-                raise InputError(f"Line {number} of '{self.path}' is not a result: {problem}. Remove that line.")
-            records.append(record)
-        self._read += len(whole)
-        self._lines += whole.count(b"\n")
+                raise InputError(f"{self._place(number)} is not a result: {error}. Remove that line.") from error
+            if record is not None:
+                records.append(record)
+        self._bytes, self._lines = len(text), self._lines + fresh.count(b"\n")
         return records
 
     def append(self, record: Record) -> None:
-        """Add one result: a whole line, or nothing."""
-        line = json.dumps(record, allow_nan=False) + "\n"
+        """Add one result: a whole line or nothing."""
         with self.lock("append"):
             try:
                 self._end_last_line()
+                lines = self._lines_of(record)
                 with self.path.open("a", encoding="utf-8") as file:
-                    file.write(line)
+                    file.write(lines)
                     file.flush()
                     os.fsync(file.fileno())
             except OSError as error:
-                raise OutputError(f"Cannot write '{self.path}': {error.strerror or error}. Choose another.") from error
+                raise OutputError(
+                    f"Cannot write '{self.path}': {error.strerror or error}. Choose another folder."
+                ) from error
+
+    def pack(self) -> None:
+        """Move all lines into the compressed file. Other processes may keep reading and appending."""
+        if not self.path.exists():
+            return
+        with self.lock("append"):
+            self._end_last_line()
+            self.read()  # refuse to pack what is not a result
+            text = self._text()
+            if text:
+                write_whole(self.packed, lambda aside: aside.write_bytes(gzip.compress(text, mtime=0)))
+            self.path.unlink(missing_ok=True)
+
+    def check_writable(self) -> None:
+        """Refuse a folder that results cannot be written to."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.lock("append"):
+                is_new = not self.path.exists()
+                self.path.open("a").close()
+                if is_new:
+                    self.path.unlink()
+        except OSError as error:
+            raise OutputError(
+                f"Cannot write '{self.path}': {error.strerror or error}. Choose a writable folder."
+            ) from error
 
     def lock(self, name: str) -> FileLock:
-        """A lock that only one process holds at a time, and that ends with the process at the latest."""
+        """Return a lock that one process holds at a time and that is released when the process ends."""
         try:
             self._locks.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -156,34 +192,112 @@ class Results:
             ) from error
         return FileLock(self._locks / f"{self.path.stem}-{name}.lock")
 
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _text(self) -> bytes:
+        """Return all whole lines, packed ones first. As results are added and packed, this text only grows."""
+        # In this order: lines packed in between are then seen twice, which shows, rather than not at all.
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            content = b""
+        packed = self._unpack()
+        tail = content[: content.rfind(b"\n") + 1]  # the rest has not been written completely
+        return packed + tail[_overlap(packed, tail) :]
+
+    def _unpack(self) -> bytes:
+        """Return the content of the packed file, decompressed once for each of its states."""
+        if not self.packed.exists():
+            return b""
+        status = self.packed.stat()
+        state = status.st_ino, status.st_mtime_ns, status.st_size
+        if self._unpacked[0] != state:
+            try:
+                self._unpacked = state, gzip.decompress(self.packed.read_bytes())
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise InputError(f"'{self.packed}' is damaged ({error}). Restore it from a copy.") from error
+        return self._unpacked[1]
+
+    def _parsed(self, line: bytes) -> Record | None:
+        """Return the result in a line; None for a line that holds the parameters of an arm."""
+        record = _checked(json.loads(line))
+        parameters = record["hyper_parameters"]
+        if _is_arm(record):
+            self._arms[record["id"]] = parameters
+            return None
+        if "arm" not in parameters:  # written before parameters were stored once, or without any
+            return record
+        own = dict(parameters)
+        shared = own.pop("arm")
+        if shared not in self._arms:
+            raise ValueError(f"no line before it holds the parameters {shared!r}")
+        return record | {"hyper_parameters": self._arms[shared] | own}
+
+    def _place(self, number: int) -> str:
+        """Name the line with this number, counted over both files."""
+        packed = self._unpack().count(b"\n")
+        return f"Line {number} of '{self.packed}'" if number <= packed else f"Line {number - packed} of '{self.path}'"
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _lines_of(self, record: Record) -> str:
+        """Return the line of a result, after one with its parameters unless they are stored already."""
+        own = dict(record["hyper_parameters"])
+        seed = {"seed": own.pop("seed")} if "seed" in own else {}
+        if not own:
+            return json.dumps(record, allow_nan=False) + "\n"
+        reference = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
+        line = json.dumps(record | {"hyper_parameters": {"arm": reference, **seed}}, allow_nan=False) + "\n"
+        if reference not in self._stored:
+            arms = [text for text in self._text().split(b"\n") if text.startswith(_ARM.encode())]
+            self._stored |= {json.loads(text)["id"] for text in arms}
+        if reference in self._stored:
+            return line
+        self._stored.add(reference)
+        return json.dumps({"kind": "arm", "id": reference, "hyper_parameters": own}, allow_nan=False) + "\n" + line
+
     def _end_last_line(self) -> None:
-        """Take off what a killed process left behind the last end of line; end it where it is a whole result."""
+        """Finish a last line without a newline if it is whole; otherwise remove what a killed process left of it."""
         if not self.path.exists():
             return
         with self.path.open("rb+") as file:
             content = file.read()
             whole = content.rfind(b"\n") + 1
-            if _is_result(content[whole:]):
+            if _is_whole(content[whole:]):
                 file.write(b"\n")
             else:
                 file.truncate(whole)
 
 
-def _problem(record: object) -> str:
-    """What is wrong with what should be a result, or nothing."""
+def _overlap(packed: bytes, tail: bytes) -> int:
+    """Return how many bytes at the start of the tail are packed already: packing was interrupted, or is going on."""
+    start = packed.rfind(tail[: tail.find(b"\n") + 1]) if tail else -1
+    if start < 0:
+        return 0
+    end = packed[start:]
+    return min(len(end), len(tail)) if tail.startswith(end) or end.startswith(tail) else 0
+
+
+def _is_arm(record: Record) -> bool:
+    return record.get("kind") == "arm"
+
+
+def _checked(record: object) -> Record:
+    """Return what a line holds if it is a result or the parameters of an arm."""
     if not isinstance(record, dict):
-        return "it is no object"
-    for name in IDENTITY:
+        raise ValueError("it is not an object")
+    for name in ("id", "hyper_parameters") if _is_arm(record) else IDENTITY:
         if name not in record:
-            return f"it has no {name!r}"
-    for name, kind in _KINDS.items():
-        if not isinstance(record[name], kind):
-            return f"its {name!r} is {record[name]!r}"
-    return ""
+            raise ValueError(f"it has no {name!r}")
+    for name, kind in _TYPES.items():
+        if name in record and not isinstance(record[name], kind):
+            raise ValueError(f"its {name!r} is {record[name]!r}")
+    return record
 
 
-def _is_result(line: bytes) -> bool:
+def _is_whole(line: bytes) -> bool:
     try:
-        return not _problem(json.loads(line))
+        _checked(json.loads(line))
     except ValueError:
         return False
+    return True

@@ -1,7 +1,7 @@
-"""Runs the trials of an experiment: what is there already is skipped, what fails is kept, what runs can be stopped.
+"""Runs the trials of an experiment: skips those that have a result, records failures, and can be stopped at any time.
 
-Everything that can be wrong is looked at before the first trial. Several processes may work on one file of results:
-each takes the jobs that no other has.
+All input is checked before the first trial. Several processes may work on the same results: each takes jobs that no
+other process has claimed.
 """
 
 import hashlib
@@ -18,54 +18,54 @@ from typing import Protocol
 
 from filelock import Timeout
 
-from cometad.bench.drift_trial import drift_trials, plants, settings_of
+from cometad.bench.drift.trial import drift_trials, plants, settings_of
 from cometad.bench.embedding import embedding_trial
 from cometad.bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chosen, groups
 from cometad.bench.results import Record, Results, identity
-from cometad.bench.trial import attempt, beginning, trials
+from cometad.bench.trial import attempt, planned, trials
 from cometad.datasets.dataset import Dataset, concatenate
-from cometad.datasets.readers import PUBLISHED, READERS, load, status
-from cometad.errors import OutputError, ParameterError, needs_extra, unknown
-from cometad.progress import Report, shown
+from cometad.datasets.readers import READERS, load, status
+from cometad.errors import ParameterError, needs_extra, unknown
+from cometad.progress import ProgressCallback, show_progress
 
 FOLDER = Path("results")
-WHOLE = ("concatenated", "embedding")  # protocols that take the entities of a dataset as one series
+WHOLE = ("concatenated", "embedding")  # protocols that join the entities of a dataset into one series
 
 
-def _nothing(sentence: str) -> None:
-    """Nobody listens."""
+def _silent(sentence: str) -> None:
+    """Ignore the sentence."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Trials that are done in one go, as they share a training."""
+    """Trials that run together because they share one training."""
 
-    begun: tuple[Record, ...]  # what is known of each before it runs
-    work: Callable[[Sequence[Record]], Iterator[Record]]  # runs some of them, one after the other
+    plans: tuple[Record, ...]  # what is known about each trial before it runs
+    work: Callable[[Sequence[Record]], Iterator[Record]]  # runs some of them and yields their results
 
     @cached_property
     def identities(self) -> list[str]:
-        """What makes each of them this trial and no other."""
-        return [identity(begun) for begun in self.begun]
+        """The identity of each trial."""
+        return [identity(plan) for plan in self.plans]
 
 
 @dataclass
 class Outcome:
-    """How a run went.
+    """The outcome of a run.
 
     >>> from cometad.bench.runner import Outcome
     >>> Outcome(done=3).failed
     []
     """
 
-    asked: int = 0  # trials that could run, or have run
-    there: int = 0  # of these, those that had a result before
-    failed_before: int = 0  # trials that had only an error before, and were not run again
+    asked: int = 0  # trials that were requested and can run
+    there: int = 0  # of these, trials that already had a result
+    failed_before: int = 0  # trials that failed in an earlier run and were not retried
     done: int = 0
     failed: list[Record] = field(default_factory=list)
-    absent: dict[str, str] = field(default_factory=dict)  # datasets that were not found, and how to get them
-    refused: dict[tuple[str, str], str] = field(default_factory=dict)  # (dataset, arm) that the memory is too small for
-    elsewhere: int = 0  # trials that another process is at
+    absent: dict[str, str] = field(default_factory=dict)  # missing datasets, and how to obtain them
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)  # (dataset, arm) that need too much memory
+    elsewhere: int = 0  # trials that another process is running
 
 
 def run(
@@ -80,12 +80,12 @@ def run(
     folder: str | os.PathLike[str] = FOLDER,
     retry: bool = False,
     verbose: bool = False,
-    tell: Callable[[str], object] = _nothing,
+    tell: Callable[[str], object] = _silent,
 ) -> Outcome:
-    """Run the trials of an experiment that have no result yet, and append their results to a file in a folder.
+    """Run the trials of an experiment that have no result yet, and append their results to a file in the folder.
 
-    `datasets`, `entities`, `arms` and `seeds` ask for a part of the experiment; `retry` runs failed trials again;
-    `tell` hears, before the first trial, what cannot run.
+    `datasets`, `entities`, `arms` and `seeds` select a part of the experiment; `retry` reruns failed trials. `tell` is
+    called before the first trial with a sentence for everything that cannot run.
 
     >>> import tempfile
     >>> from cometad.bench.runner import run
@@ -97,14 +97,14 @@ def run(
     experiment = _experiment(name)
     wanted, rows = tuple(dict.fromkeys(_datasets(experiment, datasets))), chosen(experiment, arms)
     if entities and experiment.protocol in WHOLE:
-        raise ParameterError(f"The experiment {name} takes a dataset whole. Leave the entities out.")
+        raise ParameterError(f"The experiment {name} takes a dataset whole; do not select entities.")
     results = results_of(name, folder)
     _check(experiment, rows, device, results)
     outcome = Outcome()
     for dataset in wanted:
-        _look(dataset, rows, device, data_dir, outcome)
+        _find(dataset, rows, device, data_dir, outcome)
     for dataset, how in outcome.absent.items():
-        tell(f"{dataset} is absent. {how}")
+        tell(f"Dataset {dataset} was not found. {how}")
     for (dataset, arm), why in outcome.refused.items():
         tell(f"{arm} on {dataset} will not run. {why}")
     there = [
@@ -123,13 +123,13 @@ def run(
             device,
         )
     ]
-    with shown("trial", verbose) as report:
+    with show_progress("trial", verbose) as report:
         _work(jobs, results, retry, outcome, report)
     return outcome
 
 
 def results_of(name: str, folder: str | os.PathLike[str] = FOLDER) -> Results:
-    """The results of an experiment in a folder.
+    """Return the results of an experiment in a folder.
 
     >>> from cometad.bench.runner import results_of
     >>> results_of("ablation").path.name
@@ -139,7 +139,7 @@ def results_of(name: str, folder: str | os.PathLike[str] = FOLDER) -> Results:
     return Results(Path(folder) / f"{name}.jsonl")
 
 
-# --- what can be wrong is looked at first -----------------------------------------------------------------------------
+# --- checks before the first trial ------------------------------------------------------------------------------------
 
 
 def _experiment(name: str) -> Experiment:
@@ -158,23 +158,17 @@ def _datasets(experiment: Experiment, names: Sequence[str] | None) -> Sequence[s
 
 def _check(experiment: Experiment, arms: Sequence[Arm], device: str, results: Results) -> None:
     for arm in arms:
-        arm.build("MSL", 0, device)  # refuses a device that is not there
+        arm.build("MSL", 0, device)  # refuses an unknown device
     if experiment.protocol == "embedding":
         needs_extra("umap", "viz")
-    try:
-        results.path.parent.mkdir(parents=True, exist_ok=True)
-        results.path.open("a").close()
-    except OSError as error:
-        raise OutputError(
-            f"Cannot write '{results.path}': {error.strerror or error}. Choose a folder that is writable."
-        ) from error
-    results.read()  # refuses a file that is something else
+    results.check_writable()
+    results.read()  # refuses a file that does not hold results
 
 
-def _look(
+def _find(
     dataset: str, arms: Sequence[Arm], device: str, data_dir: str | os.PathLike[str] | None, outcome: Outcome
 ) -> None:
-    """Whether a dataset is there, and which arms the memory is too small for on it."""
+    """Record whether a dataset is missing, and which arms need too much memory on it."""
     if dataset == PLANT:
         return
     found = status(dataset, data_dir)
@@ -183,7 +177,7 @@ def _look(
         return
     for arm in arms:
         try:
-            arm.build(dataset, 0, device).check_memory(PUBLISHED[dataset].variables)
+            arm.build(dataset, 0, device).check_memory(READERS[dataset].published.variables)
         except ParameterError as error:
             outcome.refused[dataset, arm.name] = str(error)
 
@@ -200,7 +194,7 @@ def _series(name: str, experiment: Experiment, data_dir: str | os.PathLike[str] 
 def _only(series: list[Dataset], entities: Sequence[str] | None, absent: Collection[str]) -> list[Dataset]:
     known = {part.entity for part in series}
     for name in entities or ():
-        if name not in known and not absent:  # it may be of a dataset that is absent
+        if name not in known and not absent:  # it may belong to a missing dataset
             raise unknown("entity", name, sorted(known))
     return [part for part in series if not entities or part.entity in entities]
 
@@ -216,30 +210,28 @@ class _Jobs(Protocol):
 
 def _detection_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
     def work(group: Sequence[Arm], missing: Sequence[Record]) -> Iterator[Record]:
-        names = [begun["arm"] for begun in missing]
+        names = [plan["arm"] for plan in missing]
         yield from trials(missing, [arm for arm in group if arm.name in names], dataset, device)
 
     for group in groups(arms):
-        begun = tuple(beginning(experiment, dataset, arm, seed, device) for arm in group)
-        yield Job(begun, partial(work, group))
+        plans = tuple(planned(experiment, dataset, arm, seed, device) for arm in group)
+        yield Job(plans, partial(work, group))
 
 
 def _embedding_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
     def work(arm: Arm, missing: Sequence[Record]) -> Iterator[Record]:
-        for begun in missing:
-            yield begun | attempt(lambda: embedding_trial(dataset, arm, seed, device), device)
+        for plan in missing:
+            yield plan | attempt(lambda: embedding_trial(dataset, arm, seed, device), device)
 
     for arm in arms:
-        yield Job((beginning(experiment, dataset, arm, seed, device),), partial(work, arm))
+        yield Job((planned(experiment, dataset, arm, seed, device),), partial(work, arm))
 
 
 def _drift_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
     settings = settings_of(dataset)
     for group in groups(arms):
-        begun = tuple(
-            beginning(experiment, dataset, arm, seed, device, setting) for arm in group for setting in settings
-        )
-        yield Job(begun, partial(drift_trials, group, dataset, device))
+        plans = tuple(planned(experiment, dataset, arm, seed, device, setting) for arm in group for setting in settings)
+        yield Job(plans, partial(drift_trials, group, dataset, device))
 
 
 _PROTOCOLS: dict[str, _Jobs] = {
@@ -250,10 +242,10 @@ _PROTOCOLS: dict[str, _Jobs] = {
 }
 
 
-def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: Report) -> None:
-    ledger, watch = _Ledger(results, retry), _Watch()
-    total, passed = sum(len(job.begun) for job in jobs), 0
-    expected = [Counter(begun["arm"] for begun in ledger.missing(job)) for job in jobs]
+def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: ProgressCallback) -> None:
+    ledger, remaining = _Ledger(results, retry), _RemainingTime()
+    total, passed = sum(len(job.plans) for job in jobs), 0
+    expected = [Counter(plan["arm"] for plan in ledger.missing(job)) for job in jobs]
     waiting = sum(expected, Counter())  # by arm
     outcome.asked = total
     outcome.failed_before = 0 if retry else sum(name in ledger.failed for job in jobs for name in job.identities)
@@ -263,40 +255,41 @@ def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, 
         with claimed(results, job) as mine:
             missing = ledger.missing(job) if mine else []
             outcome.elsewhere += 0 if mine else before.total()
-            waiting = waiting - before + Counter(begun["arm"] for begun in missing)  # others may have done some
-            passed += len(job.begun) - len(missing)
+            waiting = waiting - before + Counter(plan["arm"] for plan in missing)  # others may have run some
+            passed += len(job.plans) - len(missing)
             for record in job.work(missing):
                 results.append(record)
                 outcome.done += record["error"] is None
                 outcome.failed += [record] if record["error"] is not None else []
                 passed += 1
                 waiting[record["arm"]] -= 1
-                watch.lap(record)
+                remaining.lap(record)
                 what = f"{record['dataset']} {record['entity']} {record['arm']}, seed {record['seed']}"
-                report(passed, total, f"{len(outcome.failed)} failed, about {watch.left(waiting)} left; last: {what}")
+                left = remaining.estimate(waiting)
+                report(passed, total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
     if not outcome.done and not outcome.failed:
         report(passed, total, "nothing left to run")
 
 
 class _Ledger:
-    """Which trials have a result, also those that other processes add meanwhile."""
+    """Tracks which trials have a result, including those that other processes add during the run."""
 
     def __init__(self, results: Results, retry: bool) -> None:
         self._results = Results(results.path)
         before = self._results.new()
         self._there = {identity(record) for record in before if record["error"] is None}
-        self.failed = {identity(record) for record in before} - self._there  # without a result, before this run
+        self.failed = {identity(record) for record in before} - self._there  # only failures before this run
         self._there |= set() if retry else self.failed
 
     def missing(self, job: Job) -> list[Record]:
-        # What fails while this runs, here or in another process, is not tried again.
+        # Trials that fail during this run, here or in another process, are not retried.
         self._there |= {identity(record) for record in self._results.new()}
-        return [begun for begun, name in zip(job.begun, job.identities, strict=True) if name not in self._there]
+        return [plan for plan, name in zip(job.plans, job.identities, strict=True) if name not in self._there]
 
 
 @contextmanager
 def claimed(results: Results, job: Job) -> Iterator[bool]:
-    """Whether this process has the job for itself; a process that dies gives it back."""
+    """Yield whether this process has claimed the job; the claim ends with the process."""
     lock = results.lock(hashlib.sha256(job.identities[0].encode()).hexdigest()[:16])
     try:
         lock.acquire(timeout=0)
@@ -306,12 +299,12 @@ def claimed(results: Results, job: Job) -> Iterator[bool]:
     try:
         yield True
     finally:
-        Path(lock.lock_file).unlink(missing_ok=True)  # whoever opened it in this moment finds the job done
+        Path(lock.lock_file).unlink(missing_ok=True)  # a process that opens it just now finds the job done
         lock.release()
 
 
-class _Watch:
-    """How long trials take, by their arm, and so how long the rest will."""
+class _RemainingTime:
+    """Estimates the remaining time from how long the trials of each arm take."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
@@ -322,8 +315,8 @@ class _Watch:
         self._seconds[record["arm"]].append(now - self._last)
         self._last = now
 
-    def left(self, waiting: Counter[str]) -> str:
-        """The time that the waiting trials will take, in words; an arm not seen yet takes as long as the others."""
+    def estimate(self, waiting: Counter[str]) -> str:
+        """Return the expected time for the waiting trials, in words; an arm not seen yet counts as an average one."""
         everything = [seconds for laps in self._seconds.values() for seconds in laps]
         seconds = sum(count * fmean(self._seconds.get(arm, everything)) for arm, count in waiting.items())
         return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

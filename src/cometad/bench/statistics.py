@@ -1,6 +1,6 @@
-"""Whether arms differ over datasets: mean ranks, the Friedman test, the Nemenyi critical difference.
+"""Tests of whether arms differ across datasets: mean ranks, the Friedman test, the Nemenyi critical difference.
 
-After J. Demsar, Statistical comparisons of classifiers over multiple data sets, JMLR 7 (2006).
+Reference: J. Demsar, Statistical comparisons of classifiers over multiple data sets, JMLR 7 (2006).
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from cometad.errors import InputError, ParameterError
 
 
 def ranks_within(values: ArrayLike) -> NDArray[np.float64]:
-    """The ranks of the arms within each dataset of values (dataset, arm): 1 is best, equal values share their ranks.
+    """Return the ranks of the arms within each dataset of values (dataset, arm): 1 is best, ties share the mean rank.
 
     >>> from cometad.bench.statistics import ranks_within
     >>> ranks_within([[0.9, 0.5, 0.7], [0.8, 0.8, 0.1]]).tolist()
@@ -21,15 +21,15 @@ def ranks_within(values: ArrayLike) -> NDArray[np.float64]:
     """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2:
-        raise InputError(f"Ranks need values (dataset, arm); these have the shape {table.shape}. Pass a table.")
+        raise InputError(f"Expected values of shape (dataset, arm), got {table.shape}.")
     _check_counts(table.shape[1], table.shape[0])
     if not np.isfinite(table).all():
-        raise InputError("Ranks need a number for every dataset and arm. Leave out the arms that lack one.")
+        raise InputError("Ranks need a number for every dataset and arm. Leave out incomplete arms.")
     return np.asarray(rankdata(-table, axis=1), dtype=np.float64)
 
 
 def mean_ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """The mean rank of each arm over the datasets of values (dataset, arm): 1 is best, equal values share their ranks.
+    """Return the mean rank of each arm over the datasets of values (dataset, arm): 1 is best, ties share the mean rank.
 
     >>> from cometad.bench.statistics import mean_ranks
     >>> mean_ranks([[0.9, 0.5, 0.7], [0.8, 0.8, 0.1]]).tolist()
@@ -39,25 +39,25 @@ def mean_ranks(values: ArrayLike) -> NDArray[np.float64]:
 
 
 def friedman(values: ArrayLike) -> float:
-    """The chance of mean ranks this far apart if all arms of values (dataset, arm) were equally good.
+    """Return the p-value of the Friedman test that all arms of values (dataset, arm) are equally good.
 
     >>> from cometad.bench.statistics import friedman
     >>> round(friedman([[0.9, 0.5, 0.1]] * 5), 4)
     0.0067
     """
-    # Not scipy's friedmanchisquare: it refuses two arms and gives nan where all are equal.
+    # Not scipy's friedmanchisquare: it refuses two arms and returns nan if all are equal.
     ranks = ranks_within(values)
     datasets, arms = ranks.shape
     middle = (arms + 1) / 2
     within = float(((ranks - middle) ** 2).sum())
-    if within == 0:  # every dataset is one great tie
+    if within == 0:  # all arms tie on every dataset
         return 1.0
     between = float(((ranks.sum(axis=0) - datasets * middle) ** 2).sum())
     return float(chi2.sf((arms - 1) * between / within, arms - 1))
 
 
 def critical_difference(arms: int, datasets: int, level: float = 0.05) -> float:
-    """How far apart two mean ranks must be to differ significantly, by Nemenyi's test of all pairs.
+    """Return how far apart two mean ranks must be to differ significantly in Nemenyi's test of all pairs.
 
     >>> from cometad.bench.statistics import critical_difference
     >>> round(critical_difference(arms=5, datasets=30), 3)
@@ -65,13 +65,13 @@ def critical_difference(arms: int, datasets: int, level: float = 0.05) -> float:
     """
     _check_counts(arms, datasets)
     if not 0 < level < 1:
-        raise ParameterError(f"The level of a test lies between 0 and 1. Got {level} instead.")
+        raise ParameterError(f"The significance level must be between 0 and 1. Got {level} instead.")
     quantile = studentized_range.ppf(1 - level, arms, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(arms * (arms + 1) / (6 * datasets)))
 
 
 def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[str, ...]]:
-    """The largest groups of arms whose mean ranks all lie less than the critical difference apart, best rank first.
+    """Return the largest groups of arms whose mean ranks are all within the critical difference, best rank first.
 
     >>> from cometad.bench.statistics import cliques
     >>> cliques({"pca": 2.0, "comet": 1.2, "random": 3.9, "knn": 2.9}, difference=1.0)
@@ -79,7 +79,7 @@ def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[str, ..
     """
     arms = sorted(ranks, key=lambda arm: ranks[arm])
     groups: list[tuple[str, ...]] = []
-    reached = 0  # how many of the sorted arms the groups so far cover
+    reached = 0  # number of sorted arms covered by the groups so far
     for start, first in enumerate(arms):
         stop = start + sum(ranks[arm] - ranks[first] < difference for arm in arms[start:])
         if stop > max(reached, start + 1):
@@ -90,6 +90,4 @@ def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[str, ..
 
 def _check_counts(arms: int, datasets: int) -> None:
     if arms < 2 or datasets < 2:
-        raise InputError(
-            f"A comparison by ranks needs at least 2 datasets and 2 arms, not {datasets} and {arms}; run more of them."
-        )
+        raise InputError(f"A ranking needs at least 2 datasets and 2 arms, not {datasets} and {arms}; run more trials.")

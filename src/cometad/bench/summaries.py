@@ -1,6 +1,6 @@
-"""Results of many trials as one mean and deviation per dataset and arm, and what they do not cover.
+"""Summaries of many results: mean and deviation per dataset and arm, and what they do not cover.
 
-Several entities: first the mean over the entities under one seed, then mean and deviation over the seeds.
+With several entities: first the mean over the entities for each seed, then mean and deviation over the seeds.
 """
 
 import math
@@ -16,14 +16,14 @@ from cometad.errors import InputError, unknown
 from cometad.metrics import METRICS
 
 RANDOM, ALL_POSITIVE = "random", "all-positive"
-REFERENCES = (RANDOM, ALL_POSITIVE)  # arms without any skill: they are the floor and take part in no ranking
-RANKED_BY = "auc_pr"  # needs no threshold, and rewards no luck with rare anomalies
+REFERENCES = (RANDOM, ALL_POSITIVE)  # no-skill arms: they set the floor and are not ranked
+RANKED_BY = "auc_pr"  # needs no threshold, and does not reward luck with rare anomalies
 
-Trials = dict[int, dict[str, Record]]  # of one arm on one dataset, by seed and entity
+Trials = dict[int, dict[str, Record]]  # the results of one arm on one dataset, by seed and entity
 
 
 class Spread(NamedTuple):
-    """A mean over seeds and the population's standard deviation, None where there is one seed only.
+    """A mean over seeds and the population standard deviation, None for a single seed.
 
     >>> from cometad.bench.summaries import Spread
     >>> Spread(0.72, None).mean
@@ -45,32 +45,32 @@ class Summary:
 
     dataset: str
     arm: str
-    values: Mapping[str, Spread]  # by the names of METRICS, THRESHOLD_VALUES and COSTS; what is not known is not there
+    values: Mapping[str, Spread]  # by the names in METRICS, THRESHOLD_VALUES and COSTS; unknown values are left out
     seeds: int
-    all_seeds: int  # that any arm has on this dataset
+    all_seeds: int  # seeds that any arm has on this dataset
     entities: int
     all_entities: int
     trials: int = 0
-    trials_without_alarm: int = 0  # they have no precision
+    trials_without_alarm: int = 0  # these have no precision
 
     @property
     def covers_all_entities(self) -> bool:
-        """Whether its mean compares with those of the other arms."""
+        """Whether its means are comparable with those of the other arms."""
         return self.entities == self.all_entities
 
     @property
     def lacks(self) -> str:
-        """What part of the trials there are, in words; empty where none is missing."""
+        """Which part of the trials has results, in words; empty if all have."""
         parts = [] if self.covers_all_entities else [f"{self.entities} of {self.all_entities} entities"]
-        if self.seeds < self.all_seeds and self.arm != ALL_POSITIVE:  # there is no chance in that one
+        if self.seeds < self.all_seeds and self.arm != ALL_POSITIVE:  # that arm is deterministic
             parts.append(f"{self.seeds} of {self.all_seeds} seeds")
         return ", ".join(parts)
 
 
 def summarize(records: Iterable[Record]) -> dict[tuple[str, str], Summary]:
-    """The summary of each dataset and arm, datasets and arms in the order in which the records name them first.
+    """Return the summary of each dataset and arm, in the order in which they first appear in the records.
 
-    The fullest seed of an arm says which entities count; a seed that lacks one of them is left out.
+    The seed of an arm with the most entities determines which entities count; seeds that lack any of them are left out.
 
     >>> from cometad.bench.summaries import summarize
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "setting": {}, "error": None}
@@ -91,7 +91,7 @@ def summarize(records: Iterable[Record]) -> dict[tuple[str, str], Summary]:
 
 
 class Blocks(NamedTuple):
-    """What a ranking looks at: values (block, arm), a block being a dataset or one of its entities."""
+    """The values (block, arm) to rank; a block is a dataset or one of its entities."""
 
     blocks: list[tuple[str, ...]]  # (dataset,) or (dataset, entity)
     arms: list[str]
@@ -99,7 +99,7 @@ class Blocks(NamedTuple):
 
 
 def blocks(records: Iterable[Record], metric: str, over: str = "dataset") -> Blocks:
-    """One metric of the detectors that have every dataset (or every entity), ready for `mean_ranks`.
+    """Return one metric of the detectors that cover every dataset (or every entity), ready for `mean_ranks`.
 
     >>> from cometad.bench.summaries import blocks
     >>> cell = {"experiment": "main", "entity": "all", "seed": 0, "setting": {}, "error": None}
@@ -129,7 +129,7 @@ def blocks(records: Iterable[Record], metric: str, over: str = "dataset") -> Blo
 
 
 def several_versions(records: Iterable[Record]) -> list[str]:
-    """The datasets where the arms saw different series under one name, by their fingerprints.
+    """Return the datasets on which arms ran on different series, according to their fingerprints.
 
     >>> from cometad.bench.summaries import several_versions
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
@@ -143,7 +143,7 @@ def several_versions(records: Iterable[Record]) -> list[str]:
 
 
 class Quantity(NamedTuple):
-    """Where a figure stands in a record, nan where it is not there, and how those of several entities become one."""
+    """How to read a figure from a result (nan if it has none), and how to combine those of several entities."""
 
     read: Callable[[Record], float]
     join: Callable[[Sequence[float]], float]
@@ -154,7 +154,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _largest(values: Sequence[float]) -> float:
-    return float(np.max(values))  # not max(), which may step over nan
+    return float(np.max(values))  # not max(), which may ignore nan
 
 
 def _mean_of_known(values: Sequence[float]) -> float:
@@ -163,7 +163,7 @@ def _mean_of_known(values: Sequence[float]) -> float:
 
 
 def _from(*path: str) -> Callable[[Record], float]:
-    """The function that follows these names into a record."""
+    """Return a function that follows these names into a record."""
 
     def read(record: Record) -> float:
         value: object = record
@@ -175,7 +175,7 @@ def _from(*path: str) -> Callable[[Record], float]:
 
 
 THRESHOLD_VALUES = {
-    # No alarm, no precision: the mean is over the trials that raised one.
+    # Without alarms there is no precision: the mean is over the trials that raised one.
     "precision": Quantity(_from("at_threshold", "precision"), _mean_of_known),
     "recall": Quantity(_from("at_threshold", "recall"), _mean),
     "f1": Quantity(_from("at_threshold", "f1"), _mean),
@@ -193,21 +193,19 @@ QUANTITIES = {name: Quantity(_from("metrics", name), _mean) for name in METRICS}
 
 
 def _checked(records: Iterable[Record]) -> list[Record]:
-    """The results that count, of one experiment and one setting."""
+    """Return the results that count; they must be of one experiment and one setting."""
     counted = latest(records)
     if not counted:
-        raise InputError("There is no result to show; run some trials first.")
+        raise InputError("There are no results to show; run some trials first.")
     for name, what in (("experiment", "experiments"), ("setting", "settings")):
         seen = list(dict.fromkeys(str(record[name]) for record in counted))
         if len(seen) > 1:
-            raise InputError(
-                f"A table shows one of several {what}, not {' and '.join(seen)} as one; select one of them."
-            )
+            raise InputError(f"A table cannot mix {what}, here {' and '.join(seen)}. Select one of them.")
     return counted
 
 
 def _cells(records: Iterable[Record]) -> dict[tuple[str, str], Trials]:
-    """The trials of each dataset and arm."""
+    """Return the trials of each dataset and arm."""
     records = list(records)
     arms = dict.fromkeys(record["arm"] for record in records)
     datasets = dict.fromkeys(record["dataset"] for record in records)
@@ -218,7 +216,7 @@ def _cells(records: Iterable[Record]) -> dict[tuple[str, str], Trials]:
 
 
 def _full(trials: Trials) -> Trials:
-    """The seeds that have all the entities of the fullest one, and only those entities."""
+    """Return the seeds that have all entities of the seed with the most, and only those entities."""
     fullest = max(trials.values(), key=len)
     entities = sorted(fullest)
     return {
@@ -266,7 +264,7 @@ def _dataset_means(records: Sequence[Record], metric: str) -> dict[tuple[tuple[s
 
 
 def _entity_means(records: Sequence[Record], metric: str) -> dict[tuple[tuple[str, ...], str], float]:
-    """The mean over seeds of each entity and arm."""
+    """Return the mean over seeds for each entity and arm."""
     values: dict[tuple[tuple[str, ...], str], list[float]] = {}
     for record in records:
         where = ((record["dataset"], record["entity"]), record["arm"])

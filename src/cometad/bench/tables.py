@@ -1,7 +1,7 @@
-"""Tables of results: one group of rows per dataset, the rows without skill in each, and notes on what to beware of.
+"""Tables of results: one group of rows per dataset, each with the no-skill references, and footnotes with caveats.
 
-A table compares what it shows: figures that are equal as printed share their mark, and one that is not above the floor
-as printed is not above it. `forms` writes a table as Markdown, LaTeX or HTML.
+Comparisons use the figures as printed: figures that print alike share their mark, and a figure counts as above the
+floor only if it is so in print. `forms` writes a table as Markdown, LaTeX or HTML.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,11 +26,11 @@ Published = dict[tuple[str, str], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Column:
-    """A header with the sign of its footnote, and how its figures are printed.
+class ResultColumn:
+    """A column header with its footnote sign, and the number format of its figures.
 
-    >>> from cometad.bench.tables import Column
-    >>> Column("Aff-F1", note="*", scale=100).digits
+    >>> from cometad.bench.tables import ResultColumn
+    >>> ResultColumn("Aff-F1", note="*", scale=100).digits
     1
     """
 
@@ -40,10 +40,10 @@ class Column:
     digits: int = 1
 
     def shown(self, value: float) -> str:
-        """The figure as printed.
+        """Return the value as printed.
 
-        >>> from cometad.bench.tables import Column
-        >>> Column("Aff-F1", note="*", scale=100).shown(0.7266)
+        >>> from cometad.bench.tables import ResultColumn
+        >>> ResultColumn("Aff-F1", note="*", scale=100).shown(0.7266)
         '72.7'
         """
         return f"{self.scale * value:,.{self.digits}f}"
@@ -51,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure; None where there is none.
+    """A figure; None if there is none.
 
     >>> from cometad.bench.tables import Cell
     >>> Cell(0.72, deviation=0.01, mark="best").at_floor
@@ -60,18 +60,18 @@ class Cell:
 
     value: float | None = None
     deviation: float | None = None
-    total: float | None = None  # "3 of 5": the 5
+    total: float | None = None  # the 5 in "3 of 5"
     mark: Mark = ""
-    at_floor: bool = False  # not above the rows without skill
+    at_floor: bool = False  # not above the no-skill references
 
 
 @dataclass(frozen=True)
-class Row:
-    """The figures of one arm, with a note on what it lacks.
+class ResultRow:
+    """The figures of one arm, with a note on missing trials.
 
-    >>> from cometad.bench.tables import Cell, Row
-    >>> Row("pca", (Cell(0.72),), note="2 of 3 seeds").kind
-    'detector'
+    >>> from cometad.bench.tables import Cell, ResultRow
+    >>> ResultRow("pca", (Cell(0.72),), note="2 of 3 seeds").label
+    'pca (2 of 3 seeds)'
     """
 
     arm: str
@@ -79,57 +79,63 @@ class Row:
     note: str = ""
     kind: Kind = "detector"
 
+    @property
+    def label(self) -> str:
+        """The name of the row with its note."""
+        return f"{self.arm} ({self.note})" if self.note else self.arm
+
 
 @dataclass(frozen=True)
 class Group:
     """The rows of one dataset, or of the average over all.
 
-    >>> from cometad.bench.tables import Cell, Group, Row
-    >>> len(Group("MSL", (Row("pca", (Cell(0.72),)),)).rows)
+    >>> from cometad.bench.tables import Cell, Group, ResultRow
+    >>> len(Group("MSL", (ResultRow("pca", (Cell(0.72),)),)).rows)
     1
     """
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
 
 
 @dataclass(frozen=True)
-class Table:
-    """What a reader sees, in no markup yet.
+class ResultTable:
+    """The content of a table, independent of markup.
 
-    >>> from cometad.bench.tables import Cell, Column, Group, Row, Table
-    >>> Table("Main", (Column("Aff-F1"),), (Group("MSL", (Row("pca", (Cell(0.72),)),)),), ()).columns[0].header
+    >>> from cometad.bench.tables import Cell, ResultColumn, Group, ResultRow, ResultTable
+    >>> groups = (Group("MSL", (ResultRow("pca", (Cell(0.72),)),)),)
+    >>> ResultTable("Main", (ResultColumn("Aff-F1"),), groups, footnotes=()).columns[0].header
     'Aff-F1'
     """
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[ResultColumn, ...]
     groups: tuple[Group, ...]
     footnotes: tuple[str, ...]
-    rows: str = "arm"  # what a row is
+    rows: str = "arm"  # what each row stands for
 
 
 class Field(NamedTuple):
-    """A value of a summary as a column."""
+    """A value of a `Summary` as a column."""
 
     name: str
-    column: Column
-    better: int  # 1: higher, -1: lower, 0: no mark is given
+    column: ResultColumn
+    better: int  # 1: higher is better, -1: lower is better, 0: no marks
     has_floor: bool = False
-    total: str = ""  # the name of the value that the figure is a part of
+    total: str = ""  # name of the value that the figure is a part of
     with_deviation: bool = True
 
 
 THRESHOLD_FIELDS = (
-    Field("precision", Column("precision", scale=100), 1),
-    Field("recall", Column("recall", scale=100), 1),
-    Field("f1", Column("F1", scale=100), 1, has_floor=True),
-    Field("anomalies_found", Column("anomalies found"), 1, total="anomalies"),
-    Field("false_alarms_per_day", Column("false alarms per day", digits=2), -1),
-    Field("fit_seconds", Column("fit (s)", digits=2), 0),
-    Field("score_seconds", Column("score (s)", digits=2), 0),
-    Field("peak_bytes", Column("peak memory (MiB)", scale=2**-20, digits=0), 0, with_deviation=False),
-    Field("parameters", Column("parameters", digits=0), 0, with_deviation=False),
+    Field("precision", ResultColumn("precision", scale=100), 1),
+    Field("recall", ResultColumn("recall", scale=100), 1),
+    Field("f1", ResultColumn("F1", scale=100), 1, has_floor=True),
+    Field("anomalies_found", ResultColumn("anomalies found"), 1, total="anomalies"),
+    Field("false_alarms_per_day", ResultColumn("false alarms per day", digits=2), -1),
+    Field("fit_seconds", ResultColumn("fit (s)", digits=2), 0),
+    Field("score_seconds", ResultColumn("score (s)", digits=2), 0),
+    Field("peak_bytes", ResultColumn("peak memory (MiB)", scale=2**-20, digits=0), 0, with_deviation=False),
+    Field("parameters", ResultColumn("parameters", digits=0), 0, with_deviation=False),
 )
 
 
@@ -139,10 +145,10 @@ def metric_table(
     published: Iterable[Record] = (),
     ranked_by: str = RANKED_BY,
     over: str = "dataset",
-) -> Table:
-    """The metrics of one experiment in percent, with the mean rank by one of them over datasets or entities.
+) -> ResultTable:
+    """Return the metrics of one experiment in percent, and the mean rank by one of them over datasets or entities.
 
-    Rows stand in the order in which the records name their arms, the rows without skill last.
+    Rows are in the order in which arms first appear in the records, with the no-skill references last.
 
     >>> from cometad.bench.tables import metric_table
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
@@ -158,9 +164,9 @@ def metric_table(
     names = [name for name in METRICS if any(name in summary.values for summary in summaries.values())]
     fields = [_metric_field(name) for name in names]
     if ranks:
-        fields.append(Field("rank", Column(f"rank by {METRICS[ranked_by].title}", digits=2), -1))
+        fields.append(Field("rank", ResultColumn(f"rank by {METRICS[ranked_by].title}", digits=2), -1))
     paper = _with_published_average(_published(published), _datasets(summaries))
-    return Table(
+    return ResultTable(
         title,
         tuple(field.column for field in fields),
         _groups(cells, fields, paper),
@@ -168,8 +174,8 @@ def metric_table(
     )
 
 
-def threshold_table(records: Iterable[Record], title: str) -> Table:
-    """What each arm does at the threshold from its training scores, which knows no labels, and what it costs.
+def threshold_table(records: Iterable[Record], title: str) -> ResultTable:
+    """Return how each arm performs at a threshold set on its training scores without labels, and what it costs.
 
     >>> from cometad.bench.tables import threshold_table
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
@@ -181,7 +187,7 @@ def threshold_table(records: Iterable[Record], title: str) -> Table:
     """
     records = list(records)
     summaries = summarize(records)
-    return Table(
+    return ResultTable(
         title,
         tuple(field.column for field in THRESHOLD_FIELDS),
         _groups(summaries, THRESHOLD_FIELDS, {}),
@@ -191,11 +197,11 @@ def threshold_table(records: Iterable[Record], title: str) -> Table:
 
 def _metric_field(name: str) -> Field:
     metric = METRICS[name]
-    column = Column(metric.title, "*" if metric.needs_oracle_threshold else "", scale=100)
+    column = ResultColumn(metric.title, "*" if metric.needs_oracle_threshold else "", scale=100)
     return Field(name, column, 1 if metric.higher_is_better else -1, has_floor=True)
 
 
-# From summaries to rows
+# --- from summaries to rows -------------------------------------------------------------------------------------------
 
 
 def _groups(cells: Cells, fields: Sequence[Field], paper: Published) -> tuple[Group, ...]:
@@ -205,26 +211,26 @@ def _groups(cells: Cells, fields: Sequence[Field], paper: Published) -> tuple[Gr
     )
 
 
-def _rows(summaries: Sequence[Summary], fields: Sequence[Field], paper: Published) -> list[Row]:
-    """The rows of one dataset, the published figures of an arm below its own."""
+def _rows(summaries: Sequence[Summary], fields: Sequence[Field], paper: Published) -> list[ResultRow]:
+    """Return the rows of one dataset; the published figures of an arm follow its own."""
     columns = [_column(summaries, field) for field in fields]
     rows = []
     for summary in sorted(summaries, key=_reference_position):
         where = summary.dataset, summary.arm
         kind: Kind = "reference" if summary.arm in REFERENCES else "detector"
-        rows.append(Row(summary.arm, tuple(column[summary.arm] for column in columns), summary.lacks, kind))
+        rows.append(ResultRow(summary.arm, tuple(column[summary.arm] for column in columns), summary.lacks, kind))
         if where in paper:
-            rows.append(Row("paper", tuple(Cell(paper[where].get(field.name)) for field in fields), kind="paper"))
+            rows.append(ResultRow("paper", tuple(Cell(paper[where].get(field.name)) for field in fields), kind="paper"))
     return rows
 
 
 def _reference_position(summary: Summary) -> int:
-    """Sorts the rows without skill behind all others."""
+    """Return a sort key that puts the no-skill references last."""
     return 1 + REFERENCES.index(summary.arm) if summary.arm in REFERENCES else 0
 
 
 def _column(summaries: Sequence[Summary], field: Field) -> dict[str, Cell]:
-    """The cells of one column by arm. Only means over the same entities are compared."""
+    """Return the cells of one column by arm. Only means over the same entities are compared."""
     compared = {it.arm: it.values[field.name].mean for it in summaries if _has(it, field) and it.covers_all_entities}
     marks = _marks({arm: value for arm, value in compared.items() if arm not in REFERENCES}, field)
     floor = max((compared[arm] for arm in REFERENCES if arm in compared), default=-np.inf)
@@ -249,12 +255,12 @@ def _has(summary: Summary, field: Field) -> bool:
 
 
 def _printed(value: float, field: Field) -> float:
-    """The value as the reader sees it."""
+    """Return the value rounded as printed."""
     return round(field.column.scale * value, field.column.digits) if np.isfinite(value) else value
 
 
 def _marks(values: Mapping[str, float], field: Field) -> dict[str, Mark]:
-    """The mark of each arm, the best and the second best being figures, not arms: equal ones share it."""
+    """Return the mark of each arm. Arms with equal figures share a mark."""
     goodness = {arm: field.better * _printed(value, field) for arm, value in values.items()}
     order = sorted(set(goodness.values()), reverse=True)
     signs: dict[float, Mark] = dict(zip(order, ("best", "second"), strict=False)) if field.better else {}
@@ -265,11 +271,11 @@ def _datasets(cells: Cells) -> list[str]:
     return list(dict.fromkeys(dataset for dataset, _ in cells))
 
 
-# The average over datasets, and ranks
+# --- average over datasets, and ranks ---------------------------------------------------------------------------------
 
 
 def _with_average(cells: Cells) -> Cells:
-    """With one more group, where there are several datasets: the mean over them, of the arms that have them all."""
+    """Add a group with the mean over all datasets, for arms that cover them all; only if there are several datasets."""
     datasets = _datasets(cells)
     whole = [
         arm
@@ -289,7 +295,7 @@ def _average(summaries: Sequence[Summary]) -> Summary:
 
 
 def _ranks(records: Sequence[Record], metric: str, over: str) -> tuple[dict[tuple[str, str], float], list[str]]:
-    """The mean rank by dataset and arm, and over all, with the footnote; nothing where there is no choice."""
+    """Return the mean rank by dataset and arm, and over all, with the footnote; nothing if there is nothing to rank."""
     names, arms, values = blocks(records, metric, over)
     if len(names) < 2 or len(arms) < 2:
         return {}, []
@@ -302,8 +308,8 @@ def _ranks(records: Sequence[Record], metric: str, over: str) -> tuple[dict[tupl
     }
     several = "datasets" if over == "dataset" else "entities"
     note = (
-        f"Rank: the mean rank by {METRICS[metric].title} over the {several} (1 is best), among the {len(arms)} "
-        f"detectors that have all {len(names)} {several}."
+        f"Rank: mean rank by {METRICS[metric].title} over the {several} (1 is best), among the {len(arms)} detectors "
+        f"with results for all {len(names)} {several}."
     )
     return ranks, [note]
 
@@ -312,7 +318,7 @@ def _with_rank(summary: Summary, rank: float | None) -> Summary:
     return summary if rank is None else replace(summary, values={**summary.values, "rank": Spread(rank, None)})
 
 
-# What others published
+# --- published figures ------------------------------------------------------------------------------------------------
 
 
 def _published(records: Iterable[Record]) -> Published:
@@ -321,14 +327,14 @@ def _published(records: Iterable[Record]) -> Published:
         where = record["dataset"], record["arm"]
         if where in paper:
             raise InputError(
-                f"There are two published rows for {where[1]} on {where[0]}; pass those of one experiment."
+                f"There are two published rows for {where[1]} on {where[0]}. Pass those of one experiment."
             )
         paper[where] = record["metrics"]
     return paper
 
 
 def _with_published_average(paper: Published, datasets: Sequence[str]) -> Published:
-    """With the average of the published figures too, over the same datasets as ours."""
+    """Add the average of the published figures over the same datasets as ours."""
     averages: Published = {}
     for arm in dict.fromkeys(arm for _, arm in paper):
         figures = [paper.get((dataset, arm), {}) for dataset in datasets]
@@ -338,4 +344,4 @@ def _with_published_average(paper: Published, datasets: Sequence[str]) -> Publis
 
 
 def _paper_notes(paper: Published) -> list[str]:
-    return ["Rows named paper hold the published figures of the arm above."] if paper else []
+    return ["Rows named paper hold the published figures for the arm above."] if paper else []

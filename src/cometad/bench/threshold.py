@@ -1,4 +1,4 @@
-"""The threshold at which the benchmark compares detectors: the same rule for all, and no label."""
+"""The threshold at which the benchmark compares detectors: one rule for all of them, without labels."""
 
 from typing import Protocol
 
@@ -9,14 +9,14 @@ from cometad.arrays import Floats
 QUANTILE = 0.99
 
 
-class Fitted(Protocol):
-    """A fitted detector."""
+class TrainingScores(Protocol):
+    """A fitted detector, which has the scores of its training series."""
 
     decision_scores_: Floats
 
 
-def common_threshold(detector: Fitted) -> float:
-    """The 99 % quantile of all training scores, whatever threshold rule the detector has in use.
+def common_threshold(detector: TrainingScores) -> float:
+    """Return the 99 % quantile of all training scores, whatever threshold rule the detector itself uses.
 
     >>> import numpy as np
     >>> from cometad.baselines import BASELINES

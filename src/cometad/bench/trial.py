@@ -1,4 +1,4 @@
-"""One trial: fit a detector, score the test part, and say what came out and what it cost."""
+"""One trial: fit a detector, score the test part, and record the metrics and the cost."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from cometad.bench.results import Record
 from cometad.bench.threshold import common_threshold
 from cometad.comet import Comet
 from cometad.datasets.dataset import Dataset
-from cometad.datasets.readers import PERIODS
+from cometad.datasets.readers import period
 from cometad.detector import Detector
 from cometad.errors import CometadError
 from cometad.metrics import evaluate, events_at, f1_at
@@ -32,10 +32,10 @@ DAY = 86_400  # seconds
 PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
 
 
-def beginning(
+def planned(
     experiment: str, dataset: Dataset, arm: Arm, seed: int, device: str, setting: dict[str, Any] | None = None
 ) -> Record:
-    """What is known of a trial before it runs: all that its identity needs."""
+    """Return what is known about a trial before it runs: everything its identity needs."""
     detector = arm.build(dataset.name, seed, device)
     return {
         "experiment": experiment,
@@ -50,15 +50,15 @@ def beginning(
     }
 
 
-def trials(beginnings: Sequence[Record], arms: Sequence[Arm], dataset: Dataset, device: str) -> Iterator[Record]:
-    """The results of arms that one training serves; a failed one has its error in place of figures."""
+def trials(plans: Sequence[Record], arms: Sequence[Arm], dataset: Dataset, device: str) -> Iterator[Record]:
+    """Yield the results of arms that share one training; a failed trial has its error instead of figures."""
     fitting = Fitting(dataset, device)
-    for begun, arm in zip(beginnings, arms, strict=True):
-        yield begun | attempt(partial(_measured, fitting, arm, begun["seed"], dataset), device)
+    for plan, arm in zip(plans, arms, strict=True):
+        yield plan | attempt(partial(_measured, fitting, arm, plan["seed"], dataset), device)
 
 
 def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any]:
-    """What was measured, with the machine's facts; or the error, in one line.
+    """Return what was measured, or the error in one line, with facts about the machine.
 
     >>> from cometad.bench.trial import attempt
     >>> attempt(lambda: {"fit_seconds": 1.0}, "cpu")["fit_seconds"]
@@ -70,15 +70,15 @@ def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any
     peak = Peak(device)
     try:
         found = measure()
-        json.dumps(found, allow_nan=False)  # a figure that is not a number is a failure too
-    except Exception as error:  # kept in the results: a table must say who failed, and the others go on
+        json.dumps(found, allow_nan=False)  # NaN is a failure too
+    except Exception as error:  # recorded, because a report must name what failed; the other trials go on
         first = (str(error) or "no message").splitlines()[0]
         found = {"error": first if isinstance(error, CometadError) else f"{type(error).__name__}: {first}"}
     return nothing | facts(device) | {"peak_bytes": peak.bytes} | found
 
 
 def facts(device: str) -> dict[str, Any]:
-    """What was run on, with what, and when."""
+    """Return the hardware, the versions and the time of a trial."""
     return {
         "device": _processor(device),
         "threads": torch.get_num_threads(),
@@ -89,43 +89,43 @@ def facts(device: str) -> dict[str, Any]:
 
 
 class Fitting:
-    """Detectors fitted on one series. What was trained once is not trained again for other ways to score."""
+    """Fits detectors on one series. Arms that differ only in scoring share one training."""
 
     def __init__(self, dataset: Dataset, device: str) -> None:
         self._dataset, self._device = dataset, device
-        self._trained: tuple[Arm, int, Comet, float] | None = None
+        self._trained: tuple[Arm, int, Detector, float] | None = None
 
     def __call__(self, arm: Arm, seed: int) -> tuple[Detector, float]:
-        """A fitted detector, and the seconds that fitting it takes, training included even where it was shared."""
-        begun = time.monotonic()
+        """Return a fitted detector and the seconds it takes to fit, including the training even if it was shared."""
+        started = time.monotonic()
         if self._trained is not None and self._trained[1] == seed and arm.trained_like(self._trained[0]):
             first, _, trained, seconds = self._trained
             wanted = arm.build(self._dataset.name, seed, self._device).get_params(deep=False)
             changes = {name: wanted[name] for name in {**first.scoring, **arm.scoring}}
-            return trained.with_scoring(self._dataset.train, **changes), seconds + time.monotonic() - begun
+            rescored = cast(Comet, trained).with_scoring(self._dataset.train, **changes)
+            return rescored, seconds + time.monotonic() - started
         detector = arm.build(self._dataset.name, seed, self._device).fit(self._dataset.train)
-        seconds = time.monotonic() - begun
-        if isinstance(detector, Comet):
-            self._trained = (arm, seed, detector, seconds)
+        seconds = time.monotonic() - started
+        self._trained = (arm, seed, detector, seconds)
         return detector, seconds
 
 
 def _measured(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[str, Any]:
     detector, fit_seconds = fitting(arm, seed)
-    begun = time.monotonic()
+    started = time.monotonic()
     scores = detector.decision_function(dataset.test)
-    score_seconds = time.monotonic() - begun
+    score_seconds = time.monotonic() - started
     return {
         "parameters": learned_numbers(detector),
         "fit_seconds": round(fit_seconds, 3),
         "score_seconds": round(score_seconds, 3),
         "metrics": evaluate(dataset.labels, scores),
-        "at_threshold": at_threshold(dataset.labels, scores, common_threshold(detector), PERIODS.get(dataset.name, 60)),
+        "at_threshold": at_threshold(dataset.labels, scores, common_threshold(detector), period(dataset.name)),
     }
 
 
 def at_threshold(labels: NDArray[np.bool_], scores: NDArray[np.float64], threshold: float, period: float) -> Record:
-    """Figures at a threshold that knows no labels; `period` is the seconds from one reading to the next.
+    """Return figures at a threshold set without labels; `period` is the seconds between two readings.
 
     >>> import numpy as np
     >>> from cometad.bench.trial import at_threshold
@@ -150,24 +150,24 @@ def at_threshold(labels: NDArray[np.bool_], scores: NDArray[np.float64], thresho
 
 
 def learned_numbers(detector: Detector) -> int | None:
-    """How many parameters a detector's network has; None without one."""
+    """Return the number of parameters of a detector's network; None if it has no network."""
     network = getattr(detector, "network_", None)
     return None if network is None else parameter_count(network)
 
 
 class Peak:
-    """The most memory that the process, or its part of a graphics card, took since this was made."""
+    """Peak memory of the process, or of its allocations on the GPU, since this object was created."""
 
     def __init__(self, device: str) -> None:
         self._cuda = device if device.startswith("cuda") else None
         if self._cuda:
             torch.cuda.reset_peak_memory_stats(self._cuda)
         elif (clear := Path("/proc/self/clear_refs")).exists() and os.access(clear, os.W_OK):
-            clear.write_text("5")  # Linux: the peak so far is forgotten
+            clear.write_text("5")  # Linux: resets the peak
 
     @property
     def bytes(self) -> int | None:
-        """The peak; where the system cannot forget an earlier one, that of the whole process; on Windows none."""
+        """The peak; since the process started if the system cannot reset it, and None on Windows."""
         if self._cuda:
             return torch.cuda.max_memory_allocated(self._cuda)
         status = Path("/proc/self/status")
@@ -176,7 +176,7 @@ class Peak:
             return int(line.split()[1]) * 1024
         if sys.platform == "win32":
             return None
-        import resource  # there is none on Windows
+        import resource  # not available on Windows
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
@@ -193,7 +193,7 @@ def _processor(device: str) -> str:
 
 @cache
 def source_fingerprint() -> str:
-    """A name for the state of this package's code: two trials with the same name ran the same code.
+    """Return a fingerprint of this package's source: trials with the same fingerprint ran the same code.
 
     >>> from cometad.bench.trial import source_fingerprint
     >>> len(source_fingerprint())

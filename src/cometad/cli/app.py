@@ -75,6 +75,7 @@ _add(
     "Interrupted; finished trials are kept. Run the same command to continue.",
 )
 _add(_bench, "report", bench.report, "cometad bench report main entity")
+_add(_bench, "pack", bench.pack, "cometad bench pack main")
 app.add_typer(_bench, name="bench", no_args_is_help=True)
 
 

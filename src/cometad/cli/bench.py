@@ -1,4 +1,4 @@
-"""`cometad bench list`, `cometad bench run` and `cometad bench report`."""
+"""`cometad bench list`, `run`, `report` and `pack`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -96,3 +96,20 @@ def report(
 
     for path in write_report(experiment, folder=results, out=out, ranked_by=metric):
         print(path)
+
+
+def pack(
+    experiment: Annotated[
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all that have results.")
+    ] = None,
+    results: Folder = Path("results"),
+) -> None:
+    """Compress results, for example before committing them; runs and reports read both forms."""
+    from cometad.bench.experiments import EXPERIMENTS
+    from cometad.bench.runner import results_of
+
+    for name in experiment or EXPERIMENTS:
+        found = results_of(name, results)
+        found.pack()
+        if found.packed.exists():
+            print(found.packed)

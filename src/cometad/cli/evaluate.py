@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cometad.arrays import Array
-    from cometad.metrics import Report
+    from cometad.metrics import Evaluation
 
 _FILE = "a .csv, .tsv, .parquet or .npy file with one value per time step"
 
@@ -68,7 +68,7 @@ def read_column(path: Path, column: str) -> "Array":
     )
 
 
-def _table(result: "Report") -> "Table":
+def _table(result: "Evaluation") -> "Table":
     from rich.table import Table
 
     table = Table(

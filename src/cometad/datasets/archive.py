@@ -1,6 +1,6 @@
-"""How official files are opened: the members of a folder or a .tar.xz archive, arrays, and tables of sensor readings.
+"""Opens official dataset files: members of a folder or .tar.xz archive, arrays, and tables of sensor readings.
 
-Nothing is unpacked to disk, and an archive is read once.
+Archives are read in one pass and never unpacked to disk.
 """
 
 import csv
@@ -16,18 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.arrays import Array, Floats
+from cometad.data.cells import MISSING, repeated
 from cometad.errors import InputError
 
 if TYPE_CHECKING:
-    import polars as pl  # loaded only where text is read: arrays do not need it
+    import polars as pl  # imported where text is read, because arrays do not need it
 
-HEADER_ROWS = 10  # how far down the header of a table is looked for
+UNNAMED = "unnamed "  # followed by its index, for a column without a name
+HEADER_ROWS = 10  # the rows searched for the header of a table
 
 
 def members(location: Path, *patterns: str) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """The path below `location` and the content of each file that fits one of the patterns, such as "train/*.npy".
+    """Yield the path and content of each file that matches one of the patterns, such as "train/*.npy".
 
-    An archive is read from front to back, once; its own top folder is not part of the paths.
+    Paths are relative to the folder, or to the top folder inside an archive. An archive is read in one pass.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -41,7 +43,7 @@ def members(location: Path, *patterns: str) -> Iterator[tuple[PurePosixPath, byt
 
 
 def npy_array(content: bytes, what: str, axes: int) -> Array:
-    """The numbers of a .npy file that must have so many axes; `what` names it in errors.
+    """The numbers in a .npy file, which must have `axes` axes; `what` names the file in errors.
 
     >>> import io
     >>> import numpy as np
@@ -54,14 +56,14 @@ def npy_array(content: bytes, what: str, axes: int) -> Array:
     try:
         values = np.load(io.BytesIO(content), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise InputError(f"The array '{what}' is damaged or not a .npy file. Copy it from its source again.") from error
+        raise InputError(f"The array '{what}' is damaged or not a .npy file. Download it again.") from error
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf" or values.ndim != axes:
-        raise InputError(f"The array '{what}' does not hold numbers along {axes} axes. Copy it from its source again.")
+        raise InputError(f"The array '{what}' is not a numeric array with {axes} axes. Download it again.")
     return values
 
 
 def text_numbers(content: bytes, what: str) -> Floats:
-    r"""The numbers of a comma-separated text without a header, in the shape (line, number); `what` names it in errors.
+    r"""The numbers (line, number) in a comma-separated text without a header; `what` names the file in errors.
 
     >>> from cometad.datasets.archive import text_numbers
     >>> text_numbers(b"0.5,1\n2,3\n", "two.txt").tolist()
@@ -74,22 +76,22 @@ def text_numbers(content: bytes, what: str) -> Floats:
     try:
         frame = pl.read_csv(io.BytesIO(content), has_header=False, schema=schema)
     except pl.exceptions.PolarsError as error:
-        raise InputError(f"The file '{what}' does not hold {width} numbers per line. Copy it again.") from error
+        raise InputError(f"The file '{what}' does not have {width} numbers per line. Download it again.") from error
     if sum(frame.null_count().row(0)):
-        raise InputError(f"The file '{what}' has lines of fewer than {width} numbers. Copy it again.")
+        raise InputError(f"The file '{what}' has lines with fewer than {width} numbers. Download it again.")
     return frame.to_numpy(order="c")
 
 
-class Table:
-    r"""A CSV file of sensor readings, found below whatever stands above its header and read in chunks.
+class SensorTable:
+    r"""A CSV file of sensor readings, read in chunks; rows above its header are skipped.
 
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from cometad.datasets.archive import Table
+    >>> from cometad.datasets.archive import SensorTable
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "plant.csv"
     ...     _ = path.write_text("P1,,\n Time, FIT101 ,state\n1,2.5,A ttack\n2,,Normal\n,,\n")
-    ...     table = Table(path, mark="Time")
+    ...     table = SensorTable(path, mark="Time")
     ...     table.filled(("FIT101",)).tolist(), table.flags("state", {"Normal": False, "Attack": True}).tolist()
     ([[2.5], [2.5]], [True, False])
     """
@@ -105,60 +107,65 @@ class Table:
             skip_rows=above + 1,
             schema=dict.fromkeys(self.columns, pl.String),
             encoding="utf8-lossy",
-        ).with_columns(pl.all().str.strip_chars().replace("", None))
+        ).with_columns(pl.all().str.strip_chars())
+        cells = cells.with_columns(
+            pl.when(~pl.col(name).str.to_lowercase().is_in(MISSING)).then(pl.col(name)).alias(name)
+            for name in self.columns
+        )
         self._rows = cells.filter(~pl.all_horizontal(pl.all().is_null()))
 
     def columns_but(self, *others: str) -> tuple[str, ...]:
-        """The names of all columns that have one, except `others`."""
-        return tuple(name for name in self.columns if name not in others and not name.startswith("nameless "))
+        """The names of all named columns except `others`."""
+        return tuple(name for name in self.columns if name not in others and not name.startswith(UNNAMED))
 
     def numbers(self, names: tuple[str, ...]) -> Floats:
-        """These columns as numbers in the shape (row, column), an empty cell as NaN."""
+        """These columns as numbers (row, column), with NaN for missing values."""
         import polars as pl
 
         frame = self._collect(names, pl.col(names).cast(pl.Float64), "not numbers")
         values = np.empty(frame.shape)
         for i, name in enumerate(names):
-            values[:, i] = frame.drop_in_place(name).fill_null(float("nan")).to_numpy()  # never all of them twice
+            # Dropped from the frame, so that memory never holds the whole table twice.
+            values[:, i] = frame.drop_in_place(name).fill_null(float("nan")).to_numpy()
         return values
 
     def filled(self, names: tuple[str, ...]) -> Floats:
-        """The same, an empty cell filled from the last value before it, or else from the next after it."""
+        """These columns as numbers (row, column), with missing values imputed: forward fill, then backward fill."""
         values = self.numbers(names)
         for i, name in enumerate(names):
             missing = np.isnan(values[:, i])
             if missing.all():
-                raise InputError(f"The column {name!r} of '{self.path}' is empty. Copy the file from its source again.")
+                raise InputError(f"Column {name!r} of '{self.path}' is empty. Download the file again.")
             if missing.any():
                 values[:, i] = values[_last_present(missing), i]
         return values
 
     def flags(self, name: str, spellings: Mapping[str, bool]) -> NDArray[np.bool_]:
-        """One column of labels, read by their spellings; spaces within them do not count."""
+        """A column of labels as flags, by their spellings; spaces are ignored."""
         import polars as pl
 
         column = self._collect((name,), pl.col(name).str.replace_all(r"\s", ""), "not text")[name]
-        strange = [value for value in column.unique().to_list() if value not in spellings]
-        if strange:
-            value, known = strange[0], ", ".join(spellings)
+        unexpected = [value for value in column.unique().to_list() if value not in spellings]
+        if unexpected:
             raise InputError(
-                f"The column {name!r} of '{self.path}' says {value!r}; it may say {known}. Correct the file."
+                f"Column {name!r} of '{self.path}' has the value {unexpected[0]!r}; expected one of "
+                f"{', '.join(spellings)}. Correct the file."
             )
         return column.replace_strict(spellings, return_dtype=pl.Boolean).to_numpy().astype(np.bool_)
 
     def _collect(self, names: tuple[str, ...], wanted: "pl.Expr", problem: str) -> "pl.DataFrame":
         import polars as pl
 
-        lacking = [name for name in names if name not in self.columns]
-        if lacking:
-            raise InputError(f"'{self.path}' lacks the column {lacking[0]!r}. Copy the file from its source again.")
+        absent = [name for name in names if name not in self.columns]
+        if absent:
+            raise InputError(f"'{self.path}' has no column {absent[0]!r}. Download the file again.")
         try:
-            # In chunks: as text, WADI's 1.2 million rows of 127 columns would need several times their size as numbers.
+            # In chunks: as text, WADI's 1.2 million rows of 127 columns take several times the memory of numbers.
             return self._rows.select(wanted).collect(engine="streaming")
         except pl.exceptions.PolarsError as error:
             raise InputError(
-                f"'{self.path}' has cells that are {problem}, or rows of more than {len(self.columns)} cells. "
-                "Correct them or copy the file from its source again."
+                f"'{self.path}' has cells that are {problem}, or rows with more than {len(self.columns)} cells. "
+                "Correct the file or download it again."
             ) from error
 
 
@@ -171,31 +178,29 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"Cannot read '{path}': {error.strerror or error}. Check the file and its rights.") from error
+        raise InputError(f"Cannot read '{path}': {error.strerror or error}. Check its permissions.") from error
 
 
 def _in_archive(archive: Path, patterns: tuple[str, ...]) -> Iterator[tuple[PurePosixPath, bytes]]:
     try:
         # Not tarfile's own "r:xz" or "r|xz": the first may seek back, which decompresses everything again; the second
-        # takes an archive cut off between two files for a whole one. LZMAFile below a plain stream does neither.
+        # accepts an archive that is truncated between two files. LZMAFile under a plain stream does neither.
         with lzma.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
             for member in tar:
                 path = PurePosixPath(*PurePosixPath(member.name).parts[1:])
                 file = tar.extractfile(member) if _fits(path, patterns) else None
-                if file is not None:  # None also for a folder
+                if file is not None:  # also None for a folder
                     yield path, file.read()
     except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
         raise InputError(
-            f"The archive '{archive}' is damaged, cut off or not a .tar.xz archive. Copy it from its source again."
+            f"The archive '{archive}' is damaged, truncated or not a .tar.xz archive. Download it again."
         ) from error
     except OSError as error:
-        raise InputError(
-            f"Cannot read '{archive}': {error.strerror or error}. Check the file and its rights."
-        ) from error
+        raise InputError(f"Cannot read '{archive}': {error.strerror or error}. Check its permissions.") from error
 
 
 def _last_present(missing: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For each row the last row up to it that is not missing, or else the first such row after it."""
+    """For each row, the last row up to it that is not missing, or else the first one after it."""
     rows = np.where(missing, -1, np.arange(len(missing)))
     return np.maximum(np.maximum.accumulate(rows), np.argmin(missing))
 
@@ -205,7 +210,7 @@ def _fits(path: PurePosixPath, patterns: tuple[str, ...]) -> bool:
 
 
 def _header(path: Path, mark: str) -> tuple[int, list[str]]:
-    """How many rows stand above the header, which is the first row with a cell `mark`, and the names in it."""
+    """The number of rows above the header and the names in it; the header is the first row with a cell `mark`."""
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             for above, row in enumerate(itertools.islice(csv.reader(file), HEADER_ROWS)):
@@ -213,10 +218,10 @@ def _header(path: Path, mark: str) -> tuple[int, list[str]]:
                 if mark in names:
                     return above, _distinct(names, path)
     except (OSError, csv.Error) as error:
-        raise InputError(f"Cannot read '{path}': {error}. Check that the file is there and is a CSV file.") from error
+        raise InputError(f"Cannot read '{path}': {error}. Check that it exists and is a CSV file.") from error
     raise InputError(
         f"None of the first {HEADER_ROWS} rows of '{path}' has a column {mark!r}. "
-        "Pass the official file, separated by commas."
+        "Use the official file, separated by commas."
     )
 
 
@@ -225,7 +230,7 @@ def _last_part(cell: str) -> str:
 
 
 def _distinct(names: list[str], path: Path) -> list[str]:
-    twice = {name for name in names if name and names.count(name) > 1}
-    if twice:
-        raise InputError(f"'{path}' has two columns named {min(twice)!r}. Copy the file from its source again.")
-    return [name or f"nameless {i}" for i, name in enumerate(names)]
+    twice = repeated([name for name in names if name])
+    if twice is not None:
+        raise InputError(f"'{path}' has two columns named {twice!r}. Download the file again.")
+    return [name or f"{UNNAMED}{i}" for i, name in enumerate(names)]

@@ -1,4 +1,4 @@
-"""A dataset: a training series, a test series and the labels of the test series."""
+"""A dataset: a training series, a test series and its labels."""
 
 import hashlib
 import json
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from cometad.arrays import Array, Floats
 from cometad.errors import InputError
 
-Reason = tuple[tuple[int, int], tuple[int, ...]]  # a half-open interval of the test part, the variables behind it
+Cause = tuple[tuple[int, int], tuple[int, ...]]  # a half-open interval of the test series, its anomalous variables
 
 
-@dataclass(frozen=True, eq=False)  # eq: arrays have no single answer; compare fingerprints
+@dataclass(frozen=True, eq=False)  # arrays have no single truth value; compare fingerprints instead
 class Dataset:
-    """One entity of a benchmark (a machine, a channel, a plant), or all of them one after the other.
+    """One entity of a benchmark (a machine, a channel, a plant), or all of its entities concatenated.
 
     >>> import numpy as np
     >>> from cometad.datasets.dataset import Dataset
@@ -28,27 +28,27 @@ class Dataset:
     """
 
     name: str
-    entity: str  # "all" where a dataset has but one entity, or where they are concatenated
+    entity: str  # "all" for a dataset with one entity or concatenated entities
     train: Floats  # (time, variable)
     test: Floats  # (time, variable)
-    labels: NDArray[np.bool_]  # (time,) of the test part
+    labels: NDArray[np.bool_]  # (time,) of the test series
     names: tuple[str, ...]  # (variable,)
-    train_seams: tuple[int, ...] = (0,)  # the first row of each entity
+    train_seams: tuple[int, ...] = (0,)  # first row of each entity
     test_seams: tuple[int, ...] = (0,)
-    reasons: tuple[Reason, ...] | None = None  # None: nobody has said which variables are behind an anomaly
+    causes: tuple[Cause, ...] | None = None  # None if it is not known which variables cause the anomalies
 
     def __post_init__(self) -> None:
         widths = {self.train.shape[1:], self.test.shape[1:], (len(self.names),)}
         if len(widths) > 1 or len(self.test) != len(self.labels):
             raise InputError(
-                f"The parts of {self.name} {self.entity!r} do not belong together: train {self.train.shape}, "
+                f"The parts of {self.name} {self.entity!r} do not match: train {self.train.shape}, "
                 f"test {self.test.shape}, labels {self.labels.shape}, {len(self.names)} names. "
-                "Check the files they come from."
+                "Check the files they were read from."
             )
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits of the content: equal on every machine, different as soon as a value or a name differs."""
+        """A hash of the content in 16 hex digits: the same on every machine, different if any value or name differs."""
         content = hashlib.sha256(json.dumps(self.names).encode())
         for part in (self.train, self.test, self.labels):
             content.update(json.dumps(part.shape).encode())
@@ -57,7 +57,7 @@ class Dataset:
 
 
 def concatenate(datasets: Sequence[Dataset]) -> Dataset:
-    """The entities of a dataset one after the other, with the row at which each begins.
+    """Concatenate the entities of a dataset, keeping the row at which each starts.
 
     >>> import numpy as np
     >>> from cometad.datasets.dataset import Dataset, concatenate
@@ -67,9 +67,9 @@ def concatenate(datasets: Sequence[Dataset]) -> Dataset:
     ('all', (6, 1), (0, 3), (0, 2))
     """
     if not datasets:
-        raise InputError("There is no entity to concatenate. Pass at least one dataset.")
+        raise InputError("There are no entities to concatenate. Pass at least one dataset.")
     if len({dataset.names for dataset in datasets}) > 1:
-        raise InputError(f"The entities of {datasets[0].name} do not have the same variables. Use them one by one.")
+        raise InputError(f"The entities of {datasets[0].name} have different variables. Use them one at a time.")
     test_seams = _seams([len(dataset.test) for dataset in datasets])
     return Dataset(
         name=datasets[0].name,
@@ -80,7 +80,7 @@ def concatenate(datasets: Sequence[Dataset]) -> Dataset:
         names=datasets[0].names,
         train_seams=_seams([len(dataset.train) for dataset in datasets]),
         test_seams=test_seams,
-        reasons=_shifted_reasons(datasets, test_seams),
+        causes=_shifted_causes(datasets, test_seams),
     )
 
 
@@ -92,10 +92,10 @@ def _seams(lengths: Sequence[int]) -> tuple[int, ...]:
     return (0, *(int(end) for end in np.cumsum(lengths)[:-1]))
 
 
-def _shifted_reasons(datasets: Sequence[Dataset], seams: tuple[int, ...]) -> tuple[Reason, ...] | None:
-    shifted: list[Reason] = []
+def _shifted_causes(datasets: Sequence[Dataset], seams: tuple[int, ...]) -> tuple[Cause, ...] | None:
+    shifted: list[Cause] = []
     for dataset, seam in zip(datasets, seams, strict=True):
-        if dataset.reasons is None:
+        if dataset.causes is None:
             return None
-        shifted += [((start + seam, stop + seam), variables) for (start, stop), variables in dataset.reasons]
+        shifted += [((start + seam, stop + seam), variables) for (start, stop), variables in dataset.causes]
     return tuple(shifted)

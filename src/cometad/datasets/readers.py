@@ -1,6 +1,6 @@
-"""Readers for the official files of seven benchmark datasets, from their folders or straight from their archives.
+"""Readers for the official files of seven benchmark datasets, as folders or archives.
 
-To add a dataset, write one function that gives its entities and add a row in `READERS`, `PUBLISHED` and `HOW_TO_GET`.
+To add a dataset, write a function that returns its entities and add a row to `READERS`.
 """
 
 import csv
@@ -17,32 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.arrays import Array, Floats
-from cometad.datasets.archive import Table, members, npy_array, text_numbers
-from cometad.datasets.dataset import Dataset, Reason, concatenate
+from cometad.datasets.archive import SensorTable, members, npy_array, text_numbers
+from cometad.datasets.dataset import Cause, Dataset, concatenate
 from cometad.errors import InputError, unknown
 
 Content = TypeVar("Content")
 
-WADI_BLANK = ("2_LS_001_AL", "2_LS_002_AL", "2_P_001_STATUS", "2_P_002_STATUS")  # no value in any release
+WADI_BLANK = ("2_LS_001_AL", "2_LS_002_AL", "2_P_001_STATUS", "2_P_002_STATUS")  # empty in every release
 WADI_LABEL = "Attack LABLE (1:No Attack, -1:Attack)"
-
-
-@dataclass(frozen=True)
-class Reader:
-    """How one dataset is read, and where its files stand below a data folder."""
-
-    read: Callable[[str, Path], list[Dataset]]  # name, folder or archive -> its entities, sorted by name
-    folder: str
-    mark: str  # a file that only this dataset has, as a pattern
-    archive: str | None = None
+MINUTE = 60
 
 
 @dataclass(frozen=True)
 class Counts:
     """The size of a dataset over all its entities.
 
-    >>> from cometad.datasets.readers import PUBLISHED
-    >>> PUBLISHED["MSL"].test
+    >>> from cometad.datasets.readers import READERS
+    >>> READERS["MSL"].published.test
     73729
     """
 
@@ -54,8 +45,21 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class DatasetReader:
+    """How to read a dataset, where its files are, and what was published about it."""
+
+    read: Callable[[str, Path], list[Dataset]]  # name, folder or archive -> its entities, sorted by name
+    folder: str  # in the data folder
+    mark: str  # pattern of a file that only this dataset has
+    published: Counts
+    how_to_get: str  # one sentence for users who do not have the files
+    archive: str | None = None  # in the data folder
+    period: int = MINUTE  # seconds between two readings, as published
+
+
+@dataclass(frozen=True)
 class Status:
-    """Whether a dataset is there, where, and how to get it if not."""
+    """Whether a dataset was found, and where to get it if not."""
 
     name: str
     location: Path | None  # a folder or an archive
@@ -63,13 +67,13 @@ class Status:
 
     @property
     def found(self) -> bool:
-        """Whether its files are there; they are not opened."""
+        """Whether its files exist; they are not opened."""
         return self.location is not None
 
 
 @dataclass(frozen=True)
 class Check:
-    """What the files hold beside what was published about them."""
+    """The counts found in the files, and the published ones."""
 
     name: str
     found: Counts
@@ -77,18 +81,15 @@ class Check:
 
     @property
     def agrees(self) -> bool:
-        """Whether every count is the published one."""
+        """Whether all counts match."""
         return self.found == self.published
 
 
-# Seconds between two readings, as published.
-PERIODS = {"ASD": 300, "MSL": 60, "PSM": 60, "SMAP": 60, "SMD": 60, "SWaT": 1, "WADI": 1}
-
-SHARED = Path("..", "shared", "data")  # beside a checkout
+SHARED = Path("..", "shared", "data")  # next to a checkout
 
 
 def find_data_dir(data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of the datasets: the argument, else $COMETAD_DATA, else ../shared/data.
+    """The folder with the datasets: the argument, else $COMETAD_DATA, else ../shared/data.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -101,16 +102,14 @@ def find_data_dir(data_dir: str | os.PathLike[str] | None = None) -> Path:
     if given is None and SHARED.is_dir():
         return SHARED
     if given is None:
-        raise InputError(
-            "There is no data folder. Pass one, or set COMETAD_DATA to the folder that holds the datasets."
-        )
+        raise InputError("No data folder found. Pass one, or set COMETAD_DATA to the folder with the datasets.")
     if not Path(given).is_dir():
-        raise InputError(f"The data folder '{given}' does not exist. Pass the folder that holds the datasets.")
+        raise InputError(f"The data folder '{given}' does not exist. Pass the folder with the datasets.")
     return Path(given)
 
 
 def status(name: str, data_dir: str | os.PathLike[str] | None = None) -> Status:
-    """Whether a dataset is there: only looks for its files, opens none.
+    """Whether a dataset was found; its files are not opened.
 
     >>> import tempfile
     >>> from cometad.datasets.readers import status
@@ -120,11 +119,11 @@ def status(name: str, data_dir: str | os.PathLike[str] | None = None) -> Status:
     """
     reader = _reader(name)
     nowhere = data_dir is None and "COMETAD_DATA" not in os.environ and not SHARED.is_dir()
-    return Status(name, None if nowhere else _locate(reader, find_data_dir(data_dir)), HOW_TO_GET[name])
+    return Status(name, None if nowhere else _locate(reader, find_data_dir(data_dir)), reader.how_to_get)
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Dataset]:
-    """The entities of a dataset in the plain sorted order of their names (D-1, D-11, D-2).
+    """The entities of a dataset, sorted by name as text (D-1, D-11, D-2).
 
     >>> from cometad.datasets.readers import load
     >>> load("PMS")
@@ -137,35 +136,45 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Data
     folder = find_data_dir(data_dir)
     location = _locate(reader, folder)
     if location is None:
-        raise InputError(f"The files of {name} are not in '{folder}'. {HOW_TO_GET[name]}")
+        raise InputError(f"The files of {name} are not in '{folder}'. {reader.how_to_get}")
     datasets = reader.read(name, location)
     if not datasets:
-        raise InputError(f"'{location}' holds no entity of {name}. {HOW_TO_GET[name]}")
+        raise InputError(f"'{location}' contains no entity of {name}. {reader.how_to_get}")
     return datasets
 
 
 def load_concatenated(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
-    """All entities of a dataset as one, one after the other in sorted order, as the paper uses SMAP and MSL.
+    """All entities of a dataset concatenated in sorted order, as the paper does for SMAP and MSL.
 
     >>> from cometad.datasets.readers import load_concatenated
     >>> load_concatenated("MSL", "no/such/folder")
     Traceback (most recent call last):
     ...
-    cometad.errors.InputError: The data folder 'no/such/folder' does not exist. Pass the folder that holds the datasets.
+    cometad.errors.InputError: The data folder 'no/such/folder' does not exist. Pass the folder with the datasets.
     """
     return concatenate(load(name, data_dir))
 
 
 def check(name: str, data_dir: str | os.PathLike[str] | None = None) -> Check:
-    """The counts of a dataset as found beside the published ones.
+    """Compare the counts in the files of a dataset with the published ones.
 
     >>> from cometad.datasets.readers import check
     >>> check("MSL", "no/such/folder")
     Traceback (most recent call last):
     ...
-    cometad.errors.InputError: The data folder 'no/such/folder' does not exist. Pass the folder that holds the datasets.
+    cometad.errors.InputError: The data folder 'no/such/folder' does not exist. Pass the folder with the datasets.
     """
-    return Check(name, counts(load(name, data_dir)), PUBLISHED[name])
+    return Check(name, counts(load(name, data_dir)), READERS[name].published)
+
+
+def period(name: str) -> int:
+    """Seconds between two readings of a dataset, as published; 60 for a dataset without a reader.
+
+    >>> from cometad.datasets.readers import period
+    >>> period("SWaT"), period("synthetic")
+    (1, 60)
+    """
+    return READERS[name].period if name in READERS else MINUTE
 
 
 def counts(datasets: list[Dataset]) -> Counts:
@@ -188,13 +197,13 @@ def counts(datasets: list[Dataset]) -> Counts:
     )
 
 
-def _reader(name: str) -> Reader:
+def _reader(name: str) -> DatasetReader:
     if name not in READERS:
         raise unknown("dataset", name, READERS)
     return READERS[name]
 
 
-def _locate(reader: Reader, data_dir: Path) -> Path | None:
+def _locate(reader: DatasetReader, data_dir: Path) -> Path | None:
     for folder in (data_dir / reader.folder, data_dir):
         if any(folder.glob(reader.mark)):
             return folder
@@ -202,15 +211,15 @@ def _locate(reader: Reader, data_dir: Path) -> Path | None:
     return archive if archive is not None and archive.is_file() else None
 
 
-# --- datasets of one file per entity and part: SMAP, MSL, SMD, ASD ----------------------------------------------------
+# --- datasets with one file per entity and part: SMAP, MSL, SMD, ASD --------------------------------------------------
 
 
 def _read_nasa(name: str, location: Path) -> list[Dataset]:
-    """SMAP or MSL: the channels that labeled_anomalies.csv gives to that spacecraft.
+    """SMAP or MSL: one dataset per channel of that spacecraft in labeled_anomalies.csv.
 
-    Files: {train,test}/<channel>.npy and labeled_anomalies.csv; arrays in the archive without a row there (T-10) are
-    left out. Labels: the ranges include their last time step; a channel in several rows (P-2) takes their union.
-    Variables: column 0 is the telemetry, the others are commands. There are no missing values; nothing is scaled.
+    Files: {train,test}/<channel>.npy and labeled_anomalies.csv; arrays without a row in that table (T-10) are skipped.
+    Labels: ranges include their last time step; a channel with several rows (P-2) gets their union. Variables: column 0
+    is telemetry, the others are commands. No missing values; nothing is scaled.
     """
     files = {
         str(path): content for path, content in members(location, "labeled_anomalies.csv", "train/*.npy", "test/*.npy")
@@ -227,24 +236,24 @@ def _read_nasa(name: str, location: Path) -> list[Dataset]:
 
 
 def _read_smd(name: str, location: Path) -> list[Dataset]:
-    """SMD: one dataset per machine, with the variables behind each anomaly.
+    """SMD: one dataset per machine, with the variables that cause each anomaly.
 
     Files: {train,test,test_label,interpretation_label}/<machine>.txt, comma-separated without a header. Labels: 1 is
-    anomalous. Reasons: lines `start-stop:variables`; the stop is not included (the intervals then equal the labels of
-    every machine to the row) and variables count from 1. There are no missing values; the data is already scaled.
+    anomalous. Causes: lines `start-stop:variables`; the stop is excluded (this way the intervals match the labels of
+    every machine exactly) and variables count from 1. No missing values; the data is already scaled.
     """
     parts = ("train", "test", "test_label")
     numbers: dict[str, Floats] = {}
-    reasons: dict[str, tuple[Reason, ...]] = {}
+    causes: dict[str, tuple[Cause, ...]] = {}
     for path, content in members(location, *(f"{part}/machine-*.txt" for part in (*parts, "interpretation_label"))):
         if path.parts[0] == "interpretation_label":
-            reasons[path.stem] = _reasons(content, str(path))
+            causes[path.stem] = _causes(content, str(path))
         else:
             numbers[str(path)] = text_numbers(content, str(path))
 
     def machine(entity: str) -> Dataset:
         train, test, labels = (_required(numbers, f"{part}/{entity}.txt", location) for part in parts)
-        return Dataset(name, entity, train, test, labels[:, 0] > 0, _numbered(train), reasons=reasons.get(entity))
+        return Dataset(name, entity, train, test, labels[:, 0] > 0, _numbered(train), causes=causes.get(entity))
 
     return [machine(entity) for entity in sorted({PurePosixPath(path).stem for path in numbers})]
 
@@ -252,8 +261,8 @@ def _read_smd(name: str, location: Path) -> list[Dataset]:
 def _read_asd(name: str, location: Path) -> list[Dataset]:
     """ASD: one dataset per server.
 
-    Files: <server>/{train,test,test_label}.npy. Labels: 1 is anomalous. There are no missing values; the data is
-    already scaled to [0, 1].
+    Files: <server>/{train,test,test_label}.npy. Labels: 1 is anomalous. No missing values; the data is already scaled
+    to [0, 1].
     """
     files = {str(path): content for path, content in members(location, "*/*.npy")}
 
@@ -270,7 +279,7 @@ def _read_asd(name: str, location: Path) -> list[Dataset]:
 
 def _required(files: Mapping[str, Content], path: str, location: Path) -> Content:
     if path not in files:
-        raise InputError(f"'{location}' lacks the file '{path}'. Copy the dataset from its source again.")
+        raise InputError(f"'{location}' has no file '{path}'. Download the dataset again.")
     return files[path]
 
 
@@ -291,7 +300,7 @@ def _labeled_ranges(table: bytes, spacecraft: str) -> dict[str, list[tuple[int, 
                 found = [(int(first), int(last) + 1) for first, last in json.loads(row["anomaly_sequences"])]
                 ranges.setdefault(row["chan_id"], []).extend(found)
     except (KeyError, ValueError, TypeError) as error:
-        raise InputError("The table 'labeled_anomalies.csv' is not telemanom's. Copy it from its source.") from error
+        raise InputError("'labeled_anomalies.csv' is not the table from telemanom. Download it again.") from error
     return ranges
 
 
@@ -302,106 +311,130 @@ def _marked(ranges: Iterable[tuple[int, int]], length: int) -> NDArray[np.bool_]
     return labels
 
 
-def _reasons(content: bytes, what: str) -> tuple[Reason, ...]:
-    reasons: list[Reason] = []
+def _causes(content: bytes, what: str) -> tuple[Cause, ...]:
+    causes: list[Cause] = []
     for line in content.decode(errors="replace").split():
         match = re.fullmatch(r"(\d+)-(\d+):(\d+(?:,\d+)*)", line)
         if match is None:
-            raise InputError(f"The line {line!r} of '{what}' is not of the form start-stop:variables. Copy it again.")
+            raise InputError(f"Line {line!r} of '{what}' is not of the form start-stop:variables. Download it again.")
         variables = tuple(int(number) - 1 for number in match[3].split(","))
-        reasons.append(((int(match[1]), int(match[2])), variables))
-    return tuple(reasons)
+        causes.append(((int(match[1]), int(match[2])), variables))
+    return tuple(causes)
 
 
-# --- datasets of one table per part: PSM, SWaT, WADI ------------------------------------------------------------------
+# --- datasets with one table per part: PSM, SWaT, WADI ----------------------------------------------------------------
 
 
 def _read_psm(name: str, location: Path) -> list[Dataset]:
-    """PSM: one dataset of 25 variables.
+    """PSM: one dataset with 25 variables.
 
-    Files: train.csv, test.csv and test_label.csv, one header row each, rows of the last two in the same order. The
-    column timestamp_(min) is dropped. NaN rule: a row with an empty cell is dropped (train: 132,481 rows become
-    129,784), in test together with its label. Labels: 1 is anomalous, 0 is normal.
+    Files: train.csv, test.csv and test_label.csv, each with a header; the rows of the last two correspond. The column
+    timestamp_(min) is dropped. Missing values: incomplete rows are dropped (train shrinks from 132,481 to 129,784
+    rows), together with their labels in the test part. Labels: 1 is anomalous, 0 is normal.
     """
     time = "timestamp_(min)"
-    tables = [Table(location / file, mark=time) for file in ("train.csv", "test.csv", "test_label.csv")]
+    tables = [SensorTable(location / file, mark=time) for file in ("train.csv", "test.csv", "test_label.csv")]
     names = tables[0].columns_but(time)
     train, test = (table.numbers(names) for table in tables[:2])
     labels = tables[2].flags("label", {"0": False, "1": True})
     if len(labels) != len(test):
-        raise InputError(
-            f"PSM has {len(test)} test rows but {len(labels)} labels. Copy the files from their source again."
-        )
+        raise InputError(f"PSM has {len(test)} test rows but {len(labels)} labels. Download the files again.")
     whole = ~np.isnan(test).any(axis=1)
     return [Dataset(name, "all", train[~np.isnan(train).any(axis=1)], test[whole], labels[whole], names)]
 
 
 def _read_swat(name: str, location: Path) -> list[Dataset]:
-    """SWaT: one dataset of 51 variables.
+    """SWaT: one dataset with 51 variables.
 
-    Files: SWaT_Dataset_Normal_v1.csv and SWaT_Dataset_Attack_v0.csv; the header may stand below a row of stage names
-    (P1, P2, ...), and spaces around names are stripped. The columns Timestamp and Normal/Attack are dropped. Labels:
-    "Attack", also spelled "A ttack", is anomalous, "Normal" is normal. NaN rule: rows without any value are dropped;
-    an empty cell takes the last value before it, or else the next after it (the official files have none).
+    Files: SWaT_Dataset_Normal_v1.csv and SWaT_Dataset_Attack_v0.csv; there may be a row of stage names (P1, P2, ...)
+    above the header, and spaces around names are stripped. The columns Timestamp and Normal/Attack are dropped. Labels:
+    "Attack", also spelled "A ttack", is anomalous, "Normal" is normal. Missing values: empty rows are dropped; empty
+    cells are filled forward, then backward (the official files have none).
     """
-    normal = Table(location / "SWaT_Dataset_Normal_v1.csv", mark="Timestamp")
-    attack = Table(location / "SWaT_Dataset_Attack_v0.csv", mark="Timestamp")
+    normal = SensorTable(location / "SWaT_Dataset_Normal_v1.csv", mark="Timestamp")
+    attack = SensorTable(location / "SWaT_Dataset_Attack_v0.csv", mark="Timestamp")
     names = normal.columns_but("Timestamp", "Normal/Attack")
     labels = attack.flags("Normal/Attack", {"Normal": False, "Attack": True})
     return [Dataset(name, "all", normal.filled(names), attack.filled(names), labels, names)]
 
 
 def _read_wadi(name: str, location: Path) -> list[Dataset]:
-    r"""WADI: one dataset of 123 variables.
+    r"""WADI: one dataset with 123 variables.
 
-    Files: WADI_14days_new.csv (where it is missing, the first release's WADI_14days.csv) and WADI_attackdataLABLE.csv;
-    the header may stand below other rows. Of a name like \\WIN-...\1_AIT_001_PV the part after the last backslash
-    counts, without spaces around it. The columns Row, Date, Time and four without any value (`WADI_BLANK`) are dropped.
-    Labels: -1 is anomalous, 1 is normal. NaN rule: rows without any value are dropped (the attack file ends in such);
-    an empty cell takes the last value before it, or else the next after it.
+    Files: WADI_14days_new.csv (or WADI_14days.csv of the first release) and WADI_attackdataLABLE.csv; there may be
+    other rows above the header. A name like \\WIN-...\1_AIT_001_PV is cut to the part after the last backslash and
+    stripped. The columns Row, Date, Time and four empty ones (`WADI_BLANK`) are dropped. Labels: -1 is anomalous, 1 is
+    normal. Missing values: empty rows are dropped (the attack file ends with some); empty cells are filled forward,
+    then backward.
     """
     newest, first = location / "WADI_14days_new.csv", location / "WADI_14days.csv"
-    normal = Table(first if first.is_file() and not newest.is_file() else newest, mark="Row")
-    attack = Table(location / "WADI_attackdataLABLE.csv", mark="Row")
+    normal = SensorTable(first if first.is_file() and not newest.is_file() else newest, mark="Row")
+    attack = SensorTable(location / "WADI_attackdataLABLE.csv", mark="Row")
     names = normal.columns_but("Row", "Date", "Time", *WADI_BLANK)
     labels = attack.flags(WADI_LABEL, {"1": False, "1.0": False, "-1": True, "-1.0": True})
     return [Dataset(name, "all", normal.filled(names), attack.filled(names), labels, names)]
 
 
-READERS: dict[str, Reader] = {
-    "ASD": Reader(_read_asd, folder="ASD", mark="*/test_label.npy", archive="ASD.tar.xz"),
-    "MSL": Reader(_read_nasa, folder="nasa", mark="labeled_anomalies.csv", archive="nasa-smap-msl.tar.xz"),
-    "PSM": Reader(_read_psm, folder="PSM", mark="test_label.csv"),
-    "SMAP": Reader(_read_nasa, folder="nasa", mark="labeled_anomalies.csv", archive="nasa-smap-msl.tar.xz"),
-    "SMD": Reader(
+NASA_SOURCE = "Put the folder nasa or nasa-smap-msl.tar.xz (NASA's telemanom data) into the data folder."
+
+# Published counts: MSL, PSM, SMAP, SWaT and WADI from the paper's table of datasets (train and validation rows
+# together), SMD from the OmniAnomaly paper, ASD from the InterFusion paper. WADI's 1,209,551 training rows are close to
+# the first release; the second (WADI_14days_new.csv) leaves out unstable periods and is shorter.
+READERS: dict[str, DatasetReader] = {
+    "ASD": DatasetReader(
+        _read_asd,
+        folder="ASD",
+        mark="*/test_label.npy",
+        archive="ASD.tar.xz",
+        published=Counts(entities=12, train=102_331, test=51_840, variables=19, anomaly_percent=4.61),
+        period=5 * MINUTE,
+        how_to_get="Put the folder ASD or ASD.tar.xz from the InterFusion repository into the data folder.",
+    ),
+    "MSL": DatasetReader(
+        _read_nasa,
+        folder="nasa",
+        mark="labeled_anomalies.csv",
+        archive="nasa-smap-msl.tar.xz",
+        published=Counts(entities=27, train=58_317, test=73_729, variables=55, anomaly_percent=10.53),
+        how_to_get=NASA_SOURCE,
+    ),
+    "PSM": DatasetReader(
+        _read_psm,
+        folder="PSM",
+        mark="test_label.csv",
+        published=Counts(entities=1, train=129_784, test=87_841, variables=25, anomaly_percent=27.76),
+        how_to_get="Take train.csv, test.csv and test_label.csv from eBay's RANSynCoders and put them into PSM/.",
+    ),
+    "SMAP": DatasetReader(
+        _read_nasa,
+        folder="nasa",
+        mark="labeled_anomalies.csv",
+        archive="nasa-smap-msl.tar.xz",
+        published=Counts(entities=54, train=138_004, test=435_826, variables=25, anomaly_percent=12.84),
+        how_to_get=NASA_SOURCE,
+    ),
+    "SMD": DatasetReader(
         _read_smd,
         folder="ServerMachineDataset",
         mark="test_label/machine-*.txt",
         archive="ServerMachineDataset.tar.xz",
+        published=Counts(entities=28, train=708_405, test=708_420, variables=38, anomaly_percent=4.16),
+        how_to_get="Put the folder ServerMachineDataset or its .tar.xz (OmniAnomaly repository) into the data folder.",
     ),
-    "SWaT": Reader(_read_swat, folder="SWaT", mark="SWaT_Dataset_Attack_v0.csv"),
-    "WADI": Reader(_read_wadi, folder="WADI", mark="WADI_attackdataLABLE.csv"),
-}
-
-# Origin: MSL, PSM, SMAP, SWaT and WADI from the paper's table of datasets (train and validation rows together);
-# SMD from the OmniAnomaly paper, ASD from the InterFusion paper. WADI's 1,209,551 training rows are about those of the
-# first release; the second (WADI_14days_new.csv) leaves out unstable periods and is shorter.
-PUBLISHED: dict[str, Counts] = {
-    "ASD": Counts(entities=12, train=102_331, test=51_840, variables=19, anomaly_percent=4.61),
-    "MSL": Counts(entities=27, train=58_317, test=73_729, variables=55, anomaly_percent=10.53),
-    "PSM": Counts(entities=1, train=129_784, test=87_841, variables=25, anomaly_percent=27.76),
-    "SMAP": Counts(entities=54, train=138_004, test=435_826, variables=25, anomaly_percent=12.84),
-    "SMD": Counts(entities=28, train=708_405, test=708_420, variables=38, anomaly_percent=4.16),
-    "SWaT": Counts(entities=1, train=495_000, test=449_919, variables=51, anomaly_percent=12.14),
-    "WADI": Counts(entities=1, train=1_209_551, test=172_801, variables=123, anomaly_percent=5.71),
-}
-
-HOW_TO_GET: dict[str, str] = {
-    "ASD": "Take the folder ASD or ASD.tar.xz from the InterFusion repository and put it there.",
-    "MSL": "Take the folder nasa or nasa-smap-msl.tar.xz, NASA's telemanom data, and put it there.",
-    "PSM": "Take train.csv, test.csv and test_label.csv from eBay's RANSynCoders repository into PSM/ there.",
-    "SMAP": "Take the folder nasa or nasa-smap-msl.tar.xz, NASA's telemanom data, and put it there.",
-    "SMD": "Take the folder ServerMachineDataset or its .tar.xz from the OmniAnomaly repository and put it there.",
-    "SWaT": "Request it from iTrust, SUTD, save both tables as comma-separated files and put them in SWaT/ there.",
-    "WADI": "Request it from iTrust, SUTD, and put WADI_14days_new.csv and WADI_attackdataLABLE.csv in WADI/ there.",
+    "SWaT": DatasetReader(
+        _read_swat,
+        folder="SWaT",
+        mark="SWaT_Dataset_Attack_v0.csv",
+        published=Counts(entities=1, train=495_000, test=449_919, variables=51, anomaly_percent=12.14),
+        period=1,
+        how_to_get="Request it from iTrust, SUTD, save both tables as CSV files and put them into SWaT/.",
+    ),
+    "WADI": DatasetReader(
+        _read_wadi,
+        folder="WADI",
+        mark="WADI_attackdataLABLE.csv",
+        published=Counts(entities=1, train=1_209_551, test=172_801, variables=123, anomaly_percent=5.71),
+        period=1,
+        how_to_get="Request it from iTrust, SUTD, and put WADI_14days_new.csv and WADI_attackdataLABLE.csv into WADI/.",
+    ),
 }

@@ -1,10 +1,10 @@
-"""A synthetic plant: process units under switching loads, sensors that drift, and planted faults of five kinds.
+"""A synthetic plant: process units under switching loads, drifting sensors, and five kinds of planted faults.
 
-What is normal is drawn first, then the drift, then the faults, each from its own stream of random numbers: a plant
-without faults or without drift has the same normal course as one with them.
+Normal readings, drift and faults each have their own random number stream: a plant without faults or without drift has
+the same normal readings as one with them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,14 +17,14 @@ from cometad.errors import ParameterError
 
 SENSORS = ("flow", "pressure", "temperature", "level", "valve", "vibration")  # of each unit, in this order
 PLANT_WIDE = ("plant_voltage", "plant_standby")  # near-constant; binary
-LEVELS = (0.15, 0.4, 0.7, 1.0)  # the loads that a unit is run at
-QUIET_START = 0.05  # the share of the test part before the first fault
-LEAST_SLOT = 24  # time steps that a fault and the quiet around it take at least
+LEVELS = (0.15, 0.4, 0.7, 1.0)  # the loads a unit may run at
+QUIET_START = 0.05  # share of the test part before the first fault
+LEAST_SLOT = 24  # minimum time steps for a fault and the normal readings around it
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One planted fault: what kind, over which half-open interval of the test part, and in which variables.
+    """A planted fault: its kind, its half-open interval of the test part, and its variables.
 
     >>> from cometad.datasets.synthetic import synthetic_plant
     >>> plant = synthetic_plant(train_rows=500, test_rows=500, faults_per_kind=1)
@@ -40,7 +40,7 @@ class Fault:
 
 @dataclass(frozen=True, eq=False)
 class Plant:
-    """The readings of a synthetic plant, and the truth about them.
+    """The readings of a synthetic plant, with labels and faults.
 
     >>> from cometad.datasets.synthetic import synthetic_plant
     >>> plant = synthetic_plant(train_rows=500, test_rows=500, faults_per_kind=1)
@@ -52,12 +52,12 @@ class Plant:
     test: Floats  # (time, variable)
     labels: NDArray[np.bool_]  # (time,) of the test part
     names: tuple[str, ...]
-    faults: tuple[Fault, ...]  # in the order of time
+    faults: tuple[Fault, ...]  # in time order
 
     def as_dataset(self) -> Dataset:
-        """The plant as a dataset whose reasons are its faults."""
-        reasons = tuple(((fault.start, fault.stop), fault.variables) for fault in self.faults)
-        return Dataset("synthetic", "plant", self.train, self.test, self.labels, self.names, reasons=reasons)
+        """The plant as a dataset, with its faults as causes."""
+        causes = tuple(((fault.start, fault.stop), fault.variables) for fault in self.faults)
+        return Dataset("synthetic", "plant", self.train, self.test, self.labels, self.names, causes=causes)
 
 
 def synthetic_plant(
@@ -69,11 +69,12 @@ def synthetic_plant(
     drift: float = 1.0,
     seed: int = 0,
 ) -> Plant:
-    """A plant of several units: a normal training part, and a test part with slow drift and planted faults.
+    """Simulate a plant of several units: a normal training part, and a test part with slow drift and planted faults.
 
-    Units run at switching loads with smooth ramps; they share a plant-wide load, a cycle and a daily course, and each
-    wanders in a way that all its sensors see. In the test part a third of the sensors wander slowly in gain and offset;
-    `drift` scales it, and drift is normal. Faults (`FAULTS`) lie apart, after the first 5 % of the test part.
+    Units switch between loads with smooth ramps. They share a plant-wide load, a process cycle and a daily cycle, and
+    each has a slow random walk that affects all its sensors. In the test part, the gain and offset of a third of the
+    sensors drift slowly; `drift` scales this, and drift counts as normal. Faults (`PLANT_FAULTS`) never overlap and
+    start after the first 5 % of the test part.
 
     >>> from cometad.datasets.synthetic import synthetic_plant
     >>> plant = synthetic_plant(train_rows=600, test_rows=600, faults_per_kind=1, seed=7)
@@ -82,29 +83,27 @@ def synthetic_plant(
     """
     _check_sizes(train_rows, test_rows, variables, faults_per_kind, drift)
     names = _names(variables)
-    course = _normal_course(train_rows + test_rows, names, np.random.default_rng([seed, 0]))
-    drifting = _drift(test_rows, course.values[:train_rows], names, drift, np.random.default_rng([seed, 1]))
-    test = drifting(course.values[train_rows:], slice(None))
-    bench = _Bench(course, train_rows, test, drifting, names, np.random.default_rng([seed, 2]))
-    faults = _plant_faults(bench, faults_per_kind)
-    return Plant(course.values[:train_rows].copy(), test, _labels(faults, test_rows), names, faults)
+    normal = _normal_course(train_rows + test_rows, names, np.random.default_rng([seed, 0]))
+    drifting = _drift(test_rows, normal.values[:train_rows], names, drift, np.random.default_rng([seed, 1]))
+    test = drifting(normal.values[train_rows:], slice(None))
+    workspace = _Workspace(normal, train_rows, test, drifting, names, np.random.default_rng([seed, 2]))
+    faults = _plant_faults(workspace, faults_per_kind)
+    return Plant(normal.values[:train_rows].copy(), test, fault_labels(faults, test_rows), names, faults)
 
 
 def _check_sizes(train_rows: int, test_rows: int, variables: int, faults_per_kind: int, drift: float) -> None:
     least_variables = len(SENSORS) + len(PLANT_WIDE)
     if variables < least_variables:
-        raise ParameterError(
-            f"A plant needs at least {least_variables} variables; these are {variables}. Ask for more."
-        )
+        raise ParameterError(f"A plant needs at least {least_variables} variables. Got {variables} instead.")
     if faults_per_kind < 0 or not 0 <= drift < np.inf:
         raise ParameterError(
             f"faults_per_kind={faults_per_kind} and drift={drift} must be finite and not negative. Pass 0 for none."
         )
-    least_rows = int(np.ceil(LEAST_SLOT * len(FAULTS) * max(1, faults_per_kind) / (1 - QUIET_START))) + 1
+    least_rows = int(np.ceil(LEAST_SLOT * len(PLANT_FAULTS) * max(1, faults_per_kind) / (1 - QUIET_START))) + 1
     if min(train_rows, test_rows) < max(200, least_rows):
         raise ParameterError(
-            f"{train_rows} training and {test_rows} test rows are too few for {faults_per_kind} faults of each kind; "
-            f"ask for at least {max(200, least_rows)} of both."
+            f"{train_rows} training and {test_rows} test rows are too few for {faults_per_kind} faults of each kind. "
+            f"Use at least {max(200, least_rows)} of both."
         )
 
 
@@ -113,33 +112,33 @@ def _names(variables: int) -> tuple[str, ...]:
     return (*(f"unit{i // len(SENSORS) + 1}_{SENSORS[i % len(SENSORS)]}" for i in range(count)), *PLANT_WIDE)
 
 
-# --- the normal course ------------------------------------------------------------------------------------------------
+# --- normal readings --------------------------------------------------------------------------------------------------
 
 
 class _Course(NamedTuple):
     values: Floats  # (time, variable)
-    loads: Floats  # (time, variable) the load of the unit that the variable belongs to
+    loads: Floats  # (time, variable) load of the variable's unit
 
 
 class _Shared(NamedTuple):
-    """What drives all units, each of the shape (time,)."""
+    """The signals that drive all units, each (time,)."""
 
     load: Floats
-    turns: Floats  # how often the plant's cycle has gone round
+    turns: Floats  # completed process cycles
     day: Floats
 
 
 class _Unit(NamedTuple):
-    """What drives the sensors of one unit, each of the shape (time,)."""
+    """The signals that drive the sensors of one unit, each (time,)."""
 
     load: Floats
-    wave: Floats  # the plant's cycle as this unit sees it, stronger under load
+    wave: Floats  # the process cycle in this unit, stronger under load
     late_wave: Floats  # the same, a quarter of a cycle later
     wander: Floats
     day: Floats
 
 
-# Each sensor answers to its unit in its own way; all of them move within 16 time steps.
+# The response of each sensor to its unit; all of them change within 16 time steps.
 _RESPONSES: dict[str, Callable[[_Unit], Floats]] = {
     "flow": lambda unit: unit.load + 0.45 * unit.wave + 0.05 * unit.wander,
     "pressure": lambda unit: 0.9 * unit.load**2 + 0.40 * unit.wave + 0.05 * unit.wander,
@@ -174,7 +173,7 @@ def _normal_course(rows: int, names: tuple[str, ...], rng: np.random.Generator) 
 
 
 def _shared(rows: int, rng: np.random.Generator) -> _Shared:
-    # The period of about 30 time steps varies a little, so that no two stretches are the same.
+    # The period of about 30 time steps varies slightly, so that no two stretches are equal.
     turns = np.cumsum((1 + 0.1 * _smooth_noise(rows, 200, rng)) / 30)
     day = np.sin(2 * np.pi * (np.arange(rows) / 1440 + rng.random()))
     return _Shared(_regimes(rows, rng), turns, day)
@@ -203,7 +202,7 @@ def _regimes(rows: int, rng: np.random.Generator) -> Floats:
 
 
 def _smooth_noise(rows: int, width: int, rng: np.random.Generator) -> Floats:
-    """Noise of mean 0 and variance 1 that forgets itself within `width` time steps."""
+    """Noise with mean 0 and variance 1 whose autocorrelation vanishes after `width` time steps."""
     kernel = np.hanning(width + 2)[1:-1]
     return np.convolve(rng.standard_normal(rows + width - 1), kernel / np.linalg.norm(kernel), mode="valid")
 
@@ -216,11 +215,11 @@ def _lagged(signal: Floats, steps: int) -> Floats:
 
 # --- drift ------------------------------------------------------------------------------------------------------------
 
-_Drifting = Callable[[Floats, slice], Floats]  # normal readings, the rows of the test part they stand in -> as drifted
+_Drifting = Callable[[Floats, slice], Floats]  # normal readings and their rows in the test part -> drifted readings
 
 
 def _drift(rows: int, train: Floats, names: tuple[str, ...], amount: float, rng: np.random.Generator) -> _Drifting:
-    """Gains and offsets that leave 1 and 0 at the start of the test part and wander slowly."""
+    """Gains and offsets that start at 1 and 0 in the test part and change slowly."""
     count = len(names) - len(PLANT_WIDE)
     chosen = np.zeros(len(names))
     chosen[rng.choice(count, size=max(1, count // 3), replace=False)] = amount
@@ -231,7 +230,7 @@ def _drift(rows: int, train: Floats, names: tuple[str, ...], amount: float, rng:
 
 
 def _slow_paths(rows: int, count: int, rng: np.random.Generator) -> Floats:
-    """Paths from 0 to about 1 or -1 in the shape (time, path), with one slow swing on the way."""
+    """Paths (time, path) from 0 to about 1 or -1, with one slow swing along the way."""
     progress = np.linspace(0, 1, rows)[:, None]
     trend = rng.choice([-1.0, 1.0], size=count) * rng.uniform(0.6, 1.0, size=count)
     swing = 0.3 * rng.uniform(-1, 1, size=count)
@@ -241,8 +240,8 @@ def _slow_paths(rows: int, count: int, rng: np.random.Generator) -> Floats:
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
-class _Bench(NamedTuple):
-    """All that a fault may look at; `test` is what it changes."""
+class _Workspace(NamedTuple):
+    """The input of faults; they modify `test`."""
 
     course: _Course
     train_rows: int
@@ -252,7 +251,7 @@ class _Bench(NamedTuple):
     rng: np.random.Generator
 
     def course_elsewhere(self, at: slice, variables: list[int], *, unlike: float) -> Floats:
-        """What these variables did elsewhere in the training part; of all places that one, from most alike (0) to 1."""
+        """Training readings of these variables at a time whose load is similar (`unlike` 0) to very different (1)."""
         length = at.stop - at.start
         load = self.course.loads[self.train_rows + at.start : self.train_rows + at.stop, variables[0]]
         starts = self.rng.integers(0, self.train_rows - length, size=200)
@@ -264,47 +263,47 @@ class _Bench(NamedTuple):
         return self.drifting(readings, at)[:, variables]
 
 
-def _spike(bench: _Bench, at: slice, variables: list[int]) -> Floats:
-    """Up to three readings far outside the usual."""
-    size = bench.rng.uniform(4.5, 7.0, size=len(variables)) * bench.rng.choice([-1.0, 1.0], size=len(variables))
-    return np.asarray(bench.test[at, variables] + size * _spread(bench, variables))
+def _spike(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+    """Up to three readings far outside the normal range."""
+    size = workspace.rng.uniform(4.5, 7.0, size=len(variables)) * workspace.rng.choice([-1.0, 1.0], size=len(variables))
+    return np.asarray(workspace.test[at, variables] + size * _spread(workspace, variables))
 
 
-def _context(bench: _Bench, at: slice, variables: list[int]) -> Floats:
-    """Readings that are usual under another load than the present one."""
-    return bench.course_elsewhere(at, variables, unlike=1.0)
+def _context(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+    """Readings that are normal, but under a different load."""
+    return workspace.course_elsewhere(at, variables, unlike=1.0)
 
 
-def _shape(bench: _Bench, at: slice, variables: list[int]) -> Floats:
-    """A fast oscillation inside the usual range."""
-    train = bench.course.values[: bench.train_rows, variables]
+def _shape(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+    """A fast oscillation within the normal range."""
+    train = workspace.course.values[: workspace.train_rows, variables]
     steps = np.arange(at.stop - at.start)[:, None]
-    swing = 1.3 * _spread(bench, variables) * np.cos(2 * np.pi * steps / bench.rng.uniform(4, 6) + 0.1)
-    return np.asarray(np.clip(bench.test[at, variables] + swing, train.min(axis=0), train.max(axis=0)))
+    swing = 1.3 * _spread(workspace, variables) * np.cos(2 * np.pi * steps / workspace.rng.uniform(4, 6) + 0.1)
+    return np.asarray(np.clip(workspace.test[at, variables] + swing, train.min(axis=0), train.max(axis=0)))
 
 
-def _correlation(bench: _Bench, at: slice, variables: list[int]) -> Floats:
-    """The course of some other time: usual alone, no longer in step with the unit."""
-    return bench.course_elsewhere(at, variables, unlike=0.8)
+def _correlation(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+    """Readings from another time: normal on their own, but out of sync with the unit."""
+    return workspace.course_elsewhere(at, variables, unlike=0.8)
 
 
-def _stuck(bench: _Bench, at: slice, variables: list[int]) -> Floats:
-    """The last reading, again and again."""
-    return np.tile(bench.test[at.start - 1, variables], (at.stop - at.start, 1))
+def _stuck(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+    """The last reading is repeated."""
+    return np.tile(workspace.test[at.start - 1, variables], (at.stop - at.start, 1))
 
 
-def _spread(bench: _Bench, variables: list[int]) -> Floats:
-    return np.asarray(bench.course.values[: bench.train_rows, variables].std(axis=0))
+def _spread(workspace: _Workspace, variables: list[int]) -> Floats:
+    return np.asarray(workspace.course.values[: workspace.train_rows, variables].std(axis=0))
 
 
 class _Kind(NamedTuple):
-    readings: Callable[[_Bench, slice, list[int]], Floats]  # of the shape (time, variable), in place of the normal ones
-    lengths: tuple[int, int]  # least and most time steps
-    sensors: tuple[str, ...]  # that may have it
-    most_variables: int  # of one unit at once
+    readings: Callable[[_Workspace, slice, list[int]], Floats]  # replaces normal readings (time, variable)
+    lengths: tuple[int, int]  # minimum and maximum time steps
+    sensors: tuple[str, ...]  # sensors that may be affected
+    most_variables: int  # in one unit
 
 
-FAULTS: dict[str, _Kind] = {
+PLANT_FAULTS: dict[str, _Kind] = {
     "spike": _Kind(_spike, (1, 3), ("flow", "pressure", "temperature", "level", "valve"), 2),
     "context": _Kind(_context, (40, 80), ("flow", "pressure", "level", "valve"), 1),
     "shape": _Kind(_shape, (60, 120), ("flow", "pressure", "temperature", "level"), 2),
@@ -313,37 +312,43 @@ FAULTS: dict[str, _Kind] = {
 }
 
 
-def _plant_faults(bench: _Bench, faults_per_kind: int) -> tuple[Fault, ...]:
-    """Change the test part, one fault per slot of equal width, and say what was changed."""
-    kinds = bench.rng.permutation(np.repeat(list(FAULTS), faults_per_kind))
-    rows = len(bench.test)
+def _plant_faults(workspace: _Workspace, faults_per_kind: int) -> tuple[Fault, ...]:
+    """Plant one fault per slot of equal width in the test part, in place, and return the faults."""
+    kinds = workspace.rng.permutation(np.repeat(list(PLANT_FAULTS), faults_per_kind))
+    rows = len(workspace.test)
     borders = np.linspace(np.ceil(QUIET_START * rows), rows, len(kinds) + 1).astype(int)
     faults = []
     for kind, first, last in zip(kinds, borders[:-1], borders[1:], strict=True):
-        at = _place(FAULTS[kind].lengths, int(first), int(last), bench.rng)
-        variables = _choose_variables(FAULTS[kind], bench)
-        bench.test[at, variables] = FAULTS[kind].readings(bench, at, variables)
+        at = _place(PLANT_FAULTS[kind].lengths, int(first), int(last), workspace.rng)
+        variables = _choose_variables(PLANT_FAULTS[kind], workspace)
+        workspace.test[at, variables] = PLANT_FAULTS[kind].readings(workspace, at, variables)
         faults.append(Fault(str(kind), at.start, at.stop, tuple(variables)))
     return tuple(faults)
 
 
 def _place(lengths: tuple[int, int], first: int, last: int, rng: np.random.Generator) -> slice:
-    """An interval inside a slot that leaves a quarter of it free at either end."""
+    """An interval within a slot that leaves a quarter of it free at either end."""
     quarter = (last - first) // 4
     length = min(int(rng.integers(lengths[0], lengths[1] + 1)), 2 * quarter)
     start = int(rng.integers(first + quarter, last - quarter - length + 1))
     return slice(start, start + length)
 
 
-def _choose_variables(kind: _Kind, bench: _Bench) -> list[int]:
-    able = [i for i, name in enumerate(bench.names) if name.split("_")[1] in kind.sensors]
-    unit = bench.names[bench.rng.choice(able)].split("_")[0]
-    able = [i for i in able if bench.names[i].split("_")[0] == unit]
-    count = min(len(able), int(bench.rng.integers(1, kind.most_variables + 1)))
-    return sorted(int(i) for i in bench.rng.choice(able, size=count, replace=False))
+def _choose_variables(kind: _Kind, workspace: _Workspace) -> list[int]:
+    candidates = [i for i, name in enumerate(workspace.names) if name.split("_")[1] in kind.sensors]
+    unit = workspace.names[workspace.rng.choice(candidates)].split("_")[0]
+    candidates = [i for i in candidates if workspace.names[i].split("_")[0] == unit]
+    count = min(len(candidates), int(workspace.rng.integers(1, kind.most_variables + 1)))
+    return sorted(int(i) for i in workspace.rng.choice(candidates, size=count, replace=False))
 
 
-def _labels(faults: tuple[Fault, ...], rows: int) -> NDArray[np.bool_]:
+def fault_labels(faults: Iterable[Fault], rows: int) -> NDArray[np.bool_]:
+    """Labels (time,) that are true during the faults.
+
+    >>> from cometad.datasets.synthetic import Fault, fault_labels
+    >>> fault_labels([Fault("stuck", 1, 3, (0,))], rows=4)
+    array([False,  True,  True, False])
+    """
     labels = np.zeros(rows, dtype=np.bool_)
     for fault in faults:
         labels[fault.start : fault.stop] = True

@@ -1,6 +1,6 @@
-"""How well scores find anomalies: pure functions of `(labels, scores)`, exact over all thresholds, and fast.
+"""Metrics of anomaly scores: fast, pure functions of `(labels, scores)`, exact over all thresholds.
 
-Labels are 0 or 1, a higher score is more anomalous, and a point is detected when its score is at or above a threshold.
+Labels are 0 or 1, higher scores are more anomalous, and a point is detected if its score reaches the threshold.
 """
 
 from cometad.metrics.adjusted import adjusted_f1_area, adjusted_f1_at, adjusted_f1_curve, best_adjusted_f1
@@ -10,11 +10,11 @@ from cometad.metrics.pointwise import auc_pr, auc_roc, best_f1, f1_at
 from cometad.metrics.protocol import (
     METRICS,
     PROTOCOLS,
+    Evaluation,
     Metric,
+    MetricValue,
     Protocol,
     Reference,
-    Report,
-    Row,
     evaluate,
     reference,
     report,
@@ -29,13 +29,13 @@ __all__ = [
     "AffiliationCurve",
     "Areas",
     "AtThreshold",
+    "Evaluation",
     "Events",
     "Flavor",
     "Metric",
+    "MetricValue",
     "Protocol",
     "Reference",
-    "Report",
-    "Row",
     "adjusted_f1_area",
     "adjusted_f1_at",
     "adjusted_f1_curve",

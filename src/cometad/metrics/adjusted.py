@@ -1,7 +1,7 @@
-"""Point adjustment and PA%K: a segment of which enough is detected counts as wholly detected.
+"""Point adjustment and PA%K: once K percent of a segment is detected, all of it counts as detected.
 
-With K = 0 one detected point is enough (point adjustment); with K = 100 nothing is adjusted (plain point-wise F1).
-One long segment hit by chance is worth its whole length, so at K = 0 random scores look excellent on long anomalies.
+With K = 0 one detected point is enough (point adjustment); with K = 100 nothing is adjusted (plain pointwise F1).
+A single lucky hit earns the full length of a segment, so at K = 0 random scores look excellent on long anomalies.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detecte
 
 KS = tuple(range(101))
 
-# How many points of a segment must be detected for K percent; at least one, whatever K.
+# The number of points that make up K percent of a segment: at least one, even for K = 0.
 SHARES: dict[str, Callable[[Integers, float], Floats]] = {
     "at_least": lambda lengths, k: np.maximum(np.ceil(lengths * k / 100), 1),
     "more_than": lambda lengths, k: np.floor(lengths * k / 100) + 1,  # tadpak
@@ -25,9 +25,9 @@ SHARES: dict[str, Callable[[Integers, float], Floats]] = {
 
 
 def best_adjusted_f1(labels: object, scores: object, k: float = 0, share: str = "at_least") -> AtThreshold:
-    """The highest F1 over all thresholds where a segment with K percent detected counts whole: an oracle.
+    """The highest adjusted F1 over all thresholds. This is an oracle: the labels choose the threshold.
 
-    `share` says whether exactly K percent is enough ("at_least") or not ("more_than", as tadpak has it).
+    `share` sets whether exactly K percent is enough ("at_least") or not ("more_than", as in tadpak).
 
     >>> from cometad.metrics import best_adjusted_f1
     >>> labels, scores = [0, 1, 1, 1, 0, 0], [0.2, 0.9, 0.1, 0.1, 0.3, 0.0]
@@ -40,7 +40,7 @@ def best_adjusted_f1(labels: object, scores: object, k: float = 0, share: str = 
 def adjusted_f1_at(
     labels: object, scores: object, threshold: float, k: float = 0, share: str = "at_least"
 ) -> AtThreshold:
-    """The same F1 at a threshold that was chosen without these labels.
+    """The adjusted F1 at a threshold chosen without these labels.
 
     >>> from cometad.metrics import adjusted_f1_at
     >>> adjusted_f1_at([0, 1, 1, 1, 0], [0.6, 0.9, 0.1, 0.1, 0.3], threshold=0.5).precision
@@ -59,7 +59,7 @@ def adjusted_f1_at(
 
 
 def adjusted_f1_curve(labels: object, scores: object, share: str = "at_least") -> Floats:
-    """The best F1 for each K of 0, 1, ..., 100, each at its own best threshold.
+    """The best adjusted F1 for K = 0, 1, ..., 100, each at its own best threshold.
 
     >>> from cometad.metrics import adjusted_f1_curve
     >>> adjusted_f1_curve([0, 1, 1, 0], [0.2, 0.9, 0.1, 0.3])[[0, 50, 51, 100]].round(4)
@@ -71,7 +71,7 @@ def adjusted_f1_curve(labels: object, scores: object, share: str = "at_least") -
 
 
 def adjusted_f1_area(labels: object, scores: object, share: str = "at_least") -> float:
-    """The area under that curve, by the trapezoid rule, with K running from 0 to 1.
+    """The area under `adjusted_f1_curve` by the trapezoid rule, with K scaled to [0, 1].
 
     >>> from cometad.metrics import adjusted_f1_area
     >>> round(adjusted_f1_area([0, 1, 1, 0], [0.2, 0.9, 0.1, 0.3]), 4)
@@ -81,7 +81,7 @@ def adjusted_f1_area(labels: object, scores: object, share: str = "at_least") ->
 
 
 def best_adjusted(ranked: Ranked, k: float, share: str = "at_least") -> AtThreshold:
-    """`best_adjusted_f1` of what is already ranked.
+    """`best_adjusted_f1` for points that are already ranked.
 
     >>> from cometad.metrics.adjusted import best_adjusted
     >>> from cometad.metrics.ranking import Ranked
@@ -92,11 +92,11 @@ def best_adjusted(ranked: Ranked, k: float, share: str = "at_least") -> AtThresh
 
 
 class _Walk(NamedTuple):
-    """The anomalous points from the highest score down."""
+    """The anomalous points in order of falling score."""
 
-    threshold: Integers  # (anomalous point,) the number of its threshold
-    segment: Integers  # (anomalous point,) the number of its segment
-    alarms: Integers  # (anomalous point,) the normal points detected at its threshold
+    threshold: Integers  # (anomalous point,) index of its threshold
+    segment: Integers  # (anomalous point,) index of its segment
+    alarms: Integers  # (anomalous point,) number of normal points detected at its threshold
 
 
 def _walk(ranked: Ranked) -> _Walk:
@@ -115,7 +115,7 @@ def _best_of_walk(ranked: Ranked, walk: _Walk, k: float, share: str) -> AtThresh
 
 def _needed(lengths: Integers, k: float, share: str) -> Floats:
     if not 0 <= k <= 100:
-        raise ParameterError(f"K is {k!r}. Pass a percentage from 0 to 100.")
+        raise ParameterError(f"The 'k' parameter must be a percentage from 0 to 100. Got {k!r} instead.")
     if share not in SHARES:
         raise unknown("share", share, SHARES)
     return SHARES[share](lengths, k)
@@ -130,9 +130,9 @@ def _as_result(counted: float, alarms: float, anomalies: int, threshold: float) 
 def _best(
     threshold: Integers, segment: Integers, alarms: Integers, lengths: Integers, needed: Integers
 ) -> tuple[int, float]:
-    """The place of the best F1 in a walk down the anomalous points, and how many points count as detected there.
+    """The index of the best F1 along the walk, and the number of points that count as detected there.
 
-    Only a threshold at which an anomalous point is added can be the best: any other adds alarms alone.
+    The best threshold always adds an anomalous point: any other threshold adds only false alarms.
     """
     seen = np.zeros(len(lengths), np.int64)
     anomalies = len(threshold)

@@ -1,12 +1,12 @@
-"""Affiliation: how near detections and anomalies lie, measured against a random guess in the same zone.
+"""Affiliation: how close detections are to anomalies, compared with a random guess in the same zone.
 
-Each anomaly owns a zone that reaches to the midpoints between it and its neighbors. A time step i is the cell
-[i, i + 1); one that a midpoint cuts belongs half to each zone. In a zone, precision is the mean over the detected
-cells of the chance that a random place lies at least as far from the anomaly; recall is the mean over the anomaly of
-the chance that a random place lies at least as far as the nearest detection. Zones without a detection do not count
-for precision and count 0 for recall.
+Each anomaly owns a zone that extends to the midpoints between it and its neighbors. Time step i is the cell
+[i, i + 1); a cell cut by a midpoint belongs half to each zone. Within a zone, precision is the probability that a
+random position is at least as far from the anomaly as a detected cell is, averaged over the detected cells; recall is
+the probability that a random position is at least as far away as the nearest detection, averaged over the anomaly. A
+zone without detections is left out of precision and contributes 0 to recall.
 
-Detecting everything reaches an F1 of about 2/3, and so do random scores: that is the floor, not 0.
+Detecting everything reaches an F1 of about 2/3, and so do random scores: the floor is 2/3, not 0.
 
 Huet, Navarro and Rossi, "Local Evaluation of Time Series Anomaly Detection Algorithms", KDD 2022.
 """
@@ -22,7 +22,7 @@ from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detecte
 
 
 class AffiliationCurve(NamedTuple):
-    """Affiliation precision and recall at every distinct score, from high to low.
+    """Affiliation precision and recall at each distinct score, highest first.
 
     >>> from cometad.metrics import affiliation_curve
     >>> affiliation_curve([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1]).recall
@@ -45,7 +45,7 @@ def affiliation_curve(labels: object, scores: object) -> AffiliationCurve:
 
 
 def best_affiliation(labels: object, scores: object) -> AtThreshold:
-    """The highest affiliation F1 over all thresholds: an oracle, with a floor of about 2/3.
+    """The highest affiliation F1 over all thresholds. This is an oracle with a floor of about 2/3.
 
     >>> from cometad.metrics import best_affiliation
     >>> best_affiliation([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1])
@@ -55,7 +55,7 @@ def best_affiliation(labels: object, scores: object) -> AtThreshold:
 
 
 def affiliation_at(labels: object, scores: object, threshold: float) -> AtThreshold:
-    """Affiliation precision, recall and F1 at a threshold that was chosen without these labels.
+    """Affiliation precision, recall and F1 at a threshold chosen without these labels.
 
     >>> from cometad.metrics import affiliation_at
     >>> affiliation_at([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1], threshold=0.2).precision
@@ -70,7 +70,7 @@ def affiliation_at(labels: object, scores: object, threshold: float) -> AtThresh
 
 
 def best(ranked: Ranked) -> AtThreshold:
-    """`best_affiliation` of what is already ranked.
+    """`best_affiliation` for points that are already ranked.
 
     >>> from cometad.metrics.affiliation import best
     >>> from cometad.metrics.ranking import Ranked
@@ -82,7 +82,7 @@ def best(ranked: Ranked) -> AtThreshold:
 
 
 def curve(ranked: Ranked) -> AffiliationCurve:
-    """`affiliation_curve` of what is already ranked.
+    """`affiliation_curve` for points that are already ranked.
 
     >>> from cometad.metrics.affiliation import curve
     >>> from cometad.metrics.ranking import Ranked
@@ -105,7 +105,7 @@ def _best_of(precision: Floats, recall: Floats, thresholds: Floats) -> AtThresho
 
 
 def zone_bounds(labels: Flags) -> Floats:
-    """Where the zones of the anomalies begin and end: one more value than there are anomalies.
+    """The zone boundaries in time order: one more than there are anomalies.
 
     >>> import numpy as np
     >>> from cometad.metrics.affiliation import zone_bounds
@@ -118,10 +118,10 @@ def zone_bounds(labels: Flags) -> Floats:
 
 @jit
 def _recall_gains(scores: Floats, starts: Integers, stops: Integers, bounds: Floats) -> Floats:
-    """What each cell adds to the sum of the zones' recalls when cells are detected from the highest score down.
+    """How much each cell adds to the summed recall of the zones when cells are detected in order of falling score.
 
-    Only the nearest cells detected earlier matter, on each side: the previous one with a score at least as high, the
-    next one with a higher score. A stack of falling scores knows both when a cell is taken off it.
+    Only the nearest earlier detection on each side matters: the previous cell with a score at least as high, and the
+    next cell with a higher score. A stack of falling scores knows both at the moment a cell is popped.
     """
     gains = np.zeros(len(scores))
     stack = np.empty(len(scores) + 1, np.int64)
@@ -130,7 +130,7 @@ def _recall_gains(scores: Floats, starts: Integers, stops: Integers, bounds: Flo
         scale = (right - left) * (stops[zone] - starts[zone])
         first, last = int(np.floor(left)), int(np.ceil(right))
         height = 0
-        for cell in range(first, last + 1):  # one past the end takes all off
+        for cell in range(first, last + 1):  # one step past the end empties the stack
             while height > 0 and (cell == last or scores[stack[height - 1]] < scores[cell]):
                 height -= 1
                 taken = stack[height]
@@ -150,10 +150,10 @@ def _recall_gains(scores: Floats, starts: Integers, stops: Integers, bounds: Flo
 def _recall_gain(
     begin: float, end: float, before: float, after: float, start: int, stop: int, left: float, right: float
 ) -> float:
-    """What detecting [begin, end) adds to the integral of the recall, with earlier detections up to `before` and from
-    `after` on; nan where there is none on that side.
+    """How much detecting [begin, end) adds to the recall integral, given earlier detections that end at `before` and
+    start at `after`; nan if there is none on that side.
     """
-    if before >= stop or after <= start:  # nan compares false
+    if before >= stop or after <= start:  # comparisons with nan are false
         return 0.0
     gain = max(min(end, stop) - max(begin, start), 0.0) * (right - left)
     gain += _gap(before, begin, start, stop, left, right) + _gap(end, after, start, stop, left, right)
@@ -162,7 +162,7 @@ def _recall_gain(
 
 @jit
 def _gap(before: float, after: float, start: int, stop: int, left: float, right: float) -> float:
-    """The integral over the anomaly between two detections of the chance that a random place is at least as far."""
+    """The recall integral over the part of the anomaly that lies between two detections."""
     if np.isnan(before) and np.isnan(after):
         return 0.0
     if np.isnan(before):
@@ -185,14 +185,14 @@ def _toward(detection: float, begin: float, end: float, left: float, right: floa
     if end <= begin:
         return 0.0
     beyond = (right - detection) * (end - begin)
-    # Behind y there is room only where y lies nearer to the detection than to the zone's edge.
+    # The side before y contributes only where y is closer to the detection than to the edge of the zone.
     nearer = max(begin, (detection + left) / 2)
     return beyond + max(end - nearer, 0.0) * (end + nearer - detection - left)
 
 
 @jit
 def _precisions(order: Integers, detected: Integers, starts: Integers, stops: Integers, bounds: Floats) -> Floats:
-    """The mean precision of the zones with detections, at each threshold."""
+    """The mean precision over the zones with detections, at each threshold."""
     zones = len(starts)
     value, length, precision = np.zeros(zones), np.zeros(zones), np.zeros(zones)
     means = np.empty(len(detected))
@@ -201,7 +201,7 @@ def _precisions(order: Integers, detected: Integers, starts: Integers, stops: In
         for place in range(done, detected[threshold]):
             cell = order[place]
             zone = np.searchsorted(bounds, cell, side="right") - 1
-            while zone < zones and bounds[zone] < cell + 1:  # twice for a cell that a midpoint cuts
+            while zone < zones and bounds[zone] < cell + 1:  # runs twice for a cell cut by a midpoint
                 begin, end = max(float(cell), bounds[zone]), min(cell + 1.0, bounds[zone + 1])
                 used += length[zone] == 0
                 length[zone] += end - begin
@@ -217,7 +217,7 @@ def _precisions(order: Integers, detected: Integers, starts: Integers, stops: In
 
 @jit
 def _cell_value(begin: float, end: float, start: int, stop: int, left: float, right: float) -> float:
-    """The integral over [begin, end) of the part of the zone that lies at least as far from the anomaly."""
+    """The integral over [begin, end) of the part of the zone at least as far from the anomaly."""
     if start <= begin and end <= stop:
         return (end - begin) * (right - left)
     near, far = (start - end, start - begin) if end <= start else (begin - stop, end - stop)
@@ -226,6 +226,6 @@ def _cell_value(begin: float, end: float, start: int, stop: int, left: float, ri
 
 @jit
 def _farther(near: float, far: float, margin: float) -> float:
-    """The integral over distances from near to far of the part of a margin that lies beyond."""
+    """The integral over the distances from `near` to `far` of the part of the margin beyond each."""
     reach = min(far, margin)
     return max(reach - near, 0.0) * (margin - (near + reach) / 2)

@@ -1,4 +1,4 @@
-"""How well a ranking of variables names those behind an anomaly: the hit rate that OmniAnomaly introduced.
+"""Accuracy of attribution: the hit rate introduced with OmniAnomaly.
 
 Su et al. 2019, "Robust Anomaly Detection for Multivariate Time Series through Stochastic Recurrent Neural Network".
 """
@@ -6,35 +6,37 @@ Su et al. 2019, "Robust Anomaly Detection for Multivariate Time Series through S
 import math
 from collections.abc import Collection, Sequence
 
-ROUNDING = 1e-9  # 150 % of 2 is meant as 3, though the float may be a little less
+ROUNDING = 1e-9  # keeps 150 % of 2 at 3 when the float falls just short
 
 
 def hit_rate(ranking: Sequence[int], causes: Collection[int], percent: float) -> float:
-    """The share of the causes among the first variables of a ranking, as many as a percentage of the causes.
+    """The share of the causes found among the top variables of a ranking.
+
+    The number of variables considered is a percentage of the number of causes.
 
     >>> from cometad.metrics.causes import hit_rate
     >>> hit_rate([4, 0, 2, 1, 3], causes={4, 2}, percent=100), hit_rate([4, 0, 2, 1, 3], {4, 2}, 150)
     (0.5, 1.0)
     """
-    first = ranking[: looked_at(len(causes), percent)]
-    return len(set(first) & set(causes)) / len(causes)
+    top = ranking[: considered(len(causes), percent)]
+    return len(set(top) & set(causes)) / len(causes)
 
 
 def chance_hit_rate(variables: int, causes: int, percent: float) -> float:
-    """What a ranking drawn at random reaches on average.
+    """The expected hit rate of a random ranking.
 
     >>> from cometad.metrics.causes import chance_hit_rate
     >>> chance_hit_rate(variables=10, causes=2, percent=150)
     0.3
     """
-    return min(looked_at(causes, percent), variables) / variables
+    return min(considered(causes, percent), variables) / variables
 
 
-def looked_at(causes: int, percent: float) -> int:
-    """How many variables of a ranking count: a percentage of the number of causes, rounded down.
+def considered(causes: int, percent: float) -> int:
+    """The number of top-ranked variables to consider: a percentage of the number of causes, rounded down.
 
-    >>> from cometad.metrics.causes import looked_at
-    >>> looked_at(3, 150)
+    >>> from cometad.metrics.causes import considered
+    >>> considered(3, 150)
     4
     """
     return math.floor(causes * percent / 100 + ROUNDING)

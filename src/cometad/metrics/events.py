@@ -1,7 +1,7 @@
-"""What people who watch a plant ask: how many alarms were real, how many anomalies were seen, and how late.
+"""What a plant operator asks: how many alarms were real, how many anomalies were detected, and how late?
 
-An alarm is a run of detected points. It is real when it overlaps an anomaly; an anomaly is seen when at least one of
-its points is detected. Long anomalies count as much as short ones.
+An alarm is a run of detected points. It is real if it overlaps an anomaly; an anomaly is detected if at least one of
+its points is. Long anomalies count as much as short ones.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from cometad.metrics.ranking import binary, segments_of
 
 @dataclass(frozen=True)
 class Events:
-    """Alarms against anomalies at one threshold.
+    """Alarms compared with anomalies at one threshold.
 
     >>> from cometad.metrics import events_at
     >>> events_at([0, 1, 1, 0], [0, 0, 1, 1], threshold=1).alarms
@@ -24,20 +24,20 @@ class Events:
 
     alarms: int
     anomalies: int
-    precision: float  # the share of alarms that are real; nan without alarms
-    recall: float  # the share of anomalies that are seen
+    precision: float  # share of alarms that are real; nan without alarms
+    recall: float  # share of anomalies detected
     f1: float
-    delays: Floats  # (anomaly,) time steps from its start to its first detected point; nan where it is not seen
+    delays: Floats  # (anomaly,) time steps from its start to its first detected point; nan if missed
 
     @property
     def mean_delay(self) -> float:
-        """The mean delay of the anomalies that are seen; nan where none is."""
-        seen = self.delays[~np.isnan(self.delays)]
-        return float(seen.mean()) if len(seen) else float("nan")
+        """The mean delay over the detected anomalies; nan if all were missed."""
+        delays = self.delays[~np.isnan(self.delays)]
+        return float(delays.mean()) if len(delays) else float("nan")
 
 
 def events_at(labels: object, scores: object, threshold: float) -> Events:
-    """Event-level precision and recall, and the delay of each detection, at a threshold.
+    """Event-level precision, recall and detection delays at a threshold.
 
     >>> from cometad.metrics import events_at
     >>> found = events_at([0, 1, 1, 1, 0, 0, 1], [0, 0, 0, 9, 9, 0, 0], threshold=5)
@@ -49,7 +49,7 @@ def events_at(labels: object, scores: object, threshold: float) -> Events:
     starts, stops = flags.segments
     alarms = segments_of(detected)
     places = np.append(np.flatnonzero(detected), len(flags))
-    first = places[np.searchsorted(places, starts)]  # the first detected point from each anomaly's start on
+    first = places[np.searchsorted(places, starts)]  # first detected point at or after the start of each anomaly
     delays = np.where(first < stops, first - starts, np.nan)
     anomalous_before = np.append(0, np.cumsum(flags.labels))
     real = int(np.count_nonzero(anomalous_before[alarms.stops] > anomalous_before[alarms.starts]))

@@ -1,7 +1,7 @@
-"""The border of the metrics: labels and scores as anyone holds them, checked once.
+"""Input checks of the metrics, done once for labels and scores in any container.
 
-Labels are 0 or 1, scores finite, both one-dimensional and of the same length, with at least one anomaly and at least
-one normal point. What is refused is refused here, so that no metric returns a number that means nothing.
+Labels must be 0 or 1 and scores finite; both must be one-dimensional and equally long, with at least one anomalous and
+one normal point. Bad input is refused here, so that no metric returns a meaningless number.
 """
 
 from typing import Any
@@ -14,9 +14,9 @@ from cometad.errors import InputError, ParameterError
 
 
 def checked(labels: object, scores: object) -> tuple[Flags, Floats]:
-    """The labels as booleans and the scores as doubles, or an error that says what to mend.
+    """The labels as booleans and the scores as doubles; bad input raises an error that says how to fix it.
 
-    Whole numbers beyond 2**53 are rounded to the nearest double, as numpy does.
+    As in numpy, integers beyond 2**53 are rounded to the nearest double.
 
     >>> from cometad.metrics.inputs import checked
     >>> checked([0, 1, 0], [0.1, 0.9, 0.2])
@@ -28,7 +28,7 @@ def checked(labels: object, scores: object) -> tuple[Flags, Floats]:
     finite = np.isfinite(values)
     if not finite.all():
         step = int(np.argmin(finite))
-        raise InputError(f"The score at time step {step} is {values[step]}. Replace it by a finite number first.")
+        raise InputError(f"The score at time step {step} is {values[step]}. Replace it with a finite number first.")
     return truth, values
 
 
@@ -46,41 +46,33 @@ def checked_labels(labels: object) -> Flags:
         step = int(np.argmax(wrong))
         raise InputError(f"The label at time step {step} is {values[step]:g}. Use 1 for anomalous and 0 for normal.")
     if not truth.any():
-        raise InputError("The labels hold no anomaly, so there is nothing to find. Pass labels with at least one 1.")
+        raise InputError(
+            "The labels contain no anomaly, so there is nothing to detect. Pass labels with at least one 1."
+        )
     if truth.all():
-        raise InputError("The labels hold only anomalies, so no alarm is false. Pass labels with at least one 0.")
+        raise InputError(
+            "The labels contain only anomalies, so no alarm can be false. Pass labels with at least one 0."
+        )
     return truth
 
 
 def checked_threshold(threshold: float) -> float:
-    """The threshold as a float; infinite is allowed, nan is not.
+    """The threshold as a float; infinity is allowed, nan is not.
 
     >>> from cometad.metrics.inputs import checked_threshold
     >>> checked_threshold(3)
     3.0
     """
     if np.isnan(threshold):
-        raise ParameterError("The threshold is nan. Pass the score from which on a point counts as detected.")
+        raise ParameterError("The threshold is nan. Pass the lowest score that counts as detected.")
     return float(threshold)
-
-
-def checked_count(value: object, what: str, least: int) -> int:
-    """A whole number of at least `least`.
-
-    >>> from cometad.metrics.inputs import checked_count
-    >>> checked_count(5, "window", 0)
-    5
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ParameterError(f"The {what} is {value!r}. Pass a whole number of at least {least}.")
-    return int(value)
 
 
 def _column(values: object, what: str) -> Floats:
     column = nw.from_native(values, pass_through=True, allow_series=True)
     array = _from_series(column, what) if isinstance(column, nw.Series) else _from_array(values, what)
     if array.ndim != 1:
-        raise InputError(f"The {what} need one dimension; these have the shape {array.shape}. Pass one column.")
+        raise InputError(f"The {what} must be one-dimensional, but their shape is {array.shape}. Pass a single column.")
     if len(array) == 0:
         raise InputError(f"The {what} are empty. Pass at least one anomalous and one normal time step.")
     return array
@@ -90,7 +82,9 @@ def _from_series(column: nw.Series[Any], what: str) -> Floats:
     if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
         raise _not_numbers(column.dtype, what)
     if column.null_count():
-        raise InputError(f"The {what} have {column.null_count()} empty cells. Fill or drop those time steps first.")
+        raise InputError(
+            f"The {what} have {column.null_count()} missing values. Impute or drop those time steps first."
+        )
     return np.ascontiguousarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Metrics that take each point for itself: neither time nor neighbors matter, so any joint permutation is allowed."""
+"""Metrics that treat each point on its own: the order of the points in time does not matter."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detecte
 
 
 def auc_roc(labels: object, scores: object) -> float:
-    """The chance that an anomalous point scores higher than a normal one; equal scores count half.
+    """The probability that an anomalous point scores higher than a normal one; ties count half.
 
     >>> from cometad.metrics import auc_roc
     >>> auc_roc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
@@ -27,17 +27,17 @@ def auc_pr(labels: object, scores: object) -> float:
 
 
 def best_f1(labels: object, scores: object) -> AtThreshold:
-    """The highest point-wise F1 over all thresholds: an oracle, since the labels choose the threshold.
+    """The highest pointwise F1 over all thresholds. This is an oracle: the labels choose the threshold.
 
-    Of several thresholds that reach it, the highest is given.
+    If several thresholds tie, the highest is returned.
 
     >>> from cometad.metrics import best_f1
     >>> best_f1([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
     AtThreshold(f1=0.8, precision=0.666..., recall=1.0, threshold=0.35)
     """
     ranked = Ranked.of(labels, scores)
-    # From whole numbers: by precision and recall, equal F1 values would differ in the last digit, and the order of
-    # equal ones decides which threshold is named.
+    # Computed from counts: via precision and recall, tied F1 values would differ in the last digit, and rounding would
+    # decide which threshold is returned.
     f1 = 2 * ranked.hits / (ranked.detected + ranked.anomalies)
     top = int(np.argmax(f1))
     hits, detected = int(ranked.hits[top]), int(ranked.detected[top])
@@ -45,7 +45,7 @@ def best_f1(labels: object, scores: object) -> AtThreshold:
 
 
 def f1_at(labels: object, scores: object, threshold: float) -> AtThreshold:
-    """The point-wise F1 at a threshold that was chosen without these labels.
+    """The pointwise F1 at a threshold chosen without these labels.
 
     >>> from cometad.metrics import f1_at
     >>> f1_at([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8], threshold=0.5)
@@ -61,7 +61,7 @@ def f1_at(labels: object, scores: object, threshold: float) -> AtThreshold:
 
 
 def roc_area(ranked: Ranked) -> float:
-    """`auc_roc` of what is already ranked.
+    """`auc_roc` for points that are already ranked.
 
     >>> from cometad.metrics.pointwise import roc_area
     >>> from cometad.metrics.ranking import Ranked
@@ -71,13 +71,13 @@ def roc_area(ranked: Ranked) -> float:
     normal = len(ranked) - ranked.anomalies
     hits = np.append(0, ranked.hits)
     alarms = np.append(0, ranked.detected) - hits
-    # Twice the area in whole numbers: nothing is rounded before the division.
+    # Twice the area, in integers: nothing is rounded before the division.
     doubled = np.sum(np.diff(alarms) * (hits[1:] + hits[:-1]))
     return float(doubled / (2 * normal * ranked.anomalies))
 
 
 def average_precision(ranked: Ranked) -> float:
-    """`auc_pr` of what is already ranked.
+    """`auc_pr` for points that are already ranked.
 
     >>> from cometad.metrics.pointwise import average_precision
     >>> from cometad.metrics.ranking import Ranked

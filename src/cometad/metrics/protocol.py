@@ -1,4 +1,4 @@
-"""The nine metrics of the paper's table under one protocol, the facts about each, and what a guess would get."""
+"""The nine metrics of the paper under one protocol, with no-skill references to compare them with."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -9,15 +9,16 @@ import numpy as np
 from cometad.errors import unknown
 from cometad.metrics.adjusted import best_adjusted, best_adjusted_f1
 from cometad.metrics.affiliation import best, best_affiliation
-from cometad.metrics.inputs import checked_count, checked_labels
+from cometad.metrics.inputs import checked_labels
 from cometad.metrics.pointwise import auc_pr, auc_roc, average_precision, roc_area
 from cometad.metrics.ranking import Ranked
 from cometad.metrics.volume import range_auc, resolved_window, vus, window_areas
+from cometad.validation import check_integer
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a table must say beside its range AUC and VUS figures.
+    """The settings that range AUC and VUS values depend on; state them with every table.
 
     >>> from cometad.metrics import PROTOCOLS
     >>> PROTOCOLS["paper"].flavor
@@ -25,9 +26,9 @@ class Protocol:
     """
 
     flavor: str
-    window: int | str  # of the range AUC
-    max_window: int | str  # of VUS
-    ranks: int | None  # thresholds at that many equally spaced ranks; None for every distinct score
+    window: int | str  # for the range AUC
+    max_window: int | str  # for VUS
+    ranks: int | None  # number of equally spaced ranks used as thresholds; None uses every distinct score
 
 
 PROTOCOLS = {
@@ -38,7 +39,7 @@ PROTOCOLS = {
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of `(labels, scores)` with what one must know to read it.
+    """A metric of `(labels, scores)`, with what you need to know to read its values.
 
     >>> from cometad.metrics import METRICS
     >>> METRICS["auc_roc"].function([0, 1], [0.2, 0.9]), METRICS["auc_roc"].floor
@@ -47,8 +48,8 @@ class Metric:
 
     function: Callable[[object, object], float]
     title: str
-    needs_oracle_threshold: bool  # the best threshold is chosen with the labels at hand
-    floor: float | None  # about what random scores reach on any labels; None where it hangs on the labels (`reference`)
+    needs_oracle_threshold: bool  # the labels choose the best threshold
+    floor: float | None  # roughly what random scores reach; None if that depends on the labels (see `reference`)
     higher_is_better: bool = True
 
 
@@ -66,7 +67,7 @@ METRICS = {
 
 
 def evaluate(labels: object, scores: object, protocol: str = "paper") -> dict[str, float]:
-    """The nine metrics of the paper's table, as fractions.
+    """The nine metrics of the paper, as fractions.
 
     >>> from cometad.metrics import evaluate
     >>> values = evaluate([0, 0, 1, 1, 0, 0], [0.1, 0.6, 0.9, 0.8, 0.2, 0.1])
@@ -90,44 +91,42 @@ def evaluate(labels: object, scores: object, protocol: str = "paper") -> dict[st
         "vus_roc": float(surface.roc[: max_window + 1].mean()),
         "vus_pr": float(surface.pr[: max_window + 1].mean()),
     }
-    # The nine share one ranking; a metric that was added to the table is computed by itself.
+    # The nine share one ranking; a metric added to the table is computed separately.
     added = {name: metric for name, metric in METRICS.items() if name not in values}
     return values | {name: metric.function(ranked.labels, ranked.scores) for name, metric in added.items()}
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What the nine metrics give without any skill.
+    """No-skill references: the values of the nine metrics for random and for constant scores.
 
     >>> from cometad.metrics import reference
     >>> reference([0, 1, 0, 0]).all_positive["auc_roc"]
     0.5
     """
 
-    random: dict[str, float]  # the mean over some draws of uniform random scores
-    all_positive: dict[str, float]  # every point gets the same score, so every point is detected
+    random: dict[str, float]  # mean over several draws of uniform random scores
+    all_positive: dict[str, float]  # constant scores, so every point is detected
 
 
 def reference(labels: object, protocol: str = "paper", draws: int = 10, seed: int = 0) -> Reference:
-    """What random scores and one constant score reach on these labels: read every figure beside them.
+    """What random and constant scores reach on these labels. Compare every value with these.
 
     >>> from cometad.metrics import reference
     >>> round(reference([0, 1, 0, 0] * 50).random["auc_roc"], 1)
     0.5
     """
+    check_integer("draws", draws, 1)
     truth = checked_labels(labels)
     generator = np.random.default_rng(seed)
-    tries = [
-        evaluate(truth, generator.random(len(truth)), protocol)
-        for _ in range(checked_count(draws, "number of draws", least=1))
-    ]
-    random = {name: float(np.mean([values[name] for values in tries])) for name in METRICS}
+    trials = [evaluate(truth, generator.random(len(truth)), protocol) for _ in range(draws)]
+    random = {name: float(np.mean([values[name] for values in trials])) for name in METRICS}
     return Reference(random, evaluate(truth, np.zeros(len(truth)), protocol))
 
 
 @dataclass(frozen=True)
-class Row:
-    """One metric of a report, with the references beside it."""
+class MetricValue:
+    """The value of one metric, with its no-skill references."""
 
     name: str
     title: str
@@ -139,8 +138,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Report:
-    """Everything that a table of the nine metrics shows.
+class Evaluation:
+    """The values of the nine metrics, with their references and the settings behind them.
 
     >>> from cometad.metrics import report
     >>> report([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1]).anomalous_points
@@ -154,15 +153,15 @@ class Report:
     points: int
     anomalous_points: int
     segments: int
-    rows: tuple[Row, ...]
+    rows: tuple[MetricValue, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain dictionaries and lists, ready for JSON."""
+        """The evaluation as plain dictionaries and lists, ready for JSON."""
         return asdict(self) | {"rows": [asdict(row) for row in self.rows]}
 
 
-def report(labels: object, scores: object, protocol: str = "paper", draws: int = 10, seed: int = 0) -> Report:
-    """The nine metrics with their facts and references, for a table or for JSON.
+def report(labels: object, scores: object, protocol: str = "paper", draws: int = 10, seed: int = 0) -> Evaluation:
+    """Evaluate scores by the nine metrics, with references, for a table or JSON.
 
     >>> from cometad.metrics import report
     >>> rows = report([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1]).rows
@@ -172,8 +171,8 @@ def report(labels: object, scores: object, protocol: str = "paper", draws: int =
     rules = _protocol(protocol)
     ranked = Ranked.of(labels, scores)
     values = evaluate(ranked.labels, ranked.scores, protocol)
-    guesses = reference(ranked.labels, protocol, draws, seed)
-    return Report(
+    references = reference(ranked.labels, protocol, draws, seed)
+    return Evaluation(
         protocol=protocol,
         flavor=rules.flavor,
         window=resolved_window(ranked, rules.window),
@@ -182,12 +181,12 @@ def report(labels: object, scores: object, protocol: str = "paper", draws: int =
         anomalous_points=ranked.anomalies,
         segments=len(ranked.segments.starts),
         rows=tuple(
-            Row(
+            MetricValue(
                 name,
                 metric.title,
                 values[name],
-                guesses.random[name],
-                guesses.all_positive[name],
+                references.random[name],
+                references.all_positive[name],
                 metric.higher_is_better,
                 metric.needs_oracle_threshold,
             )

@@ -1,7 +1,7 @@
-"""Points in the order of their scores: every metric over all thresholds starts from here.
+"""Points ranked by score: the starting point of every metric over all thresholds.
 
-A threshold is one of the distinct scores, and a point is detected when its score is at or above it. Sorting is the one
-step that costs more than a pass over the data, so a `Ranked` does it at most once for all metrics.
+The thresholds are the distinct scores, and a point is detected if its score reaches the threshold. Sorting is the only
+step that costs more than one pass over the data, so `Ranked` sorts at most once for all metrics.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from cometad.metrics.inputs import checked
 
 
 class AtThreshold(NamedTuple):
-    """F1 with what stands behind it; `precision` is nan where nothing is detected, and F1 is then 0.
+    """F1 with its precision, recall and threshold; if nothing is detected, precision is nan and F1 is 0.
 
     >>> from cometad.metrics import AtThreshold
     >>> AtThreshold(f1=0.5, precision=0.5, recall=0.5, threshold=2.0).f1
@@ -29,20 +29,20 @@ class AtThreshold(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """The runs of anomalous points: [start, stop) for each, in time order."""
+    """The runs of anomalous points as half-open intervals [start, stop), in time order."""
 
     starts: Integers  # (segment,)
     stops: Integers  # (segment,)
 
     @property
     def median_length(self) -> int:
-        """The middle length, rounded down: the window that most papers use."""
+        """The median length, rounded down: the window most papers use."""
         return int(np.median(self.stops - self.starts))
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """Checked labels and scores, with the orders that metrics need, each made when first asked for.
+    """Checked labels and scores, with the orderings that metrics need, each computed on first use.
 
     >>> from cometad.metrics.ranking import Ranked
     >>> ranked = Ranked.of([0, 1, 1], [1.0, 3.0, 1.0])
@@ -55,7 +55,7 @@ class Ranked:
 
     @classmethod
     def of(cls, labels: object, scores: object) -> "Ranked":
-        """Check what was given."""
+        """Check labels and scores and wrap them."""
         return cls(*checked(labels, scores))
 
     def __len__(self) -> int:
@@ -68,33 +68,33 @@ class Ranked:
 
     @cached_property
     def anomalies(self) -> int:
-        """How many points are anomalous."""
+        """The number of anomalous points."""
         return int(np.count_nonzero(self.labels))
 
     @cached_property
     def order(self) -> Integers:
-        """The points from the highest score to the lowest; among equal scores the earlier need not come first."""
+        """The points from the highest score to the lowest, ties in no particular order."""
         return np.argsort(self.scores)[::-1]
 
     @cached_property
     def ascending(self) -> Floats:
-        """The scores alone, from low to high: several times cheaper than `order` where places do not matter."""
+        """The scores alone, from low to high: several times cheaper than `order` if positions do not matter."""
         return self.scores[self.order[::-1]] if "order" in self.__dict__ else np.sort(self.scores)
 
     @cached_property
     def thresholds(self) -> Floats:
-        """The distinct scores from high to low."""
+        """The distinct scores, highest first."""
         return self.ascending[::-1][self.detected - 1]
 
     @cached_property
     def detected(self) -> Integers:
-        """How many points are detected at each threshold."""
+        """The number of points detected at each threshold."""
         descending = self.ascending[::-1]
         return np.append(np.flatnonzero(descending[1:] != descending[:-1]) + 1, len(self))
 
     @cached_property
     def hits(self) -> Integers:
-        """How many anomalous points are detected at each threshold."""
+        """The number of anomalous points detected at each threshold."""
         return np.cumsum(self.labels[self.order], dtype=np.int64)[self.detected - 1]
 
 
@@ -107,12 +107,12 @@ def segments_of(flags: Flags) -> Segments:
     Segments(starts=array([0, 2]), stops=array([1, 4]))
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]])))
-    # Copies: compiled code is compiled once more for each memory layout that it meets.
+    # Copies, because numba would compile its callers again for strided arrays.
     return Segments(edges[::2].copy(), edges[1::2].copy())
 
 
 def binary(labels: object, scores: object, threshold: float) -> Ranked:
-    """The same labels with scores of 1 from the threshold on and 0 below it.
+    """The same labels, with scores of 1 at or above the threshold and 0 below it.
 
     >>> from cometad.metrics.ranking import binary
     >>> binary([0, 1], [3.0, 5.0], 4.0).scores
@@ -123,7 +123,7 @@ def binary(labels: object, scores: object, threshold: float) -> Ranked:
 
 
 def nothing_detected(threshold: float) -> AtThreshold:
-    """What every metric says of a threshold above all scores.
+    """The result of every metric at a threshold above all scores.
 
     >>> from cometad.metrics.ranking import nothing_detected
     >>> nothing_detected(9.0)

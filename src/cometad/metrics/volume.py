@@ -1,21 +1,21 @@
-"""Range AUC and VUS: areas under ROC and PR curves that forgive a detection a little early or late.
+"""Range AUC and VUS: areas under ROC and PR curves that tolerate detections slightly early or late.
 
-Each anomaly gets a ramp on both sides: a point at distance d weighs sqrt(1 - d / window), up to window // 2 away. A
-range AUC uses one window; VUS is the mean over the windows 0, 1, ..., `max_window`. Three flavors are in circulation,
-they give different numbers, and papers rarely say which they used:
+Each anomaly gets a ramp on both sides: a point at distance d has weight sqrt(1 - d / window), up to a distance of
+window // 2. Range AUC uses one window; VUS is the mean over the windows 0, 1, ..., `max_window`. There are three
+flavors in use; they give different numbers, and papers rarely say which one they used:
 
-    classic     CATCH, TAB, DCdetector, aeon: the right ramp is one point shorter than the left one
-    symmetric   the range AUC of vus 0.0.6: both ramps are equally long
+    classic     CATCH, TAB, DCdetector, aeon: the right ramp is one point shorter than the left
+    symmetric   the range AUC of vus 0.0.6: both ramps have the same length
     vus         the volume of vus 0.0.6, and TSB-AD: only detected ramp points add to the positives; PR by steps
 
-At every threshold, TPR = min(TP / positives, 1) * (share of merged segments hit), FPR = (detected - TP) / (time -
-positives), precision = TP / detected, and the ROC curve is closed with (1, 1).
+At each threshold, TPR = min(TP / positives, 1) * (share of merged segments hit), FPR = (detected - TP) / (time -
+positives) and precision = TP / detected. The ROC curve ends at (1, 1).
 
-How it is fast: a weight is at least sqrt(1/2), so a point under two ramps weighs exactly 1, and a ramp point is three
-numbers (its distance, the half-window that reaches it, the half-window that reaches it twice). Thresholds at which no
-anomalous point or ramp point is added only move along straight lines, and between two ramp points every sum over
-thresholds is a difference of cumulative sums that are the same for all windows. So a window costs one pass over its
-ramp points, not over the series, and many windows share that pass.
+Why it is fast: a weight is at least sqrt(1/2), so a point under two ramps has weight exactly 1, and three numbers
+describe a ramp point (its distance, the half-window that first reaches it, and the half-window at which a second ramp
+reaches it). Thresholds that add neither an anomalous point nor a ramp point only move along straight lines, and between
+two ramp points every sum over thresholds is a difference of cumulative sums shared by all windows. A window therefore
+costs one pass over its ramp points rather than the series, and many windows share that pass.
 
 Paparrizos et al., "Volume Under the Surface", PVLDB 15(11), 2022.
 """
@@ -28,50 +28,50 @@ import numpy as np
 from cometad.arrays import Floats, Integers
 from cometad.compiled import jit
 from cometad.errors import unknown
-from cometad.metrics.inputs import checked_count
 from cometad.metrics.ranking import Ranked
+from cometad.validation import check_integer
 
-# A name for a window, and how many times the median anomaly length it is.
+# Named windows, as multiples of the median anomaly length.
 WINDOWS = {"median": 1, "twice_median": 2}
 
 NEVER = np.iinfo(np.int64).max
 
-# The curve's columns. Its rows are the thresholds at which an anomalous or a ramp point is added, from high to low,
-# after a first row where nothing is detected. One table, so that a row is one stretch of memory.
+# Columns of the curve. Its rows are the thresholds that add an anomalous point or a ramp point, highest first, after a
+# row where nothing is detected. It is one table so that each row is contiguous in memory.
 DETECTED = 0  # points detected
 BEFORE = 1  # points detected at the threshold just above
 ANOMALOUS = 2  # anomalous points detected
 ROC_SUM, PR_SUM, PR_SLOPE = 3, 4, 5  # see _cumulate
 
-# Windows are worked on in blocks. A block's state is one array, a run of it for each quantity; with offsets that are
-# known when it is compiled, the compiler sees that the runs do not overlap and uses vector instructions.
+# Windows are processed in blocks. The state of a block is one array with a slice for each quantity: because the offsets
+# are compile-time constants, the compiler knows that the slices do not overlap and can vectorize.
 BLOCK = 64
-ROC, PR = 0 * BLOCK, 1 * BLOCK  # the areas so far
-RECALL, SHARE = 2 * BLOCK, 3 * BLOCK  # the share of merged segments hit
-MASS, POSITIVES = 4 * BLOCK, 5 * BLOCK  # the detected ramp weight; the positives
-PER_POSITIVE, PER_NEGATIVE = 6 * BLOCK, 7 * BLOCK  # one over the positives and over the rest: division is slow
-HAD, HAD_PER_NEGATIVE = 8 * BLOCK, 9 * BLOCK  # mass and PER_NEGATIVE before the current step
+ROC, PR = 0 * BLOCK, 1 * BLOCK  # areas so far
+RECALL, SHARE = 2 * BLOCK, 3 * BLOCK  # recall; share of merged segments hit
+MASS, POSITIVES = 4 * BLOCK, 5 * BLOCK  # detected ramp weight; positives
+PER_POSITIVE, PER_NEGATIVE = 6 * BLOCK, 7 * BLOCK  # reciprocals, because division is slow
+HAD, HAD_PER_NEGATIVE = 8 * BLOCK, 9 * BLOCK  # MASS and PER_NEGATIVE before the current step
 
-# The columns of the ramp points.
-STEP = 0  # the row of the curve that adds the point
-DISTANCE = 1  # from the segment whose ramp reaches it first
-REACHED = 2  # the half-window from which a ramp covers it
-DOUBLED = 3  # the half-window from which a second ramp covers it: its weight is then 1
+# Columns of the ramp points.
+STEP = 0  # row of the curve that adds the point
+DISTANCE = 1  # to the segment whose ramp reaches it first
+REACHED = 2  # smallest half-window at which a ramp covers it
+DOUBLED = 3  # smallest half-window at which a second ramp covers it, so that its weight becomes 1
 
 
 @dataclass(frozen=True)
 class Flavor:
-    """What the circulating variants of the range AUC differ in.
+    """How the variants of range AUC differ.
 
     >>> from cometad.metrics import FLAVORS
     >>> FLAVORS["classic"].right_shorter
     1
     """
 
-    right_shorter: int  # by how many points the right ramp is shorter than window // 2
-    merge_slack: int  # segments merge when at most 2 * (window // 2) + merge_slack normal points lie between them
-    detected_positives: bool  # only detected ramp points add to the positives, so these grow along the curve
-    steps: bool  # PR area by steps to the right; else by trapezoids from (0, 1)
+    right_shorter: int  # how many points shorter the right ramp is than window // 2
+    merge_slack: int  # segments merge if at most 2 * (window // 2) + merge_slack normal points separate them
+    detected_positives: bool  # only detected ramp points add to the positives, which grow along the curve
+    steps: bool  # PR area by right-hand steps rather than by trapezoids from (0, 1)
 
 
 FLAVORS = {
@@ -91,10 +91,10 @@ class Areas(NamedTuple):
 def range_auc(
     labels: object, scores: object, window: int | str = "median", flavor: str = "classic", ranks: int | None = None
 ) -> Areas:
-    """The range AUC with one window, given as a number of points or as "median" (the median anomaly length).
+    """The range AUC for one window, given in points or as "median" (the median anomaly length).
 
-    With `ranks` only that many equally spaced ranks serve as thresholds, as in the references (250); that is too coarse
-    for rare anomalies and there to compare with published tables.
+    `ranks` limits the thresholds to that many equally spaced ranks, as public implementations do (250). That is too
+    coarse for rare anomalies; use it only to compare with published tables.
 
     >>> from cometad.metrics import range_auc
     >>> range_auc([0, 0, 1, 1, 0, 0], [0.1, 0.6, 0.9, 0.8, 0.2, 0.1], window=2)
@@ -133,7 +133,8 @@ def resolved_window(ranked: Ranked, window: int | str) -> int:
     6
     """
     if not isinstance(window, str):
-        return checked_count(window, "window", least=0)
+        check_integer("window", window, 0)
+        return int(window)
     if window not in WINDOWS:
         raise unknown("window", window, WINDOWS)
     return WINDOWS[window] * ranked.segments.median_length
@@ -147,7 +148,7 @@ class WindowAreas(NamedTuple):
 
 
 def window_areas(ranked: Ranked, first: int, last: int, flavor: str, ranks: int | None) -> WindowAreas:
-    """The areas of the windows `first` to `last`, both included.
+    """The areas for the windows `first` to `last`, inclusive.
 
     >>> from cometad.metrics.ranking import Ranked
     >>> from cometad.metrics.volume import window_areas
@@ -162,7 +163,7 @@ def window_areas(ranked: Ranked, first: int, last: int, flavor: str, ranks: int 
     curve, step = _curve(ranked, places, ranks, rules.steps)
     ramp[:, STEP] = step[places]
     ramp = ramp[np.argsort(ramp[:, STEP])]
-    # Once every normal point lies under two ramps, a wider window changes nothing.
+    # Once every normal point is under two ramps, a wider window changes nothing.
     settled = ramp[:, DOUBLED].max() if 0 < len(ramp) == len(ranked) - ranked.anomalies else NEVER
     earliest = _earliest_hits(step, starts, stops)
     areas = np.empty((2, last + 1 - first))
@@ -188,11 +189,11 @@ def window_areas(ranked: Ranked, first: int, last: int, flavor: str, ranks: int 
 def _ramp_points(
     starts: Integers, stops: Integers, length: int, half: int, right_shorter: int
 ) -> tuple[Integers, Integers]:
-    """The normal points that ramps of that half-window reach: their places, and a row for each, without its step."""
+    """The positions of the normal points within `half` of a segment, and their table rows, with STEP not yet set."""
     size = min(2 * half * len(starts), length)
     places, ramp = np.empty(size, np.int64), np.zeros((size, 4), np.int64)
     found = 0
-    for gap in range(len(starts) + 1):  # the one before each segment, and the one after the last
+    for gap in range(len(starts) + 1):  # one before each segment, and one after the last
         begin = stops[gap - 1] if gap > 0 else 0
         end = starts[gap] if gap < len(starts) else length
         left_end = min(begin + half, end)
@@ -208,7 +209,7 @@ def _ramp_points(
 
 @jit
 def _first_two(starts: Integers, stops: Integers, gap: int, place: int, right_shorter: int) -> tuple[int, int, int]:
-    """The half-windows from which one ramp and two ramps cover a place in a gap, and the first's distance."""
+    """The half-windows at which one ramp and two ramps cover a position in a gap, and its distance to the first."""
     first, second, from_first = NEVER, NEVER, 0
     for other in range(max(gap - 2, 0), min(gap + 2, len(starts))):
         if other < gap:
@@ -225,14 +226,15 @@ def _first_two(starts: Integers, stops: Integers, gap: int, place: int, right_sh
 
 
 def _curve(ranked: Ranked, ramp: Integers, ranks: int | None, steps: bool) -> tuple[Floats, Integers]:
-    """The curve's table, and for each anomalous or ramp point the row that adds it."""
+    """The table of the curve, and for each anomalous point or ramp point the row that adds it."""
     places = np.concatenate([np.flatnonzero(ranked.labels), ramp])
     if ranks is None:
         thresholds, number = np.unique(ranked.scores[places], return_inverse=True)
         above = _count_above(ranked.ascending, thresholds, "right")
         row = len(thresholds) - number
     else:
-        spaced = np.linspace(0, len(ranked) - 1, checked_count(ranks, "number of ranks", least=2)).astype(np.int64)
+        check_integer("ranks", ranks, 2)
+        spaced = np.linspace(0, len(ranked) - 1, ranks).astype(np.int64)
         thresholds = np.unique(ranked.ascending[::-1][spaced])
         row = len(thresholds) - np.searchsorted(thresholds, ranked.scores[places], side="right") + 1
     curve = np.zeros((len(thresholds) + 1, 6))
@@ -246,15 +248,15 @@ def _curve(ranked: Ranked, ramp: Integers, ranks: int | None, steps: bool) -> tu
 
 
 def _count_above(ascending: Floats, thresholds: Floats, side: Literal["left", "right"]) -> Integers:
-    """How many scores lie at or above each threshold ("left") or above it ("right"), from the highest threshold on."""
+    """The number of scores at or above ("left") or strictly above ("right") each threshold, highest threshold first."""
     return len(ascending) - np.searchsorted(ascending, thresholds, side=side)[::-1]
 
 
 @jit
 def _cumulate(curve: Floats, steps: bool) -> None:
-    """Fill in sums along the curve from which the areas of a stretch with a constant ramp mass follow.
+    """Fill in the cumulative sums that give the areas of any stretch with a constant ramp mass.
 
-    With ramp mass m a stretch adds ROC_SUM + m * (alarms gained) to the ROC area and PR_SUM + m * PR_SLOPE to the PR
+    With ramp mass m, a stretch adds ROC_SUM + m * (alarms gained) to the ROC area and PR_SUM + m * PR_SLOPE to the PR
     area, up to factors that are constant along it. ROC_SUM counts in halves, so its differences are exact.
     """
     for i in range(1, len(curve)):
@@ -284,7 +286,7 @@ def _earliest_hits(step: Integers, starts: Integers, stops: Integers) -> Integer
 def _widen(
     earliest: Integers, step: Integers, starts: Integers, stops: Integers, half: int, right_shorter: int
 ) -> None:
-    """Let the ramps of each segment reach one point further, to `half`."""
+    """Extend the ramps of each segment by one point, to `half`."""
     for segment in range(len(starts)):
         place = starts[segment] - half
         if half > 0 and place >= 0:
@@ -306,13 +308,13 @@ def _merged_hits(
     right_shorter: int,
     merge_slack: int,
 ) -> tuple[Integers, int]:
-    """The first step at which each merged segment is hit, in each window of a block, and the widest half-window.
+    """The first step at which each merged segment is hit, for each window of a block, and the widest half-window.
 
-    `earliest` holds these steps for the segments with ramps up to `half`, and is widened on the way.
+    `earliest` holds these steps for the segments with ramps up to `half`, and is updated in place.
     """
     hits = np.full((BLOCK, len(starts)), NEVER)
     for window in range(begin, min(begin + BLOCK, last + 1)):
-        while half < min(window // 2, len(step)):  # further than the series reaches, nothing changes
+        while half < min(window // 2, len(step)):  # beyond the ends of the series nothing changes
             half += 1
             _widen(earliest, step, starts, stops, half, right_shorter)
         group = 0
@@ -325,7 +327,7 @@ def _merged_hits(
 
 @jit
 def _weights(begin: int, widest: int) -> Floats:
-    """The weight at each distance in each window of a block."""
+    """The weight at each distance, for each window of a block."""
     weights = np.zeros((widest + 1, BLOCK))
     for away in range(widest + 1):
         for i in range(BLOCK):
@@ -344,9 +346,9 @@ def _block_areas(
     detected_positives: bool,
     steps: bool,
 ) -> Floats:
-    """Both areas of a block of windows, by one walk along the steps that add a ramp point or a first hit to any.
+    """Both areas for a block of windows, in one pass over the steps that add a ramp point or a first hit to any.
 
-    The inner loops run over the windows and hold no branch, so that the compiler turns them into vector instructions.
+    The inner loops run over the windows and are free of branches, so that the compiler can vectorize them.
     """
     state = np.zeros(10 * BLOCK)
     halves, groups, upcoming = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.zeros(BLOCK, np.int64)
@@ -379,7 +381,7 @@ def _block_areas(
         at = event
     areas = np.empty((2, BLOCK))
     for i in range(BLOCK):
-        # What is left are normal points, at a recall of 1; then the curve is closed with (1, 1).
+        # Only normal points remain, at a recall of 1, up to the end of the curve at (1, 1).
         alarms = curve[final, DETECTED] - curve[final, ANOMALOUS] - state[MASS + i]
         areas[0, i] = state[ROC + i] + 1 - alarms * state[PER_NEGATIVE + i]
         areas[1, i] = state[PR + i]
@@ -388,7 +390,7 @@ def _block_areas(
 
 @jit
 def _count_hits(state: Floats, hits: Integers, groups: Integers, upcoming: Integers, event: int) -> int:
-    """Count the first hits at an event; return the next event that has any."""
+    """Count the first hits at a step and return the next step that has any."""
     following = NEVER
     for i in range(BLOCK):
         while upcoming[i] < groups[i] and hits[i, upcoming[i]] == event:
@@ -424,12 +426,12 @@ def _remember(state: Floats) -> None:
 
 @jit
 def _one_step(state: Floats, curve: Floats, to: int, steps: bool) -> None:
-    """Add the step from row `to - 1` to row `to` to the areas, with whatever mass and hits came with it."""
+    """Add the step from row `to - 1` to row `to` to the areas, including the mass and hits it brings."""
     detected, before = curve[to, DETECTED], curve[to, BEFORE]
     had, found = curve[to - 1, ANOMALOUS], curve[to, ANOMALOUS]
-    level = before - curve[to - 1, DETECTED]  # normal points alone come first, at the same recall
+    level = before - curve[to - 1, DETECTED]  # normal points come first, at unchanged recall
     per_detected, per_before = 1 / detected, (1 / before if before > 0 else 0.0)
-    start = 0.0 if before > 0 else 1.0  # the precision where nothing is detected
+    start = 0.0 if before > 0 else 1.0  # precision while nothing is detected
     for i in range(BLOCK):
         hits_before, hits = had + state[HAD + i], found + state[MASS + i]
         recall_before = state[RECALL + i]
@@ -447,13 +449,13 @@ def _one_step(state: Floats, curve: Floats, to: int, steps: bool) -> None:
 
 @jit
 def _stretch(state: Floats, curve: Floats, at: int, to: int, steps: bool) -> None:
-    """Add the steps from row `at` to row `to`, which bring neither ramp points nor first hits, to the areas."""
+    """Add the steps from row `at` to row `to`, which bring no ramp points or first hits, to the areas."""
     found, new_found = curve[at, ANOMALOUS], curve[to, ANOMALOUS]
-    crossing = 0  # windows whose recall reaches its cap on the way
+    crossing = 0  # windows whose recall reaches its cap within the stretch
     for i in range(BLOCK):
         room = state[POSITIVES + i] - state[MASS + i]
         crossing += (found < room) & (new_found > room)
-    if crossing > 0:  # rare: each window gets there once
+    if crossing > 0:  # rare: happens once per window
         _remember(state)
         for row in range(at + 1, to + 1):
             _one_step(state, curve, row, steps)

@@ -1,4 +1,4 @@
-"""The published network: patches, encoder, codebook, training, memory, adaptation. `fast` holds its kernels."""
+"""The network of the paper: patches, encoder, codebook, training, memory, adaptation. Fast versions are in `fast`."""
 
 from cometad.network.adaptation import NoAdaptation, OnlineAdaptation
 from cometad.network.schedules import Epochs, Halving, OneCycle

@@ -1,7 +1,7 @@
-"""Online codebook adaptation: after a batch is scored, one careful step towards what was normal in it.
+"""Online codebook adaptation: after each scored batch, one training step on the part of it that looks normal.
 
-A batch is always scored before it is learned from, so no reading vouches for itself. A step whose loss, gradient or
-parameters are not finite is rolled back and counted.
+A batch is always scored before the network learns from it, so that no reading can influence its own score. A step
+whose loss, gradients or parameters are not finite is rolled back and counted.
 """
 
 import math
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cometad.arrays import Array
-from cometad.network.fast.moments import Batch, batch_loss, embeddings_of, look, small_products, sum_losses
+from cometad.network.fast.moments import Batch, as_batch, batch_loss, embeddings_of, sum_losses, threads_for
 from cometad.network.network import Network
-from cometad.network.patches import holding
+from cometad.network.patches import patches_containing
 from cometad.network.score import PatchScores
 from cometad.network.state import from_arrays, to_arrays
 from cometad.network.training import Objective
@@ -26,7 +26,6 @@ from cometad.registry import register
 from cometad.validation import check, integer, number
 
 State = dict[str, Array]
-
 
 _RULES = {
     "learning_rate": number(0, math.inf, above=True),
@@ -39,30 +38,33 @@ _RULES = {
 
 
 class Adaptation(Protocol):
-    """A way to adapt, as a value; `start` gives what one run needs to remember, or None where nothing is learned."""
+    """A way to adapt. It holds settings only; what one run learns is in the adapter that `start` returns."""
 
-    def start(self, network: Network, memory: "Seen", objective: Objective, seed: int) -> "Adapter | None":
-        """The adapter of a run that may change this network."""
+    def start(self, network: Network, criteria: "NormalCriteria", objective: Objective, seed: int) -> "Adapter | None":
+        """An adapter that may change this network, or None to leave it as it is."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What training has shown of each scale: by it a patch is taken for normal."""
+class NormalCriteria:
+    """What makes a patch count as normal, for each scale: an active code, and an error within the limit."""
 
     active: Sequence[NDArray[np.bool_]]  # (code,)  activated in training
-    limits: Sequence[NDArray[np.float64]]  # (variable,)  the largest error taken for normal
+    limits: Sequence[NDArray[np.float64]]  # (variable,)  the largest error that counts as normal
 
     def normal(self, k: int, codes: Tensor, errors: Tensor) -> Tensor:
-        """The patches (window, patch, variable) of one scale taken for normal: pseudo-label 0. Paper: Eq. 21, 22."""
+        """The normal patches of scale k, pseudo-label 0. Paper: Eq. 21, 22.
+
+        Codes, errors and the result are (window, patch, variable).
+        """
         active = torch.as_tensor(self.active[k], device=codes.device)
-        limits = torch.as_tensor(self.limits[k], device=codes.device)  # infinite where there is none
+        limits = torch.as_tensor(self.limits[k], device=codes.device)  # infinite without a limit
         return active[codes.long()] & (errors.double() <= limits)
 
 
 @register("NoAdaptation")
 @dataclass(frozen=True)
 class NoAdaptation:
-    """The detector stays as it was fitted.
+    """No adaptation: the detector stays as it was fitted.
 
     >>> from cometad import Comet
     >>> from cometad.network import NoAdaptation
@@ -70,18 +72,18 @@ class NoAdaptation:
     NoAdaptation()
     """
 
-    def start(self, network: Network, memory: Seen, objective: Objective, seed: int) -> None:
-        """Nothing to remember."""
+    def start(self, network: Network, criteria: NormalCriteria, objective: Objective, seed: int) -> None:
+        """There is no adapter."""
 
 
 @register("OnlineAdaptation")
 @dataclass(frozen=True)
 class OnlineAdaptation:
-    """One AdamW step on all parameters per scored batch, on what was taken for normal in it.
+    """One AdamW step on all parameters after each scored batch, using only its normal patches.
 
-    A patch is taken for normal when training activated its code and, with `error_limit`, when its quantization error is
-    below that quantile of the training errors of its variable. `max_drift` bounds how far each parameter may go from
-    the fitted one, as a share of that one's norm.
+    A patch counts as normal if training activated its code and, with `error_limit`, if its quantization error is at
+    most that quantile of its variable's training errors. `max_drift` limits how far each parameter may move from its
+    fitted value, as a fraction of the norm of that value.
 
     >>> from cometad.network import OnlineAdaptation
     >>> OnlineAdaptation(contrastive_weight=0.0)
@@ -99,24 +101,24 @@ class OnlineAdaptation:
     def __post_init__(self) -> None:
         check(vars(self), _RULES)
 
-    def start(self, network: Network, memory: Seen, objective: Objective, seed: int) -> "Adapter":
-        """An adapter with an optimizer of its own."""
-        return Adapter(self, network, memory, objective, seed)
+    def start(self, network: Network, criteria: NormalCriteria, objective: Objective, seed: int) -> "Adapter":
+        """An adapter with its own optimizer."""
+        return Adapter(self, network, criteria, objective, seed)
 
 
 class Adapter:
-    """What adapting one run needs to remember: the optimizer, the fitted parameters, how often it learned."""
+    """The state of one run's adaptation: the optimizer, the fitted parameters, the number of steps."""
 
     def __init__(
-        self, settings: OnlineAdaptation, network: Network, memory: Seen, objective: Objective, seed: int
+        self, settings: OnlineAdaptation, network: Network, criteria: NormalCriteria, objective: Objective, seed: int
     ) -> None:
         self._settings, self._objective = settings, objective
-        self._network, self._memory = network, memory
+        self._network, self._criteria = network, criteria
         self._fitted = [parameter.detach().clone() for parameter in network.parameters()]
         self._optimizer = torch.optim.AdamW(
             network.parameters(), lr=settings.learning_rate, weight_decay=objective.weight_decay, fused=True
         )
-        self._chance = torch.Generator().manual_seed(int(seed))
+        self._generator = torch.Generator().manual_seed(int(seed))
         self.steps = 0
         self.rolled_back = 0
 
@@ -126,40 +128,44 @@ class Adapter:
         scored: Sequence[PatchScores],
         imputed: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Take one step on windows (window, time, variable), given what their patches got at each scale.
+        """Take one step on windows (window, time, variable), given their patch scores at each scale.
 
-        Nothing is learned from a patch that holds an `imputed` cell (window, time, variable).
+        Patches that contain an `imputed` cell (window, time, variable) are ignored.
         """
         before = self.state()
         self.steps += 1
-        with small_products(self._network):
-            finite = self._step(*self._look(windows, scored), self._measured(imputed))
+        with threads_for(self._network):
+            finite = self._step(*self._batches(windows, scored), self._measured(imputed))
         if finite:
-            self._stay_near()
+            self._limit_drift()
             return
         steps, rolled_back = self.steps, self.rolled_back
         self.restore(before)
         self.steps, self.rolled_back = steps, rolled_back + 1
 
-    def _look(self, windows: NDArray[np.float32], scored: Sequence[PatchScores]) -> tuple[list[Batch], list[Tensor]]:
+    def _batches(self, windows: NDArray[np.float32], scored: Sequence[PatchScores]) -> tuple[list[Batch], list[Tensor]]:
+        """The batch and its normal patches (window, patch, variable), for each scale."""
         device = self._fitted[0].device
         inputs = torch.as_tensor(windows, device=device)
         batches, normal = [], []
         for k, (scale, scores) in enumerate(zip(self._network, scored, strict=True)):
             codes, errors = (torch.as_tensor(part, device=device) for part in scores)
-            batches.append(look(scale, inputs, codes))
-            normal.append(self._memory.normal(k, codes, errors))
+            batches.append(as_batch(scale, inputs, codes))
+            normal.append(self._criteria.normal(k, codes, errors))
         return batches, normal
 
     def _measured(self, imputed: NDArray[np.bool_] | None) -> list[Tensor] | None:
-        """The patches (window, patch, variable) of each scale without imputed cells; None where there are none."""
+        """The patches (window, patch, variable) of each scale without imputed cells; None if all are."""
         if imputed is None:
             return None
         device = self._fitted[0].device
-        return [torch.as_tensor(~holding(imputed, scale.size, scale.stride), device=device) for scale in self._network]
+        return [
+            torch.as_tensor(~patches_containing(imputed, scale.size, scale.stride), device=device)
+            for scale in self._network
+        ]
 
     def _step(self, batches: list[Batch], normal: list[Tensor], measured: list[Tensor] | None) -> bool:
-        """Change the network; False if something was not finite. Paper: Eq. 24."""
+        """Take one optimizer step; returns whether everything stayed finite. Paper: Eq. 24."""
         if measured is not None:
             normal = [taken & whole for taken, whole in zip(normal, measured, strict=True)]
         parts = sum_losses([batch_loss(batch, taken)[0] for batch, taken in zip(batches, normal, strict=True)])
@@ -182,44 +188,44 @@ class Adapter:
             chosen = self._draw(labels, None if measured is None else measured[k].flatten())
             if chosen is not None:
                 sample = embeddings_of(batch, chosen)
-                # In float32: it is no difference of large sums, and the largest part of a step.
+                # float32 is enough, as no large sums are subtracted, and this is the most expensive part of a step.
                 total = total + contrastive_loss(sample.float(), labels[chosen], self._settings.temperature)
         return total
 
     def _draw(self, labels: Tensor, measured: Tensor | None = None) -> Tensor | None:
-        """Indices drawn half from each pseudo-label, or None where one has fewer than two; only what was measured."""
+        """Indices of measured patches, half from each pseudo-label; None if a label has fewer than two."""
         flags = labels.cpu().numpy()
         among = np.ones_like(flags) if measured is None else measured.cpu().numpy()
         classes = [np.flatnonzero(~flags & among), np.flatnonzero(flags & among)]
         if min(map(len, classes)) < 2:
             return None
         half = self._settings.pairs // 2
-        chance = np.random.default_rng(int(torch.randint(2**62, (), generator=self._chance)))
+        chance = np.random.default_rng(int(torch.randint(2**62, (), generator=self._generator)))
         drawn = [chance.choice(members, min(half, len(members)), replace=False) for members in classes]
         return torch.as_tensor(np.concatenate(drawn), device=labels.device)
 
     @torch.no_grad()
-    def _stay_near(self) -> None:
+    def _limit_drift(self) -> None:
         if self._settings.max_drift is None:
             return
         for parameter, fitted in zip(self._network.parameters(), self._fitted, strict=True):
-            gone = parameter - fitted
+            change = parameter - fitted
             allowed = self._settings.max_drift * fitted.norm()
-            parameter.copy_(fitted + gone * (allowed / gone.norm().clamp(min=1e-30)).clamp(max=1.0))
+            parameter.copy_(fitted + change * (allowed / change.norm().clamp(min=1e-30)).clamp(max=1.0))
 
     def state(self) -> State:
-        """The complete state, by name."""
+        """Everything `restore` needs, by name."""
         tensors = {
             f"optimizer.{k}.{name}": value
             for k, slots in self._optimizer.state_dict()["state"].items()
             for name, value in slots.items()
         }
-        tensors["chance"] = self._chance.get_state()
+        tensors["chance"] = self._generator.get_state()
         arrays = {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
         return to_arrays(self._network) | arrays | {"counts": np.array([self.steps, self.rolled_back])}
 
     def restore(self, state: State) -> None:
-        """Resume from a state."""
+        """Resume from what `state` returned."""
         from_arrays(self._network, state)
         slots: dict[int, dict[str, Tensor]] = {}
         for name, value in state.items():
@@ -227,12 +233,12 @@ class Adapter:
                 _, k, slot = name.split(".")
                 slots.setdefault(int(k), {})[slot] = torch.tensor(value)
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": slots})
-        self._chance.set_state(torch.tensor(state["chance"]))
+        self._generator.set_state(torch.tensor(state["chance"]))
         self.steps, self.rolled_back = (int(count) for count in state["counts"])
 
 
 def contrastive_loss(embeddings: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """How badly embeddings (sample, dim) of one pseudo-label stick together, as a mean over samples.
+    """The contrastive loss, a mean over samples: low if embeddings (sample, dim) of the same pseudo-label are similar.
 
     >>> import torch
     >>> from cometad.network.adaptation import contrastive_loss
@@ -241,35 +247,35 @@ def contrastive_loss(embeddings: Tensor, labels: Tensor, temperature: float) -> 
     >>> bool(contrastive_loss(apart, labels, 0.1) < contrastive_loss(apart, labels.roll(1), 0.1))
     True
 
-    Paper: Eq. 23, there a sum over samples.
+    Paper: Eq. 23, which sums over samples.
     """
     unit = F.normalize(embeddings, dim=1)
     same = torch.stack([labels == 0, labels != 0]).to(unit.dtype)  # (label, sample)
-    others = same.sum(dim=1)[(labels != 0).long()] - 1  # of the same label, without itself
-    # The mean over the others of the same label, from the sum of their vectors; the diagonal is that of itself.
+    others = same.sum(dim=1)[(labels != 0).long()] - 1  # (sample,)  same label, without itself
+    # The sum of similarities to the others of the same label, from the sum of their vectors minus the sample itself.
     alike = ((same.T @ (same @ unit)) * unit).sum(dim=1) - (unit**2).sum(dim=1)
-    crowd: Tensor = _Crowd.apply(unit, temperature)  # type: ignore[no-untyped-call]
-    return (crowd - alike / temperature / others).mean()
+    log_sum: Tensor = _LogSumOfOthers.apply(unit, temperature)  # type: ignore[no-untyped-call]
+    return (log_sum - alike / temperature / others).mean()
 
 
-class _Crowd(torch.autograd.Function):
-    """The logarithm of the sum over all others of exp(similarity / temperature), (sample,).
+class _LogSumOfOthers(torch.autograd.Function):
+    """log(sum of exp(similarity / temperature) over all other samples), (sample,).
 
-    Similarities are symmetric: one product gives the gradient where autograd would need two.
+    Similarities are symmetric, so the gradient takes one matrix product where autograd would need two.
     """
 
     @staticmethod
     def forward(context: Any, unit: Tensor, temperature: float) -> Tensor:
-        """Of unit vectors (sample, dim)."""
+        """The log-sum (sample,) for unit vectors (sample, dim)."""
         similarity = (unit @ unit.T / temperature).fill_diagonal_(-math.inf)
-        crowd = similarity.logsumexp(dim=1)
-        context.save_for_backward(unit, similarity.sub_(crowd[:, None]).exp_())
+        log_sum = similarity.logsumexp(dim=1)
+        context.save_for_backward(unit, similarity.sub_(log_sum[:, None]).exp_())
         context.temperature = temperature
-        return crowd
+        return log_sum
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """With respect to the vectors."""
+        """The gradient with respect to the vectors (sample, dim)."""
         unit, share = context.saved_tensors
         weighted = share * gradient[:, None]
         return (weighted + weighted.T) @ unit / context.temperature, None

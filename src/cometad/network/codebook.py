@@ -1,4 +1,4 @@
-"""The codes of one scale: the finite set of normal patterns that embeddings are quantized to."""
+"""The codebook of one scale: the finite set of normal patterns to which embeddings are quantized."""
 
 from typing import NamedTuple
 
@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 
 class Quantized(NamedTuple):
-    """Embeddings and the codes nearest to them."""
+    """The nearest code of each embedding (..., dim)."""
 
-    codes: Tensor  # (...,)      index of the nearest code
+    codes: Tensor  # (...,)  index of the nearest code
     vectors: Tensor  # (..., dim)  that code
-    straight: Tensor  # (..., dim)  that code, gradient straight through to the embedding
+    straight: Tensor  # (..., dim)  that code, with its gradient passed straight through to the embedding
 
     def error(self, embeddings: Tensor) -> Tensor:
-        """The distance of each embedding (..., dim) from its code: the quantization score of a patch. Paper: Eq. 17."""
+        """Distance of each embedding (..., dim) to its code: the quantization score of a patch. Paper: Eq. 17."""
         distances: Tensor = torch.linalg.vector_norm(embeddings - self.vectors, dim=-1)
         return distances
 
@@ -38,11 +38,11 @@ class Codebook(nn.Module):
         self.vectors = nn.Parameter(torch.randn(size, dim))
 
     def forward(self, embeddings: Tensor) -> Quantized:
-        """The nearest code of each embedding (..., dim); the lowest index wins a tie."""
+        """The nearest code of each embedding (..., dim); of equally near ones, the one with the lowest index."""
         codes = self.nearest(embeddings.detach())
         # Not vectors[codes]: its backward sums in a thread-dependent order.
         vectors = F.embedding(codes, self.vectors)
-        # The reconstruction teaches the encoder as if quantizing were the identity, and never the codebook.
+        # The reconstruction loss trains the encoder as if quantization were the identity, and never the codebook.
         straight = embeddings + (vectors - embeddings).detach()
         return Quantized(codes, vectors, straight)
 
@@ -50,7 +50,7 @@ class Codebook(nn.Module):
     def nearest(self, embeddings: Tensor) -> Tensor:
         """The index of the nearest code of each embedding (..., dim)."""
         flat = embeddings.reshape(-1, embeddings.shape[-1])
-        norms = (self.vectors**2).sum(dim=1)
-        rows = max(1, 2**24 // len(self.vectors))  # bounds the (embedding, code) table at 64 MB
+        norms = (self.vectors**2).sum(dim=1)  # (code,)
+        rows = max(1, 2**24 // len(self.vectors))  # limits the (embedding, code) table to 64 MB
         parts = [(norms - 2 * part @ self.vectors.T).argmin(dim=1) for part in torch.split(flat, rows)]
         return torch.cat(parts).reshape(embeddings.shape[:-1])

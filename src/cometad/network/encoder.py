@@ -1,4 +1,4 @@
-"""From a patch to its embedding: what the variable does, seen together with what all variables do."""
+"""From patches to embeddings, which combine a variable's own pattern with that of all variables."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Encoder(nn.Module):
-    """The encoder of one scale: one linear map per variable, one shared by all, and one that fuses the two.
+    """The encoder of one scale: a linear map per variable, one over all variables, and one that fuses the two.
 
     >>> import torch
     >>> from cometad.network.encoder import Encoder
@@ -30,7 +30,9 @@ class Encoder(nn.Module):
 
     def forward(self, patches: Tensor) -> Tensor:
         """Embeddings (..., patch, variable, dim) of patches (..., patch, variable, size)."""
-        series = torch.einsum("...vp,vhp->...vh", patches, self.series_weight) + self.series_bias
+        series = (
+            torch.einsum("...vp,vhp->...vh", patches, self.series_weight) + self.series_bias
+        )  # (..., variable, half)
         core = patches.flatten(-2) @ self.core_weight.T + self.core_bias  # (..., patch, core_dim)
         core = core.unsqueeze(-2).expand(*series.shape[:-1], -1)  # the same for every variable
         embeddings: Tensor = torch.cat([series, core], dim=-1) @ self.fusion_weight.T + self.fusion_bias
@@ -38,5 +40,5 @@ class Encoder(nn.Module):
 
 
 def _uniform(fan_in: int, *shape: int) -> nn.Parameter:
-    bound = 1 / math.sqrt(fan_in)  # what torch.nn.Linear starts from
+    bound = 1 / math.sqrt(fan_in)  # the initialization of torch.nn.Linear
     return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))

@@ -1,4 +1,4 @@
-"""One training loop for every network: batches in random order, a schedule, early stopping on validation loss."""
+"""One training loop for every network: shuffled batches, a learning-rate schedule, early stopping."""
 
 import math
 import time
@@ -15,107 +15,108 @@ from torch import Tensor, nn
 from cometad.errors import ParameterError
 from cometad.network.schedules import Schedule
 
-Loss = Callable[[Tensor, int], Tensor]  # of windows (window, time, variable) in an epoch, counted from 1
+Loss = Callable[[Tensor, int], Tensor]  # windows (window, time, variable) and the epoch, from 1 -> a scalar
 
 
 @dataclass(frozen=True)
-class Supply:
-    """Windows to be had by index: never all of them at once."""
+class WindowSource:
+    """Windows to train on, cut on demand: all of them together may not fit in memory."""
 
     count: int
-    cut: Callable[[NDArray[np.int64]], NDArray[np.float32] | Tensor]  # indices -> (window, time, variable)
+    cut: Callable[[NDArray[np.int64]], NDArray[np.float32] | Tensor]  # indices (window,) -> (window, time, variable)
 
 
 @dataclass(frozen=True)
-class Player:
-    """Some parameters and the loss that they lower. Most networks have one; adversaries take turns in a batch.
+class ParameterGroup:
+    """Parameters and the loss they minimize. Most networks have one group; adversarial ones alternate between several.
 
-    The first player plays in every batch, and its loss is the one that is told.
+    The first group takes a step in every batch, and its loss is the one reported.
     """
 
     parameters: Sequence[nn.Parameter]
     loss: Loss
-    rate_share: float = 1.0  # of the schedule's learning rate
-    turns: int | None = None  # in each epoch; None: in every batch
-    steady: bool = False  # the loss does the same in every epoch and waits for no result: a GPU may replay it
+    rate_factor: float = 1.0  # times the schedule's learning rate
+    steps_per_epoch: int | None = None  # None: one step per batch
+    replayable: bool = False  # the loss is the same in every epoch and never waits for a result: a GPU may replay it
 
 
-class Told(NamedTuple):
-    """What training tells after each epoch."""
+class EpochSummary(NamedTuple):
+    """What training reports after each epoch."""
 
-    epoch: int  # passes over the data that are behind
-    epochs: int  # passes in all
-    loss: float  # the mean over the epoch's batches
+    epoch: int  # passes over the data so far
+    epochs: int  # passes in total
+    loss: float  # mean over the batches of the epoch
     validation: float | None
     seconds_left: float
 
     def __str__(self) -> str:
-        """One line for the eye."""
+        """A one-line summary."""
         validation = "" if self.validation is None else f", validation {self.validation:.4g}"
         return f"loss {self.loss:.4g}{validation}, {self.seconds_left:.0f} s left"
 
 
 class NoValidation:
-    """Trains to the end of the schedule and keeps what came out."""
+    """No early stopping: trains to the end of the schedule and keeps the final network."""
 
-    enough = False
+    should_stop = False
 
-    def look(self, network: nn.Module) -> float | None:
-        """Nothing to look at."""
+    def after_epoch(self, network: nn.Module) -> float | None:
+        """There is no validation loss."""
         return None
 
-    def finish(self, network: nn.Module) -> None:
+    def restore_best(self, network: nn.Module) -> None:
         """Leave the network as it is."""
 
 
 class Validation:
-    """Early stopping: the network of the epoch with the lowest loss on windows that are never trained on.
+    """Early stopping: keeps the network of the epoch with the lowest loss on held-out windows.
 
     >>> import numpy as np, torch
-    >>> from cometad.network.loop import Supply, Validation
+    >>> from cometad.network.loop import Validation, WindowSource
     >>> network = torch.nn.Linear(1, 1)
-    >>> quiet = Supply(4, lambda chosen: np.zeros((len(chosen), 5, 1), np.float32))
-    >>> watch = Validation(lambda windows, epoch: (network(windows) ** 2).mean(), quiet, patience=2, at_once=4, seed=0)
+    >>> zeros = WindowSource(4, lambda chosen: np.zeros((len(chosen), 5, 1), np.float32))
+    >>> loss = lambda windows, epoch: (network(windows) ** 2).mean()
+    >>> validation = Validation(loss, zeros, patience=2, at_once=4, seed=0)
     >>> _ = torch.nn.init.constant_(network.bias, 2.0)
-    >>> watch.look(network)
+    >>> validation.after_epoch(network)
     4.0
     """
 
-    def __init__(self, loss: Loss, supply: Supply, *, patience: int, at_once: int, seed: int) -> None:
-        self._loss, self._supply, self._patience, self._at_once, self._seed = loss, supply, patience, at_once, seed
-        self._epoch = self._missed = 0
+    def __init__(self, loss: Loss, source: WindowSource, *, patience: int, at_once: int, seed: int) -> None:
+        self._loss, self._source, self._patience, self._at_once, self._seed = loss, source, patience, at_once, seed
+        self._epoch = self._epochs_since_best = 0
         self._lowest = math.inf
         self._best: dict[str, Tensor] = {}
 
     @property
-    def enough(self) -> bool:
-        """Whether more epochs in a row than the patience brought nothing."""
-        return self._missed > self._patience
+    def should_stop(self) -> bool:
+        """Whether the loss has not improved for more epochs than the patience allows."""
+        return self._epochs_since_best > self._patience
 
-    def look(self, network: nn.Module) -> float | None:
-        """The validation loss after one more epoch; the best network so far is kept."""
+    def after_epoch(self, network: nn.Module) -> float | None:
+        """The validation loss after one more epoch; remembers the network if it is the best so far."""
         self._epoch += 1
-        loss = self._mean(network)
-        self._missed += 1
+        loss = self._mean_loss(network)
+        self._epochs_since_best += 1
         if loss < self._lowest:
-            self._lowest, self._missed = loss, 0
+            self._lowest, self._epochs_since_best = loss, 0
             self._best = {name: value.detach().clone() for name, value in network.state_dict().items()}
         return loss
 
-    def finish(self, network: nn.Module) -> None:
-        """Take the network back to its best epoch."""
+    def restore_best(self, network: nn.Module) -> None:
+        """Reset the network to its best epoch."""
         if self._best:
             network.load_state_dict(self._best)
 
     @torch.no_grad()
-    def _mean(self, network: nn.Module) -> float:
-        device, count = _device(network), self._supply.count
+    def _mean_loss(self, network: nn.Module) -> float:
+        device, count = _device(network), self._source.count
         network.eval()
         total = 0.0
-        with seeded(self._seed, device):  # a loss that draws noise draws the same in every epoch
+        with seeded(self._seed, device):  # a loss that draws noise must draw the same noise in every epoch
             for begin in range(0, count, self._at_once):
                 chosen = np.arange(begin, min(begin + self._at_once, count))
-                windows = torch.as_tensor(self._supply.cut(chosen), device=device)
+                windows = torch.as_tensor(self._source.cut(chosen), device=device)
                 total += float(self._loss(windows, self._epoch)) * len(chosen) / count
         network.train()
         return total
@@ -123,55 +124,57 @@ class Validation:
 
 def train(
     network: nn.Module,
-    players: Sequence[Player],
-    supply: Supply,
+    groups: Sequence[ParameterGroup],
+    source: WindowSource,
     *,
     schedule: Schedule,
     batch_size: int,
     seed: int,
-    report: Callable[[Told], object],
+    report: Callable[[EpochSummary], object],
     weight_decay: float = 0.0,
     validation: Validation | NoValidation | None = None,
     at_once: int | None = None,
 ) -> None:
-    """Train with AdamW on batches in a new random order in every pass; `report` hears of every epoch.
+    """Train with AdamW on batches that are reshuffled in every epoch; calls `report` after each one.
 
-    A batch is taken `at_once` windows at a time, with the gradients added up: less memory, the same step.
+    With `at_once`, a batch is processed that many windows at a time and the gradients are summed: the same step in less
+    memory.
 
     >>> import numpy as np, torch
-    >>> from cometad.network.loop import Player, Supply, train
+    >>> from cometad.network.loop import ParameterGroup, WindowSource, train
     >>> from cometad.network.schedules import OneCycle
     >>> line, chance = torch.nn.Linear(1, 1), np.random.default_rng(0)
-    >>> ramps = Supply(64, lambda chosen: chance.normal(size=(len(chosen), 9, 1)).astype(np.float32))
-    >>> player = Player(list(line.parameters()), lambda windows, epoch: ((line(windows) - 3 * windows) ** 2).mean())
-    >>> train(line, [player], ramps, schedule=OneCycle(200, 0.1), batch_size=8, seed=0, report=lambda told: None)
+    >>> noise = WindowSource(64, lambda chosen: chance.normal(size=(len(chosen), 9, 1)).astype(np.float32))
+    >>> loss = lambda windows, epoch: ((line(windows) - 3 * windows) ** 2).mean()
+    >>> groups = [ParameterGroup(list(line.parameters()), loss)]
+    >>> train(line, groups, noise, schedule=OneCycle(200, 0.1), batch_size=8, seed=0, report=lambda summary: None)
     >>> round(float(line.weight.detach()))
     3
     """
     validation = validation or NoValidation()
     device = _device(network)
-    batches = math.ceil(supply.count / batch_size)
+    batches = math.ceil(source.count / batch_size)
     steps = schedule.steps(batches)
-    turns = [_Turns(network, player, weight_decay, batches) for player in players]
-    diary = _Diary(steps, batches)
+    trainers = [_GroupTrainer(network, group, weight_decay, batches) for group in groups]
+    log = _EpochLog(steps, batches)
     network.train()
-    for step, chosen in enumerate(_batches(supply.count, batch_size, steps, np.random.default_rng(seed))):
-        windows = torch.as_tensor(supply.cut(chosen), device=device)
+    for step, chosen in enumerate(_batches(source.count, batch_size, steps, np.random.default_rng(seed))):
+        windows = torch.as_tensor(source.cut(chosen), device=device)  # (window, time, variable)
         rate = schedule.rate(step / steps)
-        losses = [turn.take(windows, step, rate, at_once or len(windows)) for turn in turns]
+        losses = [trainer.step(windows, step, rate, at_once or len(windows)) for trainer in trainers]
         if losses[0] is not None:
-            diary.losses.append(losses[0])
+            log.losses.append(losses[0])
         if (step + 1) % batches == 0 or step + 1 == steps:
-            diary.check(step + 1)
-            report(diary.told(step + 1, validation.look(network)))
-            if validation.enough:
+            log.check_finite(step + 1)
+            report(log.summary(step + 1, validation.after_epoch(network)))
+            if validation.should_stop:
                 break
-    validation.finish(network)
+    validation.restore_best(network)
 
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's random numbers from a seed; those of the rest of the program go on undisturbed.
+    """Seed torch inside the `with` block only; the random state outside it is unaffected.
 
     >>> import torch
     >>> from cometad.network.loop import seeded
@@ -186,98 +189,8 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-class _Turns:
-    """A player with its optimizer."""
-
-    def __init__(self, network: nn.Module, player: Player, weight_decay: float, batches: int) -> None:
-        self._network, self._player = network, player
-        self._optimizer = torch.optim.AdamW(player.parameters, weight_decay=weight_decay, fused=True)
-        self._every = 1 if player.turns is None else max(1, batches // player.turns)
-        self._batches = batches
-        self._shape: torch.Size | None = None  # of the first batch on a GPU
-        self._recording: _Recording | None = None
-
-    def take(self, windows: Tensor, step: int, rate: float, at_once: int) -> Tensor | None:
-        """One step if it is the player's turn; the loss before it."""
-        if (step + 1) % self._every:
-            return None
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate * self._player.rate_share
-        self._network.zero_grad()  # all of it: no player steps along another's gradient
-        loss = self._replayed(windows) if at_once >= len(windows) else None
-        if loss is None:
-            loss = self._added_up(windows, step // self._batches + 1, at_once)
-        self._optimizer.step()
-        return loss
-
-    def _added_up(self, windows: Tensor, epoch: int, at_once: int) -> Tensor:
-        losses = []
-        for part in torch.split(windows, at_once):
-            loss = self._player.loss(part, epoch) * (len(part) / len(windows))
-            loss.backward()  # type: ignore[no-untyped-call]
-            losses.append(loss.detach())
-        return torch.stack(losses).sum()
-
-    def _replayed(self, windows: Tensor) -> Tensor | None:
-        """The loss with its gradients from a recording, made with the second batch of a shape; None without one."""
-        if not (self._player.steady and windows.is_cuda) or windows.shape != (self._shape or windows.shape):
-            return None
-        if self._shape is None:
-            self._shape = windows.shape
-            return None
-        if self._recording is None:
-            self._recording = _Recording(self._player, windows)
-        return self._recording.play(windows)
-
-
-class _Recording:
-    """A loss and its gradients as one command to a GPU: thousands of small ones would wait for their launches."""
-
-    def __init__(self, player: Player, windows: Tensor) -> None:
-        self._windows, self._parameters = windows.clone(), player.parameters
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._loss = player.loss(self._windows, 1)
-            self._loss.backward()  # type: ignore[no-untyped-call]
-        self._gradients = [parameter.grad for parameter in player.parameters]
-
-    def play(self, windows: Tensor) -> Tensor:
-        """The loss on windows of the recorded shape; the parameters get its gradients."""
-        self._windows.copy_(windows)
-        self._graph.replay()
-        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
-            parameter.grad = gradient
-        return self._loss.detach().clone()
-
-
-class _Diary:
-    """The losses of one epoch, and the clock."""
-
-    def __init__(self, steps: int, batches: int) -> None:
-        self._steps, self._batches = steps, batches
-        self._begun = time.monotonic()
-        self.losses: list[Tensor] = []
-
-    def check(self, done: int) -> None:
-        """Refuse to go on with a loss that is not a number."""
-        if not torch.stack(self.losses).isfinite().all():
-            raise ParameterError(
-                f"Training diverged in epoch {self._epoch(done)}: the loss is not finite. Lower the learning rate."
-            )
-
-    def told(self, done: int, validation: float | None) -> Told:
-        """What the epoch that just ended comes to."""
-        left = (time.monotonic() - self._begun) * (self._steps - done) / done
-        loss = float(torch.stack(self.losses).mean())
-        self.losses = []
-        return Told(self._epoch(done), self._epoch(self._steps), loss, validation, left)
-
-    def _epoch(self, done: int) -> int:
-        return math.ceil(done / self._batches)
-
-
 def _batches(count: int, size: int, steps: int, chance: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """`steps` batches of window indices, in a new random order in every pass."""
+    """`steps` batches of window indices, reshuffled in every epoch."""
     while True:
         order = chance.permutation(count)
         for begin in range(0, count, size):
@@ -285,6 +198,96 @@ def _batches(count: int, size: int, steps: int, chance: np.random.Generator) -> 
                 return
             yield order[begin : begin + size]
             steps -= 1
+
+
+class _GroupTrainer:
+    """A parameter group with its optimizer."""
+
+    def __init__(self, network: nn.Module, group: ParameterGroup, weight_decay: float, batches: int) -> None:
+        self._network, self._group = network, group
+        self._optimizer = torch.optim.AdamW(group.parameters, weight_decay=weight_decay, fused=True)
+        self._every = 1 if group.steps_per_epoch is None else max(1, batches // group.steps_per_epoch)
+        self._batches = batches
+        self._shape: torch.Size | None = None  # of the first batch on a GPU
+        self._captured: _CapturedLoss | None = None
+
+    def step(self, windows: Tensor, step: int, rate: float, at_once: int) -> Tensor | None:
+        """Take one optimizer step and return the loss before it, or None if this group skips the batch."""
+        if (step + 1) % self._every:
+            return None
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate * self._group.rate_factor
+        self._network.zero_grad()  # of all parameters: a group must not step along another group's gradient
+        loss = self._replay(windows) if at_once >= len(windows) else None
+        if loss is None:
+            loss = self._accumulate(windows, step // self._batches + 1, at_once)
+        self._optimizer.step()
+        return loss
+
+    def _accumulate(self, windows: Tensor, epoch: int, at_once: int) -> Tensor:
+        losses = []
+        for part in torch.split(windows, at_once):
+            loss = self._group.loss(part, epoch) * (len(part) / len(windows))
+            loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        return torch.stack(losses).sum()
+
+    def _replay(self, windows: Tensor) -> Tensor | None:
+        """The loss, with gradients set, from a CUDA graph captured at the second batch; None if there is no graph."""
+        if not (self._group.replayable and windows.is_cuda) or windows.shape != (self._shape or windows.shape):
+            return None
+        if self._shape is None:
+            self._shape = windows.shape
+            return None
+        if self._captured is None:
+            self._captured = _CapturedLoss(self._group, windows)
+        return self._captured.replay(windows)
+
+
+class _CapturedLoss:
+    """A loss and its gradients as one CUDA graph: launching many small kernels takes longer than running them."""
+
+    def __init__(self, group: ParameterGroup, windows: Tensor) -> None:
+        self._windows, self._parameters = windows.clone(), group.parameters
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._loss = group.loss(self._windows, 1)
+            self._loss.backward()  # type: ignore[no-untyped-call]
+        self._gradients = [parameter.grad for parameter in group.parameters]
+
+    def replay(self, windows: Tensor) -> Tensor:
+        """The loss on windows of the captured shape; sets the gradients of the parameters."""
+        self._windows.copy_(windows)
+        self._graph.replay()
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+        return self._loss.detach().clone()
+
+
+class _EpochLog:
+    """The losses of the current epoch, and the time since training began."""
+
+    def __init__(self, steps: int, batches: int) -> None:
+        self._steps, self._batches = steps, batches
+        self._begun = time.monotonic()
+        self.losses: list[Tensor] = []
+
+    def check_finite(self, done: int) -> None:
+        """Raise an error if a loss is not finite."""
+        if not torch.stack(self.losses).isfinite().all():
+            raise ParameterError(
+                f"Training diverged in epoch {self._epoch(done)}: the loss is not finite. Lower the learning rate."
+            )
+
+    def summary(self, done: int, validation: float | None) -> EpochSummary:
+        """Summarize the epoch that just ended and start the next one."""
+        left = (time.monotonic() - self._begun) * (self._steps - done) / done
+        loss = float(torch.stack(self.losses).mean())
+        self.losses = []
+        return EpochSummary(self._epoch(done), self._epoch(self._steps), loss, validation, left)
+
+    def _epoch(self, done: int) -> int:
+        return math.ceil(done / self._batches)
 
 
 def _device(network: nn.Module) -> torch.device:

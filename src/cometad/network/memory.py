@@ -1,7 +1,7 @@
-"""The coreset memory: how far each code lies from the codes that training activated.
+"""The coreset memory: the distance of each code to the codes that training activated.
 
-The memory score of a patch depends on its code alone, so it is a table with one value per code. No neighbor is ever
-searched for per reading.
+The memory score of a patch depends on its code alone, so it is a table with one value per code: scoring needs no
+nearest-neighbor search.
 """
 
 from typing import Any
@@ -17,10 +17,11 @@ EPSILON = 1e-8
 
 
 def memory_table(vectors: NDArray[Any], active: NDArray[np.bool_], neighbors: int, distance: str) -> Floats:
-    """The memory score of each code of one scale: its mean distance to the nearest active codes.
+    """The memory score (code,) of each code of one scale: its mean distance to the nearest active codes.
 
-    An active code is its own nearest neighbor at distance 0 and counts as one of the neighbors; a bank smaller than
-    `neighbors` is used whole. `distance` is "local" (scaled by local density) or "plain" (Euclidean).
+    `vectors` are the codes (code, dim); `active` (code,) marks those in the memory bank. An active code counts as its
+    own nearest neighbor, at distance 0; a bank with fewer than `neighbors` codes is used whole. `distance` is "local"
+    (scaled by local density) or "plain" (Euclidean).
 
     >>> import numpy as np
     >>> from cometad.network.memory import memory_table
@@ -40,8 +41,8 @@ def memory_table(vectors: NDArray[Any], active: NDArray[np.bool_], neighbors: in
 
 
 def _squared_distances(codes: Floats) -> Floats:
-    """Between all codes; by one product, which is many times faster than pair by pair."""
-    centered = torch.from_numpy(codes - codes.mean(axis=0))  # torch: it minds how many threads it was given
+    """Squared distances (code, code) between all codes (code, dim), from one matrix product."""
+    centered = torch.from_numpy(codes - codes.mean(axis=0))  # torch, not numpy: it respects torch's thread limit
     norms = (centered**2).sum(dim=1)
     squared: Floats = (norms[:, None] + norms - 2 * centered @ centered.T).clamp(min=0).numpy()
     np.fill_diagonal(squared, 0.0)
@@ -49,9 +50,9 @@ def _squared_distances(codes: Floats) -> Floats:
 
 
 def _local(squared: Floats, nearest: NDArray[np.int64], active: NDArray[np.bool_]) -> Floats:
-    to_nearest = np.take_along_axis(squared, nearest, axis=1)
-    scale = np.median(to_nearest, axis=1)  # of every code; the bank's are those of the active ones
-    bank_scale = scale[active]
+    to_nearest = np.take_along_axis(squared, nearest, axis=1)  # (code, neighbor)
+    scale = np.median(to_nearest, axis=1)  # (code,)
+    bank_scale = scale[active]  # (bank,)
     return to_nearest / ((scale[:, None] + bank_scale[nearest]) / 2 + EPSILON)
 
 

@@ -1,6 +1,6 @@
-"""The learnable whole: per scale an encoder, a codebook and a decoder, and the three losses that teach them.
+"""The network: an encoder, a codebook and a decoder for each scale, and the three losses that train them.
 
-This is the readable definition. `fold.py` and `kernel.py` do the same arithmetic cheaper and are held to it.
+This is the readable definition. The modules in `fast` compute the same results faster and are tested against it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,23 +15,23 @@ from cometad.network.patches import patches
 
 
 class Losses(NamedTuple):
-    """The parts of the training objective, summed over scales."""
+    """The three terms of the training objective, each a scalar summed over scales."""
 
     reconstruction: Tensor
     codebook: Tensor
     commitment: Tensor
 
     def total(self, codebook_weight: float, commitment_weight: float) -> Tensor:
-        """Paper: Eq. 11."""
+        """The weighted sum that training minimizes. Paper: Eq. 11."""
         return self.reconstruction + codebook_weight * self.codebook + commitment_weight * self.commitment
 
 
 class Encoded(NamedTuple):
-    """What one scale makes of a batch of windows."""
+    """The output of one scale for a batch of windows."""
 
     patches: Tensor  # (window, patch, variable, size)
     embeddings: Tensor  # (window, patch, variable, dim)
-    quantized: Quantized
+    quantized: Quantized  # codes (window, patch, variable), vectors (window, patch, variable, dim)
     reconstruction: Tensor  # (window, patch, variable, size)
 
 
@@ -43,24 +43,25 @@ class Scale(nn.Module):
         self.size, self.stride = size, stride
         self.encoder = Encoder(variables, size, dim, core_dim)
         self.codebook = Codebook(codebook_size, dim)
-        # Paper: "a decoder h_k". Here: one linear layer shared by the variables.
+        # The paper only says "a decoder h_k"; this is one linear layer shared by all variables.
         self.decoder = nn.Linear(dim, size)
 
     def embed(self, windows: Tensor) -> Tensor:
-        """The embeddings (window, patch, variable, dim) of windows (window, time, variable)."""
+        """Embeddings (window, patch, variable, dim) of windows (window, time, variable)."""
         embeddings: Tensor = self.encoder(patches(windows, self.size, self.stride))
         return embeddings
 
     def forward(self, windows: Tensor) -> Encoded:
         """Patches, embeddings, codes and reconstruction of windows (window, time, variable)."""
-        cut = patches(windows, self.size, self.stride)
-        embeddings = self.encoder(cut)
+        cut = patches(windows, self.size, self.stride)  # (window, patch, variable, size)
+        embeddings = self.encoder(cut)  # (window, patch, variable, dim)
         quantized = self.codebook(embeddings)
-        return Encoded(cut, embeddings, quantized, self.decoder(quantized.straight))
+        reconstruction = self.decoder(quantized.straight)  # (window, patch, variable, size)
+        return Encoded(cut, embeddings, quantized, reconstruction)
 
 
 class Network(nn.Module):
-    """All scales.
+    """All scales side by side.
 
     >>> import torch
     >>> from cometad.network.network import Network, losses
@@ -91,14 +92,14 @@ class Network(nn.Module):
             yield scale
 
     def forward(self, windows: Tensor) -> list[Encoded]:
-        """What each scale makes of windows (window, time, variable)."""
+        """The output of each scale for windows (window, time, variable)."""
         return [scale(windows) for scale in self]
 
 
 def losses(encoded: Sequence[Encoded], normal: Sequence[Tensor] | None = None) -> Losses:
     """The three losses, each a mean over elements, summed over scales.
 
-    With `normal`, one boolean (window, patch, variable) per scale, only those embeddings count.
+    With `normal`, one boolean mask (window, patch, variable) per scale, only the embeddings it marks count.
 
     Paper: Eq. 8 (codebook), 9 (commitment), 10 (reconstruction).
     """
@@ -110,10 +111,10 @@ def losses(encoded: Sequence[Encoded], normal: Sequence[Tensor] | None = None) -
             (scale.quantized.vectors.detach(), scale.embeddings),
         )
         for which, (left, right) in enumerate(pairs):
-            errors = ((left - right) ** 2).mean(dim=-1)
-            sums[which] = sums[which] + (errors.mean() if normal is None else _mean_of(errors, normal[k]))
+            errors = ((left - right) ** 2).mean(dim=-1)  # (window, patch, variable)
+            sums[which] = sums[which] + (errors.mean() if normal is None else _masked_mean(errors, normal[k]))
     return Losses(*sums)
 
 
-def _mean_of(errors: Tensor, normal: Tensor) -> Tensor:
+def _masked_mean(errors: Tensor, normal: Tensor) -> Tensor:
     return (errors * normal).sum() / normal.sum().clamp(min=1)

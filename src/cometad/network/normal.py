@@ -1,4 +1,4 @@
-"""What normal readings look like: each patch as the nearest code that training activated, decoded."""
+"""Expected readings: each patch replaced by the nearest code that training activated, decoded."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,16 @@ from numpy.typing import NDArray
 from cometad.arrays import Floats
 from cometad.network.network import Scale
 
-AT_ONCE = 8  # windows: bounds the memory of their embeddings
+AT_ONCE = 8  # windows; limits the memory for their embeddings
 
 Codes = NDArray[np.int32]
 
 
 @torch.no_grad()
 def normal_codes(scale: Scale, windows: NDArray[np.float32], codes: Codes, active: NDArray[np.bool_]) -> Codes:
-    """The nearest active code of each patch of windows (window, time, variable), given the nearest of all codes.
+    """The nearest active code of each patch, given the nearest of all codes; both are (window, patch, variable).
+
+    `windows` are (window, time, variable) and `active` is (code,).
 
     >>> import numpy as np
     >>> from cometad.network.network import Network
@@ -26,22 +28,22 @@ def normal_codes(scale: Scale, windows: NDArray[np.float32], codes: Codes, activ
     >>> normal_codes(scale, np.zeros((1, 3, 1), np.float32), np.zeros((1, 2, 1), np.int32), only_last).ravel()
     array([2, 2], dtype=int32)
     """
-    codes, strange, known = codes.copy(), ~active[codes], np.flatnonzero(active)
+    codes, inactive, known = codes.copy(), ~active[codes], np.flatnonzero(active)
     vectors = scale.codebook.vectors.double()
-    normal = vectors[torch.as_tensor(known, device=vectors.device)]
+    normal = vectors[torch.as_tensor(known, device=vectors.device)]  # (active code, dim)
     for begin in range(0, len(windows), AT_ONCE):
         part = slice(begin, begin + AT_ONCE)
-        if strange[part].any():
+        if inactive[part].any():
             embeddings = scale.embed(torch.as_tensor(windows[part], device=vectors.device))
-            embeddings = embeddings[torch.as_tensor(strange[part], device=vectors.device)].double()
+            embeddings = embeddings[torch.as_tensor(inactive[part], device=vectors.device)].double()
             nearest = [torch.cdist(some, normal).argmin(dim=1).cpu().numpy() for some in torch.split(embeddings, 2**12)]
-            codes[part][strange[part]] = known[np.concatenate(nearest)]
+            codes[part][inactive[part]] = known[np.concatenate(nearest)]
     return codes
 
 
 @torch.no_grad()
 def decoded(scale: Scale) -> Floats:
-    """The patch that each code stands for (code, size), in scaled readings.
+    """The patch (code, size) that each code represents, in scaled readings.
 
     >>> from cometad.network.network import Network
     >>> from cometad.network.normal import decoded
@@ -54,15 +56,15 @@ def decoded(scale: Scale) -> Floats:
 
 
 def back_to_readings(codes: Sequence[Codes], tables: Sequence[Floats], strides: Sequence[int], length: int) -> Floats:
-    """The readings (window, time, variable) that codes (window, patch, variable) of each scale stand for.
+    """The readings (window, time, variable) that the codes (window, patch, variable) of all scales represent.
 
-    A time step is the mean over the patches on it, then over the scales; steps behind the last patch of a scale take
-    its last reading.
+    `tables` are the decoded patches (code, size) of each scale. A time step is the mean over the patches that cover it,
+    then over the scales; steps after the last patch of a scale repeat its last reading.
 
     >>> import numpy as np
     >>> from cometad.network.normal import back_to_readings
     >>> table = np.array([[0.0, 1.0], [5.0, 7.0]])
-    >>> back_to_readings([np.array([[[0], [1]]])], [table], [1], 4)[0, :, 0]  # 0 | (1 + 5) / 2 | 7, and 7 once more
+    >>> back_to_readings([np.array([[[0], [1]]])], [table], [1], 4)[0, :, 0]  # 0, (1 + 5) / 2, 7, and 7 again
     array([0., 3., 7., 7.])
     """
     scales = [
@@ -74,11 +76,11 @@ def back_to_readings(codes: Sequence[Codes], tables: Sequence[Floats], strides: 
 
 def _of_scale(codes: Codes, table: Floats, stride: int, length: int) -> Floats:
     windows, count, variables = codes.shape
-    total, on = np.zeros((windows, length, variables)), np.zeros((length, 1))
+    total, covering = np.zeros((windows, length, variables)), np.zeros((length, 1))
     for offset, readings in enumerate(table.T):
-        steps = slice(offset, offset + (count - 1) * stride + 1, stride)  # one of each patch
+        steps = slice(offset, offset + (count - 1) * stride + 1, stride)  # this offset in every patch
         total[:, steps] += readings[codes]
-        on[steps] += 1
+        covering[steps] += 1
     end = (count - 1) * stride + table.shape[1]
-    total[:, end:], on[end:] = table[codes[:, -1:], -1], 1
-    return total / on
+    total[:, end:], covering[end:] = table[codes[:, -1:], -1], 1
+    return total / covering

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def patch_count(length: int, size: int, stride: int) -> int:
-    """How many patches of a size and stride fit into a window.
+    """The number of patches of a size and stride that fit into a window.
 
     >>> from cometad.network.patches import patch_count
     >>> [patch_count(100, size, stride) for size, stride in [(2, 1), (4, 2), (6, 3)]]
@@ -22,7 +22,7 @@ def patch_count(length: int, size: int, stride: int) -> int:
 
 
 def patches(windows: Tensor, size: int, stride: int) -> Tensor:
-    """The patches of windows (..., time, variable), as (..., patch, variable, size).
+    """Patches (..., patch, variable, size) of windows (..., time, variable).
 
     >>> import torch
     >>> from cometad.network.patches import patches
@@ -37,18 +37,18 @@ def patches(windows: Tensor, size: int, stride: int) -> Tensor:
 
 
 class Coverage(NamedTuple):
-    """Which patches of a window cover each of its time steps; each field has the shape (time,)."""
+    """The patches that cover each time step of a window; every field has the shape (time,)."""
 
-    first: NDArray[np.int64]  # the first patch over the step
-    last: NDArray[np.int64]  # the last one, included
-    final: NDArray[np.int64]  # the step at which the last of them is complete
+    first: NDArray[np.int64]  # the first patch that covers the step
+    last: NDArray[np.int64]  # the last one, inclusive
+    final: NDArray[np.int64]  # the time step that completes the last one
 
 
 @lru_cache(maxsize=256)
 def coverage(length: int, size: int, stride: int) -> Coverage:
-    """The patches over each time step of a window.
+    """The patches that cover each time step of a window.
 
-    Steps behind the last patch (step 99 of 100 at size 6, stride 3) take that patch.
+    Steps after the last patch (step 99 of 100 at size 6, stride 3) are assigned to that patch.
 
     >>> from cometad.network.patches import coverage
     >>> cover = coverage(100, size=6, stride=3)
@@ -63,10 +63,12 @@ def coverage(length: int, size: int, stride: int) -> Coverage:
 
 
 def ready_steps(rows: int, window: int, sizes: Sequence[tuple[int, int]]) -> int:
-    """How many steps of a window are final once so many of its rows have come, for patches of (size, stride).
+    """How many time steps of a window have final scores once its first `rows` readings are known.
+
+    `sizes` holds the (size, stride) of the patches of each scale.
 
     >>> from cometad.network.patches import ready_steps
-    >>> ready_steps(rows=8, window=10, sizes=[(4, 2)])  # a patch that is not complete yet begins with step 6
+    >>> ready_steps(rows=8, window=10, sizes=[(4, 2)])  # an incomplete patch begins at step 6
     6
     """
     final = np.max([coverage(window, *size).final for size in sizes], axis=0)
@@ -74,11 +76,13 @@ def ready_steps(rows: int, window: int, sizes: Sequence[tuple[int, int]]) -> int
 
 
 def patch_weights(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How much each patch counts, from the first to the last of all, where each step is a mean over first..last.
+    """The weight of each patch in the sum over steps, where a step is the mean of its patches first..last.
+
+    The weights run from the lowest `first` to the highest `last`.
 
     >>> import numpy as np
     >>> from cometad.network.patches import patch_weights
-    >>> patch_weights(np.array([3, 3]), np.array([3, 4]))  # one step is patch 3 alone, the next is half of each
+    >>> patch_weights(np.array([3, 3]), np.array([3, 4]))  # patch 3 alone, then half of each
     array([1.5, 0.5])
     """
     weights = np.zeros(last.max() - first.min() + 1)
@@ -87,40 +91,41 @@ def patch_weights(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[
     return weights
 
 
-def holding(cells: NDArray[np.bool_], size: int, stride: int) -> NDArray[np.bool_]:
-    """Which patches of windows hold a marked cell (window, time, variable), as (window, patch, variable).
+def patches_containing(cells: NDArray[np.bool_], size: int, stride: int) -> NDArray[np.bool_]:
+    """The patches (window, patch, variable) that contain a marked cell (window, time, variable).
 
     >>> import numpy as np
-    >>> from cometad.network.patches import holding
-    >>> holding(np.array([0, 0, 1, 0, 0, 0], bool)[None, :, None], size=2, stride=2)[0, :, 0]
+    >>> from cometad.network.patches import patches_containing
+    >>> patches_containing(np.array([0, 0, 1, 0, 0, 0], bool)[None, :, None], size=2, stride=2)[0, :, 0]
     array([False,  True, False])
     """
     starts = stride * np.arange(patch_count(cells.shape[1], size, stride))
-    return _between(_counts(cells), starts, starts + size)
+    return _any_between(_count_before(cells), starts, starts + size)
 
 
 def reached(cells: NDArray[np.bool_], scales: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Which time steps of windows are marked, or have a patch over them, at any scale, that holds a marked cell.
+    """The cells (window, time, variable) whose score depends on a marked cell, at any scale.
 
-    Of cells (window, time, variable), in the same shape; a scale is the size and stride of its patches.
+    That is the marked cells and all cells covered by a patch that contains one. A scale is the (size, stride) of its
+    patches.
 
     >>> import numpy as np
     >>> from cometad.network.patches import reached
     >>> reached(np.array([0, 0, 1, 0, 0, 0], bool)[None, :, None], [(2, 2), (1, 1)])[0, :, 0].astype(int)
     array([0, 0, 1, 1, 0, 0])
     """
-    counts, found = _counts(cells), cells.copy()
+    counts, found = _count_before(cells), cells.copy()
     for size, stride in scales:
         cover = coverage(cells.shape[1], size, stride)
-        found |= _between(counts, cover.first * stride, cover.last * stride + size)  # patches touch or overlap
+        found |= _any_between(counts, cover.first * stride, cover.last * stride + size)  # patches leave no gaps
     return found
 
 
-def _counts(cells: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """How many marked cells lie before each time step, and in all of them."""
+def _count_before(cells: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The number of marked cells before each time step, and after the last one: (window, time + 1, variable)."""
     return np.pad(np.cumsum(cells, axis=1), ((0, 0), (1, 0), (0, 0)))
 
 
-def _between(counts: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _any_between(counts: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = counts[:, stops] > counts[:, starts]
     return found

@@ -1,7 +1,7 @@
 """One pass over a series: readings in, raw and final scores out, with all the state that adaptation may change.
 
-Scoring a whole series opens a run, takes it to its end and drops it; a stream keeps one open. So a batch is the stream
-run to its end, by construction, and the fitted detector is never touched.
+Scoring a whole series starts a run, feeds it everything and discards it; a stream keeps its run open. So a batch is a
+stream run to its end, and the fitted detector never changes.
 """
 
 import copy
@@ -13,23 +13,23 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.errors import InputError
-from cometad.network.adaptation import Adaptation, Adapter, Seen
+from cometad.network.adaptation import Adaptation, Adapter, NormalCriteria
 from cometad.network.network import Network
 from cometad.network.patches import reached, ready_steps
 from cometad.network.score import PatchScores, Scorer
 from cometad.network.training import Objective
 from cometad.scoring.pipeline import Block, Decided, Pipeline
 
-Release = list[Block]  # what becomes final together
+Release = list[Block]  # scores that become final together
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a run needs of a fitted detector."""
+    """What a run needs from a fitted detector."""
 
     network: Network
     active: Sequence[NDArray[np.bool_]]  # per scale (code,): activated in training
-    limits: Sequence[Floats]  # per scale (variable,): the largest error that adaptation takes for normal
+    limits: Sequence[Floats]  # per scale (variable,): the largest error that adaptation considers normal
     neighbors: int
     distance: str
     window: int
@@ -40,40 +40,41 @@ class RunSettings:
     device: str
 
     def scorer(self, network: Network) -> Scorer:
-        """The scorer of a network whose memory is this detector's."""
+        """A scorer for a network, with the active codes of this detector as its memory."""
         return Scorer(network, self.active, self.neighbors, self.distance, self.device)
 
 
 class RawRun:
     """Raw scores of a series that arrives in chunks of any size.
 
-    `release` says what is given out together: each row as soon as all patches on it are complete, whole windows, or
-    whole batches of windows. The last readings, those no complete window covers, are scored by one window that ends
-    with the series; only the steps not given out before are taken from it. The scores are means over scales, or with
-    the scales `apart` have an axis of them. A block says which of its scores rest on readings that were filled in.
+    `release` is the unit in which scores are emitted: "row" emits each row as soon as all patches that cover it are
+    complete, "window" whole windows, "batch" whole batches of windows. The last readings, which fill no
+    window, are scored with one window that ends with the series; only the steps not emitted before are taken from it.
+    Scores are means over scales; with `apart` they keep an axis for the scales. A block marks the scores that depend on
+    imputed readings.
     """
 
     def __init__(self, fitted: RunSettings, scorer: Scorer, release: str, apart: bool = False) -> None:
         self._fitted, self._release, self._scorer, self._apart = fitted, release, scorer, apart
         self._network = copy.deepcopy(fitted.network)
-        seen = Seen(fitted.active, fitted.limits)
-        self._adapter = fitted.adaptation.start(self._network, seen, fitted.objective, fitted.seed)
+        criteria = NormalCriteria(fitted.active, fitted.limits)
+        self._adapter = fitted.adaptation.start(self._network, criteria, fitted.objective, fitted.seed)
         self._sizes = sizes = [(scale.size, scale.stride) for scale in scorer.scales]
         length = fitted.window
         self._variables = scorer.scales[0].series_codes.shape[0]
-        # How many steps of a window are final once so many of its rows have come.
+        # By the number of known rows of a window: how many of its steps are final,
         self._final = [ready_steps(rows, length, sizes) for rows in range(length + 1)]
-        # And, for each scale, how many of its patches are complete.
+        # and how many of its patches are complete, for each scale.
         self._complete = [[max(0, (rows - size) // stride + 1) for rows in range(length + 1)] for size, stride in sizes]
-        # The batch being filled, window by window, and the last window of the batch before it.
+        # The batch being filled, and the last window of the previous one: both (time, variable).
         self._batch = np.zeros((fitted.test_batch * length, self._variables), np.float32)
-        self._before = np.zeros((0, self._variables), np.float32)
-        # Which of these cells were filled in; None where none was.
+        self._previous = np.zeros((0, self._variables), np.float32)
+        # Which of these cells are imputed; None if there are none.
         self._imputed: Flags | None = None
-        self._imputed_before: Flags | None = None
+        self._imputed_previous: Flags | None = None
         self._filled = 0  # rows in the batch
-        self._given = 0  # of these, rows whose scores were given out
-        self._scored = scorer.room(fitted.test_batch, length)  # what the batch's patches got
+        self._emitted = 0  # rows of these whose scores were emitted
+        self._scored = scorer.room(fitted.test_batch, length)  # the scores of the batch's patches
 
     @property
     def adapter(self) -> Adapter | None:
@@ -81,7 +82,7 @@ class RawRun:
         return self._adapter
 
     def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Release]:
-        """The releases that become final with these rows (time, variable), some cells of which may be `imputed`."""
+        """Add rows (time, variable), with a mask of `imputed` cells; yields the releases that become final."""
         while len(rows):
             room = len(self._batch) - self._filled
             taken, rows = rows[:room], rows[room:]
@@ -94,20 +95,20 @@ class RawRun:
                 self._next_batch()
 
     def finish(self) -> Iterator[Release]:
-        """The last release: everything not given out yet."""
+        """End the series; yields the last release, everything not emitted yet."""
         length = self._fitted.window
         release: Release = []
         whole = self._filled // length * length
-        if self._given < whole:  # windows that waited for their batch
-            release.append(self._windows(self._given, whole))
-            self._given = whole
-        left = self._filled - self._given
+        if self._emitted < whole:  # complete windows of an incomplete batch
+            release.append(self._windows(self._emitted, whole))
+            self._emitted = whole
+        left = self._filled - self._emitted
         if left:
-            tail = np.concatenate([self._before, self._batch[: self._filled]])[-length:]
+            tail = np.concatenate([self._previous, self._batch[: self._filled]])[-length:]
             self._check_tail(len(tail))
             left_out = self._left_out_of_tail(len(tail))
             release.append(Block(self._scorer.windows(tail[None], self._apart), len(tail) - left, left_out))
-            self._given = self._filled
+            self._emitted = self._filled
         if release:
             yield release
 
@@ -120,33 +121,33 @@ class RawRun:
             )
 
     def _advance(self, filled: int) -> Iterator[Release]:
-        """Score what is complete now that the batch holds `filled` rows."""
+        """Score what is complete once the batch holds `filled` rows."""
         length = self._fitted.window
         if self._release == "row":
             yield from self._advance_rows(filled)
         else:
             unit = length if self._release == "window" else len(self._batch)
             complete = filled // unit * unit
-            if complete > self._given:
-                yield [self._windows(self._given, complete)]
-                self._given = complete
+            if complete > self._emitted:
+                yield [self._windows(self._emitted, complete)]
+                self._emitted = complete
         self._filled = filled
 
     def _advance_rows(self, filled: int) -> Iterator[Release]:
         length = self._fitted.window
         while self._filled < filled:
             inside = self._filled % length
-            if inside == 0 and filled - self._filled >= length:  # whole windows at once
+            if inside == 0 and filled - self._filled >= length:  # whole windows in one go
                 stop = filled // length * length
                 yield [self._windows(self._filled, stop)]
-                self._given = stop
+                self._emitted = stop
             else:
                 stop = min(filled, self._filled - inside + length)
                 yield from self._part_of_window(self._filled - inside, inside, inside + stop - self._filled)
             self._filled = stop
 
     def _part_of_window(self, begin: int, start: int, stop: int) -> Iterator[Release]:
-        """Floats32 start..stop of the window that begins at `begin` have come: score the patches they complete."""
+        """Score the patches completed by rows start..stop of the window that begins at row `begin` of the batch."""
         length = self._fitted.window
         window, scored = self._batch[None, begin : begin + length], self._of_windows(begin, begin + length)
         for k, complete in enumerate(self._complete):
@@ -154,13 +155,13 @@ class RawRun:
             if last > first:
                 codes, errors = scored[k]
                 self._scorer.patches(window, k, first, PatchScores(codes[:, first:last], errors[:, first:last]))
-        given, final = self._given - begin, self._final[stop]
-        if final > given:
+        emitted, final = self._emitted - begin, self._final[stop]
+        if final > emitted:
             left_out = self._left_out(begin, begin + length)
             if left_out is not None:
-                left_out = left_out[:, given:final]
-            yield [Block(self._scorer.steps(scored, length, given, final, self._apart), 0, left_out)]
-            self._given = begin + final
+                left_out = left_out[:, emitted:final]
+            yield [Block(self._scorer.steps(scored, length, emitted, final, self._apart), 0, left_out)]
+            self._emitted = begin + final
 
     def _windows(self, start: int, stop: int) -> Block:
         self._score_windows(start, stop)
@@ -174,72 +175,72 @@ class RawRun:
             self._scorer.patches(windows, k, 0, scored)
 
     def _of_windows(self, start: int, stop: int) -> list[PatchScores]:
-        """What the patches of the windows in rows start..stop of the batch got, as views."""
+        """The patch scores of the windows in rows start..stop of the batch, as views."""
         some = slice(start // self._fitted.window, stop // self._fitted.window)
         return [PatchScores(scored.codes[some], scored.errors[some]) for scored in self._scored]
 
     def _next_batch(self) -> None:
-        """Learn from the batch; the memory follows the codes index by index. Paper: Eq. 25."""
+        """Learn from the full batch and start the next; the memory follows its codes by index. Paper: Eq. 25."""
         if self._adapter is not None:
-            # After scoring, never before: no reading vouches for itself.
+            # After scoring, never before: no reading may influence its own score.
             windows = self._batch.reshape(-1, self._fitted.window, self._variables)
             imputed = None if self._imputed is None else self._imputed.reshape(windows.shape)
             self._adapter.learn(windows, self._scored, imputed)
             self._scorer = self._fitted.scorer(self._network)
-        self._before = self._batch[-self._fitted.window :].copy()
-        self._imputed_before = None if self._imputed is None else self._imputed[-self._fitted.window :].copy()
+        self._previous = self._batch[-self._fitted.window :].copy()
+        self._imputed_previous = None if self._imputed is None else self._imputed[-self._fitted.window :].copy()
         self._imputed = None
-        self._filled = self._given = 0
+        self._filled = self._emitted = 0
 
     def _mark(self, imputed: Flags) -> None:
-        """Remember which cells of the rows that come next in the batch were filled in."""
+        """Mark the imputed cells of the next rows of the batch."""
         if imputed.any():
             if self._imputed is None:
                 self._imputed = np.zeros(self._batch.shape, bool)
             self._imputed[self._filled : self._filled + len(imputed)] = imputed
 
     def _left_out(self, start: int, stop: int) -> Flags | None:
-        """The scores (window, time, variable) of the windows in rows start..stop that rest on imputed cells."""
+        """Which scores (window, time, variable) of the windows in rows start..stop depend on imputed cells."""
         if self._imputed is None or not self._imputed[start:stop].any():
             return None
         return reached(self._imputed[start:stop].reshape(-1, self._fitted.window, self._variables), self._sizes)
 
     def _left_out_of_tail(self, rows: int) -> Flags | None:
-        if self._imputed is None and self._imputed_before is None:
+        if self._imputed is None and self._imputed_previous is None:
             return None
-        before = np.zeros(self._before.shape, bool) if self._imputed_before is None else self._imputed_before
+        before = np.zeros(self._previous.shape, bool) if self._imputed_previous is None else self._imputed_previous
         now = np.zeros(self._batch.shape, bool) if self._imputed is None else self._imputed
         return reached(np.concatenate([before, now[: self._filled]])[None, -rows:], self._sizes)
 
     def state(self) -> dict[str, Array]:
-        """Everything that a later `restore` needs, by name."""
-        arrays: dict[str, Array] = {"batch": self._batch[: self._filled], "before": self._before}
-        arrays["counts"] = np.array([self._filled, self._given])
+        """Everything `restore` needs, by name."""
+        arrays: dict[str, Array] = {"batch": self._batch[: self._filled], "before": self._previous}
+        arrays["counts"] = np.array([self._filled, self._emitted])
         if self._imputed is not None:
             arrays["imputed"] = self._imputed[: self._filled]
-        if self._imputed_before is not None:
-            arrays["imputed_before"] = self._imputed_before
+        if self._imputed_previous is not None:
+            arrays["imputed_before"] = self._imputed_previous
         state = {name: array.copy() for name, array in arrays.items()}
         if self._adapter is not None:
             state |= {f"adapter.{name}": value for name, value in self._adapter.state().items()}
         return state
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Become the run whose state it is."""
-        self._filled, self._given = (int(count) for count in state["counts"])
+        """Resume from what `state` returned."""
+        self._filled, self._emitted = (int(count) for count in state["counts"])
         self._batch[: self._filled] = state["batch"]
-        self._before = state["before"].copy()
-        self._imputed = self._imputed_before = None
+        self._previous = state["before"].copy()
+        self._imputed = self._imputed_previous = None
         if "imputed" in state:
             self._imputed = np.zeros(self._batch.shape, bool)
             self._imputed[: self._filled] = state["imputed"]
         if "imputed_before" in state:
-            self._imputed_before = state["imputed_before"].copy()
+            self._imputed_previous = state["imputed_before"].copy()
         if self._adapter is not None:
             prefix = "adapter."
             self._adapter.restore({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
             self._scorer = self._fitted.scorer(self._network)
-        self._score_windows(0, -(-self._filled // self._fitted.window) * self._fitted.window)  # to the same bits
+        self._score_windows(0, -(-self._filled // self._fitted.window) * self._fitted.window)  # bit-identical to before
 
 
 class Run:
@@ -254,11 +255,11 @@ class Run:
         return self._raw
 
     def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Decided]:
-        """What becomes final with these rows (time, variable), some cells of which may be `imputed`."""
+        """Add rows (time, variable), with a mask of `imputed` cells; yields the scores that become final."""
         return self._decide(self._raw.push, rows, imputed)
 
     def finish(self) -> Iterator[Decided]:
-        """What was not given out yet."""
+        """End the series; yields the remaining scores."""
         return self._decide(self._raw.finish)
 
     def _decide(self, releases: Callable[..., Iterator[Release]], *rows: Floats32 | Flags | None) -> Iterator[Decided]:
@@ -267,10 +268,10 @@ class Run:
             yield decided
 
     def state(self) -> dict[str, Array]:
-        """Everything that a later `restore` needs, by name."""
+        """Everything `restore` needs, by name."""
         return self._raw.state() | {"normalization": self._state.copy()}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Become the run whose state it is."""
+        """Resume from what `state` returned."""
         self._raw.restore(state)
         self._state = state["normalization"].copy()

@@ -1,4 +1,4 @@
-"""How long to train, and how fast at each step."""
+"""Training schedules: the number of steps, and the learning rate at each of them."""
 
 import math
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from cometad.validation import check_between, check_integer
 
 
 class Schedule(Protocol):
-    """How long to train, and how fast at each step."""
+    """The number of training steps, and the learning rate at each of them."""
 
     def steps(self, batches: int) -> int:
-        """The number of steps, given the batches in one pass over the data."""
+        """The number of steps, given the number of batches per epoch."""
 
     def rate(self, done: float) -> float:
-        """The learning rate when a share `done` of all steps is behind."""
+        """The learning rate after a fraction `done` of all steps."""
 
 
 @register("Epochs")
 @dataclass(frozen=True)
 class Epochs:
-    """A number of passes over the data at one learning rate: the paper's schedule.
+    """A number of epochs at a constant learning rate: the paper's schedule.
 
     >>> from cometad.network.schedules import Epochs
     >>> Epochs(20, learning_rate=1e-4).steps(batches=9)
@@ -36,7 +36,7 @@ class Epochs:
         check_between("learning_rate", self.learning_rate, 0, math.inf)
 
     def steps(self, batches: int) -> int:
-        """The number of steps, given the batches in one pass over the data."""
+        """The number of steps, given the number of batches per epoch."""
         return self.epochs * batches
 
     def rate(self, done: float) -> float:
@@ -47,7 +47,7 @@ class Epochs:
 @register("Halving")
 @dataclass(frozen=True)
 class Halving:
-    """Passes over the data: two at the full learning rate, then half of it in each further one.
+    """A number of epochs: two at the full learning rate, which is then halved in every further one.
 
     >>> from cometad.network.schedules import Halving
     >>> schedule = Halving(4, learning_rate=1e-4)
@@ -63,19 +63,19 @@ class Halving:
         check_between("learning_rate", self.learning_rate, 0, math.inf)
 
     def steps(self, batches: int) -> int:
-        """The number of steps, given the batches in one pass over the data."""
+        """The number of steps, given the number of batches per epoch."""
         return self.epochs * batches
 
     def rate(self, done: float) -> float:
-        """Half of the rate of the epoch before, from the third epoch on."""
-        behind = math.floor(done * self.epochs + 1e-6)  # a share is not exact: 3 epochs may be 2.9999999
-        return self.learning_rate * 0.5 ** max(0, behind - 1)
+        """Half of the previous epoch's rate from the third epoch on."""
+        finished = math.floor(done * self.epochs + 1e-6)  # rounding: 3 epochs may come out as 2.9999999
+        return self.learning_rate * 0.5 ** max(0, finished - 1)
 
 
 @register("OneCycle")
 @dataclass(frozen=True)
 class OneCycle:
-    """A number of steps whatever the length of the series, with a learning rate that rises, then falls to nothing.
+    """A fixed number of steps, whatever the length of the series; the learning rate rises, then falls to zero.
 
     >>> from cometad.network.schedules import OneCycle
     >>> schedule = OneCycle(1200, learning_rate=3e-3)
@@ -91,11 +91,11 @@ class OneCycle:
         check_between("learning_rate", self.learning_rate, 0, math.inf)
 
     def steps(self, batches: int) -> int:
-        """The same number whatever the length of the series."""
+        """The same number, whatever the length of the series."""
         return self.total
 
     def rate(self, done: float) -> float:
-        """Half a cosine up over the first 30 % of the steps, half a cosine down over the rest."""
+        """A half cosine up over the first 30 % of the steps, and a half cosine down over the rest."""
         low, rise = self.learning_rate / 25, 0.3
         if done < rise:
             return low + (self.learning_rate - low) * (1 - math.cos(math.pi * done / rise)) / 2

@@ -1,6 +1,6 @@
-"""The two raw scores: which code each patch takes, how far it lies from it, and both taken back to time steps.
+"""The two raw scores: the nearest code of each patch, its distance, and both mapped back to time steps.
 
-In arrays of both, the memory score comes first, then the quantization score.
+Arrays that hold both have the memory score first and the quantization score second.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ from cometad.network.memory import memory_table
 from cometad.network.network import Network
 from cometad.network.patches import coverage, patch_count, patches
 
-WINDOWS_AT_ONCE = 128  # bounds the memory of scoring a long series
+WINDOWS_AT_ONCE = 128  # limits the memory for scoring a long series
 
 
 class PatchScores(NamedTuple):
-    """What the patches of one scale got; each field has the shape (window, patch, variable)."""
+    """The scores of the patches of one scale; every field has the shape (window, patch, variable)."""
 
     codes: NDArray[np.int32]  # the nearest code
     errors: NDArray[np.float32]  # the distance to it: the quantization score
@@ -33,7 +33,7 @@ Backend = Callable[[NDArray[np.float32], FoldedScale, int, PatchScores], None]
 
 
 class Scorer:
-    """Scores patches with a network as it is now; build a new one after the network has learned.
+    """Scores patches with the network as it is now; build a new scorer after the network has changed.
 
     >>> import numpy as np, torch
     >>> from cometad.network.network import Network
@@ -56,20 +56,20 @@ class Scorer:
         self._backend = _numba_backend if COMPILES and not device.startswith("cuda") else _torch_backend(device)
 
     def remember(self, active: Sequence[NDArray[np.bool_]]) -> None:
-        """Build the memory of the codes (code,) that training activated at each scale; codes need none."""
+        """Build the memory from the codes (code,) that training activated at each scale; patch scores need none."""
         self.memory = [
             memory_table(vectors, seen, self._neighbors, self._distance)
             for vectors, seen in zip(self._vectors, active, strict=True)
         ]
 
     def room(self, windows: int, length: int) -> list[PatchScores]:
-        """Room for the scores of all patches of some windows, for each scale."""
+        """Empty patch scores for a number of windows, for each scale."""
         variables = len(self.scales[0].series_codes)
         shapes = [(windows, patch_count(length, scale.size, scale.stride), variables) for scale in self.scales]
         return [PatchScores(np.zeros(shape, np.int32), np.zeros(shape, np.float32)) for shape in shapes]
 
     def patches(self, windows: NDArray[np.float32], scale: int, first: int, scores: PatchScores) -> None:
-        """Write the scores of each window's (time, variable) patches `first`, `first + 1`, ... at one scale."""
+        """Score patches `first`, `first + 1`, ... of windows (window, time, variable) at one scale, into `scores`."""
         if scores.codes.size:
             self._backend(windows, self.scales[scale], first, scores)
 
@@ -82,9 +82,9 @@ class Scorer:
         return scores
 
     def windows(self, windows: NDArray[np.float32], apart: bool = False) -> NDArray[np.float64]:
-        """Both raw scores of whole windows (window, time, variable), as (score, window, time, variable).
+        """Both raw scores (score, window, time, variable) of windows (window, time, variable), means over scales.
 
-        They are means over scales; with the scales `apart` they are (score, scale, window, time, variable).
+        With `apart` the scales are kept: (score, scale, window, time, variable).
         """
         length = windows.shape[1]
         patches = [self.whole(windows, k) for k in range(len(self.scales))]
@@ -93,7 +93,7 @@ class Scorer:
     def steps(
         self, patches: Sequence[PatchScores], length: int, start: int, stop: int, apart: bool = False
     ) -> NDArray[np.float64]:
-        """The time steps start..stop of windows of a length whose patch scores are given for each scale."""
+        """Both raw scores of the time steps start..stop, from the patch scores of each scale."""
         windows, _, variables = patches[0].codes.shape
         scales = (len(patches),) if apart else ()
         raw = np.zeros((2, *scales, windows, stop - start, variables))
@@ -116,18 +116,18 @@ def _numba_backend(windows: NDArray[np.float32], scale: FoldedScale, first: int,
     def part(rows: slice) -> None:
         nearest_codes(windows[rows], first, *scale[1:], scores.codes[rows], scores.errors[rows])
 
-    if len(windows) == 1:  # a stream's, which comes with every reading
+    if len(windows) == 1:  # the fast path for a stream, which calls this with every reading
         nearest_codes(windows, first, *scale[1:], *scores)
     else:
         in_parts(part, len(windows))
 
 
-_BLOCK = 4096  # positions; every product has this many rows, so its kernel and its rounding never change
-_BYTES = 2**28  # of a block's largest table, unless that is less than one position's
+_BLOCK = 4096  # positions; every product has this many rows, so that its algorithm and its rounding never change
+_BYTES = 2**28  # limit for the largest table of a block, but at least one position
 
 
 def _torch_backend(device: str) -> Backend:
-    on_device: dict[int, list[torch.Tensor]] = {}  # the tables of each scale, by the address of the first of them
+    on_device: dict[int, list[torch.Tensor]] = {}  # the tables of each scale, by the id of the first one
 
     def run(windows: NDArray[np.float32], scale: FoldedScale, first: int, scores: PatchScores) -> None:
         tables = on_device.setdefault(id(scale.core), [])
@@ -163,14 +163,13 @@ def nearest_codes_torch(
     outside: torch.Tensor,
     outside_offset: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What `kernel.nearest_codes` does, as products of whole blocks: codes and errors (position, variable)."""
+    """Codes and errors (position, variable), like `kernels.nearest_codes` but as torch products over a whole block."""
     h = patches.flatten(1) @ core  # (position, rank)
     own = patches.transpose(0, 1)  # (variable, position, size)
-    codes = (torch.baddbmm(constants[:, None], own, series_codes) + h @ core_codes).argmin(
-        dim=2
-    )  # (variable, position)
-    gap = torch.baddbmm(inside_offset[:, None], own, inside) + h - inside_codes[codes]
+    # No name for the table (variable, position, code): it must be freed at once, it is the largest one.
+    codes = (torch.baddbmm(constants[:, None], own, series_codes) + h @ core_codes).argmin(dim=2)
+    gap = torch.baddbmm(inside_offset[:, None], own, inside) + h - inside_codes[codes]  # (variable, position, rank)
     variables = torch.arange(len(own), device=patches.device)[:, None]
-    other = own @ outside + outside_offset[variables, codes]
+    other = own @ outside + outside_offset[variables, codes]  # (variable, position, own)
     errors = ((gap**2).sum(dim=2) + (other**2).sum(dim=2)).sqrt()
     return codes.T, errors.T

@@ -1,4 +1,4 @@
-"""Networks as arrays by name, the way checkpoints hold them."""
+"""Networks as named arrays, the form in which checkpoints store them."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ PREFIX = "network."
 
 
 def to_arrays(network: nn.Module) -> dict[str, Array]:
-    """The parameters and buffers of a network.
+    """The parameters and buffers of a network, by name.
 
     >>> import torch
     >>> from cometad.network.state import to_arrays
@@ -22,7 +22,7 @@ def to_arrays(network: nn.Module) -> dict[str, Array]:
 
 
 def from_arrays(network: nn.Module, arrays: Mapping[str, Array]) -> None:
-    """Load what `to_arrays` returned into a network; arrays of other names are ignored.
+    """Load the arrays of `to_arrays` into a network; arrays with other names are ignored.
 
     >>> import torch
     >>> from cometad.network.state import from_arrays, to_arrays

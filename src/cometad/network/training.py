@@ -1,4 +1,4 @@
-"""Teaching a network what is normal."""
+"""Training the network: initial codes, the objective, and the loop over batches."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,22 +12,24 @@ from torch import Tensor
 
 from cometad.arrays import Floats32, Integers
 from cometad.errors import unknown
-from cometad.network import loop as training
-from cometad.network.fast.moments import batch_losses, small_products
-from cometad.network.loop import Player, Supply, Told
+from cometad.network import loop
+from cometad.network.fast.moments import batch_losses, threads_for
+from cometad.network.loop import EpochSummary, ParameterGroup, WindowSource
 from cometad.network.network import Losses, Network
 from cometad.network.schedules import Schedule
 
-PLACING_WINDOWS = 512  # codes are placed by windows spread evenly over the training series,
-KMEANS_WINDOWS = 256  # at most this many windows, and
-KMEANS_EMBEDDINGS = 8192  # this many of their embeddings, choose the first codes
+# Codes are placed from a sample: windows spread evenly over the training series, a random choice of them, and a random
+# choice of the embeddings of those.
+PLACING_WINDOWS = 512
+KMEANS_WINDOWS = 256
+KMEANS_EMBEDDINGS = 8192  # or 8 per code, if that is more
 
 
-class Epoch(NamedTuple):
-    """What training tells after each pass over the data."""
+class CometEpochSummary(NamedTuple):
+    """What training reports after each epoch: the three losses, and how many codes are in use."""
 
-    epoch: int  # passes done
-    epochs: int  # passes in all
+    epoch: int  # passes over the data so far
+    epochs: int  # passes in total
     reconstruction: float
     codebook: float
     commitment: float
@@ -35,7 +37,7 @@ class Epoch(NamedTuple):
     seconds_left: float
 
     def __str__(self) -> str:
-        """One line for the eye."""
+        """A one-line summary."""
         return (
             f"loss {self.reconstruction:.3f} + {self.codebook:.3f} + {self.commitment:.3f}, "
             f"codes {'/'.join(map(str, self.codes_in_use))}, {self.seconds_left:.0f} s left"
@@ -44,62 +46,15 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """The weights of the losses and of the parameters' decay."""
+    """The weights of the losses, and the weight decay."""
 
     codebook_weight: float
     commitment_weight: float
     weight_decay: float
 
     def total(self, parts: Losses) -> Tensor:
-        """The loss to lower. Paper: Eq. 11."""
+        """The loss to minimize. Paper: Eq. 11."""
         return parts.total(self.codebook_weight, self.commitment_weight)
-
-
-def initialize(network: Network, kind: str, windows: Tensor, seed: int) -> None:
-    """Choose the first codes: "normal" leaves the standard normal ones, "k-means" takes spread-out embeddings."""
-    if kind not in INITIALIZATIONS:
-        raise unknown("initialization", kind, INITIALIZATIONS)
-    INITIALIZATIONS[kind](network, windows, seed)
-
-
-def _normal(network: Network, windows: Tensor, seed: int) -> None:
-    """Codebooks are standard normal from the start."""
-
-
-def _spread(network: Network, windows: Tensor, seed: int) -> None:
-    place_codes(network, windows, rounds=0, seed=seed)
-
-
-INITIALIZATIONS = {"normal": _normal, "k-means": _spread}
-
-
-@torch.no_grad()
-def place_codes(network: Network, windows: Tensor, rounds: int, seed: int) -> None:
-    """Move every code to where embeddings of the windows are: k-means++ seeds, then rounds of k-means."""
-    chance = np.random.default_rng(seed)
-    few = windows[torch.as_tensor(np.sort(chance.permutation(len(windows))[:KMEANS_WINDOWS]))]
-    for scale in network:
-        vectors = scale.codebook.vectors
-        embeddings = scale.embed(few.to(vectors.device)).flatten(0, 2)
-        # With replacement: a short series may hold fewer embeddings than codes.
-        most = max(KMEANS_EMBEDDINGS, 8 * len(vectors))
-        chosen = chance.integers(len(embeddings), size=max(len(vectors), min(len(embeddings), most)))
-        sample = embeddings[torch.as_tensor(chosen, device=vectors.device)].double().cpu()
-        seeds, _ = kmeans_plusplus(sample.numpy(), len(vectors), random_state=int(seed), n_local_trials=2)
-        vectors.copy_(_lloyd(sample, torch.as_tensor(seeds), rounds))
-
-
-def _lloyd(sample: Tensor, centers: Tensor, rounds: int) -> Tensor:
-    """Centers (code, dim) after rounds of k-means on a sample (embedding, dim); one that nothing is near stays.
-
-    Not scikit-learn's KMeans: its threads add up in any order, and equal seeds must give equal bytes.
-    """
-    for _ in range(rounds):
-        nearest = ((centers**2).sum(dim=1) - 2 * sample @ centers.T).argmin(dim=1)
-        counts = torch.bincount(nearest, minlength=len(centers))[:, None]
-        sums = torch.zeros_like(centers).index_add_(0, nearest, sample)
-        centers = torch.where(counts > 0, sums / counts.clamp(min=1), centers)
-    return centers
 
 
 def new_network(
@@ -113,7 +68,7 @@ def new_network(
     seed: int,
     device: str,
 ) -> Network:
-    """A network before training; the seed decides its weights, whatever else the process draws."""
+    """A network before training. Its weights depend on the seed alone, not on torch's random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(seed))
         return Network(variables, patch_sizes, patch_strides, dim, core_dim, codebook_size).to(device)
@@ -131,7 +86,7 @@ def fit_network(
     objective: Objective,
     batch_size: int,
     seed: int,
-    report: Callable[[Epoch], object],
+    report: Callable[[CometEpochSummary], object],
 ) -> Network:
     """Train a network on the windows of a scaled series (time, variable) that begin at `starts`, and return it."""
     device = next(network.parameters()).device
@@ -139,7 +94,7 @@ def fit_network(
     begins = torch.as_tensor(starts, device=device)
 
     def windows(chosen: Integers) -> Tensor:
-        return values[begins[torch.as_tensor(chosen, device=device), None] + steps]
+        return values[begins[torch.as_tensor(chosen, device=device), None] + steps]  # (window, time, variable)
 
     few = np.linspace(0, len(starts) - 1, min(len(starts), PLACING_WINDOWS)).astype(int)
     initialize(network, initialization, windows(few), seed)
@@ -158,6 +113,53 @@ def fit_network(
     return network
 
 
+def initialize(network: Network, kind: str, windows: Tensor, seed: int) -> None:
+    """Set the initial codes: "normal" keeps the standard normal ones, "k-means" takes spread-out embeddings."""
+    if kind not in INITIALIZATIONS:
+        raise unknown("initialization", kind, INITIALIZATIONS)
+    INITIALIZATIONS[kind](network, windows, seed)
+
+
+def _normal(network: Network, windows: Tensor, seed: int) -> None:
+    """A new codebook is standard normal already."""
+
+
+def _spread(network: Network, windows: Tensor, seed: int) -> None:
+    place_codes(network, windows, rounds=0, seed=seed)
+
+
+INITIALIZATIONS = {"normal": _normal, "k-means": _spread}
+
+
+@torch.no_grad()
+def place_codes(network: Network, windows: Tensor, rounds: int, seed: int) -> None:
+    """Move the codes among the embeddings of windows (window, time, variable): k-means++, then rounds of k-means."""
+    chance = np.random.default_rng(seed)
+    few = windows[torch.as_tensor(np.sort(chance.permutation(len(windows))[:KMEANS_WINDOWS]))]
+    for scale in network:
+        vectors = scale.codebook.vectors
+        embeddings = scale.embed(few.to(vectors.device)).flatten(0, 2)  # (embedding, dim)
+        # With replacement: a short series may have fewer embeddings than codes.
+        most = max(KMEANS_EMBEDDINGS, 8 * len(vectors))
+        chosen = chance.integers(len(embeddings), size=max(len(vectors), min(len(embeddings), most)))
+        sample = embeddings[torch.as_tensor(chosen, device=vectors.device)].double().cpu()
+        seeds, _ = kmeans_plusplus(sample.numpy(), len(vectors), random_state=int(seed), n_local_trials=2)
+        vectors.copy_(_lloyd(sample, torch.as_tensor(seeds), rounds))
+
+
+def _lloyd(sample: Tensor, centers: Tensor, rounds: int) -> Tensor:
+    """Centers (code, dim) after rounds of k-means on a sample (embedding, dim); a center nothing is nearest to stays.
+
+    Not scikit-learn's KMeans: its threads sum in any order, but equal seeds must give equal bytes.
+    """
+    for _ in range(rounds):
+        nearest = ((centers**2).sum(dim=1) - 2 * sample @ centers.T).argmin(dim=1)  # (embedding,)
+        counts = torch.bincount(nearest, minlength=len(centers))[:, None]
+        sums = torch.zeros_like(centers).index_add_(0, nearest, sample)
+        centers = torch.where(counts > 0, sums / counts.clamp(min=1), centers)
+    return centers
+
+
 def train(
     network: Network,
     windows: Callable[[NDArray[np.int64]], Tensor],
@@ -167,55 +169,57 @@ def train(
     objective: Objective,
     batch_size: int,
     seed: int,
-    report: Callable[[Epoch], object],
+    report: Callable[[CometEpochSummary], object],
 ) -> None:
-    """Train on `count` windows, which `windows` gives by index, with AdamW; `report` hears of every epoch."""
-    tally = _Tally(network)
+    """Train with AdamW on `count` windows, which `windows` returns by index; calls `report` after each epoch."""
+    totals = _EpochTotals(network)
 
     def loss(batch: Tensor, epoch: int) -> Tensor:
         parts, taken = batch_losses(network, batch)
-        tally.add(parts, taken)
+        totals.add(parts, taken)
         return objective.total(parts)
 
-    with small_products(network):
-        training.train(
+    with threads_for(network):
+        loop.train(
             network,
-            [Player(list(network.parameters()), loss, steady=True)],
-            Supply(count, windows),
+            [ParameterGroup(list(network.parameters()), loss, replayable=True)],
+            WindowSource(count, windows),
             schedule=schedule,
             batch_size=batch_size,
             seed=seed,
-            report=lambda told: report(tally.epoch(told)),
+            report=lambda summary: report(totals.summary(summary)),
             weight_decay=objective.weight_decay,
         )
 
 
-class _Tally:
-    """What one epoch's batches came to, beyond their loss."""
+class _EpochTotals:
+    """Losses and code counts, summed over the batches of an epoch."""
 
     def __init__(self, network: Network) -> None:
         codebooks = [scale.codebook.vectors.detach() for scale in network]
-        self._parts = codebooks[0].new_zeros(4, dtype=torch.float64)  # the three losses, and how many batches
+        self._parts = codebooks[0].new_zeros(4, dtype=torch.float64)  # the three losses and the number of batches
         self._taken = [codes.new_zeros(len(codes), dtype=torch.float64) for codes in codebooks]
 
-    def _clear(self) -> None:
-        for total in (self._parts, *self._taken):
-            total.zero_()
-
     def add(self, parts: Losses, taken: Sequence[Tensor]) -> None:
-        """Count one batch: its losses, and how many patches took each code of each scale.
+        """Add the losses of one batch, and the number of patches that took each code of each scale.
 
-        In place and without a look at the numbers, so that a GPU can replay it.
+        In place and without reading a value back, so that a GPU can replay it.
         """
         for total, more in zip((self._parts, *self._taken), (_row(parts), *taken), strict=True):
             total += more
 
-    def epoch(self, told: Told) -> Epoch:
-        """What the epoch that just ended comes to."""
+    def summary(self, epoch: EpochSummary) -> CometEpochSummary:
+        """Summarize the epoch that just ended and start the next one."""
         reconstruction, codebook, commitment = (self._parts[:3] / self._parts[3]).tolist()
         in_use = tuple(int((taken > 0).sum()) for taken in self._taken)
         self._clear()
-        return Epoch(told.epoch, told.epochs, reconstruction, codebook, commitment, in_use, told.seconds_left)
+        return CometEpochSummary(
+            epoch.epoch, epoch.epochs, reconstruction, codebook, commitment, in_use, epoch.seconds_left
+        )
+
+    def _clear(self) -> None:
+        for total in (self._parts, *self._taken):
+            total.zero_()
 
 
 def _row(parts: Losses) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where a value lies on an upright axis, and which values get a label."""
+"""Vertical axes: where a value lies, and which values get a label."""
 
 import math
 from collections.abc import Sequence
@@ -10,15 +10,17 @@ from numpy.typing import ArrayLike
 from cometad.arrays import Floats
 from cometad.report.times import Tick
 
-BEND_ABOVE = 8.0  # a peak so many times as high over the center as the threshold would flatten everything else
+# An axis turns logarithmic when its highest score lies this many times as far above the center as the threshold does:
+# on a linear axis such a peak would flatten everything else.
+LOGARITHMIC_FROM = 8.0
 
 
 @dataclass(frozen=True)
-class Linear:
-    """An axis as everyone knows it.
+class LinearAxis:
+    """A linear axis.
 
-    >>> from cometad.report.axis import Linear
-    >>> Linear(0.0, 4.0).place(1.0)
+    >>> from cometad.report.axis import LinearAxis
+    >>> LinearAxis(0.0, 4.0).place(1.0)
     np.float64(0.25)
     """
 
@@ -26,91 +28,93 @@ class Linear:
     high: float
 
     def place(self, values: ArrayLike) -> Floats:
-        """Where values (...,) lie: 0 at the foot, 1 at the top."""
+        """Where values (...,) lie: 0 at the bottom, 1 at the top."""
         places: Floats = (np.asarray(values, np.float64) - self.low) / (self.high - self.low)
         return places
 
     def ticks(self, count: int = 3) -> tuple[Tick, ...]:
-        """About so many round values."""
-        return tuple(Tick(float(self.place(value)), text) for value, text in _rounds(self.low, self.high, count))
+        """About `count` ticks at round values."""
+        return tuple(
+            Tick(float(self.place(value)), label) for value, label in _round_values(self.low, self.high, count)
+        )
 
     @classmethod
-    def over(cls, *values: ArrayLike, foot: float | None = None) -> "Linear":
-        """The axis that has room for all of the values, and for the foot.
+    def over(cls, *values: ArrayLike, start: float | None = None) -> "LinearAxis":
+        """An axis with room for all values, and for `start` if given.
 
-        >>> from cometad.report.axis import Linear
-        >>> Linear.over([1.0, 3.0], foot=0.0)
-        Linear(low=0.0, high=3.15)
+        >>> from cometad.report.axis import LinearAxis
+        >>> LinearAxis.over([1.0, 3.0], start=0.0)
+        LinearAxis(low=0.0, high=3.15)
         """
         every = np.concatenate([np.ravel(np.asarray(some, np.float64)) for some in values])
         low, high = float(np.nanmin(every)), float(np.nanmax(every))
-        low = low if foot is None else min(low, foot)
+        low = low if start is None else min(low, start)
         margin = max(0.05 * (high - low), 1e-9 * max(abs(low), abs(high))) or 1.0
-        return cls(low if low == foot else low - margin, high + margin)
+        return cls(low if low == start else low - margin, high + margin)
 
 
 @dataclass(frozen=True)
-class Bent:
-    """An axis that is straight around a center and logarithmic far from it, so that high peaks flatten nothing.
+class AsinhAxis:
+    """An axis that is linear near its center and logarithmic far from it, so that high peaks leave room for the rest.
 
-    >>> from cometad.report.axis import Bent
-    >>> axis = Bent(center=0.0, unit=1.0, low=0.0, high=1000.0)
+    >>> from cometad.report.axis import AsinhAxis
+    >>> axis = AsinhAxis(center=0.0, unit=1.0, low=0.0, high=1000.0)
     >>> axis.place([0.0, 10.0, 1000.0]).round(2)
     array([0.  , 0.39, 1.  ])
     """
 
     center: float
-    unit: float  # how far it is straight
+    unit: float  # about how far from the center the axis is linear
     low: float
     high: float
 
     def place(self, values: ArrayLike) -> Floats:
-        """Where values (...,) lie: 0 at the foot, 1 at the top."""
-        foot, top = self._bent(self.low), self._bent(self.high)
-        places: Floats = (self._bent(values) - foot) / (top - foot)
+        """Where values (...,) lie: 0 at the bottom, 1 at the top."""
+        bottom, top = self._asinh(self.low), self._asinh(self.high)
+        places: Floats = (self._asinh(values) - bottom) / (top - bottom)
         return places
 
     def ticks(self, count: int = 3) -> tuple[Tick, ...]:
-        """At most about so many round values: 0 if it is there, and powers of ten."""
+        """Ticks at zero, or the lowest value if zero is off the axis, and at powers of ten; about `count` at most."""
         powers = range(math.floor(math.log10(self.unit)), math.ceil(math.log10(self.high - self.center)) + 1)
         rounds = [10.0**power for power in powers if self.center + self.unit < 10.0**power <= self.high]
         ticks: list[Tick] = []
         for value in (0.0 if self.low <= 0 <= self.high else self.low, *rounds):
             place = float(self.place(value))
-            if not ticks or place - ticks[-1].place >= 0.5 / count:  # else their labels would touch
-                ticks.append(Tick(place, text(value)))
+            if not ticks or place - ticks[-1].place >= 0.5 / count:  # closer labels would touch
+                ticks.append(Tick(place, format_number(value)))
         return tuple(ticks)
 
-    def _bent(self, values: ArrayLike) -> Floats:
+    def _asinh(self, values: ArrayLike) -> Floats:
         return np.arcsinh((np.asarray(values, np.float64) - self.center) / self.unit)
 
 
-Axis = Linear | Bent
+Axis = LinearAxis | AsinhAxis
 
 
 def score_axis(values: Sequence[ArrayLike], center: float, threshold: float) -> Axis:
-    """An axis for scores: bent where some are far above the threshold.
+    """An axis for scores: logarithmic at the top if some are far above the threshold.
 
     >>> from cometad.report.axis import score_axis
     >>> type(score_axis([[0.0, 2.0]], center=0.0, threshold=1.0)).__name__
-    'Linear'
+    'LinearAxis'
     >>> type(score_axis([[0.0, 99.0]], center=0.0, threshold=1.0)).__name__
-    'Bent'
+    'AsinhAxis'
     """
-    straight = Linear.over(*values, [threshold])
+    linear = LinearAxis.over(*values, [threshold])
     unit = threshold - center
-    if unit <= 0 or straight.high - center < BEND_ABOVE * unit:
-        return straight
+    if unit <= 0 or linear.high - center < LOGARITHMIC_FROM * unit:
+        return linear
     low = min(float(np.nanmin(some)) for some in values)
-    return Bent(center, unit, low - 0.1 * unit, straight.high * 1.15 if straight.high > 0 else straight.high)
+    return AsinhAxis(center, unit, low - 0.1 * unit, linear.high * 1.15 if linear.high > 0 else linear.high)
 
 
-def text(value: float) -> str:
-    """A number as short as can be read.
+def format_number(value: float) -> str:
+    """A number rounded to about three digits, for reading.
 
-    >>> from cometad.report.axis import text
-    >>> text(1234.5678), text(0.012345), text(3.0), text(2.5e9), text(0.0)
-    ('1,235', '0.0123', '3', '2.5e+09', '0')
+    >>> from cometad.report.axis import format_number
+    >>> [format_number(value) for value in (1234.5678, 0.012345, 3.0, 2.5e9, 0.0)]
+    ['1,235', '0.0123', '3', '2.5e+09', '0']
     """
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
@@ -121,12 +125,13 @@ def text(value: float) -> str:
     return written.rstrip("0").rstrip(".") if "." in written else written
 
 
-def _rounds(low: float, high: float, count: int) -> list[tuple[float, str]]:
-    """Round values between two, and how they are written: all with as many digits."""
+def _round_values(low: float, high: float, count: int) -> list[tuple[float, str]]:
+    """Round values from low to high with their labels, all with the same number of digits."""
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * digit for digit in (1, 2, 5, 10) if power * digit >= rough * (1 - 1e-9))
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
     plain = digits <= 6 and abs(high) < 1e7
-    return [(number * step, f"{number * step:,.{digits}f}" if plain else text(number * step)) for number in numbers]
+    values = (number * step for number in numbers)
+    return [(value, f"{value:,.{digits}f}" if plain else format_number(value)) for value in values]

@@ -1,4 +1,4 @@
-"""What a report holds: numbers already thinned and texts, nothing that grows with the length of the data."""
+"""The contents of a report: text and thinned numbers, bounded in size however long the series is."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cometad.arrays import Floats
-from cometad.report.drift import Drift
+from cometad.report.drift import ScoreDrift
 from cometad.report.thin import thin
 from cometad.report.times import Tick
 from cometad.report.usage import Usage
 
 
 class Line(NamedTuple):
-    """A curve as it is drawn.
+    """A curve, thinned for drawing.
 
     >>> import numpy as np
     >>> from cometad.report.contents import Line
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Where an event lies on an axis of time.
+    """Where an event lies on a time axis.
 
     >>> from cometad.report.contents import Mark
     >>> Mark(number=1, start=0.2, stop=0.3, peak=0.25).peak
@@ -48,7 +48,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Strip:
-    """Scores over a stretch of time, with its events."""
+    """Scores over a period, with its events."""
 
     scores: Line
     thresholds: Line
@@ -64,7 +64,7 @@ class Trace:
     share: float  # of the event's score
     observed: Line
     normal: Line  # the nearest normal pattern, in the variable's units
-    sentence: str  # where they differ most
+    sentence: str  # where the two differ most
 
 
 @dataclass(frozen=True)
@@ -73,31 +73,31 @@ class Panel:
 
     number: int
     start: str
-    end: str  # its last time step, without the date where that is the start's, like the peak
+    end: str  # of its last time step; like the peak, without the date if that is the same as at the start
     peak: str
-    lasting: str
+    duration: str
     severity: float
     score: float  # at the peak
-    top: tuple[tuple[str, float], ...]  # the variables with the largest shares; none where nothing explains
-    strip: Strip  # the scores around it
+    top: tuple[tuple[str, float], ...]  # variables with the largest shares; empty if the detector cannot explain
+    strip: Strip  # the scores around the event
     traces: tuple[Trace, ...]
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that stands on the page."""
+    """Everything on the page."""
 
     headline: str
-    period: str  # of the data
-    summary: tuple[tuple[str, str], ...]  # what, and how much of it
-    center: float  # the median of the training scores: where scores are at rest
+    period: str  # first and last time of the series
+    summary: tuple[tuple[str, str], ...]  # key figures: label and value
+    center: float  # median of the training scores
     threshold: float  # in training
-    axis: str  # what an axis of time shows
+    axis: str  # what time axes show: "time" or "time step"
     strip: Strip
     event_count: int
-    panels: tuple[Panel, ...]  # of the worst events, in the order of time
-    explained: bool  # the detector says which variables are behind a score
-    usages: tuple[Usage, ...]  # one per scale; none where the detector has no codebook
-    drift: Drift
-    findings: tuple[tuple[str, str], ...]  # of the data's quality: the kind, and a sentence
-    settings: Mapping[str, Any]  # what JSON can hold
+    panels: tuple[Panel, ...]  # of the worst events, in order of time
+    explained: bool  # whether the detector can name the variables behind an event
+    usages: tuple[Usage, ...]  # one per scale; empty if the detector has no codebook
+    drift: ScoreDrift
+    findings: tuple[tuple[str, str], ...]  # on data quality: kind and sentence
+    settings: Mapping[str, Any]  # as JSON values

@@ -1,4 +1,4 @@
-"""How the distribution of scores moves: its quantiles over time, and before and after."""
+"""Score drift: quantiles over time, and distributions in training and in a series."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from cometad.arrays import Floats
 LEVELS = (0.5, 0.9, 0.99)
 BINS = 100  # of time
 BARS = 40  # of the histogram
-SHOWN = 0.995  # of the scores have a bar of their own; the last bar takes those above too
+SHOWN = 0.995  # the histogram ends at this quantile; its last bar includes all higher scores
 
 
 @dataclass(frozen=True)
-class Drift:
-    """Scores over time against those of training.
+class ScoreDrift:
+    """Scores over time, compared with the training scores.
 
     >>> import numpy as np
     >>> from cometad.report.drift import drift
@@ -24,16 +24,16 @@ class Drift:
     (array([24.5, 74.5]), np.float64(0.0))
     """
 
-    quantiles: Floats  # (level, bin)  of the scores, in bins of time that are equally long
+    quantiles: Floats  # (level, bin)  of the scores in bins of equal length
     training: Floats  # (level,)  of the training scores
     edges: Floats  # (bar + 1,)  of the histogram
     before: Floats  # (bar,)  share of the training scores
     after: Floats  # (bar,)  share of the scores
-    above: float  # share of the scores above the training scores' highest level
+    above: float  # share of the scores above the highest training quantile
 
 
-def drift(scores: ArrayLike, training: ArrayLike, bins: int = BINS) -> Drift:
-    """What there is to say of scores (time,) beside training scores (time,).
+def drift(scores: ArrayLike, training: ArrayLike, bins: int = BINS) -> ScoreDrift:
+    """Compare scores (time,) with training scores (time,).
 
     >>> import numpy as np
     >>> from cometad.report.drift import drift
@@ -48,12 +48,12 @@ def drift(scores: ArrayLike, training: ArrayLike, bins: int = BINS) -> Drift:
     known = np.quantile(then, LEVELS)
     edges = _edges(now, then)
     before, after = (np.histogram(np.clip(some, edges[0], edges[-1]), edges)[0] / len(some) for some in (then, now))
-    return Drift(quantiles, known, edges, before, after, above=float(np.mean(now > known[-1])))
+    return ScoreDrift(quantiles, known, edges, before, after, above=float(np.mean(now > known[-1])))
 
 
 def _edges(now: Floats, then: Floats) -> Floats:
     low = min(now.min(), then.min())
     high = max(np.quantile(now, SHOWN), np.quantile(then, SHOWN))
-    # Never narrower than what floats can tell apart.
+    # Wide enough that all edges differ as floats, even if all scores are equal.
     width = max(high - low, 1e-6 * max(abs(low), abs(high)), np.finfo(np.float64).tiny * 2**60)
     return np.linspace(low, low + width, BARS + 1)

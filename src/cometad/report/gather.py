@@ -1,7 +1,7 @@
-"""From a detector and data to what there is to say of them: one pass of scoring, and the worst events explained."""
+"""Gather the contents of a report: score the series once and explain its worst events."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -11,24 +11,25 @@ from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Alerts, Event
 from cometad.arrays import Flags, Floats
-from cometad.comet import Comet
 from cometad.data.gaps import complete
 from cometad.data.quality import findings
 from cometad.detector import Detector, StepScores
 from cometad.explain.reasons import Explanation, Reason
 from cometad.registry import describe
-from cometad.report.axis import text
+from cometad.report.axis import format_number
 from cometad.report.contents import Line, Mark, Panel, Report, Strip, Trace
 from cometad.report.drift import drift
-from cometad.report.times import Clock
-from cometad.report.usage import Usage, usage
+from cometad.report.times import TimeAxis
+from cometad.report.usage import usage
 from cometad.series import Series, as_series
 
-MOST_EVENTS = 20  # explained, the worst ones
-MOST_TRACES = 3  # variables drawn for an event
-LEAST_SHARE = 0.03  # of a variable to be drawn or named, unless it is the first
-MARKS = 1000  # places for events on the overview; those nearer to each other are one mark
-LEAST_CONTEXT, MOST_CONTEXT = 60, 1000  # readings before and after an event: as many as it has, within these
+MOST_EVENTS = 20  # events with a panel of their own
+MOST_TRACES = 3  # variables drawn per event
+LEAST_SHARE = 0.03  # variables with less are not drawn, except the first
+MARKS = 1000  # positions on the overview; events without a panel share a mark if they share a position
+LEAST_CONTEXT, MOST_CONTEXT = 60, 1000  # readings shown before and after an event: its own length, within these
+
+Explain = Callable[[Event, int], Explanation]  # an event of the series, with some readings of context
 
 
 def gather(
@@ -40,10 +41,10 @@ def gather(
     scored: StepScores | None = None,
     sources: Mapping[str, str] | None = None,
 ) -> Report:
-    """Everything there is to say of a series (time, variable), from a fitted detector.
+    """The report of a fitted detector on a series (time, variable).
 
-    `most_events` are explained, the worst ones. `scored` is what the detector's `step_scores` gives for the series,
-    where that is known already; `sources` are more settings to show: the files, the command.
+    The worst `most_events` events get a panel with an explanation. Pass `scored` if the detector's `step_scores` for
+    the series are already known. `sources` adds settings to show, such as file names and the command.
 
     >>> import numpy as np
     >>> from cometad import BASELINES, Quantile
@@ -57,24 +58,27 @@ def gather(
     if detector.gaps.allowed and detector.named_:
         series = complete(series, detector.names_)
     scores, imputed = detector.step_scores(series) if scored is None else scored
-    clock = Clock(len(series), series.times)
+    axis = TimeAxis(len(series), series.times)
     judge = detector.judge(alerts)
     flags, thresholds, changes = judge.push(scores, imputed)
     events = [change.event for change in changes + judge.finish() if change.kind == "closed"]
     judged = _judged(scores, imputed)
-    panels = [_panel(detector, series, judged, thresholds, clock, event) for event in worst(events, most_events)]
+    shown = worst(events, most_events)
+
+    why = detector.explainer(series) if detector.can_explain else None
+    panels = [_panel(event, why, series, judged, thresholds, axis) for event in shown]
     return Report(
-        headline=_headline(events, panels, clock),
-        period=_period(clock),
+        headline=_headline(events, panels, axis),
+        period=f"{axis.label(0)} to {axis.short_label(len(series) - 1, 0)}",
         summary=_summary(series, flags, imputed, events),
         center=detector.tail_.center,
         threshold=float(detector.threshold_),
-        axis=clock.axis,
-        strip=_strip(judged, thresholds, clock, _merged(events, worst(events, most_events), len(scores))),
+        axis=axis.name,
+        strip=_strip(judged, thresholds, axis, _marks(events, shown, len(scores))),
         event_count=len(events),
         panels=tuple(panels),
-        explained=isinstance(detector, Comet),
-        usages=_usages(detector, series),
+        explained=detector.can_explain,
+        usages=tuple(usage(*scale) for scale in detector.code_usage(series)),
         drift=drift(_measured(judged), _measured(_judged(detector.decision_scores_, detector.imputed_))),
         findings=_findings(detector, series),
         settings=_settings(detector, alerts, sources or {}),
@@ -82,7 +86,7 @@ def gather(
 
 
 def worst(events: Sequence[Event], most: int) -> list[Event]:
-    """The events of the highest severity, at most so many, in the order of time.
+    """The events of highest severity, at most `most` of them, in order of time.
 
     >>> from cometad.alerting.alerts import Event
     >>> from cometad.report.gather import worst
@@ -94,23 +98,19 @@ def worst(events: Sequence[Event], most: int) -> list[Event]:
     return sorted(ranked[:most], key=lambda event: event.number)
 
 
-def _headline(events: Sequence[Event], panels: Sequence[Panel], clock: Clock) -> str:
-    period = clock.lasting(0, clock.readings)
+def _headline(events: Sequence[Event], panels: Sequence[Panel], axis: TimeAxis) -> str:
+    period = axis.duration(0, axis.readings)
     if not panels:
         return f"{_count(len(events), 'event')} in {period}"
     chief = max(panels, key=lambda panel: (panel.severity, panel.score))
     blamed = f", mostly {chief.top[0][0]}" if chief.top else ""
     if len(events) == 1:
         return f"1 event in {period}: {chief.start}{blamed}"
-    return f"{_count(len(events), 'event')} in {period}; worst {chief.start}{blamed}"
+    return f"{_count(len(events), 'event')} in {period}; worst at {chief.start}{blamed}"
 
 
 def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'s' if number != 1 else ''}" if number else f"No {thing}s"
-
-
-def _period(clock: Clock) -> str:
-    return f"{clock.at(0)} to {clock.later(clock.readings - 1, 0)}"
 
 
 def _summary(
@@ -121,19 +121,21 @@ def _summary(
         ("readings", f"{len(series):,}"),
         ("variables", f"{len(series.names):,}"),
         ("events", f"{len(events):,}"),
-        ("inside events", f"{100 * inside / len(series):.2g} %"),
+        ("in events", f"{100 * inside / len(series):.2g} %"),
         ("above threshold", f"{100 * flags.mean():.2g} %"),
-        *(
-            [("filled in, not judged", f"{100 * imputed.mean():.2g} %")]
-            if imputed is not None and imputed.any()
-            else []
-        ),
+        *_imputed_share(imputed),
     )
 
 
-def _strip(scores: Floats, thresholds: Floats, clock: Clock, marks: Sequence[Mark], first: int = 0) -> Strip:
+def _imputed_share(imputed: Flags | None) -> list[tuple[str, str]]:
+    if imputed is None or not imputed.any():
+        return []
+    return [("imputed, not judged", f"{100 * imputed.mean():.2g} %")]
+
+
+def _strip(scores: Floats, thresholds: Floats, axis: TimeAxis, marks: Sequence[Mark], first: int = 0) -> Strip:
     limits = Line.of(thresholds) if np.ptp(thresholds) else Line(np.array([0.0, 1.0]), thresholds[[0, -1]])
-    return Strip(Line.of(scores), limits, clock.ticks(first, first + len(scores)), tuple(marks))
+    return Strip(Line.of(scores), limits, axis.ticks(first, first + len(scores)), tuple(marks))
 
 
 def _mark(event: Event, first: int, count: int) -> Mark:
@@ -141,10 +143,10 @@ def _mark(event: Event, first: int, count: int) -> Mark:
     return Mark(event.number, max(start, 0.0), min(last, 1.0), peak)
 
 
-def _merged(events: Sequence[Event], named: Sequence[Event], count: int) -> list[Mark]:
-    """Marks of all events: those that are named, and of the others one where the eye sees one."""
-    marks = [_mark(event, 0, count) for event in named]
-    numbers = {event.number for event in named}
+def _marks(events: Sequence[Event], shown: Sequence[Event], count: int) -> list[Mark]:
+    """Marks of all events on the overview: one per event with a panel, and one per position for the others."""
+    marks = [_mark(event, 0, count) for event in shown]
+    numbers = {event.number for event in shown}
     taken: set[int] = set()
     for event in events:
         mark = _mark(event, 0, count)
@@ -155,58 +157,55 @@ def _merged(events: Sequence[Event], named: Sequence[Event], count: int) -> list
     return marks
 
 
-def _panel(detector: Detector, series: Series, scores: Floats, thresholds: Floats, clock: Clock, event: Event) -> Panel:
-    around = min(max(LEAST_CONTEXT, event.stop - event.start), MOST_CONTEXT)
-    begin, end = max(0, event.start - around), min(len(scores), event.stop + around)
+def _panel(
+    event: Event,
+    explain: Explain | None,
+    series: Series,
+    scores: Floats,
+    thresholds: Floats,
+    axis: TimeAxis,
+) -> Panel:
+    context = min(max(LEAST_CONTEXT, event.stop - event.start), MOST_CONTEXT)
+    begin, end = max(0, event.start - context), min(len(scores), event.stop + context)
     traces: tuple[Trace, ...] = ()
-    top: tuple[tuple[str, float], ...] = ()
-    if isinstance(detector, Comet):
-        explanation = detector.explain(series, event, context=around)
+    if explain is not None:
+        explanation = explain(event, context)
         begin, end = explanation.begin, explanation.begin + len(explanation.observed)
-        leading = _leading(explanation.reasons)
-        names = series.names if series.named else detector.names_
-        raw = series.values[begin:end]
-        traces = tuple(_trace(explanation, reason, raw, names, clock) for reason in leading)
-        top = tuple((trace.variable, trace.share) for trace in traces)
+        names = series.names if series.named else explanation.names
+        readings, reasons = series.values[begin:end], _leading(explanation.reasons)
+        traces = tuple(_trace(explanation, reason, readings, names, axis) for reason in reasons)
     inside = slice(begin, end)
     return Panel(
         number=event.number,
-        start=clock.at(event.start),
-        end=clock.later(event.stop - 1, event.start),
-        peak=clock.later(event.peak, event.start),
-        lasting=clock.lasting(event.start, event.stop),
+        start=axis.label(event.start),
+        end=axis.short_label(event.stop - 1, event.start),
+        peak=axis.short_label(event.peak, event.start),
+        duration=axis.duration(event.start, event.stop),
         severity=event.severity,
         score=event.peak_score,
-        top=top,
-        strip=_strip(scores[inside], thresholds[inside], clock, [_mark(event, begin, end - begin)], begin),
+        top=tuple((trace.variable, trace.share) for trace in traces),
+        strip=_strip(scores[inside], thresholds[inside], axis, [_mark(event, begin, end - begin)], begin),
         traces=traces,
     )
 
 
 def _leading(reasons: Sequence[Reason]) -> list[Reason]:
-    """The largest shares: of all reasons, the largest share first."""
+    """The reasons to draw, given all of them with the largest share first."""
     return [reason for k, reason in enumerate(reasons[:MOST_TRACES]) if k == 0 or reason.share >= LEAST_SHARE]
 
 
-def _trace(explanation: Explanation, reason: Reason, raw: Floats, names: Sequence[str], clock: Clock) -> Trace:
+def _trace(explanation: Explanation, reason: Reason, readings: Floats, names: Sequence[str], axis: TimeAxis) -> Trace:
     column = explanation.names.index(reason.variable)
-    far = int(np.argmax(np.abs(reason.observed - reason.expected)))
+    worst = int(np.argmax(np.abs(reason.observed - reason.expected)))
     sentence = (
-        f"It read {text(float(reason.observed[far]))} at {clock.at(reason.start + far)}, where the nearest of its "
-        f"normal patterns of {reason.scale} readings has {text(float(reason.expected[far]))}; that pattern is "
-        f"{100 * reason.frequency:.2g} % of training."
+        f"It read {format_number(float(reason.observed[worst]))} at {axis.label(reason.start + worst)}. The nearest "
+        f"normal pattern, {reason.scale} readings long and seen in {100 * reason.frequency:.2g} % of the training "
+        f"data, expects {format_number(float(reason.expected[worst]))}."
     )
-    # What was filled in is not drawn as if it had been read.
-    read = np.where(np.isnan(raw[:, column]), np.nan, explanation.observed[:, column])
-    lines = (Line.of(read), Line.of(explanation.normal[:, column]))
+    # Imputed values were never measured, so they are not drawn.
+    observed = np.where(np.isnan(readings[:, column]), np.nan, explanation.observed[:, column])
+    lines = (Line.of(observed), Line.of(explanation.normal[:, column]))
     return Trace(names[column], reason.share, *lines, sentence)
-
-
-def _usages(detector: Detector, series: Series) -> tuple[Usage, ...]:
-    if not isinstance(detector, Comet):
-        return ()
-    pairs = zip(detector.patch_sizes, detector.code_counts_, detector.code_counts(series), strict=True)
-    return tuple(usage(size, training, here) for size, training, here in pairs)
 
 
 def _measured(judged: Floats) -> Floats:
@@ -214,14 +213,14 @@ def _measured(judged: Floats) -> Floats:
 
 
 def _judged(scores: Floats, imputed: Flags | None) -> Floats:
-    """The scores (time,), NaN where nothing was measured; as they are where nothing was measured at all."""
+    """The scores (time,), NaN where they are imputed; unchanged if all of them are."""
     return scores if imputed is None or imputed.all() else np.where(imputed, np.nan, scores)
 
 
 def _findings(detector: Detector, series: Series) -> tuple[tuple[str, str], ...]:
-    """What is noteworthy of the readings themselves."""
+    """What the data quality checks find."""
     known = detector.statistics_
-    if not detector.named_:  # fitted on an array: the names are those of this series
+    if not detector.named_:  # fitted on an array: use the names of this series
         known = replace(known, names=series.names)
     return tuple((found.kind, found.sentence) for found in findings(series, known))
 

@@ -1,4 +1,4 @@
-"""The panels of a report, and some more, for the eye: functions that draw on a matplotlib `Axes`."""
+"""Plots for your own figures: the panels of a report and more, each drawn on a matplotlib `Axes`."""
 
 import os
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from cometad.arrays import Floats
 from cometad.errors import InputError, needs_extra
 from cometad.explain.reasons import Explanation
 from cometad.files import write_whole
-from cometad.report.drift import LEVELS, Drift
+from cometad.report.drift import LEVELS, ScoreDrift
 from cometad.report.thin import thin
 from cometad.report.usage import Usage
 
 Interval = tuple[int, int]  # half-open, in time steps
 
 INK, SCORE, LIMIT, FOUND, MISSED = "#30343f", "#1f6f8b", "#b5502f", "#3b8f5a", "#c0392b"
-BEFORE = "#9aa3b0"  # what training had
+BEFORE = "#9aa3b0"  # the training data
 
-_DASHES = ("-", "--", ":")  # of the levels of a drift
+_DASHES = ("-", "--", ":")  # of the quantiles in `drift`
 
 
 def series(axes: Any, values: NDArray[Any], names: Sequence[str]) -> None:
-    """Draw some variables (time, variable) one above the other, each in its own units.
+    """Draw variables (time, variable) one above the other, each scaled to its own range.
 
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ def scores(
     events: Sequence[Event] = (),
     times: NDArray[Any] | None = None,
 ) -> None:
-    """Draw scores (time,), the threshold, one for all or (time,), and events; a million scores are thinned first.
+    """Draw scores (time,), the threshold (one value, or one per time step) and events; long series are thinned first.
 
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
@@ -73,7 +73,7 @@ def scores(
 
 
 def event(axes: Any, explanation: Explanation, variable: str | None = None, times: NDArray[Any] | None = None) -> None:
-    """Draw a variable during an event beside what is normal; without a name, the one with the largest share.
+    """Draw a variable during an event with its nearest normal pattern; by default the one with the largest share.
 
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
@@ -90,7 +90,7 @@ def event(axes: Any, explanation: Explanation, variable: str | None = None, time
     """
     name = explanation.reasons[0].variable if variable is None else variable
     if name not in explanation.names:
-        raise InputError(f"There is no variable {name!r}; there are {', '.join(explanation.names)}. Pass one of these.")
+        raise InputError(f"Unknown variable {name!r}; choose from {', '.join(explanation.names)}.")
     column = explanation.names.index(name)
     steps = np.arange(explanation.begin, explanation.begin + len(explanation.observed))
     share = next(reason.share for reason in explanation.reasons if reason.variable == name)
@@ -108,7 +108,7 @@ def event(axes: Any, explanation: Explanation, variable: str | None = None, time
 
 
 def codebook(axes: Any, usage: Usage) -> None:
-    """Draw how often each code is used: upward in training, downward here.
+    """Draw how often each code is used: upward in training, downward in the series.
 
     >>> from matplotlib.figure import Figure
     >>> from cometad.report import plots
@@ -128,8 +128,8 @@ def codebook(axes: Any, usage: Usage) -> None:
     axes.set_title(f"patches of {usage.patch_size} readings", fontsize=9, loc="left")
 
 
-def drift(axes: Any, drift: Drift) -> None:
-    """Draw quantiles of the scores over time, and those of training as thin lines.
+def drift(axes: Any, drift: ScoreDrift) -> None:
+    """Draw quantiles of the scores over time, with those of the training scores as thin lines.
 
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
@@ -152,8 +152,8 @@ def drift(axes: Any, drift: Drift) -> None:
     axes.set_ylabel("score")
 
 
-def histogram(axes: Any, drift: Drift) -> None:
-    """Draw the distribution of the scores, in training and here; the last bar holds all higher ones too.
+def histogram(axes: Any, drift: ScoreDrift) -> None:
+    """Draw the distribution of the scores in training and in the series; the last bar includes all higher scores.
 
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
@@ -171,7 +171,7 @@ def histogram(axes: Any, drift: Drift) -> None:
 
 
 def shade(axes: Any, intervals: Sequence[Interval], found: Sequence[bool], times: NDArray[Any] | None = None) -> None:
-    """Shade intervals, in one color where they were found and in another where they were missed.
+    """Shade intervals, green where found and red where missed.
 
     >>> from matplotlib.figure import Figure
     >>> from cometad.report import plots
@@ -181,7 +181,7 @@ def shade(axes: Any, intervals: Sequence[Interval], found: Sequence[bool], times
     2
     """
     left, right = axes.get_xlim()
-    least = 0.002 * (right - left)  # a spike of one step must be seen too
+    least = 0.002 * (right - left)  # a spike of one time step must be visible too
     for (start, stop), hit in zip(intervals, found, strict=True):
         begin, end = axes.convert_xunits(_across(np.array([start, stop - 1]), times)) + np.array([0, times is None])
         axes.axvspan(begin, max(end, begin + least), color=FOUND if hit else MISSED, alpha=0.3, linewidth=0)
@@ -197,7 +197,7 @@ def overview(
     intervals: Sequence[Interval],
     found: Sequence[bool],
 ) -> None:
-    """Draw some variables (time, variable) above and the scores given to them (time,) below, planted faults shaded.
+    """Draw variables (time, variable) above and their scores (time,) below, with planted faults shaded.
 
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
@@ -213,7 +213,7 @@ def overview(
     for axes in (above, below):
         shade(axes, intervals, found)
         axes.spines[["top", "right"]].set_visible(False)
-    above.set_title("Planted faults, shaded green where found and red where missed", fontsize=10, loc="left")
+    above.set_title("Planted faults: green if found, red if missed", fontsize=10, loc="left")
     below.legend(loc="upper right", frameon=False, fontsize=8)
 
 
@@ -226,7 +226,7 @@ def save_overview(
     intervals: Sequence[Interval],
     found: Sequence[bool],
 ) -> None:
-    """Write one PNG: some variables above, the scores below, planted faults shaded in both."""
+    """Write a PNG: variables above, their scores below, planted faults shaded in both."""
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(11, 5.2), dpi=130, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     overview(above, below, values, names, given, threshold, intervals, found)
@@ -234,7 +234,7 @@ def save_overview(
 
 
 def _across(steps: NDArray[Any], times: NDArray[Any] | None) -> NDArray[Any]:
-    """Where time steps lie: at their times, if there are any."""
+    """Horizontal positions of time steps: their times if given."""
     return steps if times is None else times[steps]
 
 

@@ -1,17 +1,17 @@
-"""Fewer points to draw, and no extreme lost."""
+"""Thin a curve for drawing without losing an extreme."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tsdownsample import MinMaxDownsampler, NaNMinMaxDownsampler
 
-BUCKETS = 500  # on a strip of a thousand pixels the eye sees no more
+BUCKETS = 500  # two points each: enough for a plot a thousand pixels wide
 
 
 def thin(values: ArrayLike, buckets: int = BUCKETS) -> NDArray[np.int64]:
-    """Which of the values (time,) to draw, in order: of each bucket the lowest and the highest, and the two ends.
+    """Indices of the values (time,) to draw, in order: the minimum and maximum of each bucket, and both ends.
 
-    All of them where they are few. The buckets are equally long, up to one value; one with missing values keeps one of
-    these too.
+    A short curve keeps all its values. Buckets are equally long, give or take one value; a bucket with missing values
+    also keeps one of them.
 
     >>> import numpy as np
     >>> from cometad.report.thin import thin
@@ -24,7 +24,7 @@ def thin(values: ArrayLike, buckets: int = BUCKETS) -> NDArray[np.int64]:
     line = np.ascontiguousarray(values, dtype=np.float64)
     if len(line) <= 2 * buckets:
         return np.arange(len(line))
-    # The first one passes over missing values, the second finds them.
-    ways = (MinMaxDownsampler, NaNMinMaxDownsampler) if np.isnan(line).any() else (MinMaxDownsampler,)
-    chosen = [way().downsample(line, n_out=2 * buckets).astype(np.int64) for way in ways]
+    # The first ignores missing values, the second picks them.
+    samplers = (MinMaxDownsampler, NaNMinMaxDownsampler) if np.isnan(line).any() else (MinMaxDownsampler,)
+    chosen = [sampler().downsample(line, n_out=2 * buckets).astype(np.int64) for sampler in samplers]
     return np.unique(np.concatenate([[0], *chosen, [len(line) - 1]]))

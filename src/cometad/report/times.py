@@ -1,4 +1,4 @@
-"""When a time step was, how long something took, and where an axis of times has its ticks."""
+"""Times in words: when a time step was, how long a period lasted, and the ticks of a time axis."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from cometad.arrays import Array
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
-_SECOND, _MINUTE, _HOUR, _DAY = 10**6, 60 * 10**6, 3600 * 10**6, 86400 * 10**6  # in microseconds, like all times here
+_SECOND, _MINUTE, _HOUR, _DAY = 10**6, 60 * 10**6, 3600 * 10**6, 86400 * 10**6  # in microseconds, as everywhere here
 _UNITS = (("day", _DAY), ("h", _HOUR), ("min", _MINUTE), ("s", _SECOND), ("ms", 10**3), ("µs", 1))
 _STEPS = (
     *(power * digit for power in (1, 10, 100, 10**3, 10**4, 10**5) for digit in (1, 2, 5)),
@@ -21,67 +21,67 @@ _STEPS = (
     *(count * _DAY for count in (1, 2, 5, 10)),
 )
 _MONTH_STEPS = (1, 2, 3, 6, *(12 * power * digit for power in (1, 10, 100, 1000) for digit in (1, 2, 5)))
-_MONTHS_BEFORE = 12 * 1970  # numpy counts months from there, a round year is counted from 0
+_MONTHS_BEFORE = 12 * 1970  # numpy counts months from 1970; for round years they must count from year 0
 
 
 class Tick(NamedTuple):
-    """A mark on an axis.
+    """A labeled position on an axis.
 
     >>> from cometad.report.times import Tick
     >>> Tick(0.5, "12:00").label
     '12:00'
     """
 
-    place: float  # 0 at one end of the axis, 1 at the other
+    place: float  # 0 at the start of the axis, 1 at its end
     label: str
 
 
 @dataclass(frozen=True)
-class Clock:
-    """The times of a series' time steps, where it has any; else the time steps count.
+class TimeAxis:
+    """The times of a series' time steps, or their numbers if it has no times.
 
     >>> import numpy as np
-    >>> from cometad.report.times import Clock
-    >>> clock = Clock(3, np.array(["2026-03-01T12:10", "2026-03-01T12:15", "2026-03-01T12:20"], "datetime64[us]"))
-    >>> clock.at(1), clock.lasting(0, 2)
+    >>> from cometad.report.times import TimeAxis
+    >>> axis = TimeAxis(3, np.array(["2026-03-01T12:10", "2026-03-01T12:15", "2026-03-01T12:20"], "datetime64[us]"))
+    >>> axis.label(1), axis.duration(0, 2)
     ('2026-03-01 12:15', '10 min')
-    >>> Clock(1200).at(1000), Clock(1200).lasting(0, 1200)
+    >>> TimeAxis(1200).label(1000), TimeAxis(1200).duration(0, 1200)
     ('step 1,000', '1,200 readings')
     """
 
     readings: int
     times: Array | None = None  # (time,) strictly increasing
 
-    def at(self, step: int) -> str:
-        """The time of a step, as exact as the times of the series are."""
+    def label(self, step: int) -> str:
+        """The time of a step, as precise as the times of the series."""
         if self.times is None:
             return f"step {step:,}"
         text = str(self.times[step].astype("datetime64[us]")).replace("T", " ")
         return text[: self._characters]
 
-    def later(self, step: int, start: int) -> str:
-        """The time of a step after another one that was told: without the date, where that is the same.
+    def short_label(self, step: int, start: int) -> str:
+        """The time of a step, without the date if that is the same as at the step `start`.
 
         >>> import numpy as np
-        >>> from cometad.report.times import Clock
-        >>> Clock(2, np.array(["2026-03-01T12:10", "2026-03-01T12:15"], "datetime64[us]")).later(1, 0)
+        >>> from cometad.report.times import TimeAxis
+        >>> TimeAxis(2, np.array(["2026-03-01T12:10", "2026-03-01T12:15"], "datetime64[us]")).short_label(1, 0)
         '12:15'
         """
-        date, _, time = self.at(step).partition(" ")
-        return time if self.times is not None and self.at(start).startswith(date) else f"{date} {time}"
+        date, _, time = self.label(step).partition(" ")
+        return time if self.times is not None and self.label(start).startswith(date) else f"{date} {time}"
 
-    def lasting(self, start: int, stop: int) -> str:
-        """How long the time steps start..stop took in all, in words."""
+    def duration(self, start: int, stop: int) -> str:
+        """How long the time steps from `start` up to `stop` lasted, in words."""
         if self.times is None:
             return f"{stop - start:,} reading{'s' if stop - start != 1 else ''}"
         if len(self.times) == 1:
             return "1 reading"
-        # To the step after the last one; after its very last step the series goes on for as long as before it.
-        inside = self.times[stop] if stop < len(self.times) else self.times[-1] + (self.times[-1] - self.times[-2])
-        return duration(int(_micros(inside - self.times[start])))
+        # Up to the step after the last one; the last step of the series counts as long as the one before it.
+        end = self.times[stop] if stop < len(self.times) else self.times[-1] + (self.times[-1] - self.times[-2])
+        return duration(int(_micros(end - self.times[start])))
 
     def ticks(self, start: int, stop: int, count: int = 6) -> tuple[Tick, ...]:
-        """About so many ticks for an axis from the time step `start` to the last before `stop`, at round times."""
+        """About `count` ticks at round times, for an axis from the time step `start` to the last before `stop`."""
         width = max(stop - 1 - start, 1)
         if self.times is None:
             unit = _round_number(width / count)
@@ -93,13 +93,13 @@ class Clock:
         return tuple(Tick(float(place), _tick_label(mark, unit)) for place, mark in zip(places, marks, strict=True))
 
     @property
-    def axis(self) -> str:
-        """What an axis of time steps shows."""
+    def name(self) -> str:
+        """What the axis shows."""
         return "time step" if self.times is None else "time"
 
     @cached_property
     def _characters(self) -> int:
-        """How much of a time's text to show: to the minute, the second or all of it."""
+        """Length of a time's text, cut after the minute, the second or the microsecond."""
         assert self.times is not None
         micros = _micros(self.times)
         if not (micros % _MINUTE).any():
@@ -108,7 +108,7 @@ class Clock:
 
 
 def duration(micros: int) -> str:
-    """A length of time in its two largest units.
+    """A period in its two largest units.
 
     >>> from cometad.report.times import duration
     >>> duration(7 * 86400 * 10**6), duration((3 * 3600 + 20 * 60 + 5) * 10**6), duration(1500)
@@ -125,18 +125,18 @@ def duration(micros: int) -> str:
 
 
 def _micros(times: Array) -> Array:
-    """Times or lengths of time as whole numbers."""
+    """Times or periods as integers."""
     return times.astype(f"{times.dtype.kind}8[us]").astype(np.int64)
 
 
 def _round_number(least: float) -> int:
-    """The smallest of 1, 2, 5, 10, 20, 50, ... that is not below `least`."""
+    """The smallest of 1, 2, 5, 10, 20, 50, ... that is at least `least`."""
     power = int(10 ** math.floor(math.log10(max(least, 1))))
     return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least)
 
 
 def _round_times(first: np.datetime64, last: np.datetime64, count: int) -> tuple[Array, int]:
-    """Round times from the first to the last one, and the microseconds between them: 0 where they are months."""
+    """Round times from first to last, and the microseconds between them, or 0 if they are months apart."""
     span = int((last - first).astype(np.int64))
     unit = next((step for step in _STEPS if step * count >= span), 0)
     if unit:

@@ -1,4 +1,4 @@
-"""How often each code of a codebook is used, in training and here."""
+"""Codebook usage: how often each code is used in training and in a series."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from cometad.arrays import Floats
 
 @dataclass(frozen=True)
 class Usage:
-    """The use of one scale's codes, those first that training used most.
+    """The usage of one scale's codes, most used in training first.
 
     >>> from cometad.report.usage import usage
     >>> some = usage(8, training=[1, 3, 0], here=[1, 0, 1])
@@ -19,23 +19,23 @@ class Usage:
     """
 
     patch_size: int  # readings in a patch of this scale
-    training: Floats  # (code,)  share of the training's patches
-    here: Floats  # (code,)  share of this data's patches
-    unseen: float  # share of this data's patches on codes that training never used
+    training: Floats  # (code,)  share of the training patches
+    here: Floats  # (code,)  share of the series' patches
+    unseen: float  # share of the series' patches on codes that training never used
 
     @property
     def used(self) -> int:
-        """How many codes training used."""
+        """Number of codes used in training."""
         return int(np.count_nonzero(self.training))
 
     @property
     def used_here(self) -> int:
-        """How many codes this data uses."""
+        """Number of codes used in the series."""
         return int(np.count_nonzero(self.here))
 
 
 def usage(patch_size: int, training: ArrayLike, here: ArrayLike) -> Usage:
-    """The use of one scale's codes, from how many patches each had (code,) in training and here.
+    """The usage of one scale's codes, given the patches per code (code,) in training and in a series.
 
     >>> from cometad.report.usage import usage
     >>> usage(8, training=[5, 0], here=[3, 1]).used

@@ -1,16 +1,16 @@
-"""The encoder folded into the codebook: distances to codes without ever building an embedding.
+"""The encoder folded into the codebook: distances to codes without computing an embedding.
 
-The encoder is linear. For variable i and its patch x, with all variables' patches of that position stacked in P,
+The encoder is linear. For variable i and its patch x, and P the stacked patches of all variables at that position,
 
-    z = A_i x + F P + a_i        A_i = W_left W_i,  F = W_right W_core,  a_i all biases together.
+    z = A_i x + F P + a_i        A_i = W_left W_i,  F = W_right W_core,  a_i the sum of all biases.
 
-With F = U H, U orthonormal, h = H P is one short vector per position, shared by its variables. Then
+With F = U H and U orthonormal, h = H P is one short vector per position, shared by all variables. Then
 
     |z - c|^2 = const + x'(-2 A_i'c) + h'(-2 U'c) + (|c|^2 - 2 c'a_i)                   to find the nearest code c, and
     |z - c|^2 = |h + U'A_i x + U'(a_i - c)|^2 + |Q_i'A_i x + Q_i'(a_i - c)|^2 + rest    for its exact distance,
 
-where Q_i is an orthonormal basis of what A_i reaches outside U. The second form is a sum of squares, so nothing cancels
-when a patch lies almost on its code. Folding runs in float64, the tables are float32.
+where Q_i is an orthonormal basis of the range of A_i outside U. The second form is a sum of squares, so nothing cancels
+when a patch lies almost on its code. Folding runs in float64; the tables are float32.
 """
 
 import math
@@ -26,22 +26,22 @@ from cometad.network.network import Network, Scale
 
 
 class FoldedScale(NamedTuple):
-    """The tables that score the patches of one scale.
+    """The tables for scoring the patches of one scale.
 
-    The last axis of each is filled up to whole `Lanes`: with codes that are infinitely far, and with zeros.
+    Their last axis is padded to a multiple of `lanes.WIDTH`: `constants` with infinity, the others with zeros.
     """
 
     size: int
     stride: int
-    core: Floats32  # (variable * size, rank)       stacked patches to the shared vector h
-    core_codes: Floats32  # (rank, code)            h to its part of the search
-    series_codes: Floats32  # (variable, size, code)   x to its part of the search
-    constants: Floats32  # (variable, code)         the rest of the search
-    inside: Floats32  # (variable, size, rank)      U'A_i
-    inside_offset: Floats32  # (variable, rank)     U'a_i
-    inside_codes: Floats32  # (code, rank)          U'c
-    outside: Floats32  # (variable, size, own)      Q_i'A_i
-    outside_offset: Floats32  # (variable, code, own)  Q_i'(a_i - c), and the length of what U and Q_i both miss
+    core: Floats32  # (variable * size, rank)  H': stacked patches -> the shared vector h
+    core_codes: Floats32  # (rank, code)  -2 U'c: the search term of h
+    series_codes: Floats32  # (variable, size, code)  -2 A_i'c: the search term of x
+    constants: Floats32  # (variable, code)  |c|^2 - 2 c'a_i: the rest of the search
+    inside: Floats32  # (variable, size, rank)  U'A_i
+    inside_offset: Floats32  # (variable, rank)  U'a_i
+    inside_codes: Floats32  # (code, rank)  U'c
+    outside: Floats32  # (variable, size, own)  Q_i'A_i
+    outside_offset: Floats32  # (variable, code, own)  Q_i'(a_i - c), and the norm of the part outside both U and Q_i
 
 
 def fold(network: Network) -> list[FoldedScale]:
@@ -64,17 +64,17 @@ def _fold_scale(scale: Scale) -> FoldedScale:
     left, right = fusion[:, :half], fusion[:, half:]
     series = left @ _double(encoder.series_weight)  # A_i: (variable, dim, size)
     offset = _double(encoder.series_bias) @ left.T + right @ _double(encoder.core_bias) + _double(encoder.fusion_bias)
-    # Distances do not change when codes and embeddings move together; around the mean code less cancels.
+    # Shifting codes and embeddings together keeps their distances; centered codes lose less to cancellation.
     codes = _double(scale.codebook.vectors)
     middle = codes.mean(dim=0)
     codes, offset = codes - middle, offset - middle  # (code, dim), a_i: (variable, dim)
 
-    basis, core = _shared(right, _double(encoder.core_weight))
+    basis, core = _shared(right, _double(encoder.core_weight))  # U: (dim, rank), H: (rank, variable * size)
     own = _own(series, basis)  # Q_i: (variable, dim, min(dim, size))
     series_own = own.transpose(1, 2) @ series  # Q_i'A_i: (variable, own, size)
     offset_own = own.transpose(1, 2) @ offset[..., None]  # Q_i'a_i: (variable, own, 1)
     gap_own = (offset_own - _times(own, codes.T)).transpose(1, 2)  # (variable, code, own)
-    rest = _rest(offset - offset @ basis @ basis.T, codes - codes @ basis @ basis.T, gap_own)
+    rest = _rest(offset - offset @ basis @ basis.T, codes - codes @ basis @ basis.T, gap_own)  # (variable, code)
     return FoldedScale(
         scale.size,
         scale.stride,
@@ -91,7 +91,7 @@ def _fold_scale(scale: Scale) -> FoldedScale:
 
 
 def _times(each: Tensor, right: Tensor) -> Tensor:
-    """Each variable's transpose (variable, dim, n) times one matrix, as one product: (variable, n, ...)."""
+    """The transpose of each matrix (variable, dim, n) times one matrix, as one product: (variable, n, ...)."""
     variables, dim, count = each.shape
     return (each.transpose(1, 2).reshape(-1, dim) @ right).reshape(variables, count, -1)
 
@@ -99,15 +99,15 @@ def _times(each: Tensor, right: Tensor) -> Tensor:
 def _shared(right: Tensor, core: Tensor) -> tuple[Tensor, Tensor]:
     """An orthonormal basis U (dim, rank) and H (rank, variable * size) with U H = W_right W_core."""
     basis, triangle = torch.linalg.qr(right)
-    # Columns of zeros up to whole lanes change nothing.
+    # Zero columns up to a multiple of WIDTH change nothing.
     more = -basis.shape[1] % WIDTH
     return torch.nn.functional.pad(basis, (0, more)), torch.nn.functional.pad(triangle @ core, (0, 0, 0, more))
 
 
 def _own(series: Tensor, basis: Tensor) -> Tensor:
-    """An orthonormal basis of what each A_i reaches outside U; columns of zeros where that is only rounding."""
+    """An orthonormal basis Q_i of the range of each A_i outside U; zero columns where only rounding is left."""
     outside = series - basis @ (basis.T @ series)
-    own, triangle = torch.linalg.qr(outside - basis @ (basis.T @ outside))  # twice: once leaves a trace of U
+    own, triangle = torch.linalg.qr(outside - basis @ (basis.T @ outside))  # projected twice: once leaves a trace of U
     least = 1e-10 * torch.linalg.matrix_norm(series)
     reached = triangle.diagonal(dim1=1, dim2=2).abs() > least[:, None]
     kept: Tensor = own * reached[:, None]
@@ -115,14 +115,14 @@ def _own(series: Tensor, basis: Tensor) -> Tensor:
 
 
 def _rest(offset: Tensor, codes: Tensor, gap_own: Tensor) -> Tensor:
-    """How long the part of a_i - c is that neither U nor Q_i sees (variable, code), given both parts outside U."""
+    """The norm (variable, code) of the part of a_i - c outside U and Q_i, given a_i and c outside U."""
     squared = (offset**2).sum(dim=1)[:, None] - 2 * offset @ codes.T + (codes**2).sum(dim=1)
     rest: Tensor = squared - (gap_own**2).sum(dim=2)
     return rest.clamp(min=0).sqrt()
 
 
 def table(values: Tensor, fill: float = 0.0) -> Floats32:
-    """A table for the kernel: it begins with a cache line, and its rows are filled up to whole lanes.
+    """A table for the kernels: aligned to a cache line, with rows padded to a multiple of `lanes.WIDTH`.
 
     >>> import torch
     >>> from cometad.network.fast.fold import table

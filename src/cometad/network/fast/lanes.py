@@ -1,11 +1,11 @@
-"""Numbers side by side: the few vector instructions that `kernel` is written in.
+"""The vector instructions that `kernels` is written in, as numba intrinsics.
 
-A compiler finds such instructions in plain loops only now and then, and half as wide as the machine has them. Here they
-are said outright: `Lanes` are 16 floats or 8 doubles, a block is 4 rows of 4 lanes, kept in registers while it is added
-to. LLVM turns them into what the processor has. Every multiply-add is fused, so the order of additions alone decides
-the bits.
+Compilers vectorize plain loops unreliably, and often at half the width of the machine. Here the vectors are explicit:
+`Lanes` are 16 floats or 8 doubles, and a block is 4 rows of 4 lanes that stays in registers while sums are added to it.
+LLVM maps them to the instructions of the processor. Every multiply-add is fused, so the result depends only on the
+order of the additions, to the last bit.
 
-Offsets count elements from the beginning of a contiguous array.
+Offsets count elements from the start of a contiguous array.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from numba import extending, types
 from numba.core import cgutils
 from numba.extending import models, register_model
 
-intrinsic: Any = extending.intrinsic  # what is called is not what is defined: no types can be told
+intrinsic: Any = extending.intrinsic  # untyped: the signature that callers see is not the one defined here
 
 WIDTH = 16  # floats in Lanes
 ROWS = COLUMNS = 4  # Lanes in a Block
@@ -73,7 +73,7 @@ _best = types.Tuple((_row, _code_row))
 
 @intrinsic
 def load(typing: Any, array: Any, offset: Any) -> Any:
-    """16 elements of an array."""
+    """Load 16 elements of an array."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _load(context, builder, signature.args[0], *args)
@@ -83,7 +83,7 @@ def load(typing: Any, array: Any, offset: Any) -> Any:
 
 @intrinsic
 def store(typing: Any, lanes: Any, array: Any, offset: Any) -> Any:
-    """Write 16 elements of an array."""
+    """Store 16 elements in an array."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _store(context, builder, args[0], signature.args[1], *args[1:])
@@ -94,7 +94,7 @@ def store(typing: Any, lanes: Any, array: Any, offset: Any) -> Any:
 
 @intrinsic
 def splat(typing: Any, value: Any) -> Any:
-    """One number, 16 times."""
+    """One number in all 16 lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _splat(builder, args[0], _FLOATS)
@@ -123,8 +123,8 @@ def multiply_add(typing: Any, left: Any, right: Any, total: Any) -> Any:
 
 
 @intrinsic
-def no_codes(typing: Any) -> Any:
-    """Code 0, 16 times."""
+def zero_codes(typing: Any) -> Any:
+    """Code 0 in all 16 lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return ir.Constant(_INTS, [0] * WIDTH)
@@ -133,8 +133,8 @@ def no_codes(typing: Any) -> Any:
 
 
 @intrinsic
-def lower(typing: Any, value: Any, least: Any) -> Any:
-    """The lower of two, lane by lane."""
+def minimum(typing: Any, value: Any, least: Any) -> Any:
+    """The minimum of two vectors, lane by lane."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.select(builder.fcmp_ordered("<", *args), *args)
@@ -143,8 +143,8 @@ def lower(typing: Any, value: Any, least: Any) -> Any:
 
 
 @intrinsic
-def lower_code(typing: Any, value: Any, least: Any, first: Any, best: Any) -> Any:
-    """The code of the lower of two, lane by lane: first, first + 1, ... where `value` is lower, else `best`."""
+def update_codes(typing: Any, value: Any, least: Any, first: Any, best: Any) -> Any:
+    """The code of the minimum, lane by lane: first, first + 1, ... where `value` is below `least`, else `best`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value, least, first, best = args
@@ -156,7 +156,7 @@ def lower_code(typing: Any, value: Any, least: Any, first: Any, best: Any) -> An
 
 @intrinsic
 def lowest_code(typing: Any, values: Any, codes: Any) -> Any:
-    """The code of the lowest of 16 values; of equal ones, the lowest code."""
+    """The code of the lowest of 16 values; the lowest code of a tie."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values, codes = args
@@ -176,7 +176,7 @@ def lowest_code(typing: Any, values: Any, codes: Any) -> Any:
 
 @intrinsic
 def splat_at(typing: Any, array: Any, offset: Any) -> Any:
-    """One element of an array, 16 times."""
+    """One element of an array in all 16 lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _splat(builder, _scalar(context, builder, signature.args[0], *args), _FLOATS)
@@ -186,20 +186,20 @@ def splat_at(typing: Any, array: Any, offset: Any) -> Any:
 
 @intrinsic
 def transpose(
-    typing: Any, source: Any, places: Any, row: Any, shift: Any, target: Any, offset: Any, stride: Any
+    typing: Any, source: Any, row_offsets: Any, row: Any, shift: Any, target: Any, offset: Any, stride: Any
 ) -> Any:
-    """Turn 16 rows of 16: source[places[row + r] + shift + c] becomes target[offset + c * stride + r]."""
+    """Transpose 16 rows of 16: target[offset + c * stride + r] = source[row_offsets[row + r] + shift + c]."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source, places, row, shift, target, offset, stride = args
+        source, row_offsets, row, shift, target, offset, stride = args
         kinds, rows = signature.args, []
         for r in range(WIDTH):
-            place = _scalar(context, builder, kinds[1], places, _plus(builder, row, r))
+            place = _scalar(context, builder, kinds[1], row_offsets, _plus(builder, row, r))
             rows.append(_load(context, builder, kinds[0], source, builder.add(place, shift)))
         half = WIDTH // 2
         even = ir.Constant(_INTS, [k // 2 + (k % 2) * WIDTH for k in range(WIDTH)])
         odd = ir.Constant(_INTS, [half + k // 2 + (k % 2) * WIDTH for k in range(WIDTH)])
-        for _ in range(4):  # riffle row r with row r + 8: after log2(16) times rows are columns
+        for _ in range(4):  # interleave rows r and r + 8; after log2(16) rounds rows are columns
             rows = [
                 builder.shuffle_vector(rows[r // 2], rows[r // 2 + half], odd if r % 2 else even) for r in range(WIDTH)
             ]
@@ -207,7 +207,7 @@ def transpose(
             _store(context, builder, column, kinds[4], target, _row_of(builder, offset, stride, c))
         return context.get_dummy_value()
 
-    return types.void(source, places, _INDEX, _INDEX, target, _INDEX, _INDEX), generate
+    return types.void(source, row_offsets, _INDEX, _INDEX, target, _INDEX, _INDEX), generate
 
 
 # --- a block: 4 rows by 64 positions ----------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def zero_block(typing: Any) -> Any:
 
 @intrinsic
 def zero_double_block(typing: Any) -> Any:
-    """A block of zeros."""
+    """A block of zeros, of doubles."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         zeros = ir.Constant(_VECTORS[types.float64], [0.0] * (WIDTH // 2))
@@ -235,8 +235,8 @@ def zero_double_block(typing: Any) -> Any:
 
 
 @intrinsic
-def zero_narrow(typing: Any) -> Any:
-    """A block of zeros whose rows are 16 numbers only."""
+def zero_narrow_block(typing: Any) -> Any:
+    """A block of zeros with rows of only 16 floats."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return context.make_tuple(builder, _narrow, [ir.Constant(_FLOATS, [0.0] * WIDTH)] * ROWS)
@@ -246,14 +246,14 @@ def zero_narrow(typing: Any) -> Any:
 
 @intrinsic
 def load_block(typing: Any, array: Any, offset: Any, stride: Any, more: Any, more_offset: Any) -> Any:
-    """4 rows of an array, `stride` apart; to each a number of its own is added."""
+    """Load 4 rows of an array, `stride` apart, and add one element of `more` to each."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array, offset, stride, more, more_offset = args
         block = []
         for row in range(ROWS):
             constant = _scalar(context, builder, signature.args[3], more, _plus(builder, more_offset, row))
-            for place in _places(builder, _row_of(builder, offset, stride, row), COLUMNS):
+            for place in _vector_offsets(builder, _row_of(builder, offset, stride, row), COLUMNS):
                 here = _load(context, builder, signature.args[0], array, place)
                 block.append(builder.fadd(here, _splat(builder, constant, _FLOATS)))
         return context.make_tuple(builder, _block, block)
@@ -263,7 +263,7 @@ def load_block(typing: Any, array: Any, offset: Any, stride: Any, more: Any, mor
 
 @intrinsic
 def multiply_add_block(typing: Any, block: Any, weights: Any, weights_offset: Any, x: Any, offset: Any) -> Any:
-    """To each row of a block add x times the row's weight; the 4 weights lie side by side."""
+    """Add x times a weight to each row of a block; the 4 weights are adjacent."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         block, weights, weights_offset, x, offset = args
@@ -271,8 +271,8 @@ def multiply_add_block(typing: Any, block: Any, weights: Any, weights_offset: An
         columns = len(kind) // ROWS
         rows = cgutils.unpack_tuple(builder, block)
         vector = _VECTORS[signature.args[3].dtype]
-        places = _places(builder, offset, columns, vector.count)
-        values = [_load(context, builder, signature.args[3], x, place) for place in places]
+        offsets = _vector_offsets(builder, offset, columns, vector.count)
+        values = [_load(context, builder, signature.args[3], x, place) for place in offsets]
         added = []
         for row in range(ROWS):
             place = _plus(builder, weights_offset, row)
@@ -286,13 +286,13 @@ def multiply_add_block(typing: Any, block: Any, weights: Any, weights_offset: An
 
 @intrinsic
 def add_block(typing: Any, block: Any, array: Any, offset: Any, stride: Any) -> Any:
-    """To 4 rows of an array, `stride` apart, add those of a block of doubles."""
+    """Add a block of doubles to 4 rows of an array, `stride` apart."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         block, array, offset, stride = args
         parts = iter(cgutils.unpack_tuple(builder, block))
         for row in range(ROWS):
-            for place in _places(builder, _row_of(builder, offset, stride, row), COLUMNS, WIDTH // 2):
+            for place in _vector_offsets(builder, _row_of(builder, offset, stride, row), COLUMNS, WIDTH // 2):
                 before = _load(context, builder, signature.args[1], array, place)
                 _store(context, builder, builder.fadd(before, next(parts)), signature.args[1], array, place)
         return context.get_dummy_value()
@@ -302,13 +302,13 @@ def add_block(typing: Any, block: Any, array: Any, offset: Any, stride: Any) -> 
 
 @intrinsic
 def add_row(typing: Any, weight: Any, source: Any, source_offset: Any, target: Any, offset: Any) -> Any:
-    """To 32 doubles of an array add 32 of another, times a weight."""
+    """Add a weight times 32 doubles of one array to 32 doubles of another."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         weight, source, source_offset, target, offset = args
         weights = _splat(builder, weight, _VECTORS[types.float64])
-        places = (_places(builder, begin, COLUMNS, WIDTH // 2) for begin in (source_offset, offset))
-        for here, there in zip(*places, strict=True):
+        offsets = (_vector_offsets(builder, begin, COLUMNS, WIDTH // 2) for begin in (source_offset, offset))
+        for here, there in zip(*offsets, strict=True):
             more = _load(context, builder, signature.args[1], source, here)
             before = _load(context, builder, signature.args[3], target, there)
             _store(context, builder, _fused(builder, weights, more, before), signature.args[3], target, there)
@@ -319,13 +319,13 @@ def add_row(typing: Any, weight: Any, source: Any, source_offset: Any, target: A
 
 @intrinsic
 def store_block(typing: Any, block: Any, array: Any, offset: Any, stride: Any) -> Any:
-    """Write the 4 rows of a block, `stride` apart."""
+    """Store the 4 rows of a block in an array, `stride` apart."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         block, array, offset, stride = args
         parts = iter(cgutils.unpack_tuple(builder, block))
         for row in range(ROWS):
-            for place in _places(builder, _row_of(builder, offset, stride, row), COLUMNS):
+            for place in _vector_offsets(builder, _row_of(builder, offset, stride, row), COLUMNS):
                 _store(context, builder, next(parts), signature.args[1], array, place)
         return context.get_dummy_value()
 
@@ -333,8 +333,8 @@ def store_block(typing: Any, block: Any, array: Any, offset: Any, stride: Any) -
 
 
 @intrinsic
-def nothing_yet(typing: Any) -> Any:
-    """The lowest value of 64 positions, and its code, before any was seen."""
+def initial_best(typing: Any) -> Any:
+    """The initial lowest value, infinity, and its code at each of 64 positions."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         infinite, zeros = ir.Constant(_FLOATS, [float("inf")] * WIDTH), ir.Constant(_INTS, [0] * WIDTH)
@@ -351,8 +351,8 @@ def nothing_yet(typing: Any) -> Any:
 
 
 @intrinsic
-def lower_block(typing: Any, block: Any, best: Any, first: Any) -> Any:
-    """The lowest value and its code, after the rows of a block, which are those of the codes first, first + 1, ..."""
+def update_best(typing: Any, block: Any, best: Any, first: Any) -> Any:
+    """Update the lowest values and their codes with a block whose rows are the codes first, first + 1, ..."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         block, best, first = args
@@ -375,8 +375,8 @@ def lower_block(typing: Any, block: Any, best: Any, first: Any) -> Any:
 
 
 @intrinsic
-def store_best(typing: Any, best: Any, array: Any, offset: Any) -> Any:
-    """Write the codes of 64 positions."""
+def store_best_codes(typing: Any, best: Any, array: Any, offset: Any) -> Any:
+    """Store the codes of 64 positions."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         best, array, offset = args
@@ -392,7 +392,7 @@ def store_best(typing: Any, best: Any, array: Any, offset: Any) -> Any:
 
 
 @intrinsic
-def gap_block(
+def difference_block(
     typing: Any,
     like: Any,
     h: Any,
@@ -404,24 +404,26 @@ def gap_block(
     codes: Any,
     t: Any,
 ) -> Any:
-    """The rows h + shift - table[code] of 4 positions, whose codes begin at t; as wide as the block `like`."""
+    """The rows h + shift - table[code] of 4 positions, whose codes start at t; as wide as the block `like`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, h, h_offset, shift, shift_offset, table, offset, codes, t = args
         kinds, kind = signature.args, signature.return_type
         columns = len(kind) // ROWS
         rank = _last_axis(context, builder, kinds[5], table)
-        shifts = [_load(context, builder, kinds[3], shift, place) for place in _places(builder, shift_offset, columns)]
+        shifts = [
+            _load(context, builder, kinds[3], shift, place) for place in _vector_offsets(builder, shift_offset, columns)
+        ]
         block = []
         for row in range(ROWS):
             begin = _code_row_of(context, builder, kinds[7], codes, _plus(builder, t, row), rank, offset)
-            places = zip(
-                _places(builder, _row_of(builder, h_offset, rank, row), columns),
-                _places(builder, begin, columns),
+            offsets = zip(
+                _vector_offsets(builder, _row_of(builder, h_offset, rank, row), columns),
+                _vector_offsets(builder, begin, columns),
                 shifts,
                 strict=True,
             )
-            for place, code_place, more in places:
+            for place, code_place, more in offsets:
                 here = builder.fadd(_load(context, builder, kinds[1], h, place), more)
                 block.append(builder.fsub(here, _load(context, builder, kinds[5], table, code_place)))
         return context.make_tuple(builder, kind, block)
@@ -430,8 +432,8 @@ def gap_block(
 
 
 @intrinsic
-def code_block(typing: Any, table: Any, offset: Any, codes: Any, t: Any) -> Any:
-    """16 elements of table[code] from `offset` on, for each of 4 positions, whose codes begin at t."""
+def gather_block(typing: Any, table: Any, offset: Any, codes: Any, t: Any) -> Any:
+    """Load 16 elements of table[code] from `offset` on for each of 4 positions, whose codes start at t."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         table, offset, codes, t = args
@@ -447,7 +449,7 @@ def code_block(typing: Any, table: Any, offset: Any, codes: Any, t: Any) -> Any:
 
 @intrinsic
 def add_squares(typing: Any, sums: Any, block: Any) -> Any:
-    """To each row's 16 sums add the squares of the block's row."""
+    """Add the squares of each row of a block to the row's 16 sums."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         sums, parts = (cgutils.unpack_tuple(builder, arg) for arg in args)
@@ -460,8 +462,8 @@ def add_squares(typing: Any, sums: Any, block: Any) -> Any:
 
 
 @intrinsic
-def store_lengths(typing: Any, sums: Any, array: Any, offset: Any) -> Any:
-    """Write the root of each row's 16 sums added up."""
+def store_norms(typing: Any, sums: Any, array: Any, offset: Any) -> Any:
+    """Store the square root of the total of each row's 16 sums."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         sums, array, offset = args
@@ -476,7 +478,7 @@ def store_lengths(typing: Any, sums: Any, array: Any, offset: Any) -> Any:
     return types.void(sums, array, _INDEX), generate
 
 
-# --- what they are made of --------------------------------------------------------------------------------------------
+# --- helpers ----------------------------------------------------------------------------------------------------------
 
 
 def _address(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
@@ -511,7 +513,7 @@ def _last_axis(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     return cgutils.unpack_tuple(builder, context.make_array(kind)(context, builder, array).shape)[-1]
 
 
-def _places(builder: Any, offset: Any, columns: int, width: int = WIDTH) -> list[Any]:
+def _vector_offsets(builder: Any, offset: Any, columns: int, width: int = WIDTH) -> list[Any]:
     return [_plus(builder, offset, width * column) for column in range(columns)]
 
 
@@ -520,13 +522,13 @@ def _plus(builder: Any, offset: Any, more: int) -> Any:
 
 
 def _splat(builder: Any, value: Any, vector: Any) -> Any:
-    nothing = ir.Constant(vector, ir.Undefined)
+    undefined = ir.Constant(vector, ir.Undefined)
     first = ir.Constant(ir.VectorType(_INT, vector.count), [0] * vector.count)
-    return builder.shuffle_vector(builder.insert_element(nothing, value, _INT(0)), nothing, first)
+    return builder.shuffle_vector(builder.insert_element(undefined, value, _INT(0)), undefined, first)
 
 
 def _total(builder: Any, lanes: Any) -> Any:
-    """The sum of 16 numbers, halves added to halves."""
+    """The sum of 16 numbers: the upper half is added to the minimum one until one number is left."""
     count = WIDTH
     while count > 1:
         count //= 2

@@ -1,21 +1,21 @@
-"""The training objective from sums over a batch: the same losses and gradients as `network.losses`, far cheaper.
+"""The training objective from sums over a batch: the losses and gradients of `network.losses`, far faster.
 
-With the codes of a batch fixed, the losses depend on the readings only through a few sums (moments). For variable i,
-patch x of a position, stacked patches P of that position and h = W_core P,
+Once the codes of a batch are known, the losses depend on the readings only through a few sums (moments). For variable
+i, its patch x at a position, the stacked patches P of all variables there and h = W_core P,
 
-    z = A_i x + W_right h + a_i,        the decoder sees only the codes themselves: D_m = R c_m + r,
+    z = A_i x + W_right h + a_i        and the decoded codes are        D_m = R c_m + r,
 
 so |z - c|^2 and |x - D|^2, summed over a batch, expand into products of parameters with
 
-    n_im, S_im   how many patches of variable i took code m, and their sum,
+    n_im, S_im   the number of patches of variable i that took code m, and their sum,
     G_i          the sum of x x' of a variable,
-    CoreSums     the sums of h with P, with itself, over variables and over codes.
+    CoreSums     the sums of P h', of h h', and of h per variable and per code.
 
-While P is not much longer than h, these come from the products of P with itself and its sums by code (`Products`), so
-that the batch is gone through once and gradients never look at it again; for wide series they come from h.
+While P is not much longer than h, these are computed from sums of P P' and of P per code (`Products`): one pass over
+the batch, and none for the gradients. For wide series they are computed from h.
 
-Nothing of size (embedding, dim) is ever built. The sums are float64: the losses are differences of large ones. Which
-gradient goes where is the paper's: the codebook loss teaches codes, the commitment loss the encoder, and the
+No array of size (embedding, dim) is ever created. The sums are float64, because the losses are differences of large
+sums. Gradients flow as in the paper: the codebook loss trains the codes, the commitment loss the encoder, and the
 reconstruction loss the decoder and, straight through the quantization, the encoder.
 """
 
@@ -32,38 +32,38 @@ from cometad.compiled import COMPILES
 from cometad.network.fast.fold import table
 from cometad.network.fast.kernels import add_patches_by_code, add_products, find_codes, mirror
 from cometad.network.fast.lanes import DOUBLES, ROWS, WIDTH
-from cometad.network.fast.threads import in_parts, kernels_only
+from cometad.network.fast.threads import in_parts, torch_on_one_thread
 from cometad.network.network import Losses, Network, Scale
 from cometad.network.patches import patch_count, patches
 
-GROUPS = 4  # of windows whose sums are added up in one go: their number decides the rounding, not that of threads
-NARROW = 8  # times core_dim: up to that length of P its products with itself are cheaper than those with h
-BLOCK = 2**28  # bytes of a search on a device at once
+GROUPS = 4  # of windows, summed separately: fixed, so that rounding does not depend on the number of threads
+NARROW = 8  # times core_dim: the longest P for which sums of P P' are cheaper than sums of P h'
+BLOCK = 2**28  # bytes; limits the memory of a search without the kernels
 
 
-class Folded(NamedTuple):
-    """The parameters of one scale as the sums meet them: in float64, with gradients."""
+class FoldedParameters(NamedTuple):
+    """The parameters of one scale in the form that the sums need, in float64, with gradients."""
 
-    series: Tensor  # all A_i side by side  (dim, variable * size): one product where there would be one per variable
-    right: Tensor  # W_right  (dim, core_dim)
-    core: Tensor  # W_core  (core_dim, variable * size)
-    offset: Tensor  # a_i  (variable, dim)
-    codes: Tensor  # c_m  (code, dim)
-    decoder: Tensor  # R  (size, dim)
-    decoder_offset: Tensor  # r  (size,)
+    series: Tensor  # (dim, variable * size)  all A_i side by side, for one product instead of one per variable
+    right: Tensor  # (dim, core_dim)  W_right
+    core: Tensor  # (core_dim, variable * size)  W_core
+    offset: Tensor  # (variable, dim)  a_i
+    codes: Tensor  # (code, dim)  c_m
+    decoder: Tensor  # (size, dim)  R
+    decoder_offset: Tensor  # (size,)  r
 
 
 class Batch(NamedTuple):
-    """Some windows at one scale, and the codes their patches take."""
+    """Windows at one scale, and the codes of their patches."""
 
-    folded: Folded
+    folded: FoldedParameters
     windows: Tensor  # (window, time, variable)
     stride: int
     codes: Tensor  # (window, patch, variable), int32
 
     @property
     def size(self) -> int:
-        """How long a patch is."""
+        """The patch size."""
         return len(self.folded.decoder)
 
     @property
@@ -73,29 +73,29 @@ class Batch(NamedTuple):
 
 
 class Products(NamedTuple):
-    """Sums over a batch of products of the stacked patches P, in float64; `normal` 0 or 1 for each variable.
+    """Sums over the positions of a batch of products with the stacked patches P, in float64.
 
-    P is in the order of memory here: (size, variable).
+    P is in memory order here: (size, variable). n is 1 for the entries of P whose patch is normal, else 0.
     """
 
-    pairs: Tensor  # normal P P'  (size * variable, size * variable)
-    weighted: Tensor | None  # P P' times how many are normal, of the same shape; nothing where all are
-    by_variable: Tensor  # normal P  (variable, size * variable)
-    by_code: Tensor  # P of each normal patch  (code, size * variable)
+    pairs: Tensor  # (size * variable, size * variable)  (n P) P'
+    weighted: Tensor | None  # the same shape  P P' times the number of normal patches; None if all are normal
+    by_variable: Tensor  # (variable, size * variable)  P where the variable's patch is normal
+    by_code: Tensor  # (code, size * variable)  P once for each normal patch with that code
 
 
 class CoreSums(NamedTuple):
-    """Sums over the normal patches of a batch, in float64, with gradients where h is in them."""
+    """Sums over the normal patches of a batch, in float64; those that contain h have gradients."""
 
-    squares: Tensor  # G_i  (variable, size, size)
-    with_patches: Tensor  # P h'  (variable * size, core_dim)
-    with_itself: Tensor  # h h'  (core_dim, core_dim)
-    by_variable: Tensor  # h  (variable, core_dim)
-    by_code: Tensor  # h  (code, core_dim)
+    squares: Tensor  # (variable, size, size)  G_i
+    with_patches: Tensor  # (variable * size, core_dim)  P h'
+    with_itself: Tensor  # (core_dim, core_dim)  h h'
+    by_variable: Tensor  # (variable, core_dim)  h
+    by_code: Tensor  # (code, core_dim)  h
 
 
 def batch_losses(network: Network, windows: Tensor) -> tuple[Losses, list[Tensor]]:
-    """The losses over windows (window, time, variable), equal to `network.losses`, and how many took each code.
+    """The losses of windows (window, time, variable), equal to `network.losses`, and code counts (code,) per scale.
 
     >>> import torch
     >>> from cometad.network.fast.moments import batch_losses
@@ -106,23 +106,23 @@ def batch_losses(network: Network, windows: Tensor) -> tuple[Losses, list[Tensor
     >>> all(torch.allclose(a.float(), b) for a, b in zip(fast, plain))
     True
     """
-    parts = [batch_loss(look(scale, windows)) for scale in network]
+    parts = [batch_loss(as_batch(scale, windows)) for scale in network]
     return sum_losses([losses for losses, _ in parts]), [taken for _, taken in parts]
 
 
-def small_products(network: Network) -> AbstractContextManager[None]:
-    """Around steps that look at a batch by kernels alone and leave only small products to torch."""
+def threads_for(network: Network) -> AbstractContextManager[None]:
+    """A context for training steps: one torch thread if the kernels do all work but a few small products."""
     small = all(_narrow(scale.encoder.core_weight) for scale in network)
-    return kernels_only() if small and _by_kernel(next(network.parameters())) else nullcontext()
+    return torch_on_one_thread() if small and _use_kernels(next(network.parameters())) else nullcontext()
 
 
 def sum_losses(parts: Sequence[Losses]) -> Losses:
-    """The losses of all scales together."""
+    """The sum of the losses of all scales."""
     return Losses(*(torch.stack(part).sum() for part in zip(*parts, strict=True)))
 
 
-def look(scale: Scale, windows: Tensor, codes: Tensor | None = None) -> Batch:
-    """Windows (window, time, variable) with the codes of their patches, searched for if not given."""
+def as_batch(scale: Scale, windows: Tensor, codes: Tensor | None = None) -> Batch:
+    """Windows (window, time, variable) with the codes (window, patch, variable) of their patches, searched if None."""
     folded = _fold(scale)
     if codes is None:
         codes = _search(folded, windows, scale.stride)
@@ -130,9 +130,11 @@ def look(scale: Scale, windows: Tensor, codes: Tensor | None = None) -> Batch:
 
 
 def batch_loss(batch: Batch, normal: Tensor | None = None) -> tuple[Losses, Tensor]:
-    """The losses of one scale, and how many patches took each code (code,). Paper: Eq. 8 to 10.
+    """The losses of one scale, and the number of patches with each code (code,).
 
-    With `normal` (window, patch, variable) only those count.
+    With `normal` (window, patch, variable) only the patches it marks count.
+
+    Paper: Eq. 8 to 10.
     """
     folded = batch.folded
     dim, size = folded.codes.shape[1], batch.size
@@ -142,8 +144,8 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> tuple[Losses, Tens
     per_variable, per_code = counts.sum(dim=1), counts.sum(dim=0)
     total = per_code.sum().clamp(min=1)
 
-    by_code = _embedding_sums(folded, counts, sums, core)
-    # The sum of |z|^2: every pair of its three terms.
+    by_code = _embedding_sums(folded, counts, sums, core)  # (code, dim)
+    # The sum of |z|^2: z has three terms, so there are six products.
     cross = folded.series.T @ folded.right  # A_i'W_right (variable * size, core_dim)
     by_variable = folded.series.reshape(dim, -1, size)  # A_i (dim, variable, size)
     own = torch.einsum("dvp,vpq->dvq", by_variable, core.squares).flatten(1)  # A_i G_i (dim, variable * size)
@@ -165,7 +167,7 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> tuple[Losses, Tens
         - 2 * (decoded * sums.sum(dim=0)).sum()
         + ((decoded**2).sum(dim=1) * per_code).sum()
     )
-    # The reconstruction's gradient with respect to z, R'(D - x), taken straight through to the encoder.
+    # Straight-through: its value cancels, its gradient is that of the reconstruction with respect to z, R'(D - x).
     decoder = folded.decoder.detach()
     straight = 2 * (
         ((decoded.detach() @ decoder) * by_code).sum()
@@ -178,27 +180,27 @@ def batch_loss(batch: Batch, normal: Tensor | None = None) -> tuple[Losses, Tens
 
 
 def embeddings_of(batch: Batch, chosen: Tensor) -> Tensor:
-    """The embeddings (sample, dim) of a few patches, given by their places among all (window, patch, variable)."""
+    """The embeddings (sample, dim) of some patches, given by flat indices into (window, patch, variable)."""
     folded, variables, size = batch.folded, len(batch.folded.offset), batch.size
     positions, which = chosen // variables, chosen % variables
     windows, first = positions // batch.codes.shape[1], positions % batch.codes.shape[1] * batch.stride
     steps = first[:, None] + torch.arange(size, device=chosen.device)
     here = batch.windows[windows[:, None], steps].double().transpose(1, 2)  # (sample, variable, size)
-    own = (which[:, None] == torch.arange(variables, device=chosen.device)).double()  # (sample, variable)
-    # Products with what is zero but for the patch's own variable: gathering would scatter in the gradient.
+    own = (which[:, None] == torch.arange(variables, device=chosen.device)).double()  # (sample, variable), one-hot
+    # A product with a one-hot mask, not a gather, whose gradient would be a scatter.
     series = (own[..., None] * here).flatten(1) @ folded.series.T
     return series + here.flatten(1) @ folded.core.T @ folded.right.T + own @ folded.offset
 
 
-def _embedding_sums(folded: Folded, counts: Tensor, sums: Tensor, core: CoreSums) -> Tensor:
-    """The sum of z over the patches of each code, (code, dim)."""
+def _embedding_sums(folded: FoldedParameters, counts: Tensor, sums: Tensor, core: CoreSums) -> Tensor:
+    """The sum (code, dim) of z over the patches with each code."""
     series = sums.transpose(0, 1).flatten(1) @ folded.series.T
     return series + counts.T @ folded.offset + core.by_code @ folded.right.T
 
 
 def _from_products(batch: Batch, products: Products) -> CoreSums:
     variables, size = len(batch.folded.offset), batch.size
-    core = batch.folded.core.reshape(-1, variables, size).transpose(1, 2).flatten(1)  # in the order of memory
+    core = batch.folded.core.reshape(-1, variables, size).transpose(1, 2).flatten(1)  # in memory order
     blocks = products.pairs.view(size, variables, size, variables)
     with_patches = products.pairs @ core.T
     weighted = variables * with_patches if products.weighted is None else products.weighted @ core.T
@@ -228,16 +230,16 @@ def _from_core(batch: Batch, normal: Tensor | None) -> CoreSums:
 
 
 def _codes_by_position(batch: Batch, weights: Tensor) -> Tensor:
-    """How many normal patches of each position took each code, (position, code)."""
+    """The number of normal patches with each code at each position, (position, code)."""
     taken = weights.new_zeros(len(weights), len(batch.folded.codes))
-    return taken.scatter_add_(1, batch.codes.flatten(0, 1).long(), weights)  # whole numbers: in any order the same
+    return taken.scatter_add_(1, batch.codes.flatten(0, 1).long(), weights)  # whole numbers: exact in any order
 
 
-def _fold(scale: Scale) -> Folded:
+def _fold(scale: Scale) -> FoldedParameters:
     encoder = scale.encoder
     half = encoder.series_weight.shape[1]
     left, right = torch.tensor_split(encoder.fusion_weight.double(), [half], dim=1)
-    return Folded(
+    return FoldedParameters(
         left @ encoder.series_weight.double().transpose(0, 1).flatten(1),
         right,
         encoder.core_weight.double(),
@@ -249,15 +251,15 @@ def _fold(scale: Scale) -> Folded:
 
 
 @torch.no_grad()
-def _search(folded: Folded, windows: Tensor, stride: int) -> Tensor:
+def _search(folded: FoldedParameters, windows: Tensor, stride: int) -> Tensor:
     """The nearest code of every patch, (window, patch, variable)."""
-    middle = folded.codes.mean(dim=0)  # distances do not change when codes and embeddings move together
+    middle = folded.codes.mean(dim=0)  # shifting codes and embeddings together keeps their distances
     codes, offset = folded.codes - middle, folded.offset - middle
     core_codes = -2 * (codes @ folded.right).T  # (core_dim, code)
     series_codes = (-2 * folded.series.T @ codes.T).reshape(len(offset), -1, len(codes))  # (variable, size, code)
-    constants = (codes**2).sum(dim=1) - 2 * offset @ codes.T
-    if not _by_kernel(windows):
-        return _search_by_products(windows, stride, folded.core, core_codes, series_codes, constants)
+    constants = (codes**2).sum(dim=1) - 2 * offset @ codes.T  # (variable, code)
+    if not _use_kernels(windows):
+        return _search_by_torch(windows, stride, folded.core, core_codes, series_codes, constants)
     variables, size, _ = series_codes.shape
     shape = (len(windows), patch_count(windows.shape[1], size, stride), variables)
     found, readings = np.empty(shape, np.int32), np.ascontiguousarray(windows.numpy(), np.float32)
@@ -272,7 +274,7 @@ def _search(folded: Folded, windows: Tensor, stride: int) -> Tensor:
     return torch.from_numpy(found)
 
 
-def _search_by_products(
+def _search_by_torch(
     windows: Tensor, stride: int, core: Tensor, core_codes: Tensor, series_codes: Tensor, constants: Tensor
 ) -> Tensor:
     variables, size, count = series_codes.shape
@@ -291,23 +293,23 @@ def _search_by_products(
 def _sums(batch: Batch, normal: Tensor | None) -> tuple[Tensor, Tensor]:
     """Counts (variable, code) and sums (variable, code, size) of the normal patches."""
     variables, size, codes = len(batch.folded.offset), batch.size, len(batch.folded.codes)
-    if not _by_kernel(batch.windows):
+    if not _use_kernels(batch.windows):
         hot = (batch.codes.flatten(0, 1).T[..., None] == torch.arange(codes, device=batch.codes.device)).double()
         if normal is not None:
             hot *= normal.flatten(0, 1).T[..., None]
         own = batch.stacked.reshape(-1, variables, size).transpose(0, 1)  # (variable, position, size)
         return hot.sum(dim=1), hot.transpose(1, 2) @ own
-    counts, sums = _added_up(batch, normal, add_patches_by_code, [(variables, codes), (variables, codes, size)])
+    counts, sums = _summed(batch, normal, add_patches_by_code, [(variables, codes), (variables, codes, size)])
     return torch.from_numpy(counts), torch.from_numpy(sums)
 
 
 def _products(batch: Batch, normal: Tensor | None) -> Products:
     variables, size, codes = len(batch.folded.offset), batch.size, len(batch.folded.codes)
-    if not _by_kernel(batch.windows):
-        return _products_of(batch, normal)
+    if not _use_kernels(batch.windows):
+        return _products_by_torch(batch, normal)
     length = variables * size
     wide, tall = length + -length % DOUBLES, length + -length % ROWS
-    less = 0 if normal is None else 1  # nothing is to be taken off where all are normal
+    less = 0 if normal is None else 1  # nothing to subtract if all are normal
     shapes = [
         (tall, wide),
         (1, wide),
@@ -316,16 +318,16 @@ def _products(batch: Batch, normal: Tensor | None) -> Products:
         (less * tall, wide),
         (less * variables, wide),
     ]
-    parts = _added_up(batch, normal, lambda w, s, *rest: add_products(w, size, s, *rest), shapes)
+    parts = _summed(batch, normal, lambda w, s, *rest: add_products(w, size, s, *rest), shapes)
     mirror(parts[0])
     mirror(parts[4])
     pairs, total, by_code, less_pairs, less_weighted, less_by_variable = (
         torch.from_numpy(part)[:, :length] for part in parts
     )
-    pairs, less_weighted = pairs[:length], less_weighted[:length]  # the rest was filled up
+    pairs, less_weighted = pairs[:length], less_weighted[:length]  # without the padding
     if normal is None:
         return Products(pairs, None, total.expand(variables, -1), by_code)
-    # Where everything is taken off, nothing must stay: to AdamW a gradient of rounding is as good as any other.
+    # Exactly zero if nothing is normal: AdamW would scale a gradient of rounding errors up to a full step.
     some = normal.flatten(0, 1).any(dim=0).double()[:, None]  # (variable, 1)
     return Products(
         (pairs - less_pairs) * some.repeat(size, 1),
@@ -339,11 +341,11 @@ def _narrow(core: Tensor) -> bool:
     return core.shape[1] <= NARROW * core.shape[0]
 
 
-def _by_kernel(windows: Tensor) -> bool:
+def _use_kernels(windows: Tensor) -> bool:
     return COMPILES and windows.device.type == "cpu"
 
 
-def _products_of(batch: Batch, normal: Tensor | None) -> Products:
+def _products_by_torch(batch: Batch, normal: Tensor | None) -> Products:
     variables, size = len(batch.folded.offset), batch.size
     stacked = patches(batch.windows, size, batch.stride).transpose(2, 3).flatten(0, 1).flatten(1).double()
     weights = torch.ones_like(stacked[:, :variables]) if normal is None else normal.flatten(0, 1).double()
@@ -355,20 +357,20 @@ def _products_of(batch: Batch, normal: Tensor | None) -> Products:
     return Products(only.T @ stacked, weighted, weights.T @ stacked, by_code)
 
 
-def _added_up(
+def _summed(
     batch: Batch, normal: Tensor | None, add: Callable[..., None], shapes: Sequence[tuple[int, ...]]
 ) -> list[NDArray[np.float64]]:
-    """What a kernel adds up over all windows, in the same order however many threads there are."""
+    """The sums of a kernel over all windows, in an order that does not depend on the number of threads."""
     windows, codes = (np.ascontiguousarray(tensor.numpy()) for tensor in (batch.windows, batch.codes))
     chosen = np.empty((0, 0, 0), bool) if normal is None else np.ascontiguousarray(normal.numpy())
     groups = min(GROUPS, len(windows))
     cuts = np.linspace(0, len(windows), groups + 1).astype(int)
     sums = [np.zeros((groups, *shape)) for shape in shapes]
 
-    def some(part: slice) -> None:
+    def sum_groups(part: slice) -> None:
         for group in range(part.start, part.stop):
             here = slice(cuts[group], cuts[group + 1])
             add(windows[here], batch.stride, codes[here], chosen[here], *(whole[group] for whole in sums))
 
-    in_parts(some, groups)
+    in_parts(sum_groups, groups)
     return [whole.sum(axis=0) for whole in sums]

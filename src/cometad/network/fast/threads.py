@@ -1,4 +1,4 @@
-"""Work shared among threads. The kernels release the lock, and each thread writes its own part of the result."""
+"""Threads for the kernels, which release the GIL: each thread writes its own part of the result."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,19 +10,19 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-_workers: int | None = None  # of the kernels, while torch itself keeps to one thread
+_workers: int | None = None  # kernel threads while torch is limited to one
 
 
 @contextmanager
-def kernels_only() -> Iterator[None]:
-    """Threads for the kernels alone: torch keeps to one, throughout the process, until this is over.
+def torch_on_one_thread() -> Iterator[None]:
+    """Limit torch to one thread inside the `with` block, in the whole process; the kernels keep all threads.
 
-    Products as small as a training step's gain nothing from more, and on a busy machine wait for each other a hundred
-    times as long as they take. Nor do results then depend on how many threads there are.
+    Matrix products as small as those of a training step gain nothing from threads, and on a busy machine the threads
+    wait for each other a hundred times longer than they work. It also makes results independent of the thread count.
 
     >>> import torch
-    >>> from cometad.network.fast.threads import kernels_only
-    >>> with kernels_only():
+    >>> from cometad.network.fast.threads import torch_on_one_thread
+    >>> with torch_on_one_thread():
     ...     torch.get_num_threads()
     1
     """
@@ -38,7 +38,7 @@ def kernels_only() -> Iterator[None]:
 
 
 def in_parts(work: Callable[[slice], object], length: int) -> None:
-    """Call `work` on slices that together make 0..length, one per thread (as many as torch uses).
+    """Call `work` on consecutive slices of 0..length, one per thread (as many as torch uses).
 
     >>> from cometad.network.fast.threads import in_parts
     >>> parts = []
@@ -59,5 +59,5 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="cometad")
 
 
-# A forked child has the pool's memory but not its threads: it starts its own.
+# A forked child inherits the pool object but not its threads, so it must create its own pool.
 os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -1,31 +1,30 @@
-"""Trials of the drift experiment: one fitted detector, many controlled series, each read adapting and as fitted."""
+"""Trials of the drift experiment: one fitted detector scores many controlled series, adapting and as fitted."""
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from cometad.bench.drift import SETTINGS, Setting, compare, measure, outcome
+from cometad.bench.drift.experiment import SETTINGS, AdaptiveStreaming, Setting, compare, measure, outcome
 from cometad.bench.experiments import PLANT, Arm
 from cometad.bench.results import Record
 from cometad.bench.threshold import common_threshold
 from cometad.bench.trial import Fitting, attempt, learned_numbers
-from cometad.comet import Comet
 from cometad.datasets.dataset import Dataset
 from cometad.datasets.drift import controlled_series, split_normal
 from cometad.datasets.synthetic import synthetic_plant
 from cometad.detector import Detector
 from cometad.network.adaptation import NoAdaptation
 
-READINGS = {"short": 8_000, "long": 60_000}  # of a plant that a controlled series is built from
+READINGS = {"short": 8_000, "long": 60_000}  # normal readings that a plant's controlled series is built from
 LONG = tuple(Setting(drift, contamination=share) for drift in ("none", "offset") for share in (0.0, 0.3))
 
 
 def plants() -> list[Dataset]:
-    """Synthetic plants without drift or faults of their own, for a short and for a long stream.
+    """Return synthetic plants without drift or faults, for a short and for a long stream.
 
-    >>> from cometad.bench.drift_trial import plants
+    >>> from cometad.bench.drift.trial import plants
     >>> [plant.entity for plant in plants()]
     ['short', 'long']
     """
@@ -37,40 +36,41 @@ def plants() -> list[Dataset]:
 
 
 def settings_of(dataset: Dataset) -> list[dict[str, Any]]:
-    """What is done to a dataset's normal readings, in all ways or, where that would take long, in the plainest."""
+    """Return the settings for a dataset: all of them, or the four most basic ones for the long stream."""
     return [asdict(setting) for setting in (LONG if dataset.entity == "long" else SETTINGS)]
 
 
 def drift_trials(arms: Sequence[Arm], dataset: Dataset, device: str, missing: Sequence[Record]) -> Iterator[Record]:
-    """The results of some settings, of arms that one training serves."""
+    """Yield the results of the missing trials, for arms that share one training."""
     fitted = normal_parts(dataset)
     fitting = Fitting(replace(dataset, train=fitted[0]), device)
     by_name = {arm.name: arm for arm in arms}
     detectors: dict[str, tuple[Detector, float]] = {}
-    for begun in missing:
-        arm = by_name[begun["arm"]]
-        yield begun | attempt(partial(_trial, fitting, arm, begun, fitted, detectors), device)
+    for plan in missing:
+        arm = by_name[plan["arm"]]
+        yield plan | attempt(partial(_trial, fitting, arm, plan, fitted, detectors), device)
 
 
 def normal_parts(dataset: Dataset) -> tuple[Any, Any]:
-    """The readings to fit on, and those that controlled series are built from; both are normal.
+    """Return the readings to fit on, and those that controlled series are built from; both are normal.
 
-    A benchmark's training part gives both; a plant was made for it.
+    For a benchmark dataset both come from its training part; a plant was generated with both.
     """
     return (dataset.train, dataset.test) if dataset.name == PLANT else split_normal(dataset.train)
 
 
 def _trial(
-    fitting: Fitting, arm: Arm, begun: Record, parts: tuple[Any, Any], detectors: dict[str, tuple[Detector, float]]
+    fitting: Fitting, arm: Arm, plan: Record, parts: tuple[Any, Any], detectors: dict[str, tuple[Detector, float]]
 ) -> dict[str, Any]:
     if arm.name not in detectors:
-        detectors[arm.name] = fitting(arm, begun["seed"])
+        detectors[arm.name] = fitting(arm, plan["seed"])
     detector, seconds = detectors[arm.name]
-    window = detector.window if isinstance(detector, Comet) else 1
-    series = controlled_series(*parts, **begun["setting"], align=window, seed=begun["seed"])
+    streaming = cast(AdaptiveStreaming, detector) if detector.can_stream and detector.can_adapt else None
+    window = streaming.window if streaming else 1
+    series = controlled_series(*parts, **plan["setting"], align=window, seed=plan["seed"])
     started = time.monotonic()
-    if isinstance(detector, Comet):
-        adapting, fixed = measure(detector, series), measure(detector, series, NoAdaptation())
+    if streaming:
+        adapting, fixed = measure(streaming, series), measure(streaming, series, NoAdaptation())
     else:
         adapting = fixed = outcome(series, detector.decision_function(series.values), common_threshold(detector))
     return {

@@ -1,14 +1,13 @@
-"""The drift experiment for the eye: functions that draw on a matplotlib `Axes`.
+"""Figures of the drift experiment: functions that draw on a matplotlib `Axes`.
 
-An outcome is a mapping with the `setting` of a series, the `seed`, and what `measure` said of it, `adapting` and
-`fixed`. Several outcomes of one setting are drawn as their mean, with the deviation over seeds as a thin bar.
+Several results with the same setting are drawn as their mean, with the deviation over seeds as a thin bar.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from cometad.bench.drift import CONTAMINATED, CONTAMINATIONS
-from cometad.bench.drift_summary import Outcome, of_phase, over_seeds
+from cometad.bench.drift.experiment import CONTAMINATED, CONTAMINATIONS
+from cometad.bench.drift.summary import Measured, of_phase, over_seeds
 from cometad.datasets.drift import DRIFTS
 from cometad.errors import unknown
 from cometad.report.plots import INK, LIMIT, SCORE
@@ -24,38 +23,38 @@ ARMS: dict[str, dict[str, Any]] = {
     "fixed": {"label": "as fitted", "color": LIMIT, "markersize": 6, "markerfacecolor": "none"},
     "adapting": {"label": "adapting", "color": SCORE, "markersize": 4.5},
 }
-APART = 0.32  # between the two outcomes of one setting, so that equal ones are seen as two; settings are 1 apart
-LINES = ("-", "--")  # of each drift in CONTAMINATED
+APART = 0.32  # between the two points of one setting, so that equal ones stay visible; settings are 1 apart
+LINES = ("-", "--")  # for each drift in CONTAMINATED
 TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-BAR = 0.7  # the width of a deviation's line, in points
+BAR = 0.7  # line width of a deviation bar, in points
 
 
 def plot_drift(
     axes: Any,
-    outcomes: Sequence[Outcome],
+    results: Sequence[Measured],
     figure: str = "false_alarms",
     phase: str = "after",
     contamination: float = 0.0,
 ) -> None:
-    """Draw one figure of `measure` in one phase by kind of drift, as fitted above and adapting below it.
+    """Draw one figure of `measure` in one phase by kind of drift, as fitted above and adapting below.
 
     >>> from matplotlib.figure import Figure
-    >>> from cometad.bench.drift_figures import plot_drift
+    >>> from cometad.bench.drift.figures import plot_drift
     >>> setting = {"drift": "gain", "strength": 1.0, "contamination": 0.0}
-    >>> said = {"phases": {"after": {"found": 0.5}}}
+    >>> figures = {"phases": {"after": {"found": 0.5}}}
     >>> axes = Figure().subplots()
-    >>> plot_drift(axes, [{"setting": setting, "seed": 0, "adapting": said, "fixed": said}], "found")
+    >>> plot_drift(axes, [{"setting": setting, "seed": 0, "adapting": figures, "fixed": figures}], "found")
     >>> axes.get_xlabel(), [label.get_text() for label in axes.get_yticklabels()]
     ('found (of fault readings)', ['gain'])
     """
-    drifts = [drift for drift in DRIFTS if _of(outcomes, drift, contamination)]
+    drifts = [drift for drift in DRIFTS if _of(results, drift, contamination)]
     for row, drift in enumerate(drifts):
-        here = _of(outcomes, drift, contamination)
+        here = _of(results, drift, contamination)
         ends = []
         for arm, side in zip(ARMS, (-1, 1), strict=True):
             mean, deviation = _spread(here, arm, phase, figure)
             ends.append((mean, row + side * APART / 2))
-            style = ARMS[arm] if row == 0 else ARMS[arm] | {"label": None}  # one entry in a legend
+            style = ARMS[arm] if row == 0 else ARMS[arm] | {"label": None}  # one legend entry
             axes.errorbar(*ends[-1], xerr=deviation, fmt="o", elinewidth=BAR, **style)
         axes.plot(*zip(*ends, strict=True), color=INK, linewidth=BAR, zorder=0)
     axes.set_yticks(range(len(drifts)), drifts)
@@ -64,22 +63,22 @@ def plot_drift(
     _finish(axes, figure, "x")
 
 
-def plot_contamination(axes: Any, outcomes: Sequence[Outcome], figure: str = "auc_roc", phase: str = "after") -> None:
-    """Draw one figure of `measure` in one phase over the share of faults while adapting.
+def plot_contamination(axes: Any, results: Sequence[Measured], figure: str = "auc_roc", phase: str = "after") -> None:
+    """Draw one figure of `measure` in one phase over the share of faults during the drift.
 
     >>> from matplotlib.figure import Figure
-    >>> from cometad.bench.drift_figures import plot_contamination
+    >>> from cometad.bench.drift.figures import plot_contamination
     >>> setting = {"drift": "none", "strength": 1.0, "contamination": 0.1}
-    >>> said = {"phases": {"after": {"auc_roc": 0.9}}}
+    >>> figures = {"phases": {"after": {"auc_roc": 0.9}}}
     >>> axes = Figure().subplots()
-    >>> plot_contamination(axes, [{"setting": setting, "seed": 0, "adapting": said, "fixed": said}])
+    >>> plot_contamination(axes, [{"setting": setting, "seed": 0, "adapting": figures, "fixed": figures}])
     >>> [label.get_text() for label in axes.get_xticklabels()]
     ['0 %', '1 %', '5 %', '10 %', '30 %']
     """
     for drift, line in zip(CONTAMINATED, LINES, strict=True):
-        shares = [share for share in CONTAMINATIONS if _of(outcomes, drift, share)]
+        shares = [share for share in CONTAMINATIONS if _of(results, drift, share)]
         for arm, side in zip(ARMS, (-1, 1), strict=True):
-            spreads = [_spread(_of(outcomes, drift, share), arm, phase, figure) for share in shares]
+            spreads = [_spread(_of(results, drift, share), arm, phase, figure) for share in shares]
             places = [CONTAMINATIONS.index(share) + side * APART / 4 for share in shares]
             means, deviations = ([spread[k] for spread in spreads] for k in (0, 1))
             style = ARMS[arm] | {"label": f"{ARMS[arm]['label']}, drift: {drift}", "linewidth": 1, "elinewidth": BAR}
@@ -91,28 +90,28 @@ def plot_contamination(axes: Any, outcomes: Sequence[Outcome], figure: str = "au
     _finish(axes, figure, "y")
 
 
-def _of(outcomes: Sequence[Outcome], drift: str, contamination: float) -> list[Outcome]:
+def _of(results: Sequence[Measured], drift: str, contamination: float) -> list[Measured]:
     wanted = {"drift": drift, "contamination": contamination}
-    return [outcome for outcome in outcomes if wanted.items() <= outcome["setting"].items()]
+    return [result for result in results if wanted.items() <= result["setting"].items()]
 
 
-def _spread(outcomes: Sequence[Outcome], arm: str, phase: str, figure: str) -> tuple[float, float]:
-    """Mean and deviation; NaN, which is not drawn, where there is no mean."""
+def _spread(results: Sequence[Measured], arm: str, phase: str, figure: str) -> tuple[float, float]:
+    """Return mean and deviation; a mean of NaN, which is not drawn, if there is none."""
     if figure not in LABELS:
         raise unknown("figure", figure, LABELS)
-    spread = over_seeds(outcomes, of_phase(arm, phase, figure))
+    spread = over_seeds(results, of_phase(arm, phase, figure))
     return (float("nan"), 0.0) if spread is None else (spread.mean, spread.deviation or 0.0)
 
 
 def _finish(axes: Any, figure: str, along: str) -> None:
-    """Dress axes whose figures are on one side, x or y."""
+    """Format axes whose figures run along x or y."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[along]
-    if figure != "normal_score":  # a share: the whole range, so that small differences look small
+    if figure != "normal_score":  # a share: show the whole range, so that small differences look small
         axes.set(**{f"{along}lim": (-0.03, 1.03)})
         axis.set_ticks(TICKS, [f"{100 * tick:g} %" for tick in TICKS])
     if figure == "auc_roc":
         line = axes.axvline if along == "x" else axes.axhline
-        line(0.5, color=INK, linewidth=BAR, linestyle=":", zorder=0)  # scores drawn at random
+        line(0.5, color=INK, linewidth=BAR, linestyle=":", zorder=0)  # random scores
     axis.grid(color=INK, alpha=0.1)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=INK)

@@ -1,8 +1,8 @@
-"""The drift experiment: detection before, during and after a controlled shift, with and without adaptation.
+"""The drift experiment: detection before, during and after a controlled drift, with and without adaptation.
 
-One fitted detector reads the same controlled series twice, once adapting and once as it was fitted. What `measure` says
-of each reading is plain figures; `compare` says what adaptation changed, above all how far it moved the score of the
-fault itself. `null` stands where there is nothing to say: no faults in a phase, or the logarithm of a negative number.
+One fitted detector scores the same controlled series twice, once adapting and once as fitted. `measure` returns the
+figures of one pass; `compare` returns what adaptation changed, above all how far it moved the scores of the faults.
+A figure is None where it is undefined: a phase without faults, or the logarithm of a negative number.
 """
 
 import math
@@ -25,9 +25,9 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is done to a series; the fields are arguments of `controlled_series`.
+    """What is done to a series; the fields are parameters of `controlled_series`.
 
-    >>> from cometad.bench.drift import Setting
+    >>> from cometad.bench.drift.experiment import Setting
     >>> Setting("gain", contamination=0.05)
     Setting(drift='gain', strength=1.0, contamination=0.05)
     """
@@ -38,8 +38,8 @@ class Setting:
 
 
 CONTAMINATIONS = (0.0, 0.01, 0.05, 0.1, 0.3)
-EVERYWHERE = (0.0, 0.05)  # the contaminations at which every drift is seen
-CONTAMINATED = ("none", "offset")  # the drifts that are seen at every contamination
+EVERYWHERE = (0.0, 0.05)  # contaminations that every drift is run with
+CONTAMINATED = ("none", "offset")  # drifts that are run with every contamination
 
 SETTINGS: tuple[Setting, ...] = tuple(
     Setting(drift, contamination=share)
@@ -48,27 +48,28 @@ SETTINGS: tuple[Setting, ...] = tuple(
 )
 
 
-class Streaming(Protocol):
-    """A fitted detector that can read a series as a stream, with another adaptation than its own."""
+class AdaptiveStreaming(Protocol):
+    """A fitted detector that streams with an adaptation of the caller's choice."""
 
+    window: int
     decision_scores_: Floats
 
     def stream(self, snapshot: bytes | None = None, *, adaptation: Adaptation | None = None) -> Stream:
-        """A stream that starts from the fitted state."""
+        """Return a stream that starts from the fitted state."""
 
 
-def measure(detector: Streaming, series: Controlled, adaptation: Adaptation | None = None) -> Figures:
-    """What a fitted detector says about a controlled series, ready for JSON; `None` is the detector's own adaptation.
+def measure(detector: AdaptiveStreaming, series: Controlled, adaptation: Adaptation | None = None) -> Figures:
+    """Score a controlled series and return the figures, ready for JSON; None uses the detector's own adaptation.
 
     For each phase: both areas, the median score of normal readings, and the shares of normal readings (false alarms)
     and of fault readings (found) above the benchmark's threshold. For each probe, in `before` and in `after`: its mean
-    score, and the share of that phase's normal readings that score lower than it (rank). Scores are multiples of the
-    threshold. The detector stays as it was.
+    score, and the share of that phase's normal readings that score lower (rank). Scores are multiples of the threshold.
+    The detector is not changed.
 
     >>> import numpy as np
     >>> from cometad import Comet
     >>> from cometad.network import NoAdaptation, OneCycle
-    >>> from cometad.bench.drift import measure
+    >>> from cometad.bench.drift.experiment import measure
     >>> from cometad.datasets.drift import controlled_series, split_normal
     >>> reference, base = split_normal(np.random.default_rng(0).normal(size=(1600, 3)))
     >>> detector = Comet(schedule=OneCycle(20), codebook_size=32).fit(reference)
@@ -84,10 +85,10 @@ def measure(detector: Streaming, series: Controlled, adaptation: Adaptation | No
 
 
 def outcome(series: Controlled, scores: Floats, threshold: float, steps: int = 0, rolled_back: int = 0) -> Figures:
-    """The figures of `measure` from the scores (time,) that a controlled series got.
+    """Return the figures of `measure` for the scores (time,) of a controlled series.
 
     >>> import numpy as np
-    >>> from cometad.bench.drift import outcome
+    >>> from cometad.bench.drift.experiment import outcome
     >>> from cometad.datasets.drift import controlled_series, split_normal
     >>> series = controlled_series(*split_normal(np.random.default_rng(0).normal(size=(1600, 3))), drift="offset")
     >>> outcome(series, np.ones(len(series.values)), threshold=2.0)["phases"]["after"]["auc_roc"]
@@ -107,7 +108,7 @@ def outcome(series: Controlled, scores: Floats, threshold: float, steps: int = 0
 
 
 class _Phase(NamedTuple):
-    """The scores of one phase, and what is true of its readings."""
+    """The scores and labels of one phase."""
 
     start: int
     labels: NDArray[np.bool_]  # (time,)
@@ -131,22 +132,22 @@ class _Phase(NamedTuple):
         }
 
     def place(self, fault: Fault) -> Figures:
-        """Where the mean score of a fault stands."""
+        """Return the mean score of a fault, and its rank among the normal readings."""
         score = self.scores[fault.start - self.start : fault.stop - self.start].mean()
         return {"score": self._multiple(score), "rank": float((self.scores[~self.labels] < score).mean())}
 
     def _multiple(self, score: np.floating[Any]) -> float | None:
-        # The score 0 is the training median of some detectors: a threshold that is not above it is no unit.
+        # A threshold of 0 or less is no unit: for some detectors the score 0 is the training median.
         return float(score) / self.threshold if self.threshold > 0 else None
 
 
 def compare(adapting: Figures, fixed: Figures) -> Figures:
-    """What adaptation changed: two outcomes of `measure` on one detector and one series, adapting and as it was fitted.
+    """Return what adaptation changed, from the figures of one detector on one series, adapting and as fitted.
 
-    For each phase the figures of the one less those of the other; for each probe, and for the median normal reading,
-    how far the score in `after` was moved: as the logarithm of the ratio, and as a difference in thresholds.
+    For each phase, the figures of the first minus those of the second; for each probe, and for the median normal
+    reading, how far the score in `after` moved: as the logarithm of the ratio, and as a difference in thresholds.
 
-    >>> from cometad.bench.drift import compare
+    >>> from cometad.bench.drift.experiment import compare
     >>> def figures(score, rank, steps):
     ...     phase = {"auc_roc": rank, "normal_score": 0.5 * score}
     ...     return {"phases": {"after": phase}, "probes": {"spike": {"after": {"score": score}}}, "steps": steps}

@@ -1,0 +1,50 @@
+"""Summaries over several results of the drift experiment: the values that its tables and figures show."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cometad.bench.summaries import Spread
+
+Measured = Mapping[str, Any]  # a result: `setting`, `seed`, and the figures of `measure`, `adapting` and `fixed`
+Read = Callable[[Measured], float | None]
+
+
+def of_phase(arm: str, phase: str, figure: str) -> Read:
+    """Return a function that reads one figure of `measure` from a result.
+
+    >>> from cometad.bench.drift.summary import of_phase
+    >>> of_phase("fixed", "after", "auc_roc")({"fixed": {"phases": {"after": {"auc_roc": 0.9}}}})
+    0.9
+    """
+    return lambda result: result[arm]["phases"][phase][figure]
+
+
+def over_seeds(results: Iterable[Measured], read: Read) -> Spread | None:
+    """Return mean and deviation over seeds of the mean over entities; None if no result has the figure.
+
+    >>> from cometad.bench.drift.summary import over_seeds
+    >>> results = [{"seed": 0, "x": 0.25}, {"seed": 0, "x": 0.75}, {"seed": 1, "x": 1.0}, {"seed": 2, "x": None}]
+    >>> over_seeds(results, lambda result: result["x"])
+    Spread(mean=0.75, deviation=0.25)
+    """
+    by_seed: dict[int, list[float]] = {}
+    for result in results:
+        value = read(result)
+        if value is not None:
+            by_seed.setdefault(result["seed"], []).append(value)
+    means = [float(np.mean(values)) for values in by_seed.values()]
+    if not means:
+        return None
+    return Spread(float(np.mean(means)), float(np.std(means)) if len(means) > 1 else None)
+
+
+def place(result: Measured) -> str:
+    """Return the dataset of a result; the long stream counts as one of its own.
+
+    >>> from cometad.bench.drift.summary import place
+    >>> place({"dataset": "plant", "entity": "long"}), place({"dataset": "SMD", "entity": "machine-1-6"})
+    ('plant, a long stream', 'SMD')
+    """
+    return f"{result['dataset']}, a long stream" if result["entity"] == "long" else str(result["dataset"])

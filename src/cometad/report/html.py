@@ -1,0 +1,47 @@
+"""HTML pages from the templates and the stylesheet in this folder."""
+
+import re
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from cometad.report.axis import format_number
+from cometad.report.draw import rounded
+
+_UNBROKEN = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d[\d:.]*)?|\d[\d.,]* (?:min|h|days?|s|%)(?!\w)")
+
+
+def render(template: str, **context: object) -> str:
+    """Render a template by its file name; the same context gives the same text.
+
+    Text in the context is escaped; wrap what is already HTML in `markupsafe.Markup`. A name that the template needs
+    and the context lacks is an error. Pages extend base.html, which needs a `title`.
+
+    >>> from cometad.report.html import render
+    >>> page = render("base.html", title="Pumps & valves")
+    >>> page.startswith("<!doctype html>"), "<title>Pumps &amp; valves</title>" in page
+    (True, True)
+    """
+    return _environment().get_template(template).render(context)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("cometad.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals["stylesheet"] = Markup(files("cometad.report").joinpath("style.css").read_text("utf-8"))
+    environment.filters |= {"number": format_number, "rounded": rounded, "unbroken": _unbroken}
+    return environment
+
+
+def _unbroken(words: str) -> Markup:
+    """Text without line breaks inside a time or between a number and its unit."""
+    return Markup(_UNBROKEN.sub(lambda found: f'<span class="unbroken">{found.group()}</span>', str(escape(words))))
