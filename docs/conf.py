@@ -11,6 +11,7 @@ html_css_files = ["site.css"]
 html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
+html_show_search_summary = False  # summaries are fetched, which a browser refuses for files on disk
 exclude_patterns = ["*.py"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]

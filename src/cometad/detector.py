@@ -1,8 +1,4 @@
-"""The base class of every detector: checks, scaling, thresholds, events, saving and loading.
-
-Conventions: a series is (time, variable); a higher score is more anomalous; a flag of 1 is anomalous; intervals are
-half-open.
-"""
+"""The base class of every detector: checks, scaling, thresholds, events, saving and loading."""
 
 import copy
 import hashlib

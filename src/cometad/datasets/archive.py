@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.arrays import Array, Floats
+from cometad.data.cells import MISSING, repeated
 from cometad.errors import InputError
 
 if TYPE_CHECKING:
@@ -97,8 +98,6 @@ class SensorTable:
 
     def __init__(self, path: Path, mark: str) -> None:
         import polars as pl
-
-        from cometad.data.cells import MISSING
 
         self.path = path
         above, self.columns = _header(path, mark)
@@ -231,7 +230,7 @@ def _last_part(cell: str) -> str:
 
 
 def _distinct(names: list[str], path: Path) -> list[str]:
-    repeated = {name for name in names if name and names.count(name) > 1}
-    if repeated:
-        raise InputError(f"'{path}' has two columns named {min(repeated)!r}. Download the file again.")
+    twice = repeated([name for name in names if name])
+    if twice is not None:
+        raise InputError(f"'{path}' has two columns named {twice!r}. Download the file again.")
     return [name or f"{UNNAMED}{i}" for i, name in enumerate(names)]
