@@ -1,7 +1,8 @@
 """Settings for the whole suite.
 
-Threads: one for torch and one for numpy, also in the processes that tests start. The detectors here are too small to
-gain from a second, and threads that wait for a busy core spin: two workers on two cores took eight times as long.
+Threads: one for torch, numpy and numba, also in the processes that tests start. The detectors here are too small to
+gain from a second, and threads that wait for a busy core spin: a test took six times as long. Numba's count matters
+because UMAP starts numba's threads, which sets the count of torch as well.
 
 Numba: each worker of pytest-xdist has its own folder of compiled code. Numba does not lock the index of such a folder,
 so two processes that compile variants of one function at once can mix them up. Before the workers of a first run start,
@@ -17,7 +18,7 @@ import sys
 from pathlib import Path
 
 # All before the first import of numpy, numba or torch.
-os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "numba"
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     if not (COMPILED / worker).exists():
