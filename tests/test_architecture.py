@@ -26,8 +26,6 @@ TORCH_EXCEPTIONS = {
     "bench/embedding.py": "plots the patch vectors of a trained network",
     "bench/trial.py": "sets torch's threads and measures GPU memory",
     "cli/bench.py": "chooses the device of the trials",
-    "comet.py": "passes tensors to the network it trains and scores with",
-    "validation.py": "checks that the device exists",
 }
 
 

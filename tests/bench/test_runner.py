@@ -34,7 +34,7 @@ from cometad.errors import CometadError, InputError, ParameterError
 from cometad.metrics import METRICS, evaluate
 from cometad.network import Epochs, NoAdaptation, OneCycle
 from cometad.presets import ABLATIONS
-from cometad.registry import as_json
+from cometad.registry import describe
 
 SMALL = {"schedule": Epochs(1), "codebook_size": 16, "dim": 8, "core_dim": 4}
 FAST = Experiment(
@@ -273,7 +273,7 @@ def test_the_command_exits_with_2_if_no_dataset_is_available(tmp_path, capsys):
     assert main(command) == 2
     output = capsys.readouterr().err
     assert "Dataset MSL was not found." in output
-    assert "None of the datasets is there, so nothing was run." in output
+    assert "None of the datasets is available, so nothing was run." in output
 
 
 def test_the_command_runs_and_prints_a_summary(data, monkeypatch, capsys):
@@ -281,9 +281,9 @@ def test_the_command_runs_and_prints_a_summary(data, monkeypatch, capsys):
     folder = str(data.parent / "results")
     command = ["bench", "run", "fast", "--data-dir", str(data), "--results", folder, "--arm", "random", "--seed", "0"]
     assert main(command) == 0
-    assert "Trials: 2 done, 0 there before, 0 failed." in capsys.readouterr().out
+    assert "Trials: 2 done, 0 done before, 0 failed." in capsys.readouterr().out
     assert main(command) == 0
-    assert "Trials: 0 done, 2 there before, 0 failed." in capsys.readouterr().out
+    assert "Trials: 0 done, 2 done before, 0 failed." in capsys.readouterr().out
 
 
 # --- sharing a training -----------------------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ def test_an_interrupted_run_keeps_its_finished_trials_and_can_resume(data):
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 130
-    assert "finished trials are kept. The same command goes on." in output
+    assert "finished trials are kept. Run the same command to continue." in output
     assert 1 <= len(Results(path).read()) < 4
     outcome = run("entity", datasets=["ASD"], arms=["random"], data_dir=data, folder=folder, seeds=[0])
     assert outcome.there + outcome.done == 2
@@ -679,7 +679,7 @@ def test_published_figures_are_the_rows_of_the_papers_tables():
 def test_results_from_before_threshold_and_gap_rules_are_the_same_trials():
     line = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}}
     line |= {"fingerprint": "f", "detector": "pca"}
-    now = {name: as_json(value) for name, value in BASELINES["pca"]().get_params(deep=False).items()}
+    now = {name: describe(value) for name, value in BASELINES["pca"]().get_params(deep=False).items()}
     old = {name: value for name, value in now.items() if name not in ("threshold", "gaps")}
     same = old | {"threshold_quantile": 0.99}
     other = old | {"threshold_quantile": 0.999}

@@ -209,9 +209,9 @@ def test_blocks_hold_the_detectors_that_cover_everything():
     found = blocks([*records, trial("hbos", 0.9)], "aff_f1")
     assert found.arms == ["pca", "knn"]
     assert found.blocks == [("MSL",), ("PSM",)]
-    with pytest.raises(ParameterError, match="no metric 'f2'"):
+    with pytest.raises(ParameterError, match="Unknown metric 'f2'"):
         blocks(records, "f2")
-    with pytest.raises(ParameterError, match="no kind of block 'seed'"):
+    with pytest.raises(ParameterError, match="Unknown kind of block 'seed'"):
         blocks(records, "aff_f1", over="seed")
 
 

@@ -138,6 +138,20 @@ def test_a_reading_without_any_variable_is_refused(run):
     assert "Line 1: there is no value for variable 'flow'." in said
 
 
+def test_explain_accepts_gaps_with_a_gap_rule_only(run, folder):
+    table = with_gaps()
+    table[51, "valve"] = 9.0  # while flow is missing
+    table.write_csv(folder / "gaps.csv")
+    code, shown, said = run("explain", "plant.comet", "gaps.csv", "--step", "51", "--json")
+    assert code == 0, said
+    shares = {reason["variable"]: reason["share"] for reason in json.loads(shown)["reasons"]}
+    assert shares["flow"] == 0
+    assert shares["valve"] == max(shares.values())
+    code, _, said = run("explain", "strict.comet", "gaps.csv", "--step", "51")
+    assert code == 2
+    assert "fit with a gap rule such as --gaps forward-fill:5." in said
+
+
 def test_an_unknown_gap_rule_is_refused(run):
     code, _, said = run("fit", "normal.csv", "-o", "no.comet", "--gaps", "guess")
     assert code == 2

@@ -88,7 +88,15 @@ def test_help_answers_without_loading_torch_or_scikit_learn():
     assert "Example: cometad fit normal.csv -o plant.comet" in shown.stdout
 
 
-@pytest.mark.parametrize("verb", [["demo"], ["fit"], ["score"], ["stream"], ["data", "list"], ["data", "check"]])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *([verb] for verb in ("demo", "fit", "score", "explain", "report", "evaluate", "stream")),
+        *(["data", verb] for verb in ("list", "check")),
+        *(["bench", verb] for verb in ("list", "run", "report")),
+    ],
+    ids=" ".join,
+)
 def test_every_verb_has_help_with_an_example(run, verb):
     code, shown, _ = run(*verb, "--help")
     assert code == 0

@@ -153,6 +153,16 @@ def test_a_session_resumes_from_its_snapshot(lenient, tmp_path, kind, cut):
     assert found == expected
 
 
+@pytest.mark.parametrize("kind", ["clock", "grid"])
+def test_a_resumed_session_can_finish_without_another_reading(lenient, tmp_path, kind):
+    first = Session(lenient, gates(lenient)[kind])
+    answers(first, readings())
+    first.save(tmp_path / "state")
+    expected = first.finish()
+    assert expected
+    assert Session.resume(tmp_path / "state", lenient, gates(lenient)[kind]).finish() == expected
+
+
 def test_a_snapshot_needs_the_same_resampling(lenient, tmp_path):
     path = tmp_path / "state"
     for saved, other in (("clock", Grid(MINUTE, lenient.names_)), ("grid", Grid(Resampling("30s"), lenient.names_))):
@@ -178,7 +188,7 @@ def test_a_snapshot_of_another_detector_or_another_file_is_refused(strict, lenie
 
 def test_a_session_without_readings_cannot_finish(strict):
     with pytest.raises(InputError, match=r"No readings arrived\. Send at least one reading\."):
-        list(Session(strict, Clock()).finish())
+        Session(strict, Clock()).finish()
 
 
 def test_a_grid_needs_a_detector_with_a_gap_rule_and_readings_with_times(strict, lenient):

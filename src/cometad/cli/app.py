@@ -32,7 +32,7 @@ def cometad(
     context: typer.Context,
     show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Find anomalies in multivariate time series, live, and see which variables cause them.
+    """Find anomalies in multivariate time series, live, and see which variables are behind them.
 
     Fit a detector on readings of normal operation, then score other readings from a file or as they arrive.
     """

@@ -142,15 +142,15 @@ def _streamed(
         totals.inspection.push(chunk)
         totals.take(scored.changes)
         times = pl.concat([*waiting, _times(chunk)])
-        yield _explained(scored, times[: len(scored)], names, detector.gaps.allowed)
+        yield _with_variables(scored, times[: len(scored)], names, detector.gaps.allowed)
         waiting = [times[len(scored) :]]
     check_length(stream.seen, detector.min_readings, "a window")
     scored = stream.finish()
     totals.take(scored.changes)
-    yield _explained(scored, pl.concat(waiting), names, detector.gaps.allowed)
+    yield _with_variables(scored, pl.concat(waiting), names, detector.gaps.allowed)
 
 
-def _explained(scored: "Scored", times: "pl.DataFrame", names: "Array", gaps: bool) -> "pl.DataFrame":
+def _with_variables(scored: "Scored", times: "pl.DataFrame", names: "Array", gaps: bool) -> "pl.DataFrame":
     """The table of scores, with the highest variable of each; none for a reading that is not judged."""
     import numpy as np
 

@@ -53,8 +53,8 @@ def stream(
     Each scored reading is one line with step, time (as it was sent), score, anomaly (0 or 1) and the variables with the
     highest scores of their own. A line is printed as soon as its score is final, a few readings later.
 
-    Consecutive flagged readings form an event. The line at which an event opens, rises to a new peak or closes has the
-    field events. Each event opens and closes exactly once, even across snapshots.
+    Flagged readings that belong together form an event. The line at which an event opens, rises to a new peak or closes
+    has the field events. Each event opens and closes exactly once, even across snapshots.
 
     With --resample each line is a bin, with the time of its left edge; a bin is complete at the first reading after it.
 

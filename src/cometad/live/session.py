@@ -71,18 +71,16 @@ class Session:
         gate.restore(saved.facts["gate"], saved.arrays)
         return cls(detector, gate, alerts, snapshot=saved.arrays["stream"].tobytes(), times=saved.facts["times"])
 
-    def take(self, reading: Reading) -> Iterator[Answer]:
-        """Take one reading; yields the answers that become final."""
-        for admitted in self.gate.admit(reading):
-            yield from self._score(admitted)
+    def take(self, reading: Reading) -> list[Answer]:
+        """Take one reading; returns the answers that become final."""
+        return [answer for admitted in self.gate.admit(reading) for answer in self._score(admitted)]
 
-    def finish(self) -> Iterator[Answer]:
-        """End the stream; yields the answers of readings that still wait, and closes an open event."""
-        if self.gate.admitted == 0:
+    def finish(self) -> list[Answer]:
+        """End the stream; returns the answers of readings that still wait, and closes an open event."""
+        if self.gate.admitted == 0 and self._stream.seen == 0:
             raise InputError("No readings arrived.", advice="no readings")
-        for last in self.gate.finish():
-            yield from self._score(last)
-        yield from self._answers(self._stream.finish())
+        answers = [answer for last in self.gate.finish() for answer in self._score(last)]
+        return [*answers, *self._answers(self._stream.finish())]
 
     def save(self, path: Path) -> None:
         """Write a snapshot to a file, completely or not at all."""
