@@ -484,7 +484,7 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
         (["fit", "normal.csv", "-o", "x", "--set", "weight_decay=NaN"], "'weight_decay' must be a number"),
         (["fit", "normal.csv", "-o", "x", "--set", "patch_sizes=4"], "'patch_sizes' must be a list of integers"),
         (["fit", "normal.csv", "-o", "x", "--set", "scaler=z"], "Unknown scaler 'z'. Available:"),
-        (["fit", "normal.csv", "-o", "x", "--set", "patch_strides=[9,4,8]"], "between 1 and its patch (4)"),
+        (["fit", "normal.csv", "-o", "x", "--set", "patch_strides=[9,4,8]"], "between 1 and its patch size (4)"),
         (["fit", "normal.csv", "-o", "x", "--set", "window=301"], "300 readings, fewer than a window (301)"),
         (["score", "absent.comet", "today.csv"], "The detector 'absent.comet' does not exist"),
         (["score", "normal.csv", "today.csv"], "'normal.csv' is not a complete saved Comet"),
