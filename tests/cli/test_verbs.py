@@ -434,7 +434,7 @@ def test_a_full_disk_is_reported_in_one_sentence(run, folder, monkeypatch, verb)
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr("sys.stdout", full)
         result = run(*verb, stdin=(folder / "today.csv").read_bytes())
-    _refused(result, "Cannot write the scores: No space left on device. Choose an output with space.")
+    _refused(result, "Cannot write the output: No space left on device. Free some space or write elsewhere.")
 
 
 @pytest.mark.usefixtures("ctrl_c_raises")

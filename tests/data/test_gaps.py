@@ -450,9 +450,7 @@ def test_a_missing_column_is_reported_once_and_counts_as_missing_readings(caplog
     empty = FRESH.copy()
     empty[:, 1] = np.nan
     judged = detector.step_scores(gone)
-    assert [record.message for record in caplog.records] == [
-        "There is no column 'level'. All its readings count as missing."
-    ]
+    assert [record.message for record in caplog.records] == ["No column for 'level'. Its readings count as missing."]
     assert judged.scores.tobytes() == judged_by(detector, empty).scores.tobytes()
     caplog.clear()
     stream = detector.stream()
