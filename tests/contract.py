@@ -1,6 +1,6 @@
-"""What every detector promises, as checks that any detector can be put through.
+"""Checks that every detector must pass.
 
-A check takes a `Subject`: a way to make the detector, and one that has been fitted. `CHECKS` holds them all by name.
+A check takes a `Subject`, which makes new detectors and holds one fitted detector. `CHECKS` maps names to checks.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ SPIKE = 130  # the time step of the planted spike
 
 
 def waves(rows: int, variables: int = 3, seed: int = 0) -> np.ndarray:
-    """A quiet series (time, variable): each variable a sine of its own with a little noise."""
+    """A normal series (time, variable): a sine with its own period for each variable, and a little noise."""
     chance = np.random.default_rng(seed)
     time = np.arange(rows)[:, None]
     periods = 11 + 7 * np.arange(variables)
@@ -35,7 +35,7 @@ def waves(rows: int, variables: int = 3, seed: int = 0) -> np.ndarray:
 NORMAL = waves(500)
 FRESH = waves(300, seed=1)
 SPIKED = FRESH.copy()
-SPIKED[SPIKE] += 25.0  # in every variable: a selection may look at some only
+SPIKED[SPIKE] += 25.0  # in every variable, because a selection may use only a few
 NAMES = ["flow", "level", "heat"]
 
 
@@ -43,16 +43,16 @@ NAMES = ["flow", "level", "heat"]
 class Subject:
     """A detector under test."""
 
-    make: Callable[[], Any]  # a new detector, not fitted, the same every time
+    make: Callable[[], Any]  # returns a new, unfitted detector, always with the same parameters
 
     @cached_property
     def fitted(self) -> Any:
-        """One fitted detector that all checks share: none may change it."""
+        """One fitted detector, shared by all checks; a check must not change it."""
         return self.make().fit(NORMAL)
 
     @cached_property
     def scores(self) -> np.ndarray:
-        """What the fitted detector says about the fresh series."""
+        """The scores of the fresh series."""
         return self.fitted.decision_function(FRESH)
 
 
@@ -64,7 +64,7 @@ def saved(detector: Any) -> bytes:
 
 
 def is_a_sentence(message: str) -> bool:
-    """Whether a message is what a stranger should read: whole sentences on one line."""
+    """Whether a message consists of whole sentences on one line."""
     return message.endswith(".") and "\n" not in message and (message[0].isupper() or message[0] == "'")
 
 
@@ -137,7 +137,7 @@ def check_fitting_leaves_input_and_parameters_alone(subject: Subject) -> None:
     assert detector.get_params() == parameters
 
 
-def check_fitting_again_forgets_the_first_time(subject: Subject) -> None:
+def check_a_second_fit_forgets_the_first(subject: Subject) -> None:
     again = subject.make().fit(3 * NORMAL[:300, :2]).fit(NORMAL)
     assert saved(again) == saved(subject.fitted)
 
@@ -150,14 +150,14 @@ def check_a_clone_is_unfitted_and_learns_the_same(subject: Subject) -> None:
     assert other.fit(NORMAL).decision_function(FRESH).tobytes() == subject.scores.tobytes()
 
 
-def check_parameters_make_the_same_detector_again(subject: Subject) -> None:
+def check_a_detector_can_be_rebuilt_from_its_parameters(subject: Subject) -> None:
     detector = subject.make()
     parameters = detector.get_params(deep=False)
     assert type(detector)(**parameters).get_params(deep=False) == parameters
     assert detector.set_params(**parameters).get_params(deep=False) == parameters
 
 
-def check_use_before_fit_says_what_to_do(subject: Subject) -> None:
+def check_use_before_fit_is_refused_with_advice(subject: Subject) -> None:
     detector = subject.make()
     uses = [lambda: detector.decision_function(FRESH), lambda: detector.predict(FRESH), lambda: saved(detector)]
     if detector.can_stream:
@@ -168,7 +168,7 @@ def check_use_before_fit_says_what_to_do(subject: Subject) -> None:
         assert is_a_sentence(str(caught.value))
 
 
-def check_a_wrong_width_is_refused(subject: Subject) -> None:
+def check_a_wrong_number_of_variables_is_refused(subject: Subject) -> None:
     for width in (2, 4):
         with pytest.raises(InputError, match=f"fitted on 3 variables, but this series has {width}") as caught:
             subject.fitted.decision_function(np.zeros((300, width)))
@@ -185,7 +185,7 @@ def check_a_wrong_shape_and_missing_readings_are_refused(subject: Subject) -> No
             assert is_a_sentence(str(caught.value))
 
 
-def check_missing_readings_are_filled_in_and_never_flagged(subject: Subject) -> None:
+def check_missing_readings_are_imputed_and_never_flagged(subject: Subject) -> None:
     gappy = FRESH.copy()
     gappy[60:110] = np.nan
     gappy[200, 1] = np.nan
@@ -231,7 +231,7 @@ def check_frames_give_the_same_scores_as_arrays(subject: Subject) -> None:
             assert detector.decision_function(one).tobytes() == subject.scores.tobytes()
 
 
-def check_other_names_than_at_fit_are_refused(subject: Subject) -> None:
+def check_variables_with_other_names_are_refused(subject: Subject) -> None:
     named = subject.make().fit(pl.DataFrame(NORMAL, schema=NAMES))
     with pytest.raises(InputError, match="'level' where this series has 'speed'") as caught:
         named.decision_function(pl.DataFrame(FRESH, schema=["flow", "speed", "heat"]))
@@ -250,7 +250,7 @@ def check_training_scores_and_threshold_are_kept(subject: Subject) -> None:
     assert np.isfinite(detector.decision_scores_).all()
     assert detector.decision_scores_.tobytes() == detector.decision_function(NORMAL).tobytes()
     assert isinstance(detector.threshold_, float)
-    assert detector.threshold_ <= detector.decision_scores_.max()  # as high where the two highest scores are equal
+    assert detector.threshold_ <= detector.decision_scores_.max()  # equal if the two highest scores are
     assert (detector.decision_scores_ > detector.threshold_).mean() < 0.05
 
 

@@ -1,4 +1,4 @@
-"""A saved detector is one whole file, read back exactly or refused with a sentence."""
+"""A saved detector is a single file that loads exactly or is refused with a clear message."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def not_written(path, use):
 # -- reading --------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_state_gives_the_same_bytes_after_any_number_of_rounds(detector, content, tmp_path):
+def test_saving_and_loading_repeatedly_gives_the_same_bytes(detector, content, tmp_path):
     path = tmp_path / "detector"
     for _ in range(3):
         detector.save(path)
@@ -52,14 +52,14 @@ def test_the_same_state_gives_the_same_bytes_after_any_number_of_rounds(detector
     assert path.read_bytes() == content
 
 
-def test_a_truncated_file_is_refused_whatever_its_length(content, tmp_path):
+def test_a_truncated_file_is_refused_at_any_length(content, tmp_path):
     chance = np.random.default_rng(0)
     lengths = {0, 1, 7, 8, 9, 100, len(content) // 2, len(content) - 1, *chance.integers(0, len(content), 30).tolist()}
     for length in lengths:
         refused_content(content[:length], tmp_path, "is not a complete saved Comet")
 
 
-def test_bytes_behind_the_end_are_refused(content, tmp_path):
+def test_trailing_bytes_are_refused(content, tmp_path):
     refused_content(content + b"more", tmp_path, "not a complete saved Comet")
 
 
@@ -84,7 +84,7 @@ def test_a_foreign_file_is_refused(foreign, tmp_path):
     refused_content(foreign, tmp_path, "not a complete saved Comet")
 
 
-def test_an_older_format_is_refused_with_what_to_do(tmp_path):
+def test_an_older_format_is_refused_with_advice(tmp_path):
     header = {"format": FORMAT - 1, "kind": "Comet", "facts": {}}
     older = save({"anything": np.zeros(3)}, {"cometad": json.dumps(header)})
     refused_content(older, tmp_path, rf"older cometad \(format {FORMAT - 1}; .* {FORMAT}\)\. Fit and save it again")
@@ -108,7 +108,7 @@ def test_a_path_without_a_file_is_refused(where, tmp_path):
     assert is_a_sentence(str(caught.value))
 
 
-def test_arrays_and_facts_come_back_as_they_were():
+def test_arrays_and_facts_are_unchanged_after_reading():
     facts = {"seed": 42, "sizes": [2, 4], "note": "größer", "nothing": None, "small": 1e-300}
     arrays = {
         "float": np.array([0.1, np.nan, np.inf]),
@@ -126,8 +126,8 @@ def test_arrays_and_facts_come_back_as_they_were():
         np.testing.assert_array_equal(found.arrays[name], array)
 
 
-def test_no_pickle_is_in_the_bytes(content):
-    # safetensors: the length of a JSON header, the header, numbers and nothing else.
+def test_the_file_contains_no_pickle(content):
+    # safetensors: the length of a JSON header, the header, then only numbers.
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     note = json.loads(header.pop("__metadata__")["cometad"])
@@ -144,7 +144,7 @@ def test_no_pickle_is_in_the_bytes(content):
     ids=str,
 )
 def test_parameters_from_numpy_are_saved_as_numbers(changes, tmp_path):
-    # A sweep over np.arange or np.linspace gives such parameters.
+    # As in a sweep over np.arange or np.linspace.
     shape = {"window": 20, "window_stride": 10, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 4, "core_dim": 3}
     swept = Comet(**{**shape, "codebook_size": 8, "schedule": OneCycle(3), "batch_size": 8, **changes})
     swept.fit(waves(120)).save(tmp_path / "detector")
@@ -155,7 +155,7 @@ def test_parameters_from_numpy_are_saved_as_numbers(changes, tmp_path):
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-def test_only_the_file_itself_is_left_in_the_folder(detector, tmp_path):
+def test_saving_leaves_no_other_file_in_the_folder(detector, tmp_path):
     detector.save(tmp_path / "detector.comet")
     detector.save(str(tmp_path / "detector.comet"))
     assert [path.name for path in tmp_path.iterdir()] == ["detector.comet"]
@@ -189,7 +189,7 @@ def test_a_folder_without_permission_is_refused(detector, tmp_path):
 
 @contextmanager
 def no_room():
-    """As on a full disk, no file can grow beyond a kilobyte; not a fixture, since pytest's own log is a file too."""
+    """Simulate a full disk: no file can grow beyond 1 KiB. Not a fixture, because pytest's own log is a file too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
     try:
@@ -198,7 +198,7 @@ def no_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_on_a_full_disk_the_old_file_survives_and_no_part_is_left(tmp_path):
+def test_on_a_full_disk_the_old_file_survives_and_no_partial_file_remains(tmp_path):
     path = tmp_path / "detector"
     write(path, Checkpoint("Comet", {}, {"old": np.zeros(3)}))
     before = path.read_bytes()
@@ -210,7 +210,7 @@ def test_on_a_full_disk_the_old_file_survives_and_no_part_is_left(tmp_path):
 
 
 def test_a_reader_sees_the_old_file_or_the_new_one(detector, content, tmp_path):
-    # The new file takes the old one's name: whoever has the old one open reads it to its end.
+    # The new file replaces the old one under its name; a reader that has the old one open can finish reading it.
     path = Path(tmp_path / "detector")
     path.write_bytes(b"old")
     with path.open("rb") as reader:

@@ -1,4 +1,4 @@
-"""Comet, its paper preset and every arm of the ablation keep the contract of a detector."""
+"""Comet, its paper preset and every arm of the ablation pass the checks for detectors."""
 
 from functools import cache
 
@@ -21,14 +21,14 @@ def paper(**changes):
     return Comet.paper(**{**TINY, **settings, **changes})
 
 
-# The memory score alone knows no distance to its code: a spike that takes an active code is as normal as any.
+# The memory score ignores the distance to the code: a spike assigned to an active code looks normal.
 BLIND_TO_SPIKES = {"w/o quant score"}
-# What an arm could break; the rest of the contract does not depend on its fields.
+# The checks that the fields of an arm can affect.
 PER_ARM = (
     "there_is_one_finite_score_per_time_step",
     "a_planted_spike_scores_highest",
     "scoring_changes_neither_detector_nor_input",
-    "parameters_make_the_same_detector_again",
+    "a_detector_can_be_rebuilt_from_its_parameters",
     "saving_and_loading_keep_the_scores",
     "training_scores_and_threshold_are_kept",
 )
@@ -43,13 +43,13 @@ def arm(name):
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("preset", subjects)
-def test_a_preset_keeps_the_contract(preset, check):
+def test_a_preset_passes_the_checks(preset, check):
     CHECKS[check](subjects[preset])
 
 
 @pytest.mark.parametrize("check", PER_ARM)
 @pytest.mark.parametrize("name", ABLATIONS)
-def test_an_arm_of_the_ablation_keeps_the_contract(name, check):
+def test_an_arm_of_the_ablation_passes_the_checks(name, check):
     if name in BLIND_TO_SPIKES and check == "a_planted_spike_scores_highest":
-        pytest.skip("the memory score alone does not see every spike")
+        pytest.skip("the memory score alone does not detect every spike")
     CHECKS[check](arm(name))

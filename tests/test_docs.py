@@ -16,6 +16,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -239,6 +240,13 @@ def test_the_tree_of_the_architecture_page_is_the_tree():
     package = ROOT / "src" / "cometad"
     there = {path.name for path in package.iterdir() if not path.name.startswith("__") and path.name != "py.typed"}
     assert shown == there
+
+
+def test_the_layers_of_the_architecture_page_are_the_contract():
+    section = (ROOT / "docs" / "architecture.md").read_text().split("## The layers")[1].split("## ")[0]
+    shown = section.split("```text\n")[1].split("```")[0].splitlines()
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    assert shown == contract["layers"][1:]  # without __main__
 
 
 def test_the_readme_is_short():

@@ -1,4 +1,4 @@
-"""Every arm of the paper's ablation is the published detector with exactly its own fields changed."""
+"""Every arm of the paper's ablation differs from the published detector in its declared fields only."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ SMALL = {
 
 
 def wild(rows):
-    """A series that turns strange in its middle, so that patches take codes that training never activated."""
+    """A series with a noisy part, whose patches use codes that training never activated."""
     series = waves(rows, 4, seed=1)
     series[rows // 4 : rows // 2] *= np.random.default_rng(2).normal(scale=8, size=(rows // 2 - rows // 4, 4))
     return series
@@ -43,7 +43,7 @@ def full():
     return Comet.paper(**SMALL).fit(waves(400, 4))
 
 
-def test_the_arms_are_those_of_the_paper():
+def test_the_arms_match_the_paper():
     assert set(ABLATIONS) == set(FIELDS)
 
 
@@ -53,7 +53,7 @@ def test_an_arm_changes_exactly_its_declared_fields(arm):
     assert {name for name in published if changed[name] != published[name]} == set(ABLATIONS[arm]) == FIELDS[arm]
 
 
-def test_the_contrastive_arm_changes_nothing_else_about_adaptation():
+def test_the_contrastive_arm_changes_only_one_field_of_the_adaptation():
     published, changed = Comet.paper().adaptation, ABLATIONS["w/o contrastive"]["adaptation"]
     assert {name for name, value in vars(published).items() if getattr(changed, name) != value} == {
         "contrastive_weight"
@@ -61,8 +61,8 @@ def test_the_contrastive_arm_changes_nothing_else_about_adaptation():
     assert changed.contrastive_weight == 0
 
 
-def test_the_wild_series_takes_codes_that_training_never_activated(full):
-    # Else the contrastive term would be idle and its arm could not differ.
+def test_the_wild_series_uses_codes_that_training_never_activated(full):
+    # Otherwise the contrastive term would be zero and its arm could not differ.
     windows = torch.from_numpy(full.scaling_(wild(400)).reshape(-1, full.window, 4))
     unseen = [~full.active_[k][scale.quantized.codes] for k, scale in enumerate(full.network_(windows))]
     assert max(scale.mean() for scale in unseen) > 0.005
@@ -77,7 +77,7 @@ def test_an_arm_changes_the_scores(full, arm):
 
 
 @pytest.mark.parametrize("arm", ["w/o quant score", "w/o memory score", "w/o variable selection", "w/o TTA"])
-def test_an_arm_that_only_scores_differently_learns_the_same_network(full, arm):
+def test_an_arm_that_changes_only_scoring_learns_the_same_network(full, arm):
     changed = Comet.paper(**{**SMALL, **ABLATIONS[arm]}).fit(waves(400, 4))
     for ours, theirs in zip(full.network_.parameters(), changed.network_.parameters(), strict=True):
         assert ours.detach().numpy().tobytes() == theirs.detach().numpy().tobytes()

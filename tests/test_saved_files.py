@@ -1,4 +1,4 @@
-"""Files that earlier versions saved still load, and score as they did: tests/fixtures/make_0_1.py wrote them."""
+"""Files saved by earlier versions still load and give the same scores; tests/fixtures/make_0_1.py wrote them."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def known():
 
 
 def assert_same(found, expected):
-    """Equal to the bit on the kind of CPU the files were written on; elsewhere vector widths move the last digits."""
+    """Require equal bits on the CPU model that wrote the files; on others, vector widths change the last digits."""
     if llvmlite.binding.get_host_cpu_name() == FACTS["cpu"]:
         assert np.asarray(found).tobytes() == expected.tobytes()
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
@@ -32,7 +32,7 @@ def series_for(detector, known):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_saved_detector_scores_and_flags_as_it_did(name, known):
+def test_a_saved_detector_gives_the_same_scores_flags_and_events(name, known):
     detector = load(FIXTURES / f"{name}.comet")
     series = series_for(detector, known)
     assert_same(detector.decision_function(series), known[name])
@@ -42,7 +42,7 @@ def test_a_saved_detector_scores_and_flags_as_it_did(name, known):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("comet")])
-def test_a_saved_stream_goes_on_as_it_did(name, known):
+def test_a_saved_stream_continues_with_the_same_scores(name, known):
     detector = Comet.load(FIXTURES / f"{name}.comet")
     stream = detector.stream((FIXTURES / f"{name}.snapshot").read_bytes())
     rest = np.concatenate([stream.update_many(series_for(detector, known)[150:]), stream.finish()])
@@ -50,7 +50,7 @@ def test_a_saved_stream_goes_on_as_it_did(name, known):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("comet")])
-def test_a_saved_comet_explains_as_it_did(name, known):
+def test_a_saved_comet_gives_the_same_explanation(name, known):
     detector = Comet.load(FIXTURES / f"{name}.comet")
     why = detector.explain(series_for(detector, known), 130)
     shares = [reason.share for reason in sorted(why.reasons, key=lambda reason: reason.variable)]

@@ -1,4 +1,4 @@
-"""Baselines in a size that is quick to fit: what each is made with in tests."""
+"""Parameters that make each deep baseline small enough to fit quickly."""
 
 from cometad.network import Epochs
 

@@ -29,6 +29,7 @@ ADVICE = {
     "two times": "Keep one column of dates or a datetime index.",
     "not saved": "Pass a file written by save.",
     "not json": 'Send one JSON object per line, or pass form="csv".',
+    "no data folder": "Pass data_dir, or set COMETAD_DATA to the folder with the datasets.",
     "no readings": "Send at least one reading.",
     "no gap rule": "Fit the detector with a gap rule such as gaps=ForwardFill(limit=5), or do not resample.",
 }

@@ -12,7 +12,7 @@ from cometad.cli import main
 from cometad.cli.advice import FLAGS, message
 from cometad.errors import ADVICE, InputError
 
-VERBS = ("fit", "score", "explain", "report", "stream")
+VERBS = (["fit"], ["score"], ["explain"], ["report"], ["stream"], ["data", "list"])
 
 
 def keys_in_the_source():
@@ -36,7 +36,7 @@ def test_advice_on_the_command_line_names_no_python(words):
 def test_every_flag_in_an_advice_exists(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     for verb in VERBS:
-        assert main([verb, "--help"]) == 0
+        assert main([*verb, "--help"]) == 0
     help_texts = capsys.readouterr().out
     for flag in {flag for words in FLAGS.values() for flag in re.findall(r"--[a-z-]+", words)}:
         assert flag in help_texts

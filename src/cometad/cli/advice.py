@@ -18,6 +18,7 @@ FLAGS = {
     "two times": "Keep one and leave out the others with --drop.",
     "not saved": "Pass a file written by cometad.",
     "not json": "Send one JSON object per line, or pass --format csv.",
+    "no data folder": "Pass --data-dir, or set COMETAD_DATA to the folder with the datasets.",
     "no readings": "Send CSV with a header line, or JSON lines, on standard input.",
     "no gap rule": "Fit the detector with a gap rule such as --gaps forward-fill:5, or leave out --resample.",
 }

@@ -102,7 +102,7 @@ def find_data_dir(data_dir: str | os.PathLike[str] | None = None) -> Path:
     if given is None and SHARED.is_dir():
         return SHARED
     if given is None:
-        raise InputError("No data folder found. Pass one, or set COMETAD_DATA to the folder with the datasets.")
+        raise InputError("No data folder found.", advice="no data folder")
     if not Path(given).is_dir():
         raise InputError(f"The data folder '{given}' does not exist. Pass the folder with the datasets.")
     return Path(given)
