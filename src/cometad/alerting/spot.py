@@ -114,8 +114,8 @@ class Peaks:
 class Spot:
     """Peaks over threshold: the score exceeded by a share `rate` of readings, from the tail above a base.
 
-    The base is the quantile `level` of the training scores and stays fixed; the tail follows the stream. The rate may be
-    far below 1 / (number of training scores), as long as the level and spread of the scores do not drift.
+    The base is the quantile `level` of the training scores and stays fixed; the tail follows the stream. The rate may
+    be far below 1 / (number of training scores), as long as the level and spread of the scores do not drift.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import Spot
