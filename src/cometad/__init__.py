@@ -29,7 +29,7 @@ _PUBLIC = {
     "Stream": "live.stream",
     "load": "detectors",
 }
-# Names of 0.1 and the package each lives in now; they go in 0.3.
+# Root names of 0.1, and the package that has each of them now. The root aliases are removed in 0.3.
 _MOVED = {
     "ABLATIONS": "presets",
     "AllVariables": "scoring",
@@ -55,20 +55,23 @@ _MOVED = {
     "TrainingNormalization": "scoring",
     "resample": "data",
 }
+_PACKAGES = ("alerting", "data", "datasets", "metrics", "network", "scoring")
 __all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(importlib.import_module(f"cometad.{_PUBLIC[name]}"), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"cometad.{name}")
     if name in _MOVED:
         home = f"cometad.{_MOVED[name]}"
         warnings.warn(
-            f"cometad.{name} moved to {home}.{name}; the old name goes in 0.3.", DeprecationWarning, stacklevel=2
+            f"cometad.{name} moved to {home}.{name}; the old name is removed in 0.3.", DeprecationWarning, stacklevel=2
         )
         return getattr(importlib.import_module(home), name)
     raise AttributeError(f"module 'cometad' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "alerting", "data", "datasets", "metrics", "network", "scoring"]
+    return [*__all__, *_PACKAGES]

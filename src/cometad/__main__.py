@@ -1,4 +1,4 @@
-"""`python -m cometad` is `cometad`."""
+"""`python -m cometad` runs the command line."""
 
 import sys
 

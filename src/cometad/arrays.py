@@ -1,4 +1,4 @@
-"""Array types, one name each."""
+"""Names for the array types used throughout."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Saved state: parameters as JSON and arrays as safetensors in one file, with a format number and without pickle."""
+"""Saved state: one file with JSON for parameters and safetensors for arrays, a format number, and no pickle."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from cometad.arrays import Array
 from cometad.errors import ModelFileError
 from cometad.files import write_whole
 
-FORMAT = 2  # since 2: threshold rules, and how often training took each code
+FORMAT = 2  # 2 added threshold rules and the training counts of codes
 LONGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
 
 _NOT_WHOLE = "{source} is not a complete saved {kind}."
@@ -43,9 +43,9 @@ def to_bytes(checkpoint: Checkpoint) -> bytes:
 
 
 def write(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    """Write a checkpoint to one file, whole or not at all."""
+    """Write a checkpoint to one file, completely or not at all."""
     content = to_bytes(checkpoint)
-    write_whole(path, lambda aside: aside.write_bytes(content))
+    write_whole(path, lambda temporary: temporary.write_bytes(content))
 
 
 def read(path: str | os.PathLike[str], kind: str, needs: Collection[str] = ()) -> Checkpoint:
@@ -58,7 +58,7 @@ def read(path: str | os.PathLike[str], kind: str, needs: Collection[str] = ()) -
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
-    """The name of the class saved in a file; empty if the file is not one of ours.
+    """The name of the class saved in a file; empty if it is not a checkpoint.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -99,7 +99,7 @@ def from_bytes(content: bytes, kind: str, source: str = "This", needs: Collectio
 def _parse(content: bytes, kind: str, source: str) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
         arrays = load(content)  # checks the length of every array first
-        # safetensors exposes our metadata for files only, so parse the header: its length, then JSON.
+        # safetensors reads metadata only from files, so parse the header here: its length, then JSON.
         size = int.from_bytes(content[:8], "little")
         header = _header(content[8 : 8 + size])
         header = {"format": int(header["format"]), "kind": header["kind"], "facts": dict(header["facts"])}
@@ -109,6 +109,6 @@ def _parse(content: bytes, kind: str, source: str) -> tuple[dict[str, Any], dict
 
 
 def _header(content: bytes) -> dict[str, Any]:
-    """Our part of a safetensors header."""
+    """The cometad entry of a safetensors header."""
     header: dict[str, Any] = json.loads(json.loads(content)["__metadata__"]["cometad"])
     return header

@@ -31,7 +31,7 @@ from cometad.network.state import from_arrays, to_arrays
 from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
 from cometad.presets import paper_parameters
 from cometad.progress import show_progress
-from cometad.scoring.calibrate import NoCalibration, TrainingCalibration
+from cometad.scoring.calibrate import Calibration, TrainingCalibration
 from cometad.scoring.normalize import Normalization, TrainingNormalization
 from cometad.scoring.pipeline import Block, Pipeline
 from cometad.scoring.select import HighestVariables, Selection
@@ -72,7 +72,7 @@ class ScoreMap(NamedTuple):
 class Comet(Detector):
     """Scores readings by how badly their patches fit a codebook of normal patterns.
 
-    `Comet()` is our default and `Comet.paper()` the published method: the same parts with other values.
+    `Comet()` has our defaults and `Comet.paper()` the published ones: the same parts with other values.
 
     >>> import numpy as np
     >>> from cometad import Comet
@@ -99,11 +99,12 @@ class Comet(Detector):
     schedule, batch_size, weight_decay, codebook_weight, commitment_weight
         Training: how long and how fast, windows per step, and the weights of the loss terms.
     validation_share
-        The last share of the training series, which is never trained on; the threshold is also fitted on it alone.
+        Share of the series, at its end, that is held out from training. A threshold is fitted on all readings and one
+        on the held-out part alone; the higher one counts.
     scaler
         "standard" or "min-max", fitted on the training part only.
     neighbors, memory_distance
-        For the memory score: the number of neighbors, and "local" scaling or "plain" distance.
+        For the memory score: the number of neighbors, and the distance, "local" (locally scaled) or "plain".
     score_weight
         Weight of the quantization score; the memory score has the rest.
     calibration, selection, normalization
@@ -116,7 +117,8 @@ class Comet(Detector):
         Which scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the share of normal
         readings it may flag.
     seed, device, verbose
-        Equal seeds give equal bytes on one device and thread count; "cpu" or "cuda"; whether `fit` shows progress.
+        Random seed (equal seeds give equal bytes on the same device and thread count); "cpu" or "cuda"; whether `fit`
+        shows progress.
     """
 
     can_stream = can_explain = can_adapt = True
@@ -148,7 +150,7 @@ class Comet(Detector):
         neighbors: int = 10,
         memory_distance: str = "local",
         score_weight: float = 1.0,
-        calibration: NoCalibration | TrainingCalibration = TrainingCalibration(),
+        calibration: Calibration = TrainingCalibration(),
         selection: Selection = HighestVariables(3),
         normalization: Normalization = TrainingNormalization(),
         adaptation: Adaptation = OnlineAdaptation(contrastive_weight=0.0, error_limit=0.99, max_drift=0.5),
@@ -247,11 +249,11 @@ class Comet(Detector):
         return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
 
     def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> Explanation:
-        """Which variables raised the score of an event, a time step or a pair (start, stop) of a series, and why.
+        """Attribute the score of an event, a time step or a pair (start, stop) of a series to variables.
 
-        Also gives the readings, and what normal codes make of them, from `context` time steps before to as many after.
-        Rescores only the windows there, with the fitted state: what adaptation has learned since plays no part.
-        Imputed readings are NaN and have no share.
+        The explanation has the readings and their reconstruction from normal codes, with `context` time steps on either
+        side. Only these windows are rescored, with the fitted state: later adaptation has no effect. Imputed readings
+        are NaN and have no share.
 
         >>> import numpy as np
         >>> from cometad import Comet
@@ -266,7 +268,7 @@ class Comet(Detector):
         return super().explain(X, event, context=context)
 
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
-        """A function that explains events of one series: it checks the series once for all of them.
+        """A function that explains events of one series, which is checked only once.
 
         >>> import numpy as np
         >>> from cometad import Comet
@@ -325,6 +327,18 @@ class Comet(Detector):
         `adaptation` replaces the detector's own: `NoAdaptation()` keeps the fitted state throughout. `alerts` defines
         what counts as one event. A reading that is not later than the one before is refused, or with `late="drop"`
         dropped and counted.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> from cometad.network import OneCycle
+        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+        >>> detector = Comet(schedule=OneCycle(5)).fit(normal)
+        >>> stream = detector.stream()
+        >>> scored = [stream.update_many(normal[:300])]
+        >>> resumed = detector.stream(stream.snapshot())
+        >>> scored += [resumed.update_many(normal[300:]), resumed.finish()]
+        >>> np.array_equal(np.concatenate(scored), detector.decision_function(normal))
+        True
         """
         self._check_fitted()
         adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
@@ -352,7 +366,7 @@ class Comet(Detector):
     def _check_parameters(self) -> None:
         values = self.get_params(deep=False)
         check(values, RULES)
-        require(values["dim"] % 2 == 0, "dim", "even: half of it belongs to each variable", values["dim"])
+        require(values["dim"] % 2 == 0, "dim", "even: one half embeds each variable on its own", values["dim"])
         _check_patches(values["patch_sizes"], values["patch_strides"], values["window"])
 
     def _least_rows(self) -> int:
@@ -436,8 +450,8 @@ class Comet(Detector):
     def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
         run = self._open(self.adaptation)
         decided = [*run.push(scaled, series.imputed), *run.finish()]
-        scores = np.concatenate([some.scores for some in decided])
-        imputed = None if series.imputed is None else np.concatenate([some.imputed for some in decided])
+        scores = np.concatenate([part.scores for part in decided])
+        imputed = None if series.imputed is None else np.concatenate([part.imputed for part in decided])
         return StepScores(scores, imputed)
 
     def _open(self, adaptation: Adaptation) -> Run:
@@ -451,7 +465,7 @@ class Comet(Detector):
         return Run(RawRun(settings, self._scorer, self._pipeline.release), self._pipeline)
 
     def _prepare(self, scorer: Scorer, pipeline: Pipeline) -> None:
-        """Keep what all runs share and none of them changes."""
+        """Set the state that all runs share and none of them changes."""
         self._scorer, self._pipeline = scorer, pipeline
         self.calibration_, self.normalization_ = pipeline.calibration, pipeline.start
         self._settings = RunSettings(
@@ -499,7 +513,7 @@ class Comet(Detector):
         self._prepare(self._new_scorer(self.active_), pipeline)
 
     def _fingerprint(self, adaptation: Adaptation, alerts: Alerts) -> str:
-        """Identifies this fitted detector with an adaptation and alerts; a snapshot belongs to one of them."""
+        """Identifies this fitted detector with an adaptation and alerts; a snapshot resumes only with the same one."""
         return _short_digest(self._identity(), adaptation, alerts)
 
     def _fingerprint_0_1(self, adaptation: Adaptation, alerts: Alerts) -> str:
@@ -528,4 +542,4 @@ def _check_patches(sizes: Sequence[int], strides: Sequence[int], window: int) ->
     require(len(sizes) == len(strides), "patch_strides", "as long as patch_sizes", strides)
     for size, stride in zip(sizes, strides, strict=True):
         require(1 <= size <= window, "patch_sizes", f"between 1 and the window ({window})", size)
-        require(1 <= stride <= size, "patch_strides", f"between 1 and its patch ({size})", stride)
+        require(1 <= stride <= size, "patch_strides", f"between 1 and its patch size ({size})", stride)

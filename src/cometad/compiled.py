@@ -1,7 +1,7 @@
 """Compilation to machine code, cached on disk where possible and announced when it happens.
 
-With numba's NUMBA_DISABLE_JIT set, `COMPILES` is False: functions run as plain Python, and the kernels, which cannot,
-are replaced by the same algebra as torch products. The results are the same, only slower.
+If NUMBA_DISABLE_JIT is set, `COMPILES` is False: functions run as plain Python, and the kernels, which cannot, are
+replaced by equivalent torch operations. The results are the same, only slower.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The demo: learn a synthetic plant, watch it live while it drifts, and show which faults were found and why."""
+"""The demo: fit on a synthetic plant, score it live while it drifts, and show which faults were found and why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from cometad.report.gather import gather
 from cometad.report.page import save_report
 from cometad.report.plots import save_overview
 
-# One normal reading in a thousand may be flagged. At the default of one in a hundred, chance alone would "find"
-# every other fault of sixty readings.
+# One normal reading in a thousand may be flagged. At the default of one in a hundred, about half of all faults of 60
+# readings would be "found" by chance.
 THRESHOLD = Quantile(rate=0.001)
 ALERTS = Alerts(merge_gap=30)  # for the report: a fault that pauses this long is still one event
 SHOWN_VARIABLES = 6

@@ -58,7 +58,7 @@ class StepScores(NamedTuple):
 
 
 class Detector(BaseEstimator, ABC):
-    """Everything but the method itself: a subclass adds `_learn`, `_score`, `_state` and `_take_state`.
+    """The base class of detectors; a subclass adds the method: `_learn`, `_score`, `_state` and `_take_state`.
 
     >>> from cometad import BASELINES, Comet, Detector
     >>> [issubclass(kind, Detector) for kind in (Comet, *BASELINES.values())] == [True] * 16
@@ -111,7 +111,14 @@ class Detector(BaseEstimator, ABC):
         return self
 
     def decision_function(self, X: object) -> Floats:
-        """The score of each time step of a series (time, variable); higher is more anomalous."""
+        """The score of each time step of a series (time, variable); higher is more anomalous.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> int(BASELINES["squared-norm"]().fit(normal).decision_function([[0.1, 0.2], [9.0, 9.0]]).argmax())
+        1
+        """
         return self.step_scores(X).scores
 
     def step_scores(self, X: object) -> StepScores:
@@ -129,7 +136,14 @@ class Detector(BaseEstimator, ABC):
         return self._step_scores(self.scaling_(series.values), series)
 
     def predict(self, X: object) -> NDArray[np.int64]:
-        """1 for each time step whose score is above the threshold, else 0; 0 where imputed."""
+        """1 for each time step whose score is above the threshold, else 0; 0 where imputed.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> BASELINES["squared-norm"]().fit(normal).predict([[0.1, 0.2], [9.0, 9.0]])
+        array([0, 1])
+        """
         return self.judge().push(*self.step_scores(X)).flags
 
     def events(self, X: object, alerts: Alerts | None = None) -> list[Event]:
@@ -161,7 +175,7 @@ class Detector(BaseEstimator, ABC):
 
     @property
     def min_readings(self) -> int:
-        """Number of readings that a series must have to be scored."""
+        """Minimum number of readings in a series."""
         return self._least_rows()
 
     def with_threshold(self, threshold: Threshold) -> Self:
@@ -180,7 +194,7 @@ class Detector(BaseEstimator, ABC):
         other = copy.copy(self)
         other.threshold = threshold
         other._check_parameters()
-        other._draw_line()
+        other._fit_threshold()
         return other
 
     def stream(self, snapshot: bytes | None = None, *, alerts: Alerts | None = None) -> "Stream":
@@ -188,11 +202,11 @@ class Detector(BaseEstimator, ABC):
         raise self._cannot("score a stream", "decision_function")
 
     def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> "Explanation":
-        """Attribute an event, a time step or a pair (start, stop) of a series to variables; see `can_explain`."""
+        """Attribute the score of an event, a time step or a pair (start, stop) to variables; see `can_explain`."""
         return self.explainer(X)(event, context)
 
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], "Explanation"]:
-        """A function that explains events of one series: it checks the series once for all of them."""
+        """A function that explains events of one series, which is checked only once; see `can_explain`."""
         raise self._cannot("explain its scores", "decision_function")
 
     def _cannot(self, what: str, instead: str) -> ParameterError:
@@ -203,22 +217,32 @@ class Detector(BaseEstimator, ABC):
         return []
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted detector to one file, whole or not at all."""
+        """Write the fitted detector to one file, completely or not at all.
+
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> kind = BASELINES["squared-norm"]
+        >>> detector = kind().fit(np.random.default_rng(0).normal(size=(500, 2)))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     detector.save(Path(folder) / "plant.comet")
+        ...     kind.load(Path(folder) / "plant.comet").threshold_ == detector.threshold_
+        True
+        """
         self._check_fitted()
         write(path, self._checkpoint())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Self:
-        """Load a detector that `save` wrote, onto its own device or another."""
+        """Load a detector that `save` wrote, onto its original device or another; `cometad.load` finds the class."""
         _, facts, arrays = read(path, cls.__name__, needs=("parameters", "names", "named"))
         parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
         detector = cls(**{**parameters, "device": device or parameters["device"]})
         try:
             detector._restore(facts, arrays)
         except (KeyError, RuntimeError, IndexError) as error:
-            raise ModelFileError(
-                f"'{path}' does not hold what a saved {cls.__name__} needs.", advice="not saved"
-            ) from error
+            raise ModelFileError(f"'{path}' is not a complete saved {cls.__name__}.", advice="not saved") from error
         return detector
 
     # -- what a detector adds ---------------------------------------------------------------------------------------
@@ -248,7 +272,7 @@ class Detector(BaseEstimator, ABC):
         """Restore what `_state` returned."""
 
     def _least_rows(self) -> int:
-        """The least number of readings in a series."""
+        """Minimum number of readings in a series."""
         return 1
 
     def _training_rows(self, rows: int) -> int:
@@ -256,7 +280,7 @@ class Detector(BaseEstimator, ABC):
         return rows
 
     def check_memory(self, variables: int) -> None:
-        """Refuse a number of variables that the machine has no memory for; allocates nothing."""
+        """Refuse a number of variables that needs more memory than the machine has; allocates nothing."""
 
     # -- state ------------------------------------------------------------------------------------------------------
 
@@ -264,30 +288,30 @@ class Detector(BaseEstimator, ABC):
         """Score the training series and fit the threshold on the scores."""
         self.decision_scores_, imputed = self._step_scores(scaled, series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
-        self._draw_line()
+        self._fit_threshold()
 
-    def _draw_line(self) -> None:
+    def _fit_threshold(self) -> None:
         """Fit the threshold; the detector is fitted from here on.
 
-        Readings trained on score lower than new ones, so their scores alone would give too low a threshold; held-out
+        Training readings score lower than new ones, so their scores alone would give too low a threshold; held-out
         readings are few and may come from a quiet period. So fit on all scores and on the held-out ones, and keep the
-        higher threshold. Imputed time steps do not count.
+        higher threshold. Imputed time steps are ignored.
         """
         rows, measured = self._training_rows(len(self.decision_scores_)), ~self.imputed_
-        scores, kept = self.decision_scores_[measured], self.decision_scores_[rows:][measured[rows:]]
+        scores, held_out = self.decision_scores_[measured], self.decision_scores_[rows:][measured[rows:]]
         if not len(scores):
             raise InputError(
                 "Every time step of the training series depends on imputed readings, so no threshold can be fitted. "
                 "Pass a series with fewer gaps."
             )
-        lines = []
-        for some in (scores, kept) if len(kept) else (scores,):
-            state = self.threshold.fit(some)
-            lines.append((self.threshold.watch(state).threshold, state, some))
-        highest, state, some = max(lines, key=lambda line: line[0])
-        self._take_line(state, ScoreTail.fit(some, highest))
+        candidates = []
+        for sample in (scores, held_out) if len(held_out) else (scores,):
+            state = self.threshold.fit(sample)
+            candidates.append((self.threshold.watch(state).threshold, state, sample))
+        highest, state, sample = max(candidates, key=lambda candidate: candidate[0])
+        self._set_threshold(state, ScoreTail.fit(sample, highest))
 
-    def _take_line(self, state: Floats, tail: ScoreTail) -> None:
+    def _set_threshold(self, state: Floats, tail: ScoreTail) -> None:
         self._parameters, self._digest = self.get_params(deep=False), None
         self.tail_, self.threshold_state_ = tail, state
         self.threshold_ = self.threshold.watch(state).threshold
@@ -348,7 +372,7 @@ class Detector(BaseEstimator, ABC):
         self.statistics_ = Statistics(self.names_, quantiles, longest, float(period[0]))
         self._take_state(arrays)
         self.decision_scores_, self.imputed_ = arrays["decision_scores"], arrays["imputed"]
-        self._take_line(arrays["threshold"], ScoreTail(*arrays["tail"].tolist()))
+        self._set_threshold(arrays["threshold"], ScoreTail(*arrays["tail"].tolist()))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "threshold_")

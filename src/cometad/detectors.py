@@ -1,4 +1,4 @@
-"""Every detector by its name on the command line, and whichever one a file holds."""
+"""All detectors by command-line name, and a loader for any of them."""
 
 import os
 
@@ -11,7 +11,7 @@ DETECTORS: dict[str, type[Detector]] = {"comet": Comet, **BASELINES}
 
 
 def load(path: str | os.PathLike[str]) -> Detector:
-    """The detector in a file that `save` wrote, whichever it is.
+    """Load a detector of any class from a file that `save` wrote.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -24,4 +24,4 @@ def load(path: str | os.PathLike[str]) -> Detector:
     'PcaError'
     """
     known = {kind.__name__: kind for kind in DETECTORS.values()}
-    return known.get(kind_of(path), Comet).load(path)  # Comet refuses a file of an unknown kind with a sentence
+    return known.get(kind_of(path), Comet).load(path)  # for an unknown class, Comet.load raises the error

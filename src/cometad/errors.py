@@ -2,13 +2,13 @@
 
     CometadError
     ├── InputError          the data cannot be used as it is (also a ValueError)
-    ├── ParameterError      a hyper-parameter or an option is invalid (also a ValueError)
+    ├── ParameterError      a hyperparameter or an option is invalid (also a ValueError)
     ├── NotFittedError      a detector was used before `fit` (also a ValueError and an AttributeError)
     ├── ModelFileError      a file is not a detector that this version can load
     ├── OutputError         a result could not be written
     └── MissingExtraError   an optional package is not installed (also an ImportError)
 
-A message is one or two sentences that make sense without knowing the code, and says what to do. The command line prints
+A message is one or two sentences that make sense without knowing the code and say what to do. The command line prints
 it and exits with code 2; any other exception is a bug.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from types import ModuleType
 
-# What to do about a problem, in the words of Python; cli/advice.py has the words of the command line.
+# What to do about a problem, for Python users; cli/advice.py has the same advice in terms of command-line flags.
 ADVICE = {
     "gaps": "Fill or drop missing readings first, or choose a gap rule such as gaps=ForwardFill(limit=5).",
     "too many gaps": "Drop that variable, raise the limit of the gap rule or pass a longer series.",
@@ -55,7 +55,7 @@ class InputError(CometadError, ValueError):
 
 
 class ParameterError(CometadError, ValueError):
-    """A hyper-parameter or an option is invalid."""
+    """A hyperparameter or an option is invalid."""
 
 
 class NotFittedError(CometadError, ValueError, AttributeError):
@@ -75,7 +75,7 @@ class MissingExtraError(CometadError, ImportError):
 
 
 def unknown(kind: str, name: object, known: Iterable[object]) -> ParameterError:
-    """The error for a name that is not in a table; suggests the closest one that is.
+    """The error for an unknown name; suggests the closest known one.
 
     >>> from cometad.errors import unknown
     >>> str(unknown("dataset", "PMS", ["MSL", "PSM"]))

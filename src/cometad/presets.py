@@ -26,7 +26,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 
 
 def paper_parameters(dataset: str | None = None) -> dict[str, Any]:
-    """The published values that differ from the default, with the paper's sizes for a dataset.
+    """The published values that differ from the defaults, with the paper's sizes for a dataset (PSM if none is given).
 
     >>> from cometad.presets import paper_parameters
     >>> paper_parameters("MSL")["codebook_size"]

@@ -1,4 +1,4 @@
-"""Progress reporting for long work: a bar on a terminal, occasional lines in a log."""
+"""Progress reporting: a bar on a terminal, occasional lines in a log."""
 
 import math
 import sys
@@ -16,7 +16,7 @@ def show_progress(title: str, on: bool) -> Iterator[ProgressCallback]:
     """A callback that shows progress on stderr, or does nothing unless `on`.
 
     Call it with the steps done, the steps in total and a note. On a terminal it draws a bar. Elsewhere it prints a line
-    every few seconds, and always the first and the last one.
+    every ten seconds, and always the first and the last one.
 
     >>> from cometad.progress import show_progress
     >>> with show_progress("training", on=False) as report:

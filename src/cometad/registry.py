@@ -1,7 +1,7 @@
 """Strategies by name: how a threshold, a selection, a gap rule or an adaptation is written to a file and read back.
 
 A file holds the name a class was registered under and its fields. Loading looks the name up here; it never imports code
-because a file asks for it. To save a detector that uses your own class, make it a dataclass and register it:
+named by a file. To save a detector that uses your own class, make it a dataclass and register it:
 
 >>> from dataclasses import dataclass
 >>> from cometad.registry import from_json, register, to_json
@@ -31,13 +31,13 @@ _KINDS: dict[str, Any] = {}
 
 
 def register(name: str) -> Callable[[Kind], Kind]:
-    """Decorate a dataclass so that detectors that use it can be saved under this name, and loaded again."""
+    """Decorate a dataclass to register it under this name, so that detectors that use it can be saved and loaded."""
 
     def add(kind: Kind) -> Kind:
         if not dataclasses.is_dataclass(kind):
             raise ParameterError(f"Only a dataclass can be registered. Decorate {kind.__name__} with @dataclass first.")
         taken = _KINDS.setdefault(name, kind)
-        # The same class defined again, as when a notebook's cell runs twice, takes the place of the old one.
+        # Defining the same class again, as when a notebook cell runs twice, replaces the old one.
         if (taken.__module__, taken.__qualname__) != (kind.__module__, kind.__qualname__):
             raise ParameterError(f"The name {name!r} is registered for {taken.__qualname__}. Choose another name.")
         _KINDS[name] = kind
@@ -47,7 +47,7 @@ def register(name: str) -> Callable[[Kind], Kind]:
 
 
 def to_json(value: Any, parameter: str = "value") -> Any:
-    """A parameter as JSON can hold it: numbers, texts and lists as they are, a strategy by its registered name.
+    """A parameter in types that JSON can hold: numbers, text and lists as they are, a strategy by its registered name.
 
     >>> from cometad.network import Epochs
     >>> from cometad.registry import to_json
@@ -71,7 +71,7 @@ def to_json(value: Any, parameter: str = "value") -> Any:
 
 
 def describe(value: Any) -> Any:
-    """A parameter to show or compare, not to save: like `to_json`, with the repr of what has no registered name.
+    """Like `to_json`, but an unregistered object becomes its repr: to show or compare a parameter, not to save it.
 
     >>> from cometad.registry import describe
     >>> describe((2, 4)), describe({2})

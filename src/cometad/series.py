@@ -22,7 +22,7 @@ class Series:
     """Readings with the names of their variables and, if known, their times.
 
     Missing readings, where allowed, are NaN until a gap rule fills them. After that all values are finite, and
-    `imputed` and `doubtful` mark the ones that were not measured.
+    `imputed` and `doubtful` mark those that were not measured.
 
     >>> import numpy as np
     >>> from cometad.series import as_series
@@ -33,11 +33,11 @@ class Series:
 
     values: Floats  # (time, variable)
     names: tuple[str, ...]
-    times: Array | None  # (time,) strictly increasing
+    times: Array | None  # (time,)  strictly increasing, once checked
     named: bool  # the names came with the data, so they can be compared
     first: int = 0  # the number of the first time step
-    imputed: Flags | None = None  # (time, variable)  filled in; None if nothing is
-    doubtful: Flags | None = None  # (time, variable)  filled in, and not to be learned from
+    imputed: Flags | None = None  # (time, variable)  None if nothing is imputed
+    doubtful: Flags | None = None  # (time, variable)  imputed with a placeholder: never learned from
 
     def __len__(self) -> int:
         return len(self.values)
@@ -111,9 +111,9 @@ def _difference(series: Series, names: tuple[str, ...]) -> str:
     extra = [repr(name) for name in series.names if name not in names]
     lacking = [repr(name) for name in names if name not in series.names]
     parts = [
-        f"{word}: {', '.join(some[:2])}{', ...' if len(some) > 2 else ''}"
-        for word, some in (("extra", extra), ("missing", lacking))
-        if some
+        f"{word}: {', '.join(listed[:2])}{', ...' if len(listed) > 2 else ''}"
+        for word, listed in (("extra", extra), ("missing", lacking))
+        if listed
     ]
     return f" ({'; '.join(parts)})" if parts else ""
 
@@ -128,16 +128,16 @@ def with_all_columns(series: Series, names: tuple[str, ...]) -> Series:
     >>> with_all_columns(unchecked_series(pl.DataFrame({"level": [1.0]})), ("flow", "level")).values
     array([[nan,  1.]])
     """
-    there = [names.index(name) for name in series.names if name in names]
-    if not series.named or len(there) != len(series.names) or there != sorted(there) or len(there) == len(names):
+    places = [names.index(name) for name in series.names if name in names]
+    if not series.named or len(places) != len(series.names) or places != sorted(places) or len(places) == len(names):
         return series
     values = np.full((len(series), len(names)), np.nan)
-    values[:, there] = series.values
+    values[:, places] = series.values
     return replace(series, values=values, names=names)
 
 
 def together(parts: Sequence[Series]) -> Series:
-    """Join the parts of a series, at least one, in order.
+    """Concatenate one or more consecutive parts of a series.
 
     >>> import numpy as np
     >>> from cometad.series import as_series, together
@@ -173,7 +173,7 @@ def check_late(late: str) -> None:
 class Order:
     """The policy for late readings: those not after the `last` time are refused, or dropped and counted.
 
-    Asking changes nothing; `take` moves on.
+    Checks do not move the last time; `take` does.
 
     >>> import numpy as np
     >>> from cometad.series import Order, Series
@@ -225,7 +225,7 @@ class Order:
         return False
 
     def take(self, last: Any, dropped: int = 0) -> None:
-        """Move on to a new last time, with some readings dropped on the way."""
+        """Set the last time, and count readings dropped before it."""
         self.last = last
         self.dropped += dropped
 
@@ -264,7 +264,8 @@ def _from_frame(X: object, frame: nw.DataFrame[Any]) -> tuple[Floats, tuple[str,
         times = _naive_utc(X.index).to_numpy()
     dates = [name for name, dtype in frame.schema.items() if isinstance(dtype, nw.Datetime | nw.Date)]
     if len(dates) + (times is not None) > 1:
-        raise InputError(f"There is more than one time: {', '.join(dates)}.", advice="two times")
+        found = [*([] if times is None else ["the index"]), *dates]
+        raise InputError(f"There is more than one time column: {', '.join(found)}.", advice="two times")
     if dates:
         column = frame.get_column(dates[0])
         if column.null_count():

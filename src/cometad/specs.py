@@ -1,4 +1,4 @@
-"""Rules written as text: NAME or NAME:VALUE."""
+"""Rules given as text: NAME or NAME:VALUE."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ Made = TypeVar("Made")
 
 
 def split(text: str) -> tuple[str, str | None]:
-    """The two sides of the first colon; None for the second without a colon.
+    """Split a text at its first colon; without a colon the second part is None.
 
     >>> from cometad.specs import split
     >>> split("spot:1e-4"), split("spot")
@@ -23,7 +23,7 @@ def split(text: str) -> tuple[str, str | None]:
 def parse(
     text: str, rules: Mapping[str, Callable[..., Made]], *, kind: str, value: str, convert: Callable[[str], Any]
 ) -> Made:
-    """The rule in a text: the dataclass with that name, its first field set to the value if there is one.
+    """Parse a rule: the dataclass of that name, with its first field set to the value if there is one.
 
     `kind` and `value` name the rule and its value in errors.
 

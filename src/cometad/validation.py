@@ -1,7 +1,7 @@
-"""Parameter checks: one sentence for every value that makes no sense.
+"""Parameter checks: an invalid value gets an error of one sentence.
 
 A detector lists its rules in a table (`{"window": integer(1), "scaler": choice(SCALERS)}`) and calls `check`; a
-strategy such as `Quantile` checks its own few numbers when it is made.
+strategy such as `Quantile` checks its own few numbers when it is created.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 
 from cometad.errors import ParameterError, needs_extra, unknown
 
-Rule = Callable[[str, Any], None]  # raises for a value that the parameter of this name cannot take
+Rule = Callable[[str, Any], None]  # takes the name and value of a parameter; raises if the value is invalid
 
 
 def check(values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
@@ -21,7 +21,7 @@ def check(values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
     >>> check({"window": 0, "verbose": True}, {"window": integer(1)})
     Traceback (most recent call last):
     ...
-    cometad.errors.ParameterError: The 'window' parameter must be an integer from 1 up. Got 0 instead.
+    cometad.errors.ParameterError: The 'window' parameter must be an integer of at least 1. Got 0 instead.
     """
     for name, value in values.items():
         if name in rules:
@@ -29,7 +29,7 @@ def check(values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
 
 
 def integer(least: int, most: int | None = None) -> Rule:
-    """The rule for an integer from `least` up, or up to `most`."""
+    """The rule for an integer of at least `least` and, if given, at most `most`."""
     return lambda name, value: check_integer(name, value, least, most)
 
 
@@ -46,7 +46,7 @@ def number(low: float, high: float, *, above: bool = False, below: bool = False,
 
 
 def choice(known: Collection[str]) -> Rule:
-    """The rule for one of some names."""
+    """The rule for a name that must be one of those known."""
 
     def rule(name: str, value: Any) -> None:
         if not isinstance(value, str) or value not in known:
@@ -56,7 +56,7 @@ def choice(known: Collection[str]) -> Rule:
 
 
 def strategy(*members: str) -> Rule:
-    """The rule for any object with these methods and attributes: one of ours or the user's own.
+    """The rule for any object with these methods and attributes: built in or the user's own.
 
     >>> from cometad.validation import strategy
     >>> strategy("fit", "watch")("threshold", 0.99)
@@ -84,7 +84,7 @@ def device(name: str, value: Any) -> None:
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an integer, numpy's included; a boolean is not.
+    """Whether a value is a Python or numpy integer; booleans do not count.
 
     >>> from cometad.validation import is_integer
     >>> is_integer(3), is_integer(True), is_integer(3.0)
@@ -98,16 +98,16 @@ def _is_finite(value: Any) -> bool:
 
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
-    """Refuse a parameter unless it is an integer from `least` up, or up to `most`.
+    """Refuse a parameter unless it is an integer of at least `least` and, if given, at most `most`.
 
     >>> from cometad.validation import check_integer
     >>> check_integer("depth", 0, 1)
     Traceback (most recent call last):
     ...
-    cometad.errors.ParameterError: The 'depth' parameter must be an integer from 1 up. Got 0 instead.
+    cometad.errors.ParameterError: The 'depth' parameter must be an integer of at least 1. Got 0 instead.
     """
     fits = is_integer(value) and value >= least and (most is None or value <= most)
-    wanted = f"an integer from {least} up" if most is None else f"an integer from {least} to {most}"
+    wanted = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
     require(fits, name, wanted, value)
 
 
@@ -118,7 +118,7 @@ def check_number(name: str, value: Any, low: float, high: float) -> None:
 
 
 def check_between(name: str, value: Any, low: float, high: float) -> None:
-    """Refuse a parameter unless it is a number strictly between two.
+    """Refuse a parameter unless it is a number strictly between `low` and `high`.
 
     >>> from cometad.validation import check_between
     >>> check_between("rate", 2.0, 0, 1)

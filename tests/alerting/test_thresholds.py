@@ -348,12 +348,30 @@ def test_a_rule_can_be_written_as_text(text, rule):
     assert parse_threshold(text) == rule
 
 
-@pytest.mark.parametrize("text", ["", "sport:1e-4", "spot:", "spot:x", "spot:0.5", "quantile:1", "conformal:nan"])
-def test_a_text_that_is_no_rule_is_refused_with_all_that_are(text):
+@pytest.mark.parametrize("text", ["", "sport:1e-4"])
+def test_an_unknown_rule_is_refused_with_all_that_exist(text):
     with pytest.raises(ParameterError) as error:
         parse_threshold(text)
     assert is_a_sentence(str(error.value))
     assert all(name in str(error.value) for name in THRESHOLDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("spot:", "Write it as spot or spot:RATE."),
+        ("spot:x", "Write it as spot or spot:RATE."),
+        ("spot:0.5", "a number above 0 and below 0.02. Got 0.5 instead."),
+        ("quantile:1", "a number above 0 and below 1. Got 1.0 instead."),
+        ("conformal:nan", "a number above 0 and below 1. Got nan instead."),
+    ],
+)
+def test_a_rule_with_a_wrong_rate_is_refused_with_what_to_write(text, words):
+    with pytest.raises(ParameterError) as error:
+        parse_threshold(text)
+    assert is_a_sentence(str(error.value))
+    assert f"threshold {text!r}" in str(error.value)
+    assert words in str(error.value)
 
 
 @every_rule

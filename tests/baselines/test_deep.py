@@ -391,7 +391,7 @@ def test_a_network_too_large_for_memory_is_refused_before_training(name, width):
         ("lstm-vae", {"latent_per": "year"}, "Unknown latent per 'year'. Available: step, window."),
         ("anomaly-transformer", {"dim": 9, "heads": 2}, "'dim' parameter must be a multiple of the number of heads"),
         ("catch", {"window": 8}, "'patch_size' parameter must be at most the window"),
-        ("usad", {"latent": 0}, "'latent' parameter must be an integer from 1 up"),
+        ("usad", {"latent": 0}, "'latent' parameter must be an integer of at least 1"),
         ("d3r", {"dropout": 1.0}, "'dropout' parameter must be below 1"),
         ("vtt", {"schedule": 3}, "'schedule' parameter must be an object with steps and rate"),
         ("catch", {"mask_weight": -1.0}, "'mask_weight' parameter must be a number between 0 and inf"),

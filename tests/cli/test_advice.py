@@ -52,4 +52,4 @@ def test_a_message_quotes_names_for_the_shell():
 def test_an_error_keeps_its_advice_when_it_crosses_processes():
     error = pickle.loads(pickle.dumps(InputError("No times.", advice="no times")))
     assert str(error) == "No times. Pass a frame with a column of dates."
-    assert message(error) == "No times. Name their column with --time-column."
+    assert message(error) == "No times. Name the time column with --time-column."

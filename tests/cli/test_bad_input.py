@@ -122,7 +122,10 @@ SERIES_REFUSED = {
         pd.DataFrame({"flow": [1.0, 2.0]}, index=pd.DatetimeIndex([START, None])),
         "time of reading 1 is missing",
     ),
-    "two columns of times": (frame(times=TIMES).with_columns(pl.col("time").alias("again")), "more than one time"),
+    "two columns of times": (
+        frame(times=TIMES).with_columns(pl.col("time").alias("again")),
+        "more than one time column: time, again",
+    ),
     "a column twice": (pd.DataFrame(SERIES, columns=["flow", "flow", "heat"]), "'flow'"),
 }
 

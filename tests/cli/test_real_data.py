@@ -72,7 +72,9 @@ def test_score_marks_imputed_readings(run, folder):
     assert set(range(60, 80)) <= set(imputed["step"])
     assert imputed["anomaly"].sum() == 0
     assert set(imputed["variable"]) == {""}
-    assert "Variable 'flow' is missing in 20 of 120 readings; the longest gap has 20, from time step 60." in said
+    assert (
+        "Variable 'flow' is missing in 20 of 120 readings; the longest gap, from time step 60, has length 20." in said
+    )
     assert f"{len(imputed)} were imputed and not judged." in said
 
 
@@ -126,7 +128,7 @@ def test_a_missing_column_is_reported(run, folder, verb):
     arguments, sent = (["gone.csv"], "") if verb == "score" else ([], gone.write_csv())
     code, shown, said = run(verb, "plant.comet", *arguments, stdin=sent)
     assert code == 0, said
-    assert said.count("There is no column 'level'. All its readings count as missing.") == 1
+    assert said.count("No column for 'level'. Its readings count as missing.") == 1
     assert len(shown.splitlines()) == 120 + (verb == "score")
     code, _, said = run(verb, "strict.comet", *arguments, stdin=sent)
     assert code == 2

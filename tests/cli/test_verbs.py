@@ -435,7 +435,7 @@ def test_a_full_disk_is_reported_in_one_sentence(run, folder, monkeypatch, verb)
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr("sys.stdout", full)
         result = run(*verb, stdin=(folder / "today.csv").read_bytes())
-    _refused(result, "Cannot write the scores: No space left on device. Choose an output with space.")
+    _refused(result, "Cannot write the output: No space left on device. Free some space or write elsewhere.")
 
 
 @pytest.mark.usefixtures("ctrl_c_raises")
@@ -485,7 +485,7 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
         (["fit", "normal.csv", "-o", "x", "--set", "weight_decay=NaN"], "'weight_decay' must be a number"),
         (["fit", "normal.csv", "-o", "x", "--set", "patch_sizes=4"], "'patch_sizes' must be a list of integers"),
         (["fit", "normal.csv", "-o", "x", "--set", "scaler=z"], "Unknown scaler 'z'. Available:"),
-        (["fit", "normal.csv", "-o", "x", "--set", "patch_strides=[9,4,8]"], "between 1 and its patch (4)"),
+        (["fit", "normal.csv", "-o", "x", "--set", "patch_strides=[9,4,8]"], "between 1 and its patch size (4)"),
         (["fit", "normal.csv", "-o", "x", "--set", "window=301"], "300 readings, fewer than a window (301)"),
         (["score", "absent.comet", "today.csv"], "The detector 'absent.comet' does not exist"),
         (["score", "normal.csv", "today.csv"], "'normal.csv' is not a complete saved Comet"),

@@ -127,7 +127,7 @@ def test_refusing_gaps_lets_complete_readings_pass():
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, None, "3"])
 @pytest.mark.parametrize("rule", [ForwardFill, Interpolate])
 def test_an_invalid_limit_is_refused(rule, limit):
-    with pytest.raises(ParameterError, match="'limit' parameter must be an integer from 1 up") as caught:
+    with pytest.raises(ParameterError, match="'limit' parameter must be an integer of at least 1") as caught:
         rule(limit)
     assert is_a_sentence(str(caught.value))
 
@@ -144,7 +144,7 @@ def test_every_rule_has_a_name_on_the_command_line():
         ("fill", "Available: refuse, forward-fill"),
         ("forward-fill:", "Write it as forward-fill or forward-fill:LIMIT"),
         ("forward-fill:1_0", "Write it as forward-fill or forward-fill:LIMIT"),
-        ("forward-fill:0", "'limit' parameter must be an integer from 1 up"),
+        ("forward-fill:0", "'limit' parameter must be an integer of at least 1"),
         ("interpolate:-1", "Write it as interpolate or interpolate:LIMIT"),
         ("score-measured:2", r"Write it as score-measured\."),
     ],
@@ -450,9 +450,7 @@ def test_a_missing_column_is_reported_once_and_counts_as_missing_readings(caplog
     empty = FRESH.copy()
     empty[:, 1] = np.nan
     judged = detector.step_scores(gone)
-    assert [record.message for record in caplog.records] == [
-        "There is no column 'level'. All its readings count as missing."
-    ]
+    assert [record.message for record in caplog.records] == ["No column for 'level'. Its readings count as missing."]
     assert judged.scores.tobytes() == judged_by(detector, empty).scores.tobytes()
     caplog.clear()
     stream = detector.stream()

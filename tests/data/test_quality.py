@@ -127,7 +127,7 @@ def test_gaps_are_counted():
     values[[3, 50], 1] = np.nan
     (finding,) = findings(frame(values), KNOWN)
     assert (finding.kind, finding.variable, finding.start, finding.stop) == ("gaps", "level", 100, 108)
-    assert "missing in 10 of 1,500 readings; the longest gap has 8, from time step 100." in finding.sentence
+    assert "missing in 10 of 1,500 readings; the longest gap, from time step 100, has length 8." in finding.sentence
 
 
 def test_times_are_checked():

@@ -95,7 +95,7 @@ def test_numbers_that_do_not_count_up_are_a_variable(csv_file):
         ("time,flow\n2024-03-01T00:00,1\n2024-03-02T00:00Z,2\n", "a time zone in some rows only"),
         ("time,flow\n2024-03-01,1\n2024-03-01,2\n", "appears twice"),
         ("time,flow\n2024-03-02,1\n2024-03-01,2\n", "is earlier than the one before it"),
-        ("date,time,flow\n2024-03-01,2024-03-01,1\n", "more than one time: date, time"),
+        ("date,time,flow\n2024-03-01,2024-03-01,1\n", "more than one time column: date, time"),
     ],
 )
 def test_bad_times_are_refused(csv_file, text, sentence):

@@ -387,7 +387,7 @@ def test_an_event_of_another_series_is_refused():
 
 @pytest.mark.parametrize("context", [-1, 2.5, True])
 def test_a_context_that_is_no_number_of_time_steps_is_refused(detector, faulty, context):
-    with pytest.raises(ParameterError, match="'context' parameter must be an integer from 0 up"):
+    with pytest.raises(ParameterError, match="'context' parameter must be an integer of at least 0"):
         detector.explain(faulty, 5, context=context)
 
 

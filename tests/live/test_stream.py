@@ -244,7 +244,7 @@ def test_a_snapshot_under_other_alerts_or_another_threshold_is_refused():
     detector = fitted("default")
     snapshot = detector.stream(alerts=Alerts(min_length=2)).snapshot()
     for stream in (detector.stream, detector.with_threshold(Spot(level=0.8)).stream):
-        with pytest.raises(ModelFileError, match="another detector's stream"):
+        with pytest.raises(ModelFileError, match="other threshold, adaptation or alert settings"):
             stream(snapshot)
 
 

@@ -310,15 +310,15 @@ def test_bad_input_is_refused_with_advice(labels, scores, message):
         ),
         (
             lambda: metrics.range_auc(LABELS, SCORES, -1),
-            "The 'window' parameter must be an integer from 0 up. Got -1 instead.",
+            "The 'window' parameter must be an integer of at least 0. Got -1 instead.",
         ),
         (
             lambda: metrics.range_auc(LABELS, SCORES, 2.5),
-            "The 'window' parameter must be an integer from 0 up. Got 2.5 instead.",
+            "The 'window' parameter must be an integer of at least 0. Got 2.5 instead.",
         ),
         (
             lambda: metrics.vus(LABELS, SCORES, ranks=1),
-            "The 'ranks' parameter must be an integer from 2 up. Got 1 instead.",
+            "The 'ranks' parameter must be an integer of at least 2. Got 1 instead.",
         ),
         (
             lambda: metrics.best_adjusted_f1(LABELS, SCORES, k=101),
@@ -334,7 +334,7 @@ def test_bad_input_is_refused_with_advice(labels, scores, message):
         ),
         (
             lambda: metrics.reference(LABELS, draws=0),
-            "The 'draws' parameter must be an integer from 1 up. Got 0 instead.",
+            "The 'draws' parameter must be an integer of at least 1. Got 0 instead.",
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """Group time steps above the threshold into events that open, update and close exactly once.
 
-`Alerts` defines what counts as one event; an `AlertRun` takes scores in chunks of any size. A batch is a run taken to
-its end, so batch and stream agree by construction. docs/alerts.md has pictures.
+`Alerts` defines what counts as one event; an `AlertRun` takes scores in chunks of any size. A batch is one long run, so
+batch and stream agree by construction. docs/alerts.md has pictures.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from cometad.arrays import Floats
 from cometad.errors import InputError
 from cometad.validation import check, integer, number
 
-BLOCK = 256  # time steps to skip at once, or to take one by one
+BLOCK = 256  # time steps that are skipped together if none is hot
 
 Kind = Literal["opened", "updated", "closed"]
 
@@ -88,7 +88,7 @@ class Alerts:
     merge_gap
         Longest run of quiet time steps that does not end an event.
     hold_off
-        Time steps after an event closed in which no other starts.
+        Time steps after an event closes in which no other starts.
 
     >>> from cometad.alerting.alerts import Alerts, find_events
     >>> from cometad.alerting.severity import ScoreTail
@@ -134,7 +134,7 @@ class _Now:
     peak: int = 0
     hot: int = 0  # number of hot steps
     length: int = 0  # measured steps at or above the low mark
-    quiet: int = 0  # quiet steps since the last
+    quiet: int = 0  # quiet steps since `last`
     hold: int = 0  # no candidate starts before this step
     suppressed: int = 0
     short: int = 0
@@ -150,7 +150,7 @@ class _Steps(NamedTuple):
 
 
 class AlertRun:
-    """Events of scores that arrive in chunks of any size, in constant memory; made by `Alerts.start`.
+    """Events of scores that arrive in chunks of any size, in constant memory; created by `Alerts.start`.
 
     >>> from cometad.alerting.alerts import Alerts
     >>> from cometad.alerting.severity import ScoreTail
@@ -190,9 +190,9 @@ class AlertRun:
     def push(self, scores: ArrayLike, thresholds: ArrayLike, imputed: ArrayLike | None = None) -> list[Change]:
         """The changes to events caused by the next scores (time,), given one threshold or one per score (time,).
 
-        The scores of `imputed` time steps (time,) are ignored and may be NaN: such a step starts, extends and ends
-        nothing, but counts towards a hold-off. Each hot step that is a new peak updates the event. How scores are cut
-        into chunks does not matter, and refused input leaves the run unchanged.
+        The scores of `imputed` time steps (time,) are ignored and may be NaN: such a step does not start, extend or end
+        an event, but counts towards a hold-off. Each hot step that is a new peak updates the event. Refused input
+        leaves the run unchanged.
         """
         if self._now.phase == _FINISHED:
             raise InputError("The run is finished. Start a new one with Alerts.start().")
@@ -254,7 +254,7 @@ class AlertRun:
                     yield change
 
     def _take(self, step: int, score: float, hot: bool, warm: bool) -> Change | None:
-        """Process one measured step, which is hot unless something is in progress."""
+        """Process one measured step, which must be hot if nothing is in progress."""
         if self._now.phase == _IDLE and not self._start(step, score):
             return None
         return self._prolong(step, score, hot) if warm else self._quiet(step)
@@ -305,9 +305,16 @@ class AlertRun:
 
     def _event(self) -> Event:
         now = self._now
-        how_severe = float(severity(self._peak_score, self._tail))
-        where = (now.number, now.start, now.last + 1, now.peak)
-        return Event(*where, self._peak_score, how_severe, now.hot, open=now.phase == _OPEN)
+        return Event(
+            number=now.number,
+            start=now.start,
+            stop=now.last + 1,
+            peak=now.peak,
+            peak_score=self._peak_score,
+            severity=float(severity(self._peak_score, self._tail)),
+            steps=now.hot,
+            open=now.phase == _OPEN,
+        )
 
 
 def find_events(

@@ -13,7 +13,7 @@ from cometad.arrays import Floats
 
 
 class Judged(NamedTuple):
-    """The verdict on some scores."""
+    """Flags, thresholds and event changes of consecutive scores."""
 
     flags: NDArray[np.int64]  # (time,)  1 where a measured score is above its threshold
     thresholds: Floats  # (time,)

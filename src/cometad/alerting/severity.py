@@ -10,11 +10,11 @@ from cometad.alerting.tail import Tail, fit_tail
 from cometad.arrays import Floats
 from cometad.errors import InputError
 
-TAIL_SHARE = 0.02  # the highest training scores make the tail: this share of them,
-FEWEST = 50  # but at least this many, or half of them all
+TAIL_SHARE = 0.02  # share of the training scores, the highest ones, that form the tail
+FEWEST = 50  # minimum number of scores in the tail, or half of all scores if that is fewer
 LEAST_UNIT = 1e-6  # about the rounding of a float32 score: a narrower tail would turn rounding into severity
-RAREST = 1e-9  # a probability that has the highest severity
-LEAST_RANGE = 1e-3  # and so has one this much below the threshold's, if the threshold itself is rarer than that
+RAREST = 1e-9  # tail probability with severity 1
+LEAST_RANGE = 1e-3  # severity 1 is at least this factor rarer than the threshold
 CONFIDENCE = 1.645  # standard errors: 95 % one-sided
 MOST_SHAPE = 0.9  # a tail of shape 1 has no mean
 
@@ -40,15 +40,15 @@ class ScoreTail(NamedTuple):
 
     @classmethod
     def fit(cls, scores: ArrayLike, threshold: float | None = None) -> "ScoreTail":
-        """The tail of training scores (time,) and their threshold; without one the base is where the tail starts.
+        """Fit the tail of training scores (time,); the base is their threshold or, without one, the tail's start.
 
         The tail is the highest 2 % of the scores (at least 50 of them, or half), or all above the threshold if those
-        are more. Its shape is the lower end of the likeliest one's 95 % confidence interval, and at least 0: the tail
-        counts as heavier than exponential only as far as the scores show it, and no score is ever impossible.
+        are more. Its shape is the lower 95 % confidence bound of the maximum-likelihood shape, and at least 0: the tail
+        counts as heavier than exponential only if the scores show it, and no score is ever impossible.
         """
         known = np.asarray(scores, np.float64)
         if known.ndim != 1 or not len(known) or not np.isfinite(known).all():
-            raise InputError("A tail needs training scores of the shape (time,), at least one and all of them finite.")
+            raise InputError("Expected training scores of shape (time,), at least one and all of them finite.")
         if threshold is not None and not math.isfinite(threshold):
             raise InputError(f"The threshold in training must be a finite number. Got {threshold!r} instead.")
         count = len(known)
@@ -63,7 +63,7 @@ class ScoreTail(NamedTuple):
         return cls(center, base, start, share, shape, max(scale, finest))
 
     def probability(self, scores: ArrayLike) -> Floats:
-        """The probability (...,) that a normal reading scores as high, capped at `share` below the start."""
+        """The probability (...,) that a normal reading scores this high or higher; at most `share`."""
         return np.exp(self.log_probability(scores))
 
     def log_probability(self, scores: ArrayLike) -> Floats:
@@ -73,18 +73,18 @@ class ScoreTail(NamedTuple):
 
 
 def _cautious(excess: Floats) -> Tail:
-    """The tail of excesses (excess,) with its shape at the lower end of its confidence interval, and the same mean."""
+    """The tail of excesses (excess,), with its shape at its lower confidence bound and the mean of the excesses."""
     shape = fit_tail(excess, np.zeros(len(excess), bool)).shape
-    shape -= CONFIDENCE * (1 + shape) / math.sqrt(len(excess))  # the standard error of a likeliest shape
+    shape -= CONFIDENCE * (1 + shape) / math.sqrt(len(excess))  # the standard error of the estimate
     shape = min(shape, MOST_SHAPE)
-    shape = shape if shape > 1e-6 else 0.0  # nearly 0 is 0: formulas divide by it
+    shape = shape if shape > 1e-6 else 0.0  # formulas divide by the shape, so a tiny one counts as 0
     return Tail(shape, float(excess.mean()) * (1 - shape))
 
 
 def severity(scores: ArrayLike, tail: ScoreTail) -> Floats:
     """How rare scores (...,) are: 0 up to the training threshold, 1 from one in a billion on.
 
-    In between it is linear in the logarithm of the tail probability P, so every tenfold rarer score adds the same:
+    In between it is linear in the logarithm of the tail probability P: every factor of ten adds the same amount.
     severity = log(P(base) / P(score)) / log(P(base) / 1e-9), clipped to 0..1.
 
     >>> import numpy as np

@@ -1,7 +1,7 @@
 """Thresholds from the tail of the scores: peaks over threshold, at a fixed level (SPOT) or a moving one (DSPOT).
 
 A. Siffer, P.-A. Fouque, A. Termier, C. Largouet: Anomaly detection in streams with extreme value theory, KDD 2017.
-The excesses of scores over a high quantile, the base, are distributed as a tail; it shows which scores are rare enough.
+A generalized Pareto tail, fitted to the excesses of scores over a high quantile, the base, tells how rare a score is.
 """
 
 import math
@@ -23,13 +23,13 @@ HEAD = 5  # numbers in a state before its excesses
 
 
 class Peaks:
-    """The tail above a base, and the limit above which an excess is an alarm.
+    """The tail above a base, and the limit above which an excess is flagged.
 
-    Two departures from the paper. There an alarm does not enter the tail; here it enters as an excess right-censored at
-    the limit, as long as there are no more alarms than the rate explains. Otherwise a tail truncated at its limit again
-    and again shrinks, and once the training excesses are forgotten it flags ten times the promised rate
-    (docs/thresholds.md). There the tail is refitted at every excess; here once a tenth of the remembered excesses is
-    new, because a fit takes milliseconds and a tenth of new excesses hardly changes it.
+    Two departures from the paper. There a flagged score does not enter the tail; here it enters as an excess
+    right-censored at the limit, as long as no more scores are flagged than the rate explains. Otherwise the tail would
+    be truncated at its limit again and again and shrink: once the training excesses are forgotten, it would flag ten
+    times the promised rate (docs/thresholds.md). There the tail is refitted at every excess; here only once a tenth of
+    the remembered excesses is new, because a fit takes milliseconds and fewer new excesses hardly change it.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import Peaks
@@ -41,7 +41,7 @@ class Peaks:
     def __init__(self, state: Floats, rate: float) -> None:
         self.base, self.limit = float(state[0]), float(state[1])
         self._readings, self._excesses, self._fresh = map(int, state[2:HEAD])
-        self._kept = deque(state[HEAD:].tolist(), maxlen=KEPT)  # negative: an alarm, right-censored
+        self._kept = deque(state[HEAD:].tolist(), maxlen=KEPT)  # negative: flagged, so right-censored
         self._rate = rate
 
     @classmethod
@@ -60,19 +60,19 @@ class Peaks:
 
     @property
     def threshold(self) -> float:
-        """The highest score that is not an alarm."""
+        """The highest score that is not flagged."""
         return self.base + self.limit
 
     def skip(self, count: int) -> None:
         """Count readings at or below the base."""
         self._readings += count
 
-    def learn_from(self, score: float, alarm: bool) -> None:
+    def learn_from(self, score: float, flagged: bool) -> None:
         """Count a score; if it is above the base, the tail learns from it."""
         excess = score - self.base
         if excess <= 0:
             self._readings += 1
-        elif not alarm:
+        elif not flagged:
             self._keep(excess)
         elif np.signbit(self._kept).sum() < self._explained():
             self._keep(-self.limit)
@@ -86,19 +86,19 @@ class Peaks:
             self._refit()
 
     def _share(self) -> float:
-        """The share of excesses allowed to be alarms."""
+        """The share of excesses that may be flagged."""
         return min(1.0, self._rate * self._readings / self._excesses) if self._excesses else 0.0
 
     def _explained(self) -> int:
-        """The most remembered excesses that can be alarms by chance: two deviations above the expected number."""
+        """The most remembered excesses flagged by chance: two standard deviations above the expected number."""
         expected = self._share() * len(self._kept)
         return math.ceil(expected + 2 * math.sqrt(expected))
 
     def _refit(self) -> None:
         """Fit the tail. Siffer et al. 2017: Eq. 1.
 
-        The limit is raised until no more remembered excesses lie above it than chance explains, because the tail of
-        scores with few distinct values is not a generalized Pareto distribution.
+        The limit is raised until no more remembered excesses lie above it than chance explains: scores with few
+        distinct values do not have a generalized Pareto tail.
         """
         self._fresh = 0
         if not self._kept:
@@ -114,14 +114,14 @@ class Peaks:
 class Spot:
     """Peaks over threshold: the score exceeded by a share `rate` of readings, from the tail above a base.
 
-    The base is the quantile `level` of the training scores and stays fixed; the tail follows the stream. It can promise
-    rates far below 1 in the number of training scores, as long as the level and spread of the scores do not drift.
+    The base is the quantile `level` of the training scores and stays fixed; the tail follows the stream. The rate may
+    be far below 1 / (number of training scores), as long as the level and spread of the scores do not drift.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import Spot
     >>> rule = Spot(rate=1e-3)
     >>> watch = rule.watch(rule.fit(np.random.default_rng(0).exponential(size=5000)))
-    >>> round(watch.threshold, 1)  # of the true distribution: log(1000) = 6.9
+    >>> round(watch.threshold, 1)  # the true quantile is log(1000) = 6.9
     7.1
     >>> watch.push([1.0, 5.0, 50.0])
     array([False, False,  True])
@@ -134,7 +134,7 @@ class Spot:
         _check_tail(self.rate, self.level)
 
     def fit(self, scores: ArrayLike) -> Floats:
-        """Base, limit and tail of training scores (time,). For constant scores, everything above them is flagged."""
+        """Base, limit and tail of training scores (time,). If they are constant, any higher score is flagged."""
         return Peaks.learn(training_scores(scores), self.rate, self.level).state()
 
     def watch(self, state: Floats) -> "SpotWatch":
@@ -143,7 +143,7 @@ class Spot:
 
 
 class SpotWatch(Watch):
-    """Compares a stream of scores with the tail of earlier ones; made by `Spot.watch`, which has an example."""
+    """Compares a stream of scores with the tail of earlier ones; created by `Spot.watch`; see `Spot` for an example."""
 
     def __init__(self, peaks: Peaks) -> None:
         self._peaks = peaks
@@ -174,8 +174,8 @@ class SpotWatch(Watch):
 class MovingMean:
     """The mean of the last scores, in constant time per score.
 
-    It sums differences to one of the scores and recomputes the sum once per round, so that equal scores have exactly
-    their own value as mean and rounding errors do not accumulate.
+    It sums differences from one of the scores and recomputes the sum once per round: the mean of equal scores is exact,
+    and rounding errors do not accumulate.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import MovingMean
@@ -210,7 +210,7 @@ class MovingMean:
             self._renew()
 
     def state(self) -> Floats:
-        """Reference, sum of the differences to it, position of the oldest score, and the scores."""
+        """Reference, sum of the differences from it, position of the oldest score, and the scores."""
         return np.array([self._reference, self._total, self._place, *self._scores])
 
     def _renew(self) -> None:
@@ -221,10 +221,10 @@ class MovingMean:
 @register("DriftingSpot")
 @dataclass(frozen=True)
 class DriftingSpot:
-    """Peaks over threshold of the difference to a moving mean: that of the last `depth` scores without an alarm.
+    """Peaks over threshold of the difference from a moving mean: that of the last `depth` scores not flagged.
 
-    For scores whose level drifts slowly. After a jump of the level every reading is an alarm until the level returns,
-    because readings that raise an alarm are never learned from.
+    For scores whose level drifts slowly. After a jump of the level every score is flagged until the level returns,
+    because flagged scores never enter the mean.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import DriftingSpot
@@ -244,9 +244,9 @@ class DriftingSpot:
         check_integer("depth", self.depth, 1)
 
     def fit(self, scores: ArrayLike) -> Floats:
-        """The moving mean at the end of training scores (time,), and the tail of their differences to it."""
+        """The moving mean at the end of training scores (time,), and the tail of their differences from it."""
         values = training_scores(scores, least=self.depth + 1)
-        steps = values - values[0]  # exactly 0 for constant scores, and so is the mean
+        steps = values - values[0]  # for constant scores exactly 0, like the mean
         means = np.lib.stride_tricks.sliding_window_view(steps, self.depth)[:-1].mean(axis=1)
         peaks = Peaks.learn(steps[self.depth :] - means, self.rate, self.level)
         return np.concatenate([MovingMean.of(values[-self.depth :]).state(), peaks.state()])
@@ -258,7 +258,7 @@ class DriftingSpot:
 
 
 class DriftingSpotWatch(Watch):
-    """Compares a stream of scores with the tail above their moving mean; made by `DriftingSpot.watch`."""
+    """Compares a stream of scores with the tail above their moving mean; created by `DriftingSpot.watch`."""
 
     def __init__(self, mean: MovingMean, peaks: Peaks) -> None:
         self._mean, self._peaks = mean, peaks
@@ -278,9 +278,9 @@ class DriftingSpotWatch(Watch):
 
     def _follow(self, score: float) -> float:
         threshold, mean = self.threshold, self._mean.value
-        alarm = score > threshold
-        self._peaks.learn_from(score - mean, alarm)
-        if not alarm:
+        flagged = score > threshold
+        self._peaks.learn_from(score - mean, flagged)
+        if not flagged:
             self._mean.add(score)
         return threshold
 

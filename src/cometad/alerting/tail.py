@@ -1,4 +1,4 @@
-"""The tail of scores above a base, as a generalized Pareto distribution: thresholds and severity both read it."""
+"""The tail of scores above a base, as a generalized Pareto distribution: thresholds and severity both use it."""
 
 import math
 from typing import NamedTuple
@@ -9,8 +9,8 @@ from scipy.optimize import minimize_scalar
 
 from cometad.arrays import Floats
 
-LEAST = 20  # with fewer excesses a second parameter is not worth its variance: its deviation is 1 / sqrt(20) = 0.22
-ALIKE = 1e-9  # excesses that differ by less than this share of their mean count as equal: the rest is rounding
+LEAST = 20  # with fewer excesses the shape is too uncertain: its standard deviation at 20 is 1 / sqrt(20) = 0.22
+ALIKE = 1e-9  # excesses that differ by less than this share of their mean, by rounding only, count as equal
 
 
 class Tail(NamedTuple):
@@ -25,15 +25,15 @@ class Tail(NamedTuple):
     scale: float
 
     def above(self, share: float) -> float:
-        """The excess that a share of all excesses lies above. Siffer et al. 2017: Eq. 1, with t = 0."""
+        """The excess that is exceeded by a share of all excesses. Siffer et al. 2017: Eq. 1, with t = 0."""
         exponent = -math.log(share)
         if self.shape == 0:
             return self.scale * exponent
-        # expm1 takes the exponential limit by itself; beyond 700 it would overflow.
+        # expm1 is exact as the shape goes to 0; beyond 700 it would overflow.
         return self.scale * (math.expm1(min(self.shape * exponent, 700.0)) / self.shape)
 
     def log_survival(self, excess: ArrayLike) -> Floats:
-        """The natural logarithm of the share of excesses above each (...,): the inverse of `above`.
+        """The log of the share of excesses that exceed each of these (...,): the inverse of `above`.
 
         >>> from cometad.alerting.tail import Tail
         >>> Tail(shape=0.0, scale=2.0).log_survival([2.0, 6.0])
@@ -47,10 +47,10 @@ class Tail(NamedTuple):
 
 
 def fit_tail(excesses: Floats, censored: NDArray[np.bool_]) -> Tail:
-    """The maximum-likelihood tail of excesses (excess,), some of them right-censored.
+    """Fit a tail by maximum likelihood to excesses (excess,), some of them right-censored.
 
-    With fewer than `LEAST` excesses, or when all are equal, the exponential distribution of the same mean; without any,
-    a tail of length 0. Below shape -1 the likelihood is unbounded, so the shape stops there: uniform up to the largest
+    With fewer than `LEAST` excesses, or if all are equal, it is the exponential distribution of the same mean; without
+    any it has length 0. Below shape -1 the likelihood is unbounded, so the shape stops there: uniform up to the largest
     excess.
 
     >>> import numpy as np
@@ -64,7 +64,7 @@ def fit_tail(excesses: Floats, censored: NDArray[np.bool_]) -> Tail:
     unit = float(exact.mean())
     if len(exact) < LEAST or np.ptp(exact) <= ALIKE * unit:
         return Tail(0.0, float(excesses.sum()) / len(exact))
-    # The grid of the search is made for excesses in units of their mean.
+    # The search grid assumes excesses in units of their mean.
     shape, scale = _likeliest(exact / unit, excesses[censored] / unit)
     return Tail(shape, scale * unit)
 

@@ -1,6 +1,6 @@
 """Thresholds without labels, from the scores of normal readings and a false-alarm rate.
 
-docs/thresholds.md says which one to choose and what each promises; `spot.py` has peaks over threshold.
+docs/thresholds.md helps to choose one and says what each guarantees; `spot.py` has peaks over threshold.
 """
 
 import math
@@ -19,7 +19,7 @@ from cometad.specs import parse
 from cometad.validation import check_between
 
 SECONDS_PER_DAY = 86_400
-ROUNDING = 1e-12  # 1/3 means 1/3, although the nearest float is a little less
+ROUNDING = 1e-12  # relative; lets 1/3 count as 1/3, although the nearest float is slightly less
 
 
 @register("Quantile")
@@ -58,12 +58,13 @@ class Conformal:
 
     >>> import numpy as np
     >>> from cometad.alerting.thresholds import Conformal
-    >>> Conformal(rate=0.1).fit(np.arange(19.0))  # 2 of 20 equally likely places are above it
+    >>> Conformal(rate=0.1).fit(np.arange(19.0))  # a new score has 20 equally likely ranks, 2 of them above
     array([17.])
     >>> Conformal(rate=0.01).fit(np.arange(19.0))
     Traceback (most recent call last):
     ...
-    cometad.errors.InputError: A false-alarm rate of 0.01 needs at least 99 training scores; there are 19.
+    cometad.errors.InputError: A false-alarm rate of 0.01 needs at least 99 training scores; there are 19. Choose a
+    higher rate or fit on a longer series.
     """
 
     rate: float = 0.001
@@ -80,7 +81,7 @@ class Conformal:
             needed = math.ceil(1 / rate) - 1
             raise InputError(
                 f"A false-alarm rate of {self.rate} needs at least {needed:,} training scores; "
-                f"there are {len(values):,}."
+                f"there are {len(values):,}. Choose a higher rate or fit on a longer series."
             )
         rank = len(values) + 1 - above
         return np.partition(values, rank - 1)[rank - 1 : rank]
@@ -90,7 +91,7 @@ class Conformal:
         return FixedWatch(state)
 
 
-# Name on the command line: rule. Add your own here, and the command line takes it.
+# name on the command line: threshold rule. A rule added here works on the command line, too.
 THRESHOLDS: dict[str, Callable[..., Threshold]] = {
     "quantile": Quantile,
     "conformal": Conformal,
@@ -100,7 +101,7 @@ THRESHOLDS: dict[str, Callable[..., Threshold]] = {
 
 
 def parse_threshold(text: str) -> Threshold:
-    """The threshold rule in NAME or NAME:RATE, such as spot:1e-4.
+    """Parse a threshold rule: NAME or NAME:RATE, such as spot:1e-4.
 
     >>> from cometad.alerting.thresholds import parse_threshold
     >>> parse_threshold("spot:1e-4")
@@ -115,7 +116,7 @@ def parse_threshold(text: str) -> Threshold:
 
 
 def expected_per_day(rule: Threshold, period_seconds: float) -> float:
-    """How many readings a threshold flags on a day without anomalies, at one reading per period.
+    """The expected number of flagged readings on a day without anomalies, at one reading per period.
 
     >>> from cometad.alerting.thresholds import Spot, expected_per_day
     >>> round(expected_per_day(Spot(rate=1e-4), period_seconds=60), 3)

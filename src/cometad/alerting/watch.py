@@ -1,7 +1,7 @@
 """The protocol of threshold rules, and the watches that apply them to a stream of scores.
 
 A rule is a value. `fit` turns training scores into an array, its state, which can be saved. `watch` starts a watch from
-that state: it decides which scores are alarms, and may learn from the others.
+that state: it decides which scores to flag, and may learn from them.
 """
 
 from abc import ABC, abstractmethod
@@ -15,12 +15,12 @@ from cometad.errors import InputError
 
 
 class Watch(ABC):
-    """Applies a threshold to a stream of scores, in bounded memory; how scores are cut into chunks changes nothing."""
+    """Applies a threshold to a stream of scores that arrive in chunks of any size, in bounded memory."""
 
     @property
     @abstractmethod
     def threshold(self) -> float:
-        """The next score is an alarm if it is above this."""
+        """The next score is flagged if it is above this."""
 
     @abstractmethod
     def follow(self, scores: ArrayLike) -> Floats:
@@ -28,19 +28,19 @@ class Watch(ABC):
 
     @abstractmethod
     def state(self) -> Floats:
-        """The complete state; `rule.watch(state)` resumes from it to the bit."""
+        """The complete state; `rule.watch(state)` resumes from it, bit for bit."""
 
     def push(self, scores: ArrayLike) -> Flags:
-        """True (time,) for each score above its threshold: an alarm."""
+        """Flags (time,): True for each score above its threshold."""
         return np.atleast_1d(np.asarray(scores, np.float64)) > self.follow(scores)
 
 
 class Threshold(Protocol):
-    """What every threshold rule can do; yours may have these methods too."""
+    """The interface of a threshold rule, built in or your own."""
 
     @property
     def rate(self) -> float:
-        """The share of normal readings it may flag."""
+        """The share of normal readings that the rule may flag."""
 
     def fit(self, scores: ArrayLike) -> Floats:
         """The initial state, from training scores (time,)."""
@@ -63,7 +63,7 @@ class FixedWatch(Watch):
 
     @property
     def threshold(self) -> float:
-        """A score is an alarm if it is above this."""
+        """A score is flagged if it is above this."""
         return self._threshold
 
     def follow(self, scores: ArrayLike) -> Floats:
@@ -101,9 +101,12 @@ def training_scores(scores: ArrayLike, least: int = 1) -> Floats:
     >>> training_scores([], least=3)
     Traceback (most recent call last):
     ...
-    cometad.errors.InputError: This threshold needs at least 3 training scores; there are 0.
+    cometad.errors.InputError: This threshold needs at least 3 training scores; there are 0. Fit on a longer series.
     """
     values = as_scores(scores)
     if len(values) < least:
-        raise InputError(f"This threshold needs at least {least:,} training scores; there are {len(values):,}.")
+        raise InputError(
+            f"This threshold needs at least {least:,} training scores; there are {len(values):,}. "
+            "Fit on a longer series."
+        )
     return values

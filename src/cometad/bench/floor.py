@@ -23,7 +23,7 @@ class AllPositive(ReadingBaseline):
         """Fit the threshold; nothing is learned."""
         super().fit(X)
         self.decision_scores_ = np.zeros_like(self.decision_scores_)
-        self._draw_line()
+        self._fit_threshold()
         return self
 
     def _learn_readings(self, readings: Floats32) -> None:

@@ -1,4 +1,4 @@
-"""The advice in errors, in the words of the command line: flags instead of Python arguments."""
+"""The advice in error messages, in terms of command-line flags instead of Python arguments."""
 
 import shlex
 from typing import TYPE_CHECKING
@@ -11,11 +11,11 @@ FLAGS = {
     "gaps": "Fill or drop missing readings first, or fit with a gap rule such as --gaps forward-fill:5.",
     "too many gaps": "Leave it out with --drop {name}, raise the limit in --gaps or pass more readings.",
     "late": "Send readings in time order, each once, or pass --late drop.",
-    "no times": "Name their column with --time-column.",
+    "no times": "Name the time column with --time-column.",
     "no dates": "Name another column with --time-column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or pass --drop {name} to count time steps instead.",
     "text": "Convert the column to numbers, or leave it out with --drop {name}.",
-    "two times": "Leave out all but one with --drop.",
+    "two times": "Keep one and leave out the others with --drop.",
     "not saved": "Pass a file written by cometad.",
     "not json": "Send one JSON object per line, or pass --format csv.",
     "no data folder": "Pass --data-dir, or set COMETAD_DATA to the folder with the datasets.",
@@ -25,7 +25,7 @@ FLAGS = {
 
 
 def message(error: "CometadError") -> str:
-    """The message of an error for someone at a command line.
+    """The message of an error for a command-line user.
 
     >>> from cometad.cli.advice import message
     >>> from cometad.errors import InputError

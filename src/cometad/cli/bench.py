@@ -14,7 +14,7 @@ Folder = Annotated[Path, typer.Option("--results", help="Folder of the results, 
 
 
 def show_experiments() -> None:
-    """List the experiments: what each compares, on which datasets."""
+    """List the experiments: what each compares, and on which datasets."""
     from rich.console import Console
     from rich.table import Table
 
@@ -39,7 +39,7 @@ def run(
     results: Folder = Path("results"),
     data_dir: options.DataDir = None,
 ) -> None:
-    """Run the trials of an experiment that have no result yet. It can be interrupted: the same command continues.
+    """Run the trials of an experiment that have no result yet; after an interrupt, the same command continues.
 
     Several processes may share one results folder; each takes trials that no other is running.
     """
@@ -71,7 +71,7 @@ def run(
     if outcome.failed:
         raise typer.Exit(FAILED)
     if not outcome.asked:
-        say("None of the datasets is available, so nothing was run.")
+        say("None of the datasets is available, so nothing was run. See cometad data list.")
         raise typer.Exit(MISTAKE)
 
 

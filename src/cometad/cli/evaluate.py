@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from cometad.arrays import Array
     from cometad.metrics import Evaluation
 
-_FILE = "a .csv, .tsv, .parquet or .npy file with one value per time step"
+_FILE = "a .csv, .csv.gz, .tsv, .parquet or .npy file with one value per time step"
 
 
 def evaluate(
     labels: Annotated[Path, typer.Argument(metavar="LABELS", help=f"Labels, 1 for anomalous: {_FILE}.")],
     scores: Annotated[Path, typer.Argument(metavar="SCORES", help=f"Scores as written by cometad score: {_FILE}.")],
-    labels_column: Annotated[str, typer.Option(help="Column of the labels, if there are several.")] = "label",
-    scores_column: Annotated[str, typer.Option(help="Column of the scores, if there are several.")] = "score",
+    labels_column: Annotated[str, typer.Option(help="Column of the labels, if the file has several.")] = "label",
+    scores_column: Annotated[str, typer.Option(help="Column of the scores, if the file has several.")] = "score",
     protocol: Annotated[str, typer.Option(help="How to compute the metrics: paper or paper-250.")] = "paper",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Evaluate scores against labels with nine metrics, next to random and constant scores.
+    """Evaluate scores against labels with nine metrics, and compare with random and constant scores.
 
     Metrics marked as oracle choose the best threshold by looking at the labels, which is not possible in practice.
     """

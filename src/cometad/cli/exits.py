@@ -1,6 +1,6 @@
-"""Exit codes: 0; 2 with a one-line message for a user's mistake; 1 with a traceback for a bug; 130 when interrupted.
+"""Exit codes: 0 for success, 1 for a bug (with a traceback), 2 for a user's mistake (with a message), 130 for Ctrl-C.
 
-A verb that runs many trials also exits with 1 if some failed, after a message for each.
+`cometad bench run` also exits with 1 if a trial failed, after a message for each.
 """
 
 import errno
@@ -17,7 +17,7 @@ import typer
 P = ParamSpec("P")
 
 MISTAKE, BUG, INTERRUPTED = 2, 1, 130
-FAILED = 1  # some of many trials failed, each with its own message
+FAILED = 1  # some trials failed, each with its own message
 
 
 def say(sentence: object) -> None:
@@ -33,7 +33,7 @@ class _LogHandler(logging.Handler):
 
 
 def listen() -> None:
-    """Print what the library logs."""
+    """Print the library's log messages on stderr."""
     log = logging.getLogger("cometad")
     log.setLevel(logging.INFO)
     if not any(isinstance(handler, _LogHandler) for handler in log.handlers):
@@ -60,7 +60,7 @@ def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Calla
             if error.errno != errno.ENOSPC:
                 raise typer.Exit(_explain(error)) from None
             silence_output()
-            say("Cannot write the result: No space left on device. Choose an output with space.")
+            say("Cannot write the output: No space left on device. Free some space or write elsewhere.")
             raise typer.Exit(MISTAKE) from None
         except Exception as error:
             raise typer.Exit(_explain(error)) from None
@@ -69,7 +69,7 @@ def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Calla
 
 
 def write_output(text: str) -> None:
-    """Write to stdout and flush, so that a reader at the other end of a pipe never waits."""
+    """Write to stdout and flush, so that a pipe's reader gets each line at once."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -80,7 +80,7 @@ def write_output(text: str) -> None:
 
         silence_output()
         raise OutputError(
-            f"Cannot write the scores: {error.strerror or error}. Choose an output with space."
+            f"Cannot write the output: {error.strerror or error}. Free some space or write elsewhere."
         ) from error
 
 

@@ -25,7 +25,7 @@ def explain(
     data: options.Data,
     step: Annotated[int | None, typer.Option(help="Time step to explain, counted from 0.")] = None,
     start: Annotated[int | None, typer.Option(help="First time step of the event to explain.")] = None,
-    stop: Annotated[int | None, typer.Option(help="Time step after its last.")] = None,
+    stop: Annotated[int | None, typer.Option(help="Time step after the last one of the event.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of variables to show, largest share first.")] = 5,
     context: Annotated[int, typer.Option(min=0, help="Time steps before and after the event to include in JSON.")] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON with all values instead of a table.")] = False,
@@ -35,7 +35,7 @@ def explain(
     """Explain the score of a time step (--step) or of an event (--start and --stop): which variables raised it.
 
     Shows for each variable its share of the score, the patch that deviates most next to the closest normal pattern, and
-    how often that pattern occurred in training. Only comet can explain, and it uses what it learned at fit, without
+    how often that pattern occurred in training. Only comet can explain its scores; it uses the state after fit, without
     later adaptation.
     """
     from cometad.cli.opened import Source, open_detector
@@ -47,7 +47,7 @@ def explain(
     if not detector.can_explain:
         raise ModelFileError(
             f"'{model}' holds a {type(detector).__name__}, which cannot explain its scores. "
-            "Fit a detector that can with cometad fit --detector comet."
+            "Fit one that can with cometad fit --detector comet."
         )
     series = source.series(missing=detector.gaps.allowed)
     explanation = detector.explain(series, event, context=context)

@@ -12,9 +12,8 @@ from cometad.validation import is_integer
 
 if TYPE_CHECKING:
     from cometad.detector import Detector
-    from cometad.series import Series
 
-OWN_OPTIONS = ("seed", "device", "verbose")  # parameters with a flag of their own, not set with --set
+OWN_OPTIONS = ("seed", "device", "verbose")  # not set with --set: they have flags of their own, or none
 
 
 def fit(
@@ -81,19 +80,16 @@ def fit(
         f"Fitted on {len(series):,} readings of {len(series.names)} variables; threshold {made.threshold_:.4g}; "
         f"wrote '{output}'."
     )
-    print(_promise(made, series))
+    print(_expected_flags(made))
 
 
-def _promise(detector: "Detector", series: "Series") -> str:
-    """The false alarms to expect at this threshold."""
-    import numpy as np
-
+def _expected_flags(detector: "Detector") -> str:
+    """A sentence with the false alarms to expect at this threshold."""
     from cometad.alerting.thresholds import expected_per_day
 
-    rate = detector.threshold.rate
+    rate, seconds = detector.threshold.rate, detector.statistics_.period
     per_day = ""
-    if series.times is not None and len(series) > 1:
-        seconds = float(np.median(np.diff(series.times)) / np.timedelta64(1, "s"))
+    if not math.isnan(seconds):
         per_day = f": {expected_per_day(detector.threshold, seconds):.3g} a day at one reading every {seconds:g} s"
     return f"Expect {100 * rate:.3g} % of normal readings like these to be flagged{per_day}."
 

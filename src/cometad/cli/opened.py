@@ -1,4 +1,4 @@
-"""What the verbs share: opening a detector and a file of readings, and reporting findings."""
+"""Shared by the verbs: opening a detector or a file of readings, and reporting findings."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -50,7 +50,7 @@ class Source:
         self._resampling = None if resample is None else parse_resampling(resample)
 
     def whole(self) -> "pl.DataFrame | Series":
-        """All readings, resampled if asked for."""
+        """All readings, resampled if requested."""
         from cometad.data.tables import read_table
         from cometad.series import together
 

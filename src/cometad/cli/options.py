@@ -1,4 +1,4 @@
-"""Arguments and options shared by several verbs."""
+"""Arguments and options shared by the verbs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -36,9 +36,9 @@ Threshold = Annotated[
     typer.Option(
         metavar="RULE[:RATE]",
         help="Threshold rule, quantile, conformal, spot or drifting-spot, and the share of normal readings it may "
-        "flag, such as spot:1e-4.",
+        "flag, such as spot:1e-4. Default: the detector's own.",
     ),
 ]
-MinLength = Annotated[int, typer.Option(help="Minimum number of flagged readings in an event.", min=1)]
-MergeGap = Annotated[int, typer.Option(help="Normal readings in a row that do not end an event.", min=0)]
+MinLength = Annotated[int, typer.Option(help="Minimum length of an event in readings.", min=1)]
+MergeGap = Annotated[int, typer.Option(help="Longest run of normal readings that does not end an event.", min=0)]
 HoldOff = Annotated[int, typer.Option(help="Readings after an event during which no new one opens.", min=0)]

@@ -1,4 +1,4 @@
-"""Checks of output paths before long work begins."""
+"""Checks of output paths before any long work starts."""
 
 import tempfile
 from pathlib import Path
@@ -7,7 +7,7 @@ from cometad.errors import OutputError
 
 
 def check_writable(path: Path) -> None:
-    """Refuse an output that could not be written later."""
+    """Refuse a path that cannot be written."""
     if path.is_dir():
         raise OutputError(f"Cannot write '{path}': it is a folder. Pass the name of a file in it.")
     try:

@@ -27,7 +27,7 @@ def report(
     """Write an HTML report of what a detector finds in a file, and why.
 
     It shows the scores and events, the variables behind the most severe events next to what was expected, codebook
-    usage, score drift, data quality findings and all settings. One file that works offline.
+    usage, score drift, data quality findings and all settings, in one file that works offline.
     """
     from cometad.alerting.alerts import Alerts
     from cometad.cli.opened import Source, open_detector
@@ -35,7 +35,7 @@ def report(
     from cometad.errors import ParameterError
 
     if output.suffix.lower() not in (".html", ".htm"):
-        raise ParameterError(f"The name '{output}' does not end in .html. Choose one that does.")
+        raise ParameterError(f"The name '{output}' does not end in .html. Choose a name that does.")
     check_writable(output)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     source = Source(data, time_column, drop, resample)
@@ -63,6 +63,6 @@ def report(
 
 
 def _named(path: Path) -> str:
-    """The name of a file with a hash of its content."""
+    """The name of a file, with a hash of its content."""
     with path.open("rb") as file:
         return f"{path.name} (SHA-256 {hashlib.file_digest(file, 'sha256').hexdigest()[:16]})"

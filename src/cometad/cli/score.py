@@ -44,10 +44,10 @@ def score(
 ) -> None:
     """Score every reading in a file.
 
-    Writes one row per reading: step (counted from 0), time if known, score (higher is more anomalous), anomaly (1 above
-    the threshold: the detector's own, or that of --threshold on the same training scores) and, for comet, variable (the
-    one with the highest score of its own). For a detector fitted with a gap rule also imputed: 1 if the reading was
-    imputed and not judged (anomaly is then 0). Problems found in the readings are reported on stderr.
+    Writes one row per reading: step (counted from 0), time if known, score (higher is more anomalous), anomaly (1 if
+    above the threshold) and, for comet, variable (the one with the highest score). If the detector was fitted with a
+    gap rule, imputed is 1 for a reading that was imputed and not judged (anomaly is then 0). Problems found in the
+    readings are reported on stderr.
     """
     from cometad.alerting.alerts import Alerts
     from cometad.cli.opened import Source, open_detector, say_findings
@@ -88,7 +88,7 @@ def score(
 
 
 class _Totals:
-    """Counts of what has been scored, and its events."""
+    """Totals over all scored readings, and their events."""
 
     def __init__(self, inspection: "Inspection", keep_times: bool) -> None:
         self.readings = self.anomalous = self.imputed = 0
@@ -151,7 +151,7 @@ def _streamed(
 
 
 def _with_variables(scored: "Scored", times: "pl.DataFrame", names: "Array", gaps: bool) -> "pl.DataFrame":
-    """The table of scores, with the highest variable of each; none for a reading that is not judged."""
+    """The table of scores, with the highest variable of each reading; empty if the reading is not judged."""
     import numpy as np
 
     own = scored.variables
@@ -203,7 +203,7 @@ def _table(
 
 
 def _print_whole(tables: "Iterable[pl.DataFrame]") -> None:
-    """Print the tables once all are complete: a reading refused near the end leaves no partial result."""
+    """Print the tables once all are complete, so that a reading refused near the end leaves no partial output."""
     from cometad.data.tables import csv_texts
 
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as file:

@@ -34,7 +34,7 @@ def stream(
     hold_off: options.HoldOff = 0,
     only_events: Annotated[
         bool,
-        typer.Option("--only-events", help="Print only readings at which an event opened, rose or closed."),
+        typer.Option("--only-events", help="Print only readings at which an event opened, was updated or closed."),
     ] = False,
     resample: options.Resample = None,
     late: Annotated[
@@ -51,10 +51,10 @@ def stream(
     """Score readings as they arrive: CSV or JSON lines on standard input, JSON lines on standard output.
 
     Each scored reading is one line with step, time (as it was sent), score, anomaly (0 or 1) and the variables with the
-    highest scores of their own. A line is printed as soon as its score is final, a few readings later.
+    highest scores. A line is printed as soon as its score is final, a few readings later.
 
-    Flagged readings that belong together form an event. The line at which an event opens, rises to a new peak or closes
-    has the field events. Each event opens and closes exactly once, even across snapshots.
+    Flagged readings that belong together form an event. A line has the field events if an event opened, was updated
+    (rose to a new peak) or closed there. Each event opens and closes exactly once, even across snapshots.
 
     With --resample each line is a bin, with the time of its left edge; a bin is complete at the first reading after it.
 
@@ -62,9 +62,9 @@ def stream(
     reading was imputed and not judged (anomaly is then 0). If only some variables were left out, the field left_out
     names them.
 
-    End of input and Ctrl-C both end the stream: readings that still wait for later ones are scored, or with --snapshot
-    kept for the next call. A bad reading ends it too, with its line number and exit code 2; send it again, corrected,
-    followed by the rest.
+    End of input and Ctrl-C both end the stream: readings that still wait for later ones are scored or, with --snapshot,
+    kept for the next call. A bad reading also ends it, with its line number and exit code 2; correct it and send it
+    again, followed by the rest.
     """
     from cometad.alerting.alerts import Alerts
     from cometad.cli.opened import open_detector
@@ -104,7 +104,7 @@ def stream(
             except InputError as error:
                 problem = error
             if snapshot is None:
-                ended_well = problem is None and not interrupts.asked
+                ended_well = problem is None and not interrupts.stopped
                 with nullcontext() if ended_well else suppress(InputError):  # too few readings to score the rest
                     _print(session.finish(), only_events)
         except BrokenPipeError:

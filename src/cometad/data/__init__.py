@@ -1,4 +1,4 @@
-"""Preparation of a user's readings: tables, gaps, resampling, quality findings, scaling, windows."""
+"""Data preparation: tables, gaps, resampling, quality findings, scaling, windows."""
 
 from cometad.data.gaps import GAPS, ForwardFill, Interpolate, RefuseGaps, ScoreMeasured
 from cometad.data.resample import resample

@@ -1,4 +1,4 @@
-"""The rules every reader of tables follows for headers, missing values, numbers and times."""
+"""Parsing of headers, missing values, numbers and times, shared by all table readers."""
 
 import math
 import re
@@ -16,7 +16,7 @@ _TIME_NAME = re.compile(r"(date|time|datetime|timestamp)([^a-z].*)?", re.IGNOREC
 
 
 def clean_header(cells: Sequence[str], where: str) -> list[str]:
-    """The column names in a header, without surrounding spaces; a row of numbers or a repeated name is refused.
+    """The column names in a header, stripped of spaces; refuses a row of numbers and repeated names.
 
     `where` names the header in errors.
 
@@ -58,7 +58,7 @@ def named_like_time(name: str) -> bool:
 
 
 def parse_number(cell: Any) -> float:
-    """The number in a cell, NaN if it is missing; a ValueError for anything else.
+    """The number in a cell, or NaN if it is missing; raises ValueError for anything else.
 
     >>> from cometad.data.cells import parse_number
     >>> parse_number(" 1.5"), parse_number("N/A"), parse_number(None)
@@ -66,7 +66,7 @@ def parse_number(cell: Any) -> float:
     """
     if cell is None or (isinstance(cell, str) and cell.strip().lower() in MISSING):
         return math.nan
-    if isinstance(cell, str) and "_" in cell:  # Python reads 1_000, no other reader of tables does
+    if isinstance(cell, str) and "_" in cell:  # float() accepts 1_000, but no table reader does
         raise ValueError(cell)
     try:
         return float(cell)
@@ -75,7 +75,7 @@ def parse_number(cell: Any) -> float:
 
 
 def parse_time(text: str) -> datetime:
-    """The time in a text, year first as in ISO 8601; a ValueError for anything else.
+    """Parse a time, year first as in ISO 8601; raises ValueError for anything else.
 
     >>> from cometad.data.cells import parse_time
     >>> parse_time("2024/03/01 04:10")
@@ -85,7 +85,7 @@ def parse_time(text: str) -> datetime:
 
 
 def seconds(time: str | float | None) -> float | None:
-    """A time as a number: numbers as they are, ISO 8601 as seconds since 1970 (UTC without a zone); else None.
+    """A time as a number: numbers as they are, ISO 8601 as seconds since 1970 (UTC if it has no zone), else None.
 
     >>> from cometad.data.cells import seconds
     >>> seconds("1970-01-01 00:01"), seconds("7.5"), seconds("noon")
@@ -105,7 +105,7 @@ def seconds(time: str | float | None) -> float | None:
 
 
 def epoch_unit(lowest: float, highest: float) -> float | None:
-    """How many units make a second, if all numbers between these two are times since 1970 in one unit.
+    """Units per second, if numbers in this range can only be times since 1970 in that unit; else None.
 
     >>> from cometad.data.cells import epoch_unit
     >>> epoch_unit(1709262600, 1709262660), epoch_unit(1709262600000, 1709262660000), epoch_unit(0, 60)

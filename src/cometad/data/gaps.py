@@ -1,7 +1,7 @@
 """Gap rules for missing readings: each rule is a value, and a `GapRun` applies it to readings that arrive in chunks.
 
-A missing cell is NaN, and its replacement is always marked as *imputed*. A whole series is a run taken to its end, so
-batch and stream agree by construction. docs/real-data.md helps to choose a rule.
+A missing cell is NaN, and its replacement is always marked as *imputed*. A whole series is one long run, so batch and
+stream agree by construction. docs/real-data.md helps to choose a rule.
 """
 
 import logging
@@ -30,8 +30,8 @@ class Filled(NamedTuple):
     """Readings without gaps; each field has the shape (time, variable)."""
 
     values: Floats
-    imputed: Flags  # filled in, not measured
-    doubtful: Flags  # filled in without a measured neighbor: not to be learned from
+    imputed: Flags  # not measured
+    doubtful: Flags  # imputed with a placeholder, because the rule has no value: never learned from
 
 
 class Cells(NamedTuple):
@@ -47,23 +47,23 @@ class Cells(NamedTuple):
 class Settled(NamedTuple):
     """What a rule decides about missing cells; each field has the shape (time, variable)."""
 
-    values: Floats  # NaN where the rule cannot tell
+    values: Floats  # NaN where the rule has no value
     waits: Flags  # undecided until later readings arrive
 
 
 class Gaps(Protocol):
-    """The methods of a gap rule."""
+    """The interface of a gap rule."""
 
     allowed: ClassVar[bool]  # whether readings may be missing at all
 
     def settle(self, cells: Cells) -> Settled:
-        """Values for the missing cells; those of measured cells are ignored."""
+        """Decide about the missing cells; values for measured cells are ignored."""
 
 
 @register("RefuseGaps")
 @dataclass(frozen=True)
 class RefuseGaps:
-    """Refuse missing readings with an error that names the first one.
+    """Refuse missing readings; the error of a detector names the first one.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import RefuseGaps, fill
@@ -107,7 +107,7 @@ class ForwardFill:
 @register("Interpolate")
 @dataclass(frozen=True)
 class Interpolate:
-    """Interpolate linearly across a gap of up to `limit` readings, which waits for the reading after it.
+    """Interpolate linearly across a gap of up to `limit` readings; a stream waits for the reading after the gap.
 
     A longer gap, or one without a neighbor on either side, is treated as in `ScoreMeasured`.
 
@@ -128,7 +128,7 @@ class Interpolate:
         short = (cells.length <= self.limit) & ~np.isnan(cells.before)
         known = short & ~np.isnan(cells.after)
         share = cells.age / (cells.length + 1)
-        # Weight each neighbor: their difference might overflow.
+        # Weight the neighbors one by one: their difference may overflow.
         values = np.where(known, (1 - share) * cells.before + share * cells.after, np.nan)
         return Settled(values, short & ~known)
 
@@ -136,7 +136,7 @@ class Interpolate:
 @register("ScoreMeasured")
 @dataclass(frozen=True)
 class ScoreMeasured:
-    """Score only what was measured: the training median is a placeholder that is never judged or learned from.
+    """Score only what was measured: a placeholder, the training median, is never judged or learned from.
 
     >>> import numpy as np
     >>> from cometad.data.gaps import ScoreMeasured, fill
@@ -162,7 +162,7 @@ GAPS: dict[str, type[Gaps]] = {
 
 
 def parse_gaps(text: str) -> Gaps:
-    """The gap rule in a text: a name, with a limit for rules that have one.
+    """Parse a gap rule: NAME or, for rules with a limit, NAME:LIMIT.
 
     >>> from cometad.data.gaps import parse_gaps
     >>> parse_gaps("forward-fill:3"), parse_gaps("score-measured")
@@ -217,7 +217,7 @@ class GapRun:
         return self._fill(np.concatenate([self._waiting, values]), ended=False)
 
     def finish(self) -> Filled:
-        """The readings that still wait, at the end of the series."""
+        """End the series; returns the readings that still waited."""
         return self._fill(self._waiting, ended=True)
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -266,7 +266,7 @@ class GapRun:
 
 
 def fill(values: Floats, rule: Gaps, center: Floats, bounds: Bounds = UNBOUNDED) -> Filled:
-    """Fill the gaps (NaN) of a whole series (time, variable): a run taken to its end.
+    """Fill the gaps (NaN) of a whole series (time, variable).
 
     >>> import numpy as np
     >>> from cometad.data.gaps import Interpolate, fill
@@ -297,5 +297,5 @@ def complete(series: Series, names: tuple[str, ...]) -> Series:
 
 
 def warn_lacking(names: Sequence[str]) -> None:
-    """Log that the columns of some variables are missing."""
-    _log.warning("There is no column %s. All its readings count as missing.", ", ".join(map(repr, names)))
+    """Log that the columns of these variables are missing."""
+    _log.warning("No column for %s. Its readings count as missing.", ", ".join(map(repr, names)))

@@ -1,7 +1,7 @@
-"""Data quality: findings about readings before they are scored, each with a sentence.
+"""Data quality: findings about readings before they are scored, each explained in a sentence.
 
-`Statistics` summarize the training series that new readings are compared with; an `Inspection` checks readings that
-arrive in chunks. A whole series is an inspection taken to its end. Nothing here changes or removes readings.
+`Statistics` summarizes the training series that new readings are compared with; an `Inspection` checks readings that
+arrive in chunks. Nothing here changes or removes readings.
 """
 
 import math
@@ -18,9 +18,9 @@ from cometad.series import Series, check_like, unchecked_series, with_all_column
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 SAMPLE = 4096  # maximum readings, evenly spread, kept to compute quantiles
 LEAST_DEAD, DEAD_FACTOR = 30, 5  # dead: stuck for at least this many readings, and this factor longer than in training
-LEAST_OUTSIDE, OUTSIDE_SHARE = 20, 0.05  # far out of range: at least this many readings, and this share of them
-QUIET = 20  # a spread this many times smaller than in training may be a change of units
-OFF_BEAT = 0.1  # an interval is irregular if it differs from the usual one by more than this share
+LEAST_OUTSIDE, OUTSIDE_SHARE = 20, 0.05  # out of range: at least this many readings, and this share of all
+QUIET = 20  # a spread this many times smaller than in training may be a unit change
+IRREGULAR = 0.1  # an interval is irregular if it differs from the usual one by more than this share
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def findings(readings: object, statistics: Statistics) -> list[Finding]:
     >>> for finding in findings(still, Statistics.fit(still)):
     ...     print(finding.kind, "|", finding.sentence)
     constant | Variable 'v0' is always 1 in training, so there is no other value to compare with.
-    gaps | Variable 'v0' is missing in 1 of 3 readings; the longest gap has 1, from time step 2.
+    gaps | Variable 'v0' is missing in 1 of 3 readings; the longest gap, from time step 2, has length 1.
     """
     inspection = Inspection(statistics)
     inspection.push(readings)
@@ -169,7 +169,7 @@ def findings(readings: object, statistics: Statistics) -> list[Finding]:
 
 
 class _Sample:
-    """An evenly spread sample of rows that does not depend on the chunks."""
+    """An evenly spread sample of rows, the same for any chunks."""
 
     def __init__(self, kept: Floats) -> None:
         self.kept, self.seen, self._stride = kept, 0, 1
@@ -188,7 +188,7 @@ class _Sample:
 
 @dataclass
 class _Longest:
-    """The longest of some runs of readings; of equals, the first."""
+    """The longest run of readings so far, the first one on a tie."""
 
     start: int = 0
     stop: int = 0
@@ -256,7 +256,7 @@ class _VariableChecks:
     def findings(self, seen: int, steps: NDArray[np.int64], sample: Floats) -> list[Finding]:
         if self._missing == seen:
             return [self._finding("missing", 0, seen, "has no readings at all. Check its column, or fit without it.")]
-        found = [self._constant(seen), self._gaps(seen), self._dead(), self._strange(seen, steps, sample)]
+        found = [self._constant(seen), self._gaps(seen), self._dead(), self._off_range(seen, steps, sample)]
         return [finding for finding in found if finding is not None]
 
     def _constant(self, seen: int) -> Finding | None:
@@ -273,8 +273,8 @@ class _VariableChecks:
             return None
         gap = self._gap
         text = (
-            f"is missing in {self._missing:,} of {seen:,} readings; the longest gap has {gap.length:,}, from time "
-            f"step {gap.start:,}."
+            f"is missing in {self._missing:,} of {seen:,} readings; the longest gap, from time step {gap.start:,}, "
+            f"has length {gap.length:,}."
         )
         return self._finding("gaps", gap.start, gap.stop, text)
 
@@ -288,8 +288,8 @@ class _VariableChecks:
         )
         return self._finding("dead", run.start, run.stop, text)
 
-    def _strange(self, seen: int, steps: NDArray[np.int64], sample: Floats) -> Finding | None:
-        """A change of units if one explains the readings, else readings far out of range."""
+    def _off_range(self, seen: int, steps: NDArray[np.int64], sample: Floats) -> Finding | None:
+        """A unit change if one explains the readings, else readings far out of range."""
         if self._known[0] == self._known[-1]:
             return None
         out = self._outside >= max(LEAST_OUTSIDE, OUTSIDE_SHARE * (seen - self._missing))
@@ -333,15 +333,15 @@ class _TimeChecks:
             return
         times = series.times.astype("datetime64[us]")
         before = 0 if self._last is None else 1
-        steps = _seconds(np.diff(times if self._last is None else np.concatenate([[self._last], times])))
+        intervals = _seconds(np.diff(times if self._last is None else np.concatenate([[self._last], times])))
         self._last = times[-1]
         at = first + 1 - before  # the reading after the first interval
-        self._twice.take(steps == 0, at)
-        self._back.take(steps < 0, at)
-        self._odd.take(np.abs(steps - self._period) > OFF_BEAT * self._period, at)
-        if len(steps) and steps.max() > self._longest:
-            self._longest, self._longest_at = float(steps.max()), at + int(steps.argmax())
-        self._sample.take(steps)
+        self._twice.take(intervals == 0, at)
+        self._back.take(intervals < 0, at)
+        self._odd.take(np.abs(intervals - self._period) > IRREGULAR * self._period, at)
+        if len(intervals) and intervals.max() > self._longest:
+            self._longest, self._longest_at = float(intervals.max()), at + int(intervals.argmax())
+        self._sample.take(intervals)
 
     def findings(self, seen: int) -> list[Finding]:
         found = []
@@ -353,7 +353,7 @@ class _TimeChecks:
         if math.isnan(self._period) or not len(rising):
             return found
         usual = float(np.median(rising))
-        if abs(usual - self._period) > OFF_BEAT * self._period:
+        if abs(usual - self._period) > IRREGULAR * self._period:
             text = f"Readings are {usual:.6g} s apart, but {self._period:.6g} s in training. Resample to that period."
             found.append(Finding("period", None, 0, seen, text))
         elif self._odd.count:

@@ -1,8 +1,8 @@
 """Resampling of irregular readings to a regular grid.
 
 A bin is half-open, [edge, edge + period), and labeled by its left edge; edges are whole multiples of the period since
-1970-01-01 00:00 UTC. The chosen rule reduces each variable's readings in a bin to one and ignores missing ones. An
-empty bin is a gap: its readings are missing (NaN).
+1970-01-01 00:00 UTC. A rule reduces the readings of each variable in a bin to one and ignores missing ones. An empty
+bin is a gap: its readings are missing (NaN).
 """
 
 import re
@@ -20,13 +20,13 @@ from cometad.series import Order, Series, together, unchecked_series
 from cometad.specs import split
 
 UNITS = {"ms": 10**3, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6}  # microseconds
-MOST_EMPTY = 1_000_000  # empty bins in a row; more suggest a wrong time
+MOST_EMPTY = 1_000_000  # empty bins in a row; more suggest a wrong timestamp
 
 Starts = NDArray[np.int64]  # (bin,)  the first row of each bin that has rows
 
 
 def parse_period(period: object) -> int:
-    """A period in microseconds: a number with a unit (ms, s, min, h, d), or a timedelta.
+    """Convert a period to microseconds: a number with a unit (ms, s, min, h, d), or a timedelta.
 
     >>> from cometad.data.resample import parse_period
     >>> parse_period("5min"), parse_period("0.5s")
@@ -77,7 +77,7 @@ class Resampling:
 
 
 def parse_resampling(text: str) -> Resampling:
-    """The resampling in a text: PERIOD, which keeps the last reading of a bin, or PERIOD:RULE.
+    """Parse PERIOD, which keeps the last reading of a bin, or PERIOD:RULE.
 
     >>> from cometad.data.resample import parse_resampling
     >>> parse_resampling("60s"), parse_resampling("5min:mean")
@@ -90,8 +90,8 @@ def parse_resampling(text: str) -> Resampling:
 class ResampleRun:
     """Resamples readings that arrive in chunks of any size; keeps only those of the open bin.
 
-    Readings of a chunk or of the open bin may be in any order; of equal times, the one that arrived later counts as
-    later. A reading is late if its bin is already complete.
+    Readings of a chunk or of the open bin may be in any order; of readings with equal times, the last to arrive comes
+    last. A reading is late if its bin is already complete.
 
     >>> import numpy as np, polars as pl
     >>> from cometad.data.resample import Resampling
@@ -104,7 +104,7 @@ class ResampleRun:
     def __init__(self, resampling: Resampling, late: str = "refuse") -> None:
         self._period, self._rule = parse_period(resampling.period), RULES[resampling.rule]
         self.order = Order(late)  # readings before the open bin are late
-        self._like: Series | None = None  # a series with the names of the bins
+        self._like: Series | None = None  # the last series pushed, for its names
         self._keep(np.empty(0, np.int64), np.empty((0, 0)))
         self.bins = 0  # returned so far
         self.empty = 0  # of these, without readings
@@ -140,7 +140,7 @@ class ResampleRun:
         return bins
 
     def finish(self) -> Series:
-        """The bin that is still open, at the end of the readings."""
+        """End the readings; returns the bin that was still open."""
         bins = self._bins(self._times, self._rows, None)
         self._keep(self._times[:0], self._rows[:0])
         return bins
@@ -175,7 +175,7 @@ class ResampleRun:
 
 
 def resample(readings: object, period: str | timedelta | np.timedelta64, rule: str = "last") -> Series:
-    """Resample a whole frame or series with times to a regular grid: a run taken to its end.
+    """Resample a whole frame or series with times to a regular grid.
 
     Readings may be in any order. If bins are empty, fit and score the result with a gap rule.
 
@@ -192,7 +192,7 @@ def resample(readings: object, period: str | timedelta | np.timedelta64, rule: s
 
 
 def summary(run: ResampleRun) -> str:
-    """What a run did, as a sentence.
+    """A sentence that sums up a run.
 
     >>> from cometad.data.resample import Resampling, summary
     >>> summary(Resampling("60s").start())

@@ -12,7 +12,7 @@ from cometad.errors import InputError, unknown
 
 # A broken sensor may send 1e30. Readings are clipped at this many units, which keeps float32 finite.
 LIMIT = 1e6
-LARGEST = 1e150  # its square is still a float64
+LARGEST = 1e150  # its square still fits a float64
 
 
 class Scaling(NamedTuple):

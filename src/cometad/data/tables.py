@@ -69,7 +69,7 @@ def table_chunks(
 
 
 def check_table(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that is not a file in a format `read_table` knows.
+    """Refuse a path that is not a file in a format that `read_table` supports.
 
     >>> from cometad.data.tables import check_table
     >>> check_table("plant.xlsx")
@@ -109,11 +109,11 @@ def write_chunks(path: str | os.PathLike[str], frames: Iterable[pl.DataFrame]) -
     'step\n0\n1\n'
     """
     write = _by_suffix(Path(path), _WRITERS, ParameterError)
-    write_whole(path, lambda aside: write(frames, aside))
+    write_whole(path, lambda temporary: write(frames, temporary))
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:
-    """Refuse a path whose suffix is not a format of `write_table`.
+    """Refuse a path whose suffix is not a format that `write_table` supports.
 
     >>> from cometad.data.tables import check_suffix
     >>> check_suffix("scores.xlsx")
@@ -200,7 +200,7 @@ def _csv_blocks(path: Path, rows: int, separator: str = ",") -> Iterator[pl.Data
 
 
 def _lines(file: BinaryIO | gzip.GzipFile, count: int) -> bytes:
-    """The next `count` lines, plus those that a quoted line break continues on."""
+    """The next `count` lines, plus any that continue a quoted cell."""
     lines = b"".join(islice(file, count))
     quotes = lines.count(b'"')
     more = []
@@ -211,7 +211,7 @@ def _lines(file: BinaryIO | gzip.GzipFile, count: int) -> bytes:
 
 
 def _parsed(table: Path | bytes, names: list[str], separator: str) -> pl.DataFrame:
-    # Infer types from all rows: a word in the last row makes its column text instead of failing half-way.
+    # Infer types from all rows: a word in the last row then makes the column text instead of failing halfway.
     frame = pl.read_csv(table, separator=separator, infer_schema_length=None)
     frame.columns = names
     return frame.with_columns(_read_text(frame[name]) for name in names if frame[name].dtype == pl.String)
@@ -233,7 +233,7 @@ def _write_csv(frames: Iterable[pl.DataFrame], path: Path) -> None:
 
 
 def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> None:
-    # One file per part, then all into one: polars has no writer that stays open.
+    # Write one file per part, then merge them: polars cannot append to a Parquet file.
     with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
         parts = []
         for number, frame in enumerate(frames):
@@ -293,7 +293,7 @@ def _header(path: Path, separator: str) -> list[str]:
 
 
 def _read_text(column: pl.Series) -> pl.Series:
-    """A column of text as numbers if all its cells are numbers (polars leaves " 1.5" and "nan" as text)."""
+    """Convert a text column to numbers if all its cells are numbers (polars leaves " 1.5" and "nan" as text)."""
     text = column.str.strip_chars()
     text = text.set(text.str.to_lowercase().is_in(MISSING), None)
     numbers = text.cast(pl.Float64, strict=False)
@@ -310,7 +310,7 @@ def _chunks(
     first = next(parts)
     _check_rows(first, path)
     names = _time_columns(first, time_column, path)
-    # Only the whole file can tell a counter from a variable that falls at the end.
+    # Telling a counter from a variable may take the whole file: only the end may show that it decreases.
     first = _with_times(first, names, time_column is not None, blocks)
     yield _with_numbers(first)
     # The time columns of the first part are those of the whole file.
@@ -367,14 +367,14 @@ def _with_times(
     names: Sequence[str],
     given: bool,
     blocks: Callable[[], Iterable[pl.DataFrame]],
-    left_out: int = 0,
+    skipped: int = 0,
 ) -> pl.DataFrame:
     """The frame with these columns as datetimes.
 
-    `blocks` rereads the file, for questions that need all of it; `left_out` rows lie between the frame's first row and
-    its second.
+    `blocks` rereads the file, for checks that need all of it. Between the frame's first two rows, `skipped` rows of the
+    file are left out.
     """
-    return frame.with_columns(_times(frame[name], given, blocks, left_out) for name in names)
+    return frame.with_columns(_times(frame[name], given, blocks, skipped) for name in names)
 
 
 def _begins_with_date(column: pl.Series) -> bool:
@@ -387,10 +387,10 @@ def _begins_with_date(column: pl.Series) -> bool:
     return True
 
 
-def _times(column: pl.Series, given: bool, blocks: Callable[[], Iterable[pl.DataFrame]], left_out: int) -> pl.Series:
-    """A column as datetimes; one that is only named like a time and holds other numbers stays unchanged."""
+def _times(column: pl.Series, given: bool, blocks: Callable[[], Iterable[pl.DataFrame]], skipped: int) -> pl.Series:
+    """A column as datetimes; unchanged if it is only named like a time and holds other numbers."""
     if column.dtype == pl.String:
-        return _from_text(column, left_out)
+        return _from_text(column, skipped)
     if not column.dtype.is_numeric():
         if given and column.dtype not in (pl.Datetime, pl.Date):
             raise InputError(
@@ -400,7 +400,7 @@ def _times(column: pl.Series, given: bool, blocks: Callable[[], Iterable[pl.Data
     seconds = _from_epoch(column)
     if seconds is not None:
         return seconds
-    if given or _counts(block[column.name] for block in blocks()):
+    if given or _is_counter(block[column.name] for block in blocks()):
         raise InputError(
             f"The time column {column.name!r} holds numbers that are not dates (the first is {column[0]}).",
             advice="bad dates",
@@ -409,7 +409,7 @@ def _times(column: pl.Series, given: bool, blocks: Callable[[], Iterable[pl.Data
     return column
 
 
-def _counts(parts: Iterable[pl.Series]) -> bool:
+def _is_counter(parts: Iterable[pl.Series]) -> bool:
     """Whether a column increases from row to row; each part after the first repeats the first row on top."""
     rows, last = 0, None
     for part in parts:
@@ -421,14 +421,14 @@ def _counts(parts: Iterable[pl.Series]) -> bool:
     return rows > 1
 
 
-def _from_text(column: pl.Series, left_out: int) -> pl.Series:
+def _from_text(column: pl.Series, skipped: int) -> pl.Series:
     times: list[datetime | None] = []
     for row, text in enumerate(column):
         try:
             times.append(None if text is None else parse_time(text))
         except ValueError as error:
             raise InputError(
-                f"The time column {column.name!r} has {text!r} at time step {row + left_out if row else 0}.",
+                f"The time column {column.name!r} has {text!r} at time step {row + skipped if row else 0}.",
                 advice="bad dates",
                 name=column.name,
             ) from error

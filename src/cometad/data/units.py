@@ -6,14 +6,14 @@ import numpy as np
 
 from cometad.arrays import Floats
 
-LIKENESS = 0.3  # quantiles closer than this share of the known spread count as equal
+TOLERANCE = 0.3  # quantiles closer than this share of the known spread count as equal
 
 
 class Conversion(NamedTuple):
     """A unit conversion: new = factor * old + offset.
 
     >>> from cometad.data.units import Conversion
-    >>> str(Conversion("°C to °F", 1.8, 32.0)), str(Conversion("minutes to seconds", 60.0).back)
+    >>> str(Conversion("°C to °F", 1.8, 32.0)), str(Conversion("minutes to seconds", 60.0).inverse)
     ('°C to °F (times 1.8, plus 32)', 'seconds to minutes (divided by 60)')
     """
 
@@ -30,7 +30,7 @@ class Conversion(NamedTuple):
         return f"{self.name} ({', '.join(ways)})"
 
     @property
-    def back(self) -> "Conversion":
+    def inverse(self) -> "Conversion":
         """The inverse conversion."""
         old, _, new = self.name.partition(" to ")
         return Conversion(f"{new} to {old}", 1 / self.factor, -self.offset / self.factor)
@@ -52,11 +52,11 @@ _ONE_WAY = (
     Conversion("gal to l", 3.785412),
     Conversion("kg to lb", 2.204623),
 )
-CONVERSIONS = (*_ONE_WAY, *(conversion.back for conversion in _ONE_WAY))
+CONVERSIONS = (*_ONE_WAY, *(conversion.inverse for conversion in _ONE_WAY))
 
 
 def likely_conversion(quantiles: Floats, known: Floats) -> Conversion | None:
-    """The conversion that best maps known quantiles (quantile,) to new ones, if it fits.
+    """The conversion that best maps known quantiles (quantile,) to new ones, or None if none fits.
 
     >>> import numpy as np
     >>> from cometad.data.units import likely_conversion
@@ -68,4 +68,4 @@ def likely_conversion(quantiles: Floats, known: Floats) -> Conversion | None:
         return None
     errors = [np.abs((quantiles - c.offset) / c.factor - known).max() / spread for c in CONVERSIONS]
     best = int(np.argmin(errors))
-    return CONVERSIONS[best] if errors[best] <= LIKENESS else None
+    return CONVERSIONS[best] if errors[best] <= TOLERANCE else None

@@ -1,4 +1,4 @@
-"""Rescore the windows of an event to attribute it to variables, and decode what would have been normal."""
+"""Rescore the windows of an event to attribute it to variables, and decode what normal readings would be."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ def pieces(rows: int, window: int, ready: int, start: int, stop: int) -> list[Pi
 
 
 class Passage(NamedTuple):
-    """The windows that cover some time steps, with the scores of their patches."""
+    """The windows that cover given time steps, with the scores of their patches."""
 
     pieces: list[Piece]
     windows: Floats32  # (window, time, variable)  scaled
@@ -65,13 +65,13 @@ class Passage(NamedTuple):
         return np.concatenate(parts)
 
 
-class Touching(NamedTuple):
-    """The patches of one scale that cover some time steps; each field is (patch,)."""
+class Covering(NamedTuple):
+    """The patches of one scale that cover given time steps; each field is (patch,)."""
 
     windows: NDArray[np.int64]  # index of its window
     numbers: NDArray[np.int64]  # index within that window
     begins: NDArray[np.int64]  # first time step
-    weights: Floats  # a time step is the mean over the patches that cover it
+    weights: Floats  # total weight in the time steps; a time step is the mean over the patches that cover it
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,12 @@ class Explainer:
         rows, variables = values.shape
         sizes = [(scale.size, scale.stride) for scale in self.scorer.scales]
         ready = ready_steps(rows % self.window, self.window, sizes) if self.pipeline.release == "row" else 0
-        found = pieces(rows, self.window, ready, start, stop)
-        windows = np.zeros((len(found), self.window, variables), np.float32)
-        for window, piece in zip(windows, found, strict=True):
+        cut = pieces(rows, self.window, ready, start, stop)
+        windows = np.zeros((len(cut), self.window, variables), np.float32)
+        for window, piece in zip(windows, cut, strict=True):
             readings = values[piece.begin : piece.begin + self.window]
             window[: len(readings)] = self.scaling(readings)
-        return Passage(found, windows, [self.scorer.whole(windows, k) for k in range(len(sizes))])
+        return Passage(cut, windows, [self.scorer.whole(windows, k) for k in range(len(sizes))])
 
     def _scores(self, values: Floats, start: int, stop: int) -> tuple[Floats, Floats]:
         """The final scores (time,) of the steps start..stop, and the normalizers' state after them.
@@ -140,14 +140,14 @@ class Explainer:
         batch = self.window * self.test_batch
         whole = self.pipeline.release == "batch"
         first, last = (start // batch * batch, min(-(-stop // batch) * batch, len(values))) if whole else (start, stop)
-        state, found = self.pipeline.start, []
+        state, parts = self.pipeline.start, []
         for begin in range(first, last, batch):
             passage = self._passage(values, begin, min(begin + batch, last))
             selected = self.pipeline.select(self.scorer.steps(passage.patches, self.window, 0, self.window))
             steps = np.stack([passage.taken(scores) for scores in selected])
             normalized, state = self.pipeline.normalization(steps, state)
-            found.append(self.pipeline.mix(normalized))
-        return np.concatenate(found)[start - first : stop - first], state
+            parts.append(self.pipeline.mix(normalized))
+        return np.concatenate(parts)[start - first : stop - first], state
 
     def _rises(
         self, passage: Passage, scores: Floats, state: Floats, start: int, stop: int, imputed: Flags | None
@@ -168,8 +168,8 @@ class Explainer:
         if imputed is not None:
             for own, i in zip(raised, chosen, strict=True):
                 begin = passage.pieces[i].begin
-                filled = imputed[begin : begin + self.window]
-                own[: len(filled)][filled] = 0.0
+                cells = imputed[begin : begin + self.window]
+                own[: len(cells)][cells] = 0.0
         return np.concatenate([own[inside[i]] for own, i in zip(raised, chosen, strict=True)])
 
     def _normal_codes(self, passage: Passage) -> list[NDArray[np.int32]]:
@@ -183,14 +183,14 @@ class Explainer:
         self, passage: Passage, codes: list[NDArray[np.int32]], start: int, stop: int
     ) -> Iterator[tuple[int, int, int]]:
         """For each variable, the scale, first time step and code of its worst patch on the steps start..stop."""
-        touching = [self._touching(passage, k, start, stop) for k in range(len(codes))]
-        excess = [self._excess(passage, k, on) for k, on in enumerate(touching)]
-        worst = worst_patches(excess, [on.weights for on in touching])
+        covering = [self._covering(passage, k, start, stop) for k in range(len(codes))]
+        excess = [self._excess(passage, k, patches) for k, patches in enumerate(covering)]
+        worst = worst_patches(excess, [patches.weights for patches in covering])
         for i, (k, patch) in enumerate(zip(worst.scale.tolist(), worst.patch.tolist(), strict=True)):
-            on = touching[k]
-            yield k, int(on.begins[patch]), int(codes[k][on.windows[patch], on.numbers[patch], i])
+            patches = covering[k]
+            yield k, int(patches.begins[patch]), int(codes[k][patches.windows[patch], patches.numbers[patch], i])
 
-    def _touching(self, passage: Passage, k: int, start: int, stop: int) -> Touching:
+    def _covering(self, passage: Passage, k: int, start: int, stop: int) -> Covering:
         """The patches of one scale that cover the steps start..stop."""
         size, stride = self.scorer.scales[k].size, self.scorer.scales[k].stride
         cover = coverage(self.window, size, stride)
@@ -201,12 +201,13 @@ class Explainer:
                 weights = patch_weights(cover.first[steps], cover.last[steps])
                 numbers = cover.first[steps.start] + np.arange(len(weights))
                 parts.append((np.full(len(weights), i), numbers, piece.begin + numbers * stride, weights))
-        return Touching(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return Covering(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _excess(self, passage: Passage, k: int, on: Touching) -> Floats:
+    def _excess(self, passage: Passage, k: int, patches: Covering) -> Floats:
         """How far the mixed score of each patch (patch, variable) lies above its training level."""
         scored = passage.patches[k]
-        codes, errors = scored.codes[on.windows, on.numbers], scored.errors[on.windows, on.numbers]
+        codes = scored.codes[patches.windows, patches.numbers]
+        errors = scored.errors[patches.windows, patches.numbers]
         raw = np.stack([self.scorer.memory[k][codes], errors])
         return self.pipeline.excess(raw, self.levels[:, k, None])
 

@@ -1,4 +1,4 @@
-"""Why a score is high: each variable's share of it, the scale that shows it, and readings beside a normal pattern.
+"""Why a score is high: each variable's share, the scale that shows it best, and readings next to a normal pattern.
 
 This file has the arithmetic; `explainer.py` supplies the numbers. docs/explanations.md says what shares mean.
 """
@@ -18,7 +18,7 @@ from cometad.validation import is_integer
 
 @dataclass(frozen=True, eq=False)
 class Reason:
-    """One variable's share of a score, and its worst patch beside the nearest normal pattern.
+    """One variable's share of a score, and its worst patch next to the nearest normal pattern.
 
     >>> import numpy as np
     >>> from cometad.explain.reasons import Reason
@@ -39,7 +39,7 @@ class Reason:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Why some time steps have the score they have.
+    """Which variables raised the score of an event or a time step, and what was expected instead.
 
     >>> import numpy as np
     >>> from cometad.explain.reasons import Explanation
@@ -52,7 +52,7 @@ class Explanation:
     peak: int  # time step of the highest score
     score: float  # at the peak
     reasons: tuple[Reason, ...]  # one per variable, largest share first
-    begin: int  # time step of the first row of the next two
+    begin: int  # time step of the first row of `observed` and `normal`
     observed: Floats  # (time, variable)  readings in sensor units, with some context; NaN where imputed
     normal: Floats  # (time, variable)  the same readings decoded from normal codes, in sensor units
     names: tuple[str, ...] = ()  # of the variables
@@ -65,39 +65,39 @@ class Explanation:
 def rises(windows: Floats32, typical: Floats32, scores: Callable[[Floats32], Floats]) -> Floats:
     """How much each variable raises the scores (window, time) of windows (window, time, variable), as a last axis.
 
-    The mean of two differences: how much the score rises when only this variable keeps its readings and all others are
-    set to their typical ones (variable,), and how much it falls when only this variable is set to its typical reading.
-    The first finds a variable among many that deviate, the second one that merely disagrees with the others.
+    The mean of two differences from `typical` readings (variable,): how much the score rises if only this variable
+    keeps its readings and all others are typical, and how much it falls if only this variable is typical. The first
+    finds a variable among many that deviate, the second a variable that merely disagrees with the others.
 
     >>> import numpy as np
     >>> from cometad.explain.reasons import rises
     >>> windows, typical = np.array([[[3.0, 5.0, 0.0]]], np.float32), np.zeros(3, np.float32)
-    >>> rises(windows, typical, lambda some: some.max(axis=2))  # score: the highest reading
+    >>> rises(windows, typical, lambda windows: windows.max(axis=2))  # score: the highest reading
     array([[[1.5, 3.5, 0. ]]])
     """
-    nothing = np.empty_like(windows)
-    nothing[:] = typical
-    everything, none = scores(windows), scores(nothing[:1])
-    found = np.empty(windows.shape)
+    quiet = np.empty_like(windows)
+    quiet[:] = typical
+    observed, lowest = scores(windows), scores(quiet[:1])
+    raised = np.empty(windows.shape)
     for i in range(windows.shape[2]):
-        alone, without = nothing.copy(), windows.copy()
+        alone, without = quiet.copy(), windows.copy()
         alone[:, :, i], without[:, :, i] = windows[:, :, i], typical[i]
-        found[:, :, i] = ((scores(alone) - none) + (everything - scores(without))) / 2
-    return found
+        raised[:, :, i] = ((scores(alone) - lowest) + (observed - scores(without))) / 2
+    return raised
 
 
-def shares(found: Floats) -> Floats:
+def shares(raised: Floats) -> Floats:
     """Each variable's share (variable,), given how much it raises the score of each time step (time, variable).
 
-    A variable counts by the step it raises most; lowering a score counts as 0. If no variable raises any score, all
-    shares are equal.
+    A variable counts by the time step it raises most; if it only lowers scores, it counts 0. If no variable raises any
+    score, all shares are equal.
 
     >>> import numpy as np
     >>> from cometad.explain.reasons import shares
     >>> shares(np.array([[3.0, -1.0], [6.0, 2.0]]))
     array([0.75, 0.25])
     """
-    highest = np.maximum(found.max(axis=0), 0.0)
+    highest = np.maximum(raised.max(axis=0), 0.0)
     largest = highest.max()
     if largest == 0:
         return np.full(len(highest), 1 / len(highest))

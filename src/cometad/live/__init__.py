@@ -1,4 +1,4 @@
-"""Live scoring: streams, and sessions that put readings in order or on a grid first."""
+"""Live scoring: streams, and sessions that first check the order of readings or resample them."""
 
 from cometad.live.clock import Clock
 from cometad.live.grid import Grid

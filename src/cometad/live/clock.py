@@ -1,4 +1,4 @@
-"""Readings of a stream in time order."""
+"""The gate that keeps the readings of a stream in time order."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -33,7 +33,7 @@ class Clock:
         """The reading, if it is on time."""
         time = seconds(reading.time)
         if time is not None:
-            late = f"Line {reading.line}: the time {reading.time} is not after {self._last}, the time before it."
+            late = f"Line {reading.line}: the time {reading.time} is not after {self._last}, the previous time."
             if not self._order.admits(time, late):
                 return []
             self._take(reading.time)
@@ -41,19 +41,19 @@ class Clock:
         return [reading]
 
     def finish(self) -> list[Reading]:
-        """No readings: a clock holds none back."""
+        """No readings, because a clock holds none back."""
         return []
 
     def summary(self) -> list[str]:
-        """What was done, in sentences."""
+        """Sentences that sum up what the gate did."""
         return dropped(self._order)
 
     def facts(self) -> dict[str, Any]:
-        """The part of the state that goes into JSON."""
+        """The part of the state to save as JSON."""
         return {"kind": "clock", "last": self._last, "dropped": self._order.dropped}
 
     def arrays(self) -> dict[str, Array]:
-        """The part of the state in arrays: none."""
+        """The part of the state to save as arrays: none."""
         return {}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
@@ -68,7 +68,7 @@ class Clock:
 
 
 def dropped(order: Order) -> list[str]:
-    """How many readings were dropped, as a sentence; none without any.
+    """A sentence with the number of dropped readings, or nothing if there are none.
 
     >>> from cometad.live.clock import dropped
     >>> from cometad.series import Order

@@ -1,4 +1,4 @@
-"""Readings of a stream on a regular grid: each complete bin becomes one reading."""
+"""The gate that resamples a stream to a regular grid: each complete bin becomes one reading."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ class Grid:
         time = seconds(reading.time)
         if time is None:
             raise InputError(
-                f"Line {reading.line}: resampling needs a time, as a number of seconds or like 2024-03-01 04:10:00. "
+                f"Line {reading.line}: resampling needs a time, in seconds or like 2024-03-01 04:10:00. "
                 "Send one with every reading."
             )
         at = np.datetime64(round(time * 1e6), "us")
@@ -56,15 +56,15 @@ class Grid:
         return self._readings(self._run.finish(), 0)
 
     def summary(self) -> list[str]:
-        """What was done, in sentences."""
+        """Sentences that sum up what the gate did."""
         return [summary(self._run), *dropped(self._run.order)]
 
     def facts(self) -> dict[str, Any]:
-        """The part of the state that goes into JSON."""
+        """The part of the state to save as JSON."""
         return {"kind": self._kind, "dropped": self._run.order.dropped}
 
     def arrays(self) -> dict[str, Array]:
-        """The part of the state in arrays."""
+        """The part of the state to save as arrays."""
         return {f"grid.{name}": array for name, array in self._run.state().items()}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:

@@ -19,7 +19,7 @@ CORRECT = "Correct that reading and send it again."
 class Reading(NamedTuple):
     """One row of the input."""
 
-    line: int  # for messages
+    line: int  # for error messages
     values: list[float]  # (variable,) in the detector's order
     time: str | float | None  # as it was sent
 
@@ -28,16 +28,16 @@ class Layout(NamedTuple):
     """The fields a reading must have."""
 
     names: Sequence[str]  # the detector's variables
-    named: bool  # whether these names came with its training data
+    named: bool  # whether these names came with the training data
     time_column: str | None
     gaps: bool = False  # whether values may be missing; they become NaN
 
 
 def readings(lines: Iterable[str], form: str, layout: Layout) -> Iterator[Reading]:
-    r"""Yield the readings in some lines as they arrive; blank lines are skipped.
+    r"""Parse lines into readings as they arrive; blank lines are skipped.
 
-    Fields are matched by name, in any order, and fields the detector does not know are ignored. If gaps are allowed,
-    some values or fields may be missing, but not all of them.
+    Fields are matched by name, in any order, and unknown fields are ignored. JSON lists, and CSV for a detector fitted
+    without names, are matched by position. If gaps are allowed, some values or fields may be missing, but not all.
 
     >>> from cometad.live.readings import Layout, readings
     >>> [*readings(["flow,time\n", "1.5,noon\n"], "auto", Layout(["flow"], True, None))]

@@ -2,7 +2,7 @@
 
 A session checks the order of readings (`Clock`) or resamples them (`Grid`), scores them with a detector's stream and
 returns one answer per scored reading: a dictionary ready for JSON. It does not depend on the command line, so a
-service, a broker consumer or a cluster worker can use it as it is.
+service, a broker consumer or a cluster worker can use it unchanged.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _log = logging.getLogger("cometad")
 
 
 class Session:
-    """A detector's stream behind a gate, a clock or a grid, that answers reading by reading.
+    """A detector's stream behind a gate (a `Clock` or a `Grid`); gives one answer per scored reading.
 
     >>> import numpy as np
     >>> from cometad import Comet
@@ -65,7 +65,7 @@ class Session:
     @classmethod
     def resume(cls, path: Path, detector: Detector, gate: Clock | Grid, alerts: Alerts | None = None) -> "Session":
         """Resume the session that `save` wrote to a file, with the same kind of gate and the same alerts."""
-        saved = read(path, KIND)
+        saved = read(path, KIND, needs=("times", "gate"))
         if "stream" not in saved.arrays:
             raise ModelFileError(f"'{path}' is not a complete stream snapshot. Pass a file written by a stream.")
         gate.restore(saved.facts["gate"], saved.arrays)
@@ -76,7 +76,7 @@ class Session:
         return [answer for admitted in self.gate.admit(reading) for answer in self._score(admitted)]
 
     def finish(self) -> list[Answer]:
-        """End the stream; returns the answers of readings that still wait, and closes an open event."""
+        """End the stream: returns the answers for readings that still wait, and closes an open event."""
         if self.gate.admitted == 0 and self._stream.seen == 0:
             raise InputError("No readings arrived.", advice="no readings")
         answers = [answer for last in self.gate.finish() for answer in self._score(last)]

@@ -1,4 +1,4 @@
-"""A detector run that stays open: readings in, scores out."""
+"""Online scoring: readings in, scores out."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class Scored:
     flags: NDArray[np.int64]  # (time,)  1 if the score is above the threshold and the time step is not imputed
     thresholds: Floats  # (time,)  the threshold each score was compared with
     variables: Floats  # (time, variable)  each variable's calibrated score
-    changes: Sequence[Change]  # events that opened, rose or closed
+    changes: Sequence[Change]  # events that opened, were updated or closed
     left_out: Flags | None = None  # (time, variable)  counted as normal because its readings were imputed
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class Stream:
         self._fingerprint, self._earlier_fingerprint = fingerprint, earlier_fingerprint
         self._start_filling, self._late = start_filling, late
         self._names, self._named = tuple(names), named
-        # The result of most updates.
+        # Most updates return this.
         self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty(0), np.empty((0, len(names))), ())
         self.reset()
 
@@ -103,7 +103,7 @@ class Stream:
 
     @property
     def seen(self) -> int:
-        """Number of readings received, without dropped ones."""
+        """Number of readings received, not counting dropped ones."""
         return self._seen
 
     @property
@@ -123,7 +123,7 @@ class Stream:
         return (0, 0) if adapter is None else (adapter.steps, adapter.rolled_back)
 
     def update(self, reading: Sequence[float] | NDArray[Any] | Mapping[str, float]) -> Scored:
-        """Add one reading, values in the order of variables or by name; returns the scores that become final.
+        """Add one reading, as values in the order of the variables or by name; returns the scores that become final.
 
         A refused reading leaves the stream unchanged.
         """
@@ -142,7 +142,7 @@ class Stream:
         return self.update_many([reading])
 
     def _plain(self, reading: object) -> Floats | None:
-        """The values of a valid reading, on a fast path; None for any other reading."""
+        """Fast path: the values of a plain valid reading, or None for any other reading."""
         if self._finished or type(reading) not in (np.ndarray, list, tuple):
             return None
         try:
@@ -205,11 +205,14 @@ class Stream:
         return to_bytes(Checkpoint(KIND, facts, state))
 
     def restore(self, snapshot: bytes) -> None:
-        """Resume from a snapshot."""
+        """Resume from a snapshot of a stream of the same detector, with the same settings."""
         checkpoint = from_bytes(snapshot, KIND, "The snapshot")
         taken_from = checkpoint.facts["detector"]
         if taken_from != self._fingerprint and taken_from != self._earlier_fingerprint():
-            raise ModelFileError("The snapshot is from another detector's stream. Load the detector it belongs to.")
+            raise ModelFileError(
+                "The snapshot is from another detector, or from other threshold, adaptation or alert settings. "
+                "Resume with the same ones."
+            )
         self._run.restore(checkpoint.arrays)
         self._judge.restore(_without("judge.", checkpoint.arrays))
         if self._filling is not None:

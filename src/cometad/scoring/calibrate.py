@@ -14,7 +14,7 @@ LEAST_UNIT = 1e-6  # about the rounding of a float32 score
 
 
 class Calibration(Protocol):
-    """What every calibration can do."""
+    """The interface of a calibration."""
 
     def fit(self, scores: Floats) -> Floats:
         """The center and unit (2, variable) of training scores (time, variable)."""
@@ -62,5 +62,5 @@ class TrainingCalibration:
         center = np.median(scores, axis=0)
         unit = np.quantile(scores, self.quantile, axis=0) - center
         usual = unit.mean()
-        # If nothing varied in training there is no unit: scores stay as they are.
+        # If nothing varied in training, there is no unit to rescale by.
         return np.stack([center, np.maximum(unit, self.least * usual if usual > LEAST_UNIT else 1.0)])

@@ -18,7 +18,7 @@ LEAST_UNIT = 1e-6  # about the rounding of a float32 score
 
 
 class Normalization(Protocol):
-    """What every normalization can do. Its state (..., 2) holds the scores that map to 0 and to 1."""
+    """The interface of a normalization. Its state (..., 2) holds the scores that map to 0 and to 1."""
 
     release: ClassVar[str]
 
@@ -29,7 +29,7 @@ class Normalization(Protocol):
         """Normalized scores (..., time) and the state after them."""
 
     def gain(self, state: Floats) -> Floats:
-        """By how much a normalized score (...,) rises when its score rises by 1."""
+        """How much a normalized score (...,) rises when the score rises by 1."""
 
 
 @register("NoNormalization")

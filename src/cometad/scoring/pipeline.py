@@ -23,7 +23,7 @@ class Block(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """The scores of some time steps."""
+    """Final scores of consecutive time steps."""
 
     scores: Floats  # (time,)
     variables: Floats  # (time, variable)  each variable's calibrated score
@@ -67,7 +67,7 @@ class Pipeline:
         normalization: Normalization,
         score_weight: float,
     ) -> "Pipeline":
-        """The pipeline of raw training scores (score, window, time, variable)."""
+        """Fit a pipeline on raw training scores (score, window, time, variable)."""
         width = raw.shape[-1]
         units = np.stack([calibration.fit(scores.reshape(-1, width)) for scores in raw])
         pipeline = cls(selection, normalization, score_weight, units, np.empty((len(raw), 2)))
@@ -80,28 +80,28 @@ class Pipeline:
         return max(self.selection.release, self.normalization.release, key=RELEASES.index)
 
     def select(self, raw: Floats, left_out: Flags | None = None) -> Floats:
-        """Both scores (score, window, time) over the selected variables of raw ones (..., variable). Paper: Eq. 31."""
+        """Calibrate raw scores (score, window, time, variable) and aggregate them over variables. Paper: Eq. 31."""
         return self._selected(self._calibrated(raw, left_out))
 
     def mix(self, scores: Floats) -> Floats:
-        """Both scores (score, ...) as one (...), by their weights."""
+        """The weighted sum (...) of both scores (score, ...)."""
         mixed: Floats = (1 - self.score_weight) * scores[0] + self.score_weight * scores[1]
         return mixed
 
     def excess(self, raw: Floats, levels: Floats) -> Floats:
-        """How far raw scores (score, ..., variable) lie above levels, in the units of each variable, mixed."""
+        """How far raw scores (score, ..., variable) lie above `levels`, in each variable's unit, mixed into one."""
         unit = self.calibration[:, 1].reshape(2, *([1] * (raw.ndim - 2)), -1)
         return self.mix((raw - levels) / unit)
 
     def linear(self, raw: Floats, state: Floats) -> Floats:
-        """The score (window, time) of raw ones up to a constant, with the normalizers held at a state.
+        """The score (window, time) of raw scores, up to a constant, with the normalizers frozen at a state.
 
-        Differences of it are differences of scores: an explanation compares windows by it.
+        Only differences are meaningful: they are differences of scores, which is all an explanation needs.
         """
         return self.mix(self.select(raw) * self.normalization.gain(state)[:, None, None])
 
     def __call__(self, blocks: Sequence[Block], state: Floats) -> tuple[Decided, Floats]:
-        """The scores of the blocks of one release, and the normalizers' state (score, 2) after them. Paper: Eq. 20.
+        """Score the blocks of one release; also returns the normalizers' state (score, 2) after them. Paper: Eq. 20.
 
         A variable that is left out counts as exactly normal. A time step with every variable left out scores 0, and the
         normalizers do not learn from it.

@@ -1,4 +1,4 @@
-"""Aggregate the scores of variables into one score per time step: which variables count.
+"""Aggregate the scores of variables into one score per time step, over all variables or a selection.
 
 A selection maps scores (window, time, variable) to (window, time). `release` is the unit it must see in full before it
 can emit scores: a row or a window.
@@ -20,7 +20,7 @@ EPSILON = 1e-8
 
 
 class Selection(Protocol):
-    """What every selection can do."""
+    """The interface of a selection."""
 
     release: ClassVar[str]
 
@@ -141,7 +141,7 @@ def _mean_of_steady(scores: Floats, deviation: Floats, highest: int) -> Floats:
 
 @jit
 def _of_rank(values: Floats, rank: int) -> float:
-    """The value of a rank, counted from 0; reorders the values. Hoare's selection is cheaper than a sort."""
+    """The value of a rank, counted from 0; reorders the values. Quickselect (Hoare) is cheaper than a sort."""
     low, high = 0, len(values) - 1
     while low < high:
         pivot, i, j = values[(low + high) // 2], low, high
