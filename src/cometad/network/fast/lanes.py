@@ -528,7 +528,7 @@ def _splat(builder: Any, value: Any, vector: Any) -> Any:
 
 
 def _total(builder: Any, lanes: Any) -> Any:
-    """The sum of 16 numbers: the upper half is added to the minimum one until one number is left."""
+    """The sum of 16 numbers: the upper half is added to the lower half until one number is left."""
     count = WIDTH
     while count > 1:
         count //= 2
