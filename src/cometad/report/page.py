@@ -36,7 +36,7 @@ def save_report(path: str | os.PathLike[str], report: Report) -> None:
     True
     """
     content = page(report)
-    write_whole(path, lambda aside: aside.write_text(content, encoding="utf-8"))
+    write_whole(path, lambda temporary: temporary.write_text(content, encoding="utf-8"))
 
 
 def page(report: Report) -> str:

@@ -230,7 +230,7 @@ def save_overview(
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(11, 5.2), dpi=130, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     overview(above, below, values, names, given, threshold, intervals, found)
-    write_whole(path, lambda aside: figure.savefig(aside))
+    write_whole(path, lambda temporary: figure.savefig(temporary))
 
 
 def _across(steps: NDArray[Any], times: NDArray[Any] | None) -> NDArray[Any]:
