@@ -44,4 +44,4 @@ def _environment() -> Environment:
 
 def _unbroken(words: str) -> Markup:
     """Text without line breaks inside a time or between a number and its unit."""
-    return Markup(_UNBROKEN.sub(lambda found: f'<span class="unbroken">{found.group()}</span>', str(escape(words))))
+    return Markup(_UNBROKEN.sub(lambda match: f'<span class="unbroken">{match.group()}</span>', str(escape(words))))
