@@ -25,8 +25,8 @@ from cometad.report.gather import gather
 from cometad.report.page import save_report
 from cometad.report.plots import save_overview
 
-# One normal reading in a thousand may be flagged. At the default of one in a hundred, chance alone would flag about half
-# of the faults that last 60 readings.
+# One normal reading in a thousand may be flagged. At the default of one in a hundred, chance alone would flag about
+# half of all faults that last 60 readings.
 THRESHOLD = Quantile(rate=0.001)
 ALERTS = Alerts(merge_gap=30)  # for the report: a fault that pauses this long is still one event
 SHOWN_VARIABLES = 6

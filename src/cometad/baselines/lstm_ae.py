@@ -45,8 +45,8 @@ class EncoderDecoder(WindowNetwork):
         """
         _, state = self.encoder(windows)
         backward = windows.flip(1)
-        given = torch.cat([torch.zeros_like(backward[:, :1]), backward[:, :-1]], dim=1)
-        out, _ = self.decoder(given, state)
+        previous = torch.cat([torch.zeros_like(backward[:, :1]), backward[:, :-1]], dim=1)
+        out, _ = self.decoder(previous, state)
         return functional.mse_loss(self.output(out), backward)
 
     @torch.no_grad()

@@ -117,7 +117,7 @@ class Results:
         self.path = Path(path)
         self.packed = self.path.with_name(f"{self.path.name}.gz")
         self._locks = self.path.parent / ".locks"
-        self._arms: dict[str, Record] = {}  # parameters by id, as far as `new` has read
+        self._arms: dict[str, Record] = {}  # parameters by id, from the lines that `new` has read
         self._stored: set[str] = set()  # ids known to be in the files
         self._bytes = self._lines = 0  # how much `new` has read
         self._unpacked: tuple[object, bytes] = (None, b"")  # the packed file's inode, time and size, and its content
@@ -162,7 +162,7 @@ class Results:
             return
         with self.lock("append"):
             self._end_last_line()
-            self.read()  # refuse to pack what is not a result
+            self.read()  # raises an error if a line is not a result
             text = self._text()
             if text:
                 write_whole(self.packed, lambda temporary: temporary.write_bytes(gzip.compress(text, mtime=0)))
@@ -183,7 +183,7 @@ class Results:
             ) from error
 
     def lock(self, name: str) -> FileLock:
-        """Return a lock that one process holds at a time and that is released when the process ends."""
+        """Return a lock that only one process can hold; it is released when that process ends."""
         try:
             self._locks.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -257,7 +257,7 @@ class Results:
         return json.dumps({"kind": "arm", "id": reference, "hyper_parameters": own}, allow_nan=False) + "\n" + line
 
     def _end_last_line(self) -> None:
-        """Finish a last line without a newline if it is whole; otherwise remove what a killed process left of it."""
+        """Complete the last line: add a missing newline, or remove the fragment that a killed process left behind."""
         if not self.path.exists():
             return
         with self.path.open("rb+") as file:

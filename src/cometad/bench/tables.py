@@ -175,12 +175,12 @@ def metric_table(
 
 
 def threshold_table(records: Iterable[Record], title: str) -> ResultTable:
-    """Return how each arm performs at a threshold set on its training scores without labels, and what it costs.
+    """Return how each arm performs at a threshold set on its training scores without labels, and its cost.
 
     >>> from cometad.bench.tables import threshold_table
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> found = {"precision": 0.5, "recall": 0.4, "f1": 0.44, "anomalies": 5, "anomalies_found": 3}
-    >>> table = threshold_table([cell | {"arm": "pca", "at_threshold": found, "fit_seconds": 1.5}], "In use")
+    >>> figures = {"precision": 0.5, "recall": 0.4, "f1": 0.44, "anomalies": 5, "anomalies_found": 3}
+    >>> table = threshold_table([cell | {"arm": "pca", "at_threshold": figures, "fit_seconds": 1.5}], "Costs")
     >>> cell = table.groups[0].rows[0].cells[3]
     >>> cell.value, cell.total
     (3.0, 5.0)

@@ -319,7 +319,7 @@ def _one_of_each(rng: Generator) -> list[_Piece]:
 
 
 def _filling(rows: int, rng: Generator) -> list[_Piece]:
-    """Faults of all kinds in turn that add up to `rows` time steps; the last one is cut short."""
+    """Faults that cycle through all kinds and add up to `rows` time steps; the last one is cut short."""
     pieces: list[_Piece] = []
     while rows:
         for kind, length in _one_of_each(rng):

@@ -251,7 +251,7 @@ class _Workspace(NamedTuple):
     rng: np.random.Generator
 
     def course_elsewhere(self, at: slice, variables: list[int], *, unlike: float) -> Floats:
-        """Training readings of these variables at a time whose load is similar (`unlike` 0) to very different (1)."""
+        """Training readings of these variables from a time whose load is the most (`unlike` 0) to least (1) similar."""
         length = at.stop - at.start
         load = self.course.loads[self.train_rows + at.start : self.train_rows + at.stop, variables[0]]
         starts = self.rng.integers(0, self.train_rows - length, size=200)

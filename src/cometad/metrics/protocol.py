@@ -39,7 +39,7 @@ PROTOCOLS = {
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of `(labels, scores)`, with what you need to know to read its values.
+    """A metric of `(labels, scores)`, and how to interpret its values.
 
     >>> from cometad.metrics import METRICS
     >>> METRICS["auc_roc"].function([0, 1], [0.2, 0.9]), METRICS["auc_roc"].floor
@@ -126,7 +126,13 @@ def reference(labels: object, protocol: str = "paper", draws: int = 10, seed: in
 
 @dataclass(frozen=True)
 class MetricValue:
-    """The value of one metric, with its no-skill references."""
+    """The value of one metric, with its no-skill references.
+
+    >>> from cometad.metrics import report
+    >>> row = report([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1]).rows[3]
+    >>> row.title, row.value, row.all_positive
+    ('AUC-ROC', 1.0, 0.5)
+    """
 
     name: str
     title: str

@@ -82,7 +82,12 @@ FLAVORS = {
 
 
 class Areas(NamedTuple):
-    """The area under the ROC curve and under the precision-recall curve."""
+    """The area under the ROC curve and under the precision-recall curve.
+
+    >>> from cometad.metrics import range_auc
+    >>> range_auc([0, 1, 0], [1, 2, 0], window=0)
+    Areas(roc=1.0, pr=1.0)
+    """
 
     roc: float
     pr: float

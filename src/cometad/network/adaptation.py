@@ -38,7 +38,7 @@ _RULES = {
 
 
 class Adaptation(Protocol):
-    """A way to adapt. It holds settings only; what one run learns is in the adapter that `start` returns."""
+    """A way to adapt. It holds only settings; the adapter that `start` returns holds what a run has learned."""
 
     def start(self, network: Network, criteria: "NormalCriteria", objective: Objective, seed: int) -> "Adapter | None":
         """An adapter that may change this network, or None to leave it as it is."""
@@ -225,7 +225,7 @@ class Adapter:
         return to_arrays(self._network) | arrays | {"counts": np.array([self.steps, self.rolled_back])}
 
     def restore(self, state: State) -> None:
-        """Resume from what `state` returned."""
+        """Restore the state that `state` returned."""
         from_arrays(self._network, state)
         slots: dict[int, dict[str, Tensor]] = {}
         for name, value in state.items():

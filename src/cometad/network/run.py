@@ -69,11 +69,11 @@ class RawRun:
         # The batch being filled, and the last window of the previous one: both (time, variable).
         self._batch = np.zeros((fitted.test_batch * length, self._variables), np.float32)
         self._previous = np.zeros((0, self._variables), np.float32)
-        # Which of these cells are imputed; None if there are none.
+        # Which of these cells are imputed; None if none are.
         self._imputed: Flags | None = None
         self._imputed_previous: Flags | None = None
         self._filled = 0  # rows in the batch
-        self._emitted = 0  # rows of these whose scores were emitted
+        self._emitted = 0  # rows in the batch whose scores were emitted
         self._scored = scorer.zeros(fitted.test_batch, length)  # the scores of the batch's patches
 
     @property
@@ -121,7 +121,7 @@ class RawRun:
             )
 
     def _advance(self, filled: int) -> Iterator[Release]:
-        """Score what is complete once the batch holds `filled` rows."""
+        """Score everything that is complete once the batch has `filled` rows."""
         length = self._fitted.window
         if self._release == "row":
             yield from self._advance_rows(filled)
@@ -229,7 +229,7 @@ class RawRun:
         return state
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Resume from what `state` returned."""
+        """Restore the state that `state` returned."""
         self._filled, self._emitted = (int(count) for count in state["counts"])
         self._batch[: self._filled] = state["batch"]
         self._previous = state["before"].copy()
@@ -275,6 +275,6 @@ class Run:
         return self._raw.state() | {"normalization": self._state.copy()}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Resume from what `state` returned."""
+        """Restore the state that `state` returned."""
         self._raw.restore(state)
         self._state = state["normalization"].copy()

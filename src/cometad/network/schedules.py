@@ -75,7 +75,7 @@ class Halving:
 @register("OneCycle")
 @dataclass(frozen=True)
 class OneCycle:
-    """A fixed number of steps, whatever the length of the series; the learning rate rises, then falls to zero.
+    """A fixed number of steps for series of any length; the learning rate rises, then falls to zero.
 
     >>> from cometad.network.schedules import OneCycle
     >>> schedule = OneCycle(1200, learning_rate=3e-3)

@@ -1,4 +1,4 @@
-"""The two raw scores: the nearest code of each patch, its distance, and both mapped back to time steps.
+"""The two raw scores of each time step, from the nearest code of each patch and the distance to it.
 
 Arrays that hold both have the memory score first and the quantization score second.
 """

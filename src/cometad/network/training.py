@@ -21,7 +21,7 @@ from cometad.network.schedules import Schedule
 # Codes are placed on a sample of the embeddings.
 PLACING_WINDOWS = 512  # spread evenly over the training series
 KMEANS_WINDOWS = 256  # drawn from these
-KMEANS_EMBEDDINGS = 8192  # drawn from those of these windows; 8 per code if that is more
+KMEANS_EMBEDDINGS = 8192  # drawn from their embeddings; 8 per code if that is more
 
 
 class CometEpochSummary(NamedTuple):

@@ -88,7 +88,7 @@ def level(place: float, kind: str) -> Markup:
 
 
 def bands(marks: Sequence[Mark]) -> Markup:
-    """Events: a shaded band each, with a left edge that stays visible however short the event is.
+    """One shaded band per event, with a left edge that stays visible however short the event is.
 
     >>> from cometad.report.contents import Mark
     >>> from cometad.report.draw import bands

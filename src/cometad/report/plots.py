@@ -181,10 +181,10 @@ def shade(axes: Any, intervals: Sequence[Interval], found: Sequence[bool], times
     2
     """
     left, right = axes.get_xlim()
-    least = 0.002 * (right - left)  # a spike of one time step must be visible too
+    min_width = 0.002 * (right - left)  # a spike of one time step must be visible too
     for (start, stop), hit in zip(intervals, found, strict=True):
         begin, end = axes.convert_xunits(_across(np.array([start, stop - 1]), times)) + np.array([0, times is None])
-        axes.axvspan(begin, max(end, begin + least), color=FOUND if hit else MISSED, alpha=0.3, linewidth=0)
+        axes.axvspan(begin, max(end, begin + min_width), color=FOUND if hit else MISSED, alpha=0.3, linewidth=0)
 
 
 def overview(
@@ -227,7 +227,18 @@ def save_overview(
     intervals: Sequence[Interval],
     found: Sequence[bool],
 ) -> None:
-    """Write a PNG: variables above, their scores below, planted faults shaded in both."""
+    """Write a PNG: variables above, their scores below, planted faults shaded in both.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from cometad.report import plots
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "overview.png"
+    ...     plots.save_overview(path, np.zeros((9, 1)), ["flow"], np.arange(9.0), 7.0, [(7, 9)], [True])
+    ...     path.exists()
+    True
+    """
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(11, 5.2), dpi=130, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     overview(above, below, values, names, step_scores, threshold, intervals, found)

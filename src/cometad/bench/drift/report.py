@@ -16,7 +16,7 @@ from cometad.report.plots import INK
 
 
 def _probes_moved(record: Measured) -> float | None:
-    """Return how far adaptation moved the probes on average, in thresholds."""
+    """Return how far adaptation moved the probes on average, in multiples of the threshold."""
     moved = [probe["difference"] for probe in record["moved"]["probes"].values()]
     known = [value for value in moved if value is not None]
     return float(np.mean(known)) if known else None
