@@ -25,16 +25,16 @@ from cometad.report.gather import gather
 from cometad.report.page import save_report
 from cometad.report.plots import save_overview
 
-# One normal reading in a thousand may be flagged. At the default of one in a hundred, about half of all faults of 60
-# readings would be "found" by chance.
+# One normal reading in a thousand may be flagged. At the default of one in a hundred, chance alone would flag about
+# half of all faults that last 60 readings.
 THRESHOLD = Quantile(rate=0.001)
 ALERTS = Alerts(merge_gap=30)  # for the report: a fault that pauses this long is still one event
 SHOWN_VARIABLES = 6
 
 
 @dataclass(frozen=True)
-class FaultFound:
-    """Whether and how one planted fault was found."""
+class FaultResult:
+    """Whether one planted fault was found, how fast, and which variables were blamed."""
 
     fault: Fault
     found: bool
@@ -75,14 +75,14 @@ def run(out: Path, seed: int) -> None:
     console.print(f"Report, to open in a browser: {page}")
 
 
-def judge(fault: Fault, live: Live) -> FaultFound:
+def judge(fault: Fault, live: Live) -> FaultResult:
     """Check whether an alert was raised during the fault, with what delay, and which variables it blamed."""
     during = slice(fault.start, fault.stop)
     found = bool(live.flags[during].any())
     delay = int(np.argmax(live.flags[during])) if found else None
     blamed = live.variables[during][live.flags[during] == 1] if found else live.variables[during]
     order = np.argsort(blamed.mean(axis=0))[::-1]
-    return FaultFound(fault, found, delay, tuple(int(i) for i in order[: len(fault.variables)]))
+    return FaultResult(fault, found, delay, tuple(int(i) for i in order[: len(fault.variables)]))
 
 
 def _make_folder(out: Path) -> None:
@@ -115,7 +115,7 @@ def _announce(scored: Scored, active: bool, plant: Plant, console: Console) -> b
     return active
 
 
-def _table(results: Sequence[FaultFound], names: Sequence[str]) -> Table:
+def _table(results: Sequence[FaultResult], names: Sequence[str]) -> Table:
     table = Table(title="Planted faults", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("fault", "steps", "found", "delay", "top variables", "true variables"):
         table.add_column(column, justify="right" if column == "delay" else "left", no_wrap="variables" in column)
@@ -144,7 +144,7 @@ def _print_false_alarms(detector: Comet, plant: Plant, live: Live, console: Cons
     )
 
 
-def _draw(path: Path, detector: Comet, plant: Plant, live: Live, results: Sequence[FaultFound]) -> None:
+def _draw(path: Path, detector: Comet, plant: Plant, live: Live, results: Sequence[FaultResult]) -> None:
     faulty = list(dict.fromkeys(i for fault in plant.faults for i in fault.variables))[:SHOWN_VARIABLES]
     save_overview(
         path,

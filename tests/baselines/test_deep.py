@@ -10,7 +10,7 @@ import torch
 
 import naive_baselines as naive
 from cometad.baselines import BASELINES
-from cometad.baselines.anomaly_transformer import AnomalyAttention, both_ways, discrepancy, gaussian_prior
+from cometad.baselines.anomaly_transformer import AnomalyAttention, discrepancy, gaussian_prior, symmetric_discrepancy
 from cometad.baselines.catch import Catch, ChannelMask, MaskedAttention, mask_loss
 from cometad.baselines.d3r import D3r, Decompose, nearest_offset, noisy, time_marks
 from cometad.baselines.footprint import parameter_count
@@ -138,7 +138,7 @@ def test_the_adversarial_weight_grows_with_the_epochs(epoch):
 def test_the_prior_and_the_discrepancy_equal_the_loops():
     widths = torch.rand(2, 3, 5) * 2 + 0.1
     prior, series = gaussian_prior(widths), torch.softmax(torch.randn(2, 3, 5, 5), dim=-1)
-    found, both = discrepancy(series, prior), both_ways(series, prior)
+    found, both = discrepancy(series, prior), symmetric_discrepancy(series, prior)
     for window in range(2):
         rows = [naive.gaussian_prior(widths[window, head].tolist()) for head in range(3)]
         for step in range(5):

@@ -14,7 +14,7 @@ from cometad.bench.drift.experiment import CONTAMINATIONS, SETTINGS, Setting, co
 from cometad.bench.drift.figures import ARMS, plot_contamination, plot_drift
 from cometad.bench.drift.report import drift_table, save_drift
 from cometad.bench.threshold import common_threshold
-from cometad.datasets.drift import DRIFTS, FAULTS, LEAST_PHASE, controlled_series, planted, split_normal
+from cometad.datasets.drift import DRIFTS, FAULTS, MIN_PHASE, controlled_series, planted, split_normal
 from cometad.datasets.synthetic import Fault
 from cometad.errors import InputError, ParameterError
 from cometad.network import NoAdaptation, OneCycle, OnlineAdaptation
@@ -149,7 +149,7 @@ def test_a_replaced_sensor_has_a_different_level_gain_and_noise():
 
 @pytest.mark.parametrize("contamination", [*CONTAMINATIONS, 0.4])
 def test_contamination_is_exact_and_faults_do_not_touch_or_leave_their_phase(contamination):
-    for rows, seed in itertools.product((LEAST_PHASE, ROWS), range(40)):
+    for rows, seed in itertools.product((MIN_PHASE, ROWS), range(40)):
         series = controlled_series(REFERENCE, BASE[: 2 * rows], contamination=contamination, seed=seed)
         start, stop = series.phases["during"]
         assert series.labels[start:stop].sum() == round(contamination * rows)
@@ -254,16 +254,16 @@ def test_a_normal_series_is_split_into_two_disjoint_parts():
             (REFERENCE, BASE[:799]),
             {},
             InputError,
-            "at least 400 readings; 799 normal readings give phases of 399. Take a longer",
+            "at least 400 readings, but 799 normal readings give phases of 399. Pass a longer",
         ),
         ((REFERENCE, BASE), {"align": 300}, InputError, "1000 normal readings give phases of 300"),
-        ((REFERENCE, BASE), {"align": 0}, ParameterError, "cannot be multiples of 0"),
+        ((REFERENCE, BASE), {"align": 0}, ParameterError, "must be at least 1. Got 0"),
         ((REFERENCE[:, :3], BASE), {}, InputError, "parts of the same series"),
-        ((np.ones_like(REFERENCE), BASE), {}, InputError, "Take another series"),
+        ((np.ones_like(REFERENCE), BASE), {}, InputError, "Pass another series"),
         ((REFERENCE, BASE), {"drift": "rust"}, ParameterError, "Unknown drift 'rust'. Available: none, offset"),
         ((REFERENCE, BASE), {"strength": math.nan}, ParameterError, "finite and not negative"),
-        ((REFERENCE, BASE), {"contamination": 0.5}, ParameterError, "at most 0.4, not 0.5"),
-        ((REFERENCE, BASE), {"contamination": -0.1}, ParameterError, "at most 0.4, not -0.1"),
+        ((REFERENCE, BASE), {"contamination": 0.5}, ParameterError, "from 0 to 0.4. Got 0.5"),
+        ((REFERENCE, BASE), {"contamination": -0.1}, ParameterError, "from 0 to 0.4. Got -0.1"),
         ((REFERENCE, BASE), {"share": 0.0}, ParameterError, "above 0 and at most 1"),
     ],
 )

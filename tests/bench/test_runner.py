@@ -89,7 +89,7 @@ def finished(tmp_path_factory):
 
 def test_every_trial_has_a_result_with_everything_needed_to_repeat_it(finished):
     folder, outcome = finished
-    assert (outcome.done, outcome.there, outcome.failed) == (2 * 2 * 5, 0, [])
+    assert (outcome.done, outcome.done_before, outcome.failed) == (2 * 2 * 5, 0, [])
     lines = results_of("fast", folder).read()
     assert {(line["entity"], line["arm"], line["seed"]) for line in lines} == {
         (entity, arm.name, seed) for entity in ("omi-1", "omi-2") for arm in FAST.arms for seed in (0, 1)
@@ -108,7 +108,7 @@ def test_trials_that_have_a_result_are_skipped(fast, data):
     fast(seeds=[0])
     before = (data.parent / "results" / "fast.jsonl").read_bytes()
     outcome = fast()
-    assert (outcome.done, outcome.there) == (10, 10)
+    assert (outcome.done, outcome.done_before) == (10, 10)
     assert (data.parent / "results" / "fast.jsonl").read_bytes().startswith(before)
 
 
@@ -116,7 +116,7 @@ def test_packed_trials_are_skipped_too(fast, data):
     fast(seeds=[0], arms=["pca", "random"])
     results_of("fast", data.parent / "results").pack()
     outcome = fast(arms=["pca", "random"])
-    assert (outcome.done, outcome.there) == (4, 4)
+    assert (outcome.done, outcome.done_before) == (4, 4)
     lines = results_of("fast", data.parent / "results").read()
     assert [line["seed"] for line in lines] == [0] * 4 + [1] * 4
 
@@ -156,7 +156,7 @@ def test_a_failed_trial_is_recorded_and_rerun_only_on_request(fast, data, monkey
     assert outcome.done == 1
     assert [failed["error"] for failed in outcome.failed] == ["MemoryError: no room"]
     again = fast(seeds=[0], arms=["pca", "random"], entities=["omi-1"])
-    assert (again.there, again.failed_before, again.done, again.failed) == (1, 1, 0, [])
+    assert (again.done_before, again.failed_before, again.done, again.failed) == (1, 1, 0, [])
     monkeypatch.setattr(Broken, "broken", False)
     assert fast(seeds=[0], arms=["pca"], entities=["omi-1"], retry=True).done == 1
     lines = results_of("fast", data.parent / "results").read()
@@ -206,7 +206,7 @@ def test_progress_starts_with_the_count_and_ends_with_the_total(fast, data, caps
 
 def test_a_missing_dataset_is_reported_with_how_to_obtain_it_and_the_others_run(fast):
     sentences = []
-    outcome = fast(datasets=["PSM", "ASD"], arms=["random"], seeds=[0], tell=sentences.append)
+    outcome = fast(datasets=["PSM", "ASD"], arms=["random"], seeds=[0], notify=sentences.append)
     assert outcome.done == 2
     assert list(outcome.absent) == ["PSM"]
     assert sentences == [f"Dataset PSM was not found. {outcome.absent['PSM']}"]
@@ -221,7 +221,7 @@ def test_arms_that_need_too_much_memory_are_reported_before_anything_runs(fast, 
         EXPERIMENTS, "fast", Experiment("", "entity", ("ASD",), (Arm("norm", "squared-norm"), Arm("random", "random")))
     )
     sentences = []
-    outcome = fast(seeds=[0], tell=sentences.append)
+    outcome = fast(seeds=[0], notify=sentences.append)
     assert sentences == ["norm on ASD will not run. 19 variables are too many. Use fewer."]
     assert (outcome.done, list(outcome.refused)) == (2, [("ASD", "norm")])
 
@@ -249,7 +249,7 @@ def test_an_unknown_experiment_names_the_known_ones(capsys):
 
 
 def test_an_experiment_on_whole_datasets_takes_no_entities(data):
-    with pytest.raises(ParameterError, match="main takes a dataset whole"):
+    with pytest.raises(ParameterError, match="main uses whole datasets"):
         run("main", entities=["omi-1"], datasets=["ASD"], data_dir=data, folder=data.parent / "results")
 
 
@@ -390,7 +390,7 @@ def test_an_interrupted_run_keeps_its_finished_trials_and_can_resume(data):
     assert "finished trials are kept. Run the same command to continue." in output
     assert 1 <= len(Results(path).read()) < 4
     outcome = run("entity", datasets=["ASD"], arms=["random"], data_dir=data, folder=folder, seeds=[0])
-    assert outcome.there + outcome.done == 2
+    assert outcome.done_before + outcome.done == 2
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
@@ -618,7 +618,7 @@ def test_a_drift_trial_measures_one_detector_with_and_without_adaptation(monkeyp
     for line in lines:
         assert line["adapting"]["steps"] > 0 == line["fixed"]["steps"]
         assert line["moved"] == compare(line["adapting"], line["fixed"])
-    assert run("drift", data_dir=data, folder=folder).there == len(SETTINGS)
+    assert run("drift", data_dir=data, folder=folder).done_before == len(SETTINGS)
     assert {path.name for path in report(["drift"], folder=folder)} == {
         "drift.md",
         "drift.html",

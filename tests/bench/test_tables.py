@@ -150,7 +150,7 @@ def test_a_summary_equals_the_loop_version(seeds, entities, random):
     random.shuffle(records)
     summary = summarize(records)["MSL", "pca"]
     assert tuple(summary.values["aff_f1"]) == pytest.approx(naive_summary(values))
-    assert (summary.seeds, summary.entities, summary.lacks) == (seeds, entities, "")
+    assert (summary.seeds, summary.entities, summary.coverage) == (seeds, entities, "")
 
 
 def test_one_seed_has_no_deviation():
@@ -180,7 +180,7 @@ def test_a_seed_that_lacks_an_entity_is_left_out_of_the_mean():
     records = [trial("pca", 0.6, seed=0, entity=entity) for entity in "ab"] + [trial("pca", 0.9, seed=1, entity="a")]
     summary = summarize(records)["MSL", "pca"]
     assert summary.values["aff_f1"] == (0.6, None)
-    assert summary.lacks == "1 of 2 seeds"
+    assert summary.coverage == "1 of 2 seeds"
 
 
 def test_all_positive_needs_no_second_seed():
@@ -247,8 +247,8 @@ def test_a_figure_is_at_the_floor_unless_it_is_above_the_better_reference():
 
 def test_a_missing_reference_is_named():
     table = metric_table([trial("pca"), trial("random")], "Main")
-    assert note_with(table, "no all-positive row for MSL")
-    assert not note_with(table, "no random row")
+    assert note_with(table, "No all-positive row, so ° disregards it: MSL.")
+    assert not note_with(table, "No random row")
 
 
 def test_the_header_marks_metrics_with_an_oracle_threshold():

@@ -29,7 +29,7 @@ def gaussian_prior(widths: Tensor) -> Tensor:
     """
     steps = torch.arange(widths.shape[-1], device=widths.device)
     squared = (steps[:, None] - steps) ** 2
-    # A softmax: normalizing the rows cancels the factor of the Gaussian, and nothing can overflow.
+    # A softmax, because normalizing the rows cancels the factor of the Gaussian, and a softmax cannot overflow.
     return torch.softmax(-squared / (2 * widths[..., None] ** 2), dim=-1)
 
 
@@ -45,7 +45,7 @@ def discrepancy(left: Tensor, right: Tensor) -> Tensor:
     return (left * ((left + 1e-4).log() - (right + 1e-4).log())).sum(dim=-1).mean(dim=1)
 
 
-def both_ways(left: Tensor, right: Tensor) -> Tensor:
+def symmetric_discrepancy(left: Tensor, right: Tensor) -> Tensor:
     """The KL divergence in both directions, summed: (window, time)."""
     return discrepancy(left, right) + discrepancy(right, left)
 
@@ -134,22 +134,28 @@ class Transformer(WindowNetwork):
 
         The sum of the published losses, MSE - k * series and MSE + k * prior.
         """
-        rebuilt: TransformerOutput = self(windows)
-        away = torch.stack([both_ways(series, prior.detach()).mean() for series, prior in rebuilt.layers]).mean()
-        toward = torch.stack([both_ways(prior, series.detach()).mean() for series, prior in rebuilt.layers]).mean()
-        return 2 * rebuilt.errors.mean() - self.weight * away + self.weight * toward
+        output: TransformerOutput = self(windows)
+        away = torch.stack(
+            [symmetric_discrepancy(series, prior.detach()).mean() for series, prior in output.layers]
+        ).mean()
+        toward = torch.stack(
+            [symmetric_discrepancy(prior, series.detach()).mean() for series, prior in output.layers]
+        ).mean()
+        return 2 * output.errors.mean() - self.weight * away + self.weight * toward
 
     def validation_loss(self, windows: Tensor, epoch: int) -> Tensor:
         """The reconstruction error alone: the other terms of the two phases cancel."""
-        rebuilt: TransformerOutput = self(windows)
-        return rebuilt.errors.mean()
+        output: TransformerOutput = self(windows)
+        return output.errors.mean()
 
     def score(self, windows: Tensor) -> Tensor:
         """The error, weighted by how local the attention of a time step is compared with the rest of its window."""
-        rebuilt: TransformerOutput = self(windows)
-        nearness = -self.temperature * torch.stack([both_ways(*layer) for layer in rebuilt.layers]).sum(dim=0)
+        output: TransformerOutput = self(windows)
+        locality = -self.temperature * torch.stack([symmetric_discrepancy(*layer) for layer in output.layers]).sum(
+            dim=0
+        )
         # In float64: most weights in a window underflow in float32, and scores of 0 cannot be ranked.
-        return torch.softmax(nearness.double(), dim=1) * rebuilt.errors
+        return torch.softmax(locality.double(), dim=1) * output.errors
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -56,7 +56,7 @@ class MaskedAttention(nn.Module):
         self.out = nn.Sequential(nn.Linear(heads * head_dim, dim), nn.Dropout(dropout))
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Attended:
-        """Let channels attend to those their mask admits."""
+        """Let each channel attend to the channels that its mask admits."""
         query, key, value = (
             layer(tokens).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
@@ -115,8 +115,8 @@ class FlattenHead(nn.Module):
         """(window, channel, size) to (window, channel, frequency)."""
         for layer in self.residual:
             x = x + torch.relu(layer(x))
-        rebuilt: Tensor = self.dropout(self.output(x))
-        return rebuilt
+        spectrum: Tensor = self.dropout(self.output(x))
+        return spectrum
 
 
 class CatchOutput(NamedTuple):
@@ -188,10 +188,10 @@ class FrequencyPatches(WindowNetwork):
         for layer in self.layers:
             x, cosine = layer(x, mask)
             losses.append(mask_loss(cosine, mask))
-        rebuilt = self._spectrum(self.widen(x).unflatten(0, shape))
-        back = torch.fft.ifft(rebuilt)
+        reconstructed = self._spectrum(self.widen(x).unflatten(0, shape))
+        back = torch.fft.ifft(reconstructed)
         values = self.output(torch.cat([back.real, back.imag], dim=-1)).transpose(1, 2)
-        return CatchOutput(values * unit + center, (rebuilt - spectrum).abs().mean(), torch.stack(losses).mean())
+        return CatchOutput(values * unit + center, (reconstructed - spectrum).abs().mean(), torch.stack(losses).mean())
 
     def _tokens(self, spectrum: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Tokens (window * patch, channel, 2 * patch size), and the shape (window, patch) of their first axis."""
@@ -208,11 +208,11 @@ class FrequencyPatches(WindowNetwork):
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
         """The errors in time and in frequency, and the mask loss."""
-        rebuilt: CatchOutput = self(windows)
+        output: CatchOutput = self(windows)
         return (
-            functional.mse_loss(rebuilt.windows, windows)
-            + self.spectrum_weight * rebuilt.spectrum_error
-            + self.mask_weight * rebuilt.mask_loss
+            functional.mse_loss(output.windows, windows)
+            + self.spectrum_weight * output.spectrum_error
+            + self.mask_weight * output.mask_loss
         )
 
     def parameter_groups(self) -> list[ParameterGroup]:

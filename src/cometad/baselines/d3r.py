@@ -189,8 +189,8 @@ class Decompose(nn.Module):
         )
         logits = query @ key.transpose(2, 3) / query.shape[3] ** 0.5 + self.time.logits(time)
         mixed = self.time_norm(self.dropout(self.time.apply_weights(torch.softmax(logits, dim=-1), time)))
-        found = self.temporal(mixed)
-        return Split(self.norm(data - found), self.stable(found))
+        stable = self.temporal(mixed)
+        return Split(self.norm(data - stable), self.stable(stable))
 
 
 class D3rOutput(NamedTuple):
@@ -222,7 +222,7 @@ class D3rSizes:
 
 
 class Embedded(nn.Module):
-    """The embeddings of values, time marks and positions, which both networks start with."""
+    """The embeddings of values, time marks and positions that both networks start with."""
 
     positions: Tensor
 
@@ -249,8 +249,8 @@ class Decomposition(Embedded):
         time = self.time_blocks(self.mark_norm(self.marks(marks)))
         stable = torch.zeros_like(windows)
         for step in self.steps:
-            data, found = step(data, time)
-            stable = stable + found
+            data, part = step(data, time)
+            stable = stable + part
         return stable
 
 
@@ -265,9 +265,9 @@ class Reconstruction(Embedded):
     def forward(self, windows: Tensor, trend: Tensor, marks: Tensor) -> Tensor:
         """The reconstruction (window, time, variable)."""
         level = self.data(trend)
-        where = self.position_norm(self.positions) + self.mark_norm(self.marks(marks))
-        rebuilt: Tensor = self.output(self.blocks(self.data(windows) - level + where) + level)
-        return rebuilt
+        position = self.position_norm(self.positions) + self.mark_norm(self.marks(marks))
+        reconstruction: Tensor = self.output(self.blocks(self.data(windows) - level + position) + level)
+        return reconstruction
 
 
 class Diffusion(WindowNetwork):
@@ -295,14 +295,14 @@ class Diffusion(WindowNetwork):
         """The mean of the errors of the stable part and of the reconstruction, with a random level added to windows."""
         values, marks, target = windows.split([self.variables, MARKS, self.variables], dim=2)  # type: ignore[no-untyped-call]
         level = self.disturbance * torch.rand_like(values[:, :1])
-        rebuilt = self(values + level, marks, [torch.randn_like(values)])[0]
-        return (functional.mse_loss(rebuilt.stable, target) + functional.mse_loss(rebuilt.windows - level, values)) / 2
+        output = self(values + level, marks, [torch.randn_like(values)])[0]
+        return (functional.mse_loss(output.stable, target) + functional.mse_loss(output.windows - level, values)) / 2
 
     def score(self, windows: Tensor) -> Tensor:
         """The squared error, averaged over variables and noise samples."""
         values, marks = windows[..., : self.variables], windows[..., self.variables :]
-        rebuilt = self(values, marks, list(self.noise))
-        errors = torch.stack([(one.windows - values) ** 2 for one in rebuilt])
+        outputs = self(values, marks, list(self.noise))
+        errors = torch.stack([(output.windows - values) ** 2 for output in outputs])
         return errors.mean(dim=(0, 3))
 
 

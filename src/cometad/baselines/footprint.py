@@ -1,4 +1,4 @@
-"""Estimates the memory a network needs before any is allocated."""
+"""How much memory a network needs, estimated before any is allocated."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from cometad.errors import ParameterError
 
 # Per parameter in training: its value, its gradient, the two moments of AdamW, and the copy from the best epoch.
 BYTES_PER_PARAMETER = 5 * 4
-# Memory for the windows processed at once: bytes on the CPU, a share of the memory on a GPU. It does not depend on free
+# Memory for the windows processed at once: bytes on the CPU, a share of all memory on a GPU. It does not depend on free
 # memory: splitting a batch differently changes the last bits, and equal seeds must give equal bytes.
 CPU_BYTES, CUDA_SHARE = 2 * 2**30, 1 / 8
 

@@ -66,8 +66,8 @@ def average_path(count: Floats) -> Floats:
     array([ 0.  ,  1.  , 10.24])
     """
     count = np.asarray(count, dtype=np.float64)
-    many = np.maximum(count, 3)
-    general = 2 * (np.log(many - 1) + np.euler_gamma) - 2 * (many - 1) / many
+    clipped = np.maximum(count, 3)
+    general = 2 * (np.log(clipped - 1) + np.euler_gamma) - 2 * (clipped - 1) / clipped
     return np.where(count <= 1, 0.0, np.where(count == 2, 1.0, general))
 
 

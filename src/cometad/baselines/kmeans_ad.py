@@ -40,8 +40,8 @@ class KMeansAD(Baseline):
         return self.window
 
     def _learn(self, scaled: Floats32, series: Series) -> None:
-        every = learnable(np.arange(len(scaled) - self.window + 1), self.window, series)
-        starts = every[subsample(len(every), self.sample, self.seed)]
+        starts = learnable(np.arange(len(scaled) - self.window + 1), self.window, series)
+        starts = starts[subsample(len(starts), self.sample, self.seed)]
         windows = cut(scaled, starts, self.window).reshape(len(starts), -1).astype(np.float64)
         distinct = len(np.unique(windows, axis=0))  # the number of centers cannot exceed this
         means = KMeans(min(self.clusters, distinct), n_init=1, random_state=self.seed)
@@ -59,7 +59,7 @@ class KMeansAD(Baseline):
         starts = np.arange(len(scaled) - self.window + 1)
         own = (self.centers_**2).sum(axis=1)
         for begin in range(0, len(starts), WINDOWS_AT_ONCE):
-            some = starts[begin : begin + WINDOWS_AT_ONCE]
-            windows = cut(scaled, some, self.window).reshape(len(some), -1).astype(np.float64)
+            chunk = starts[begin : begin + WINDOWS_AT_ONCE]
+            windows = cut(scaled, chunk, self.window).reshape(len(chunk), -1).astype(np.float64)
             squared = (windows**2).sum(axis=1, keepdims=True) - 2 * windows @ self.centers_.T + own
             yield np.sqrt(np.maximum(squared.min(axis=1), 0.0))

@@ -28,25 +28,25 @@ class EncoderDecoder(WindowNetwork):
         self.register_buffer("precision", torch.eye(variables, dtype=torch.float64))
 
     def forward(self, windows: Tensor) -> Tensor:
-        """Windows reconstructed by a decoder that feeds on its own output."""
+        """Windows reconstructed by a decoder that is fed its own output."""
         _, state = self.encoder(windows)
-        reading, rebuilt = torch.zeros_like(windows[:, :1]), []
+        reading, readings = torch.zeros_like(windows[:, :1]), []
         for _ in range(windows.shape[1]):
             out, state = self.decoder(reading, state)
             reading = self.output(out)
-            rebuilt.append(reading)
-        return torch.cat(rebuilt, dim=1).flip(1)
+            readings.append(reading)
+        return torch.cat(readings, dim=1).flip(1)
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:
         """The mean squared error with teacher forcing: the decoder gets the true previous reading.
 
-        Early stopping uses it too. Without teacher forcing the error rises at first while this one falls, which would
-        stop most trainings immediately.
+        Early stopping uses it too: without teacher forcing, the error rises at first while this one falls, and most
+        training runs would stop immediately.
         """
         _, state = self.encoder(windows)
         backward = windows.flip(1)
-        given = torch.cat([torch.zeros_like(backward[:, :1]), backward[:, :-1]], dim=1)
-        out, _ = self.decoder(given, state)
+        previous = torch.cat([torch.zeros_like(backward[:, :1]), backward[:, :-1]], dim=1)
+        out, _ = self.decoder(previous, state)
         return functional.mse_loss(self.output(out), backward)
 
     @torch.no_grad()

@@ -118,7 +118,7 @@ class LstmVae(DeepBaseline):
 
     @classmethod
     def lab(cls, **changes: object) -> "LstmVae":
-        """The version of the lab whose framework most likely produced the paper's baselines."""
+        """The variant in the framework that most likely produced the paper's baselines."""
         sizes = {"latent_per": "window", "hidden": 64, "latent": 20, "layers": 2, "dropout": 0.3}
         return cls(**{**sizes, **changes})  # type: ignore[arg-type]
 

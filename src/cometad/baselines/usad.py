@@ -25,8 +25,8 @@ class Adversaries(WindowNetwork):
         flat = windows.flatten(1)
         encoded = self.encoder(flat)
         once = self.first(encoded)
-        rebuilt = (once, self.second(encoded), self.second(self.encoder(once)))
-        first, second, twice = (((flat - one) ** 2).reshape(windows.shape) for one in rebuilt)
+        outputs = (once, self.second(encoded), self.second(self.encoder(once)))
+        first, second, twice = (((flat - output) ** 2).reshape(windows.shape) for output in outputs)
         return first, second, twice
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:

@@ -91,8 +91,9 @@ class Parallel(DualAttention):
 
 
 class Serial(DualAttention):
-    """VTT-SAT: variables, then time, then a feed-forward network on the output of time attention (not the sum), as
-    published.
+    """VTT-SAT: attention over variables, then over time, then a feed-forward network.
+
+    As published, that network gets the output of the attention over time, without the residual.
     """
 
     def __init__(self, dim: int, heads: int, dropout: float) -> None:
@@ -126,8 +127,8 @@ class VariableTemporal(WindowNetwork):
 
     def forward(self, windows: Tensor) -> Tensor:
         """The squared error of each value."""
-        rebuilt = self.output(self.layers(self.stem(windows)).flatten(2))
-        errors: Tensor = (rebuilt - windows) ** 2
+        reconstruction = self.output(self.layers(self.stem(windows)).flatten(2))
+        errors: Tensor = (reconstruction - windows) ** 2
         return errors
 
     def loss(self, windows: Tensor, epoch: int) -> Tensor:

@@ -1,0 +1,1 @@
+"""Benchmarks: experiments, their trials and results, and the tables and figures made from them."""

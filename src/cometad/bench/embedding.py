@@ -1,4 +1,4 @@
-"""Embeddings and codes in the plane (UMAP): patches from training, normal and anomalous test patches, active codes."""
+"""A map of the embedding space (UMAP): training patches, normal and anomalous test patches, and active codes."""
 
 import os
 import time
@@ -18,14 +18,14 @@ from cometad.files import write_whole
 from cometad.network.patches import patches
 
 EACH = 500  # embeddings per kind and scale
-WINDOWS = 300  # windows that they are sampled from
+WINDOWS = 300  # windows they are sampled from
 KINDS = ("train normal", "test normal", "test anomaly", "code")
 COLORS = ("#b8bcc4", "#7fb2d6", "#e0679a")  # for embeddings, as in the paper: gray, light blue, pink
 CODES = (("o", "#2f8f4e"), ("s", "#6b4fa0"), ("^", "#d9822b"), ("D", "#30343f"))  # for codes, by scale
 
 
 def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[str, Any]:
-    """Fit a Comet and lay out its embeddings and codes in the plane; the result is ready for JSON."""
+    """Fit a Comet and project its embeddings and codes to the plane; the result is ready for JSON."""
     if arm.detector not in COMET_DETECTORS:
         raise InputError(f"The arm {arm.name!r} has no embeddings. Choose an arm of {' or '.join(COMET_DETECTORS)}.")
     started = time.monotonic()
@@ -47,58 +47,58 @@ def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[
 
 
 def sampled(
-    detector: Comet, dataset: Dataset, chance: np.random.Generator
+    detector: Comet, dataset: Dataset, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
     """Return a sample of embeddings and all active codes of a fitted Comet (point, dim), with their scales and kinds.
 
-    Kinds are indices into KINDS. A patch of the test part is anomalous if any of its time steps is.
+    Kinds are indices into KINDS. A test patch is anomalous if any of its time steps is.
     """
     vectors, scales, kinds = [], [], []
     for k, scale in enumerate(detector.network_):
-        train = _embeddings(detector, k, dataset.train, None, chance)
-        test = _embeddings(detector, k, dataset.test, dataset.labels, chance)
+        train = _embeddings(detector, k, dataset.train, None, rng)
+        test = _embeddings(detector, k, dataset.test, dataset.labels, rng)
         codes = scale.codebook.vectors.detach().cpu().numpy()[detector.active_[k]]
-        for kind, some in enumerate((train[0], test[0], test[1], codes)):
-            vectors.append(some)
-            scales.append(np.full(len(some), k))
-            kinds.append(np.full(len(some), kind))
+        for kind, points in enumerate((train[0], test[0], test[1], codes)):
+            vectors.append(points)
+            scales.append(np.full(len(points), k))
+            kinds.append(np.full(len(points), kind))
     return np.concatenate(vectors), np.concatenate(scales), np.concatenate(kinds)
 
 
 @torch.no_grad()
 def _embeddings(
-    detector: Comet, k: int, values: NDArray[Any], labels: NDArray[np.bool_] | None, chance: np.random.Generator
+    detector: Comet, k: int, values: NDArray[Any], labels: NDArray[np.bool_] | None, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return sampled embeddings (patch, dim) of a series at one scale: of normal patches, and of anomalous ones."""
     starts = window_starts(len(values), detector.window, detector.window)
     if labels is not None:  # half of the windows contain anomalies; a plain sample would have too few
         marked = np.array([labels[start : start + detector.window].any() for start in starts])
         starts = np.concatenate(
-            [_some(starts[~marked], WINDOWS // 2, chance), _some(starts[marked], WINDOWS // 2, chance)]
+            [_sample(starts[~marked], WINDOWS // 2, rng), _sample(starts[marked], WINDOWS // 2, rng)]
         )
     else:
-        starts = _some(starts, WINDOWS, chance)
+        starts = _sample(starts, WINDOWS, rng)
     scale = list(detector.network_)[k]
     windows = torch.as_tensor(cut(detector.scaling_(values), starts, detector.window), device=detector.device)
-    found = scale.embed(windows)  # (window, patch, variable, dim)
+    embeddings = scale.embed(windows)  # (window, patch, variable, dim)
     truth = np.zeros(len(values), bool) if labels is None else labels
-    over = patches(
+    patch_labels = patches(
         torch.as_tensor(truth[starts[:, None] + np.arange(detector.window)])[..., None].float(),
         scale.size,
         scale.stride,
     )
-    anomalous = over.amax(dim=(2, 3)) > 0  # (window, patch)
+    anomalous = patch_labels.amax(dim=(2, 3)) > 0  # (window, patch)
     return tuple(  # type: ignore[return-value]
-        _some(found[which].flatten(0, 1).cpu().numpy(), EACH, chance) for which in (~anomalous, anomalous)
+        _sample(embeddings[mask].flatten(0, 1).cpu().numpy(), EACH, rng) for mask in (~anomalous, anomalous)
     )
 
 
-def _some(rows: NDArray[Any], most: int, chance: np.random.Generator) -> NDArray[Any]:
-    return rows[np.sort(chance.permutation(len(rows))[:most])]
+def _sample(rows: NDArray[Any], limit: int, rng: np.random.Generator) -> NDArray[Any]:
+    return rows[np.sort(rng.permutation(len(rows))[:limit])]
 
 
 def plot_embedding(axes: Any, points: dict[str, list[Any]]) -> None:
-    """Draw embeddings and codes in the plane: anomalous embeddings over normal ones, and codes on top.
+    """Draw projected embeddings and codes: anomalous embeddings over normal ones, and codes on top.
 
     >>> from matplotlib.figure import Figure
     >>> from cometad.bench.embedding import plot_embedding
@@ -137,4 +137,4 @@ def save_embedding(path: str | os.PathLike[str], points: dict[str, list[Any]]) -
     """
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(8, 5), dpi=150, layout="constrained")
     plot_embedding(figure.subplots(), points)
-    write_whole(path, lambda aside: figure.savefig(aside))
+    write_whole(path, lambda temporary: figure.savefig(temporary))

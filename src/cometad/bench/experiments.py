@@ -18,9 +18,9 @@ PAPER = tuple(PAPER_SIZES)  # the paper's datasets
 PLANT = "plant"  # the synthetic dataset, always available, as a short stream and a long one
 SEEDS = (0, 1, 2, 3, 4)
 
-COMET_DETECTORS = ("comet", "comet-paper")  # the detectors of an arm that are a Comet
+COMET_DETECTORS = ("comet", "comet-paper")  # names in `Arm.detector` that stand for a Comet
 
-# Entities whose labels were looked at while the defaults were chosen (docs/deviations.md).
+# Entities whose labels we looked at while choosing the defaults (docs/deviations.md).
 DEVELOPMENT = {
     "ASD": ("omi-1", "omi-4", "omi-7", "omi-12"),
     "MSL": ("C-1", "F-8", "P-10"),
@@ -60,7 +60,7 @@ class Arm:
         return {name: value for name, value in self.changes.items() if name in SCORING}
 
     def trained_like(self, other: "Arm") -> bool:
-        """Return whether this arm can reuse the training of the other; only a Comet can."""
+        """Return whether this arm can reuse the other's trained network; only a Comet can."""
         own, others = (
             {name: value for name, value in arm.changes.items() if name not in SCORING} for arm in (self, other)
         )
@@ -82,8 +82,8 @@ class Experiment:
     arms: tuple[Arm, ...]
     seeds: tuple[int, ...] = SEEDS
     report: str = "detection"  # the kind of report
-    entities: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # for some datasets, only these entities
-    base: str = ""  # the arm that the others are variants of, if there is one
+    entities: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by dataset, if only some of them are used
+    base: str = ""  # the arm that the others are variants of, if any
 
 
 def _plain(names: Collection[str]) -> tuple[Arm, ...]:
@@ -159,7 +159,7 @@ EXPERIMENTS = {
         ),
         seeds=(0, 1, 2),
         report="drift",
-        # None that the defaults were chosen on (docs/deviations.md); for MSL, those with the most readings.
+        # No entity of DEVELOPMENT; for MSL, those with the most readings.
         entities={
             "SMD": ("machine-1-6", "machine-3-3"),
             "ASD": ("omi-2", "omi-9"),
@@ -185,18 +185,18 @@ def chosen(experiment: Experiment, arms: Sequence[str] | None) -> tuple[Arm, ...
 
 
 def groups(arms: Sequence[Arm]) -> list[list[Arm]]:
-    """Return the arms in groups that share one training.
+    """Return the arms in groups that share one training run.
 
     >>> from cometad.bench.experiments import EXPERIMENTS, groups
     >>> [len(group) for group in groups(EXPERIMENTS["ablation"].arms)]
     [8, 1, 1, 1]
     """
-    found: list[list[Arm]] = []
+    sharing: list[list[Arm]] = []
     for arm in arms:
-        for group in found:
+        for group in sharing:
             if arm.trained_like(group[0]):
                 group.append(arm)
                 break
         else:
-            found.append([arm])
-    return found
+            sharing.append([arm])
+    return sharing

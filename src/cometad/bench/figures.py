@@ -1,4 +1,4 @@
-"""Figures over many results: which arms differ, and what quality costs. Functions draw on a matplotlib `Axes`."""
+"""Figures over many results: which arms differ, and quality against cost. Functions draw on a matplotlib `Axes`."""
 
 import math
 import os
@@ -18,7 +18,7 @@ from cometad.report.plots import FOUND, INK, LIMIT, SCORE
 FONT = 8.5
 FLOOR = "no skill"
 ROW, LEVEL = 1.0, 0.55  # heights of a label and of a bar in a critical-difference diagram
-THREAD = 60  # pixels between a marker and its name above which a thread joins them
+LEADER = 60  # pixels between a marker and its name above which a leader line joins them
 PLACEMENT_STEPS = 500  # a limit in steps rather than seconds, so that a figure does not depend on the machine
 
 
@@ -98,7 +98,7 @@ def save_critical_difference(
     several = "datasets" if over == "dataset" else "entities"
     title = f"Mean rank by {METRICS[metric].title} over {len(names)} {several}; Friedman p = {friedman(values):.2g}"
     axes.set_title(title, fontsize=FONT + 1, loc="left", color=INK)
-    write_whole(path, lambda aside: figure.savefig(aside))
+    write_whole(path, lambda temporary: figure.savefig(temporary))
 
 
 def _spans(ranks: Mapping[str, float], groups: Sequence[Sequence[str]]) -> list[tuple[float, float]]:
@@ -161,16 +161,16 @@ def efficiency_points(records: Iterable[Record]) -> list[Point]:
     datasets = dict.fromkeys(dataset for dataset, _ in summaries)
     points = []
     for arm in dict.fromkeys(arm for _, arm in summaries if arm not in REFERENCES):
-        found = [summaries[dataset, arm] for dataset in datasets if (dataset, arm) in summaries]
-        if len(found) == len(datasets) and all(_is_whole(summary) for summary in found):
-            points.append(_point(arm, found))
+        known = [summaries[dataset, arm] for dataset in datasets if (dataset, arm) in summaries]
+        if len(known) == len(datasets) and all(_is_complete(summary) for summary in known):
+            points.append(_point(arm, known))
     return points
 
 
 def efficiency_floor(records: Iterable[Record]) -> float:
-    """Return the Aff-F1 that needs no skill: the mean over datasets of the better of random and all-positive.
+    """Return the no-skill Aff-F1: the mean over datasets of the better of random and all-positive.
 
-    A dataset with neither counts with the Aff-F1 of random scores on any labels.
+    A dataset with neither counts as 2/3, which random flags reach on any labels.
 
     >>> from cometad.bench.figures import efficiency_floor
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
@@ -181,13 +181,13 @@ def efficiency_floor(records: Iterable[Record]) -> float:
     floors = []
     for dataset in dict.fromkeys(dataset for dataset, _ in summaries):
         rows = [summaries[dataset, arm] for arm in REFERENCES if (dataset, arm) in summaries]
-        reached = [row.values["aff_f1"].mean for row in rows if _is_whole(row)]
+        reached = [row.values["aff_f1"].mean for row in rows if _is_complete(row)]
         floors.append(max(reached, default=METRICS["aff_f1"].floor or 0.0))
     return float(np.mean(floors))
 
 
 def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
-    """Draw Aff-F1 against training time, and the Aff-F1 that needs no skill.
+    """Draw Aff-F1 against training time, with a line at the no-skill Aff-F1.
 
     The area of a circle is the number of parameters; squares have none.
 
@@ -207,7 +207,7 @@ def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
     for point, x, y, area in zip(points, seconds, heights, areas, strict=True):
         marker, color = ("o", SCORE) if point.parameters else ("s", FOUND)
         axes.scatter(x, y, s=area, marker=marker, color=color, alpha=0.45, edgecolor=color, linewidth=1)
-    _dress(axes, seconds, heights, 100 * floor)
+    _format_axes(axes, seconds, heights, 100 * floor)
     _draw_sizes(axes, largest, any(not point.parameters for point in points))
     _label(axes, [point.arm for point in points], list(zip(seconds, heights, strict=True)), areas)
 
@@ -229,16 +229,16 @@ def save_efficiency(path: str | os.PathLike[str], records: Iterable[Record]) -> 
     axes = figure.subplots()
     trials = list(records)
     plot_efficiency(axes, efficiency_points(trials), efficiency_floor(trials))
-    write_whole(path, lambda aside: figure.savefig(aside))
+    write_whole(path, lambda temporary: figure.savefig(temporary))
 
 
-def _is_whole(summary: Summary) -> bool:
+def _is_complete(summary: Summary) -> bool:
     return summary.covers_all_entities and {"fit_seconds", "aff_f1"} <= set(summary.values)
 
 
 def _point(arm: str, summaries: Sequence[Summary]) -> Point:
-    means = {name: [it.values[name].mean for it in summaries] for name in ("fit_seconds", "aff_f1")}
-    parameters = [it.values["parameters"].mean for it in summaries if "parameters" in it.values]
+    means = {name: [summary.values[name].mean for summary in summaries] for name in ("fit_seconds", "aff_f1")}
+    parameters = [summary.values["parameters"].mean for summary in summaries if "parameters" in summary.values]
     return Point(
         arm, float(np.mean(means["fit_seconds"])), float(np.mean(means["aff_f1"])), max(parameters, default=None)
     )
@@ -249,7 +249,7 @@ def _area(parameters: float | None, largest: float) -> float:
     return 20 + 980 * parameters / largest if parameters else 30
 
 
-def _dress(axes: Any, seconds: Sequence[float], heights: Sequence[float], floor: float) -> None:
+def _format_axes(axes: Any, seconds: Sequence[float], heights: Sequence[float], floor: float) -> None:
     """Format the axes, with room for circles and labels, and draw the floor."""
     low, high = min(*heights, floor), max(*heights, floor)
     axes.set_xscale("log")
@@ -281,8 +281,8 @@ def _draw_sizes(axes: Any, largest: float, has_squares: bool) -> None:
 
 
 def _label(axes: Any, names: Sequence[str], places: Sequence[tuple[float, float]], areas: Sequence[float]) -> None:
-    """Write each name to the right of its marker, or nearby if that is taken; a thread then joins the two."""
-    axes.figure.draw_without_rendering()  # places are known only once everything is laid out
+    """Write each name to the right of its marker, or nearby with a leader line if there is no room."""
+    axes.figure.draw_without_rendering()  # positions are known only after layout
     box = needs_extra("matplotlib.transforms", "viz").Bbox
     obstacles = [artist.get_window_extent() for artist in (*axes.lines, *axes.texts)]
     texts = []
@@ -293,7 +293,7 @@ def _label(axes: Any, names: Sequence[str], places: Sequence[tuple[float, float]
         texts.append(axes.text(*right, name, va="center", fontsize=FONT, color=INK))
     xs, ys = zip(*places, strict=True)
     stay = {"avoid_self": False, "force_explode": 0, "force_pull": 0, "expand": (1, 1)}  # move only what overlaps
-    thread = {"arrowstyle": "-", "color": INK, "linewidth": 0.5}
+    leader = {"arrowstyle": "-", "color": INK, "linewidth": 0.5}
     adjust_text = needs_extra("adjustText", "viz").adjust_text
     adjust_text(
         texts,
@@ -302,7 +302,7 @@ def _label(axes: Any, names: Sequence[str], places: Sequence[tuple[float, float]
         target_y=ys,
         ax=axes,
         iter_lim=PLACEMENT_STEPS,
-        min_arrow_len=THREAD,
-        arrowprops=thread,
+        min_arrow_len=LEADER,
+        arrowprops=leader,
         **stay,
     )

@@ -11,7 +11,7 @@ from cometad.baselines.baseline import ReadingBaseline
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AllPositive(ReadingBaseline):
-    """Gives every reading the same score, above the training scores. What it achieves is the floor of a metric.
+    """Gives every reading the same score, above the training scores. Its results are the floor of a metric.
 
     >>> import numpy as np
     >>> from cometad.bench.floor import AllPositive
@@ -27,7 +27,7 @@ class AllPositive(ReadingBaseline):
         return self
 
     def _learn_readings(self, readings: Floats32) -> None:
-        """Do nothing."""
+        """Nothing to learn."""
 
     def _score_readings(self, readings: Floats) -> Floats:
         return np.ones(len(readings))

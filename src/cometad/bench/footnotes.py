@@ -38,7 +38,8 @@ def threshold_notes(summaries: Summaries, records: Iterable[Record]) -> list[str
         _reading("Precision, recall and F1 are in percent.", summaries),
         "The threshold is the 99 % quantile of the training scores, set without labels.",
         "° F1 not above the better of the no-skill references random and all-positive.",
-        "An alarm that overlaps an anomaly is not false, however long it is, so flagging everything raises none.",
+        "An alarm that overlaps an anomaly is never false, however long it is, so flagging everything causes no false "
+        "alarms.",
         *_devices(records),
         *_entities(summaries),
         *_silence(summaries),
@@ -77,7 +78,7 @@ def _coverage(summaries: Summaries) -> list[str]:
     for reference in REFERENCES:
         without = [dataset for dataset in datasets if (dataset, reference) not in summaries]
         if without:
-            notes.append(f"There is no {reference} row for {', '.join(without)}; there, ° ignores it.")
+            notes.append(f"No {reference} row, so ° disregards it: {', '.join(without)}.")
     if not all(summary.covers_all_entities for summary in summaries.values()):
         notes.append("Rows that lack entities cannot be compared with the others: they get no marks and no average.")
     return notes + _few_seeds(summaries)
@@ -98,13 +99,13 @@ def _entities(summaries: Summaries) -> list[str]:
 
 
 def _devices(records: Iterable[Record]) -> list[str]:
-    """Return which hardware the costs were measured on; costs on different hardware cannot be compared."""
+    """Return the hardware that costs were measured on; costs on different hardware cannot be compared."""
     arms: dict[str, dict[str, None]] = {}
     for record in records:
         if record.get("device"):
             arms.setdefault(record["device"], {})[record["arm"]] = None
     lists = [device if len(arms) == 1 else f"{device}: {', '.join(names)}" for device, names in arms.items()]
-    memory = "Memory is that of the whole process; on a GPU, that allocated on the card."
+    memory = "Memory is the peak of the whole process, or on a GPU the peak allocated there."
     return [f"Seconds were measured on {'; '.join(lists)}. {memory}"] if lists else []
 
 

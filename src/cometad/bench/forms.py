@@ -13,7 +13,7 @@ from cometad.report.html import render
 
 NOTHING = "–"
 
-Marks = dict[str, tuple[str, str]]  # what goes before and after a figure with a mark
+Marks = dict[str, tuple[str, str]]  # the markup before and after a figure, by its mark
 
 MARKDOWN_MARKS: Marks = {"": ("", ""), "best": ("**", "**"), "second": ("<u>", "</u>")}
 LATEX_MARKS: Marks = {"": ("", ""), "best": (r"\textbf{", "}"), "second": (r"\underline{", "}")}
@@ -29,7 +29,7 @@ LATEX = {
     "[": "{[}",
     "<": "$<$",
     ">": "$>$",
-} | {sign: f"\\{sign}" for sign in "%_&#${}"}
+} | {character: f"\\{character}" for character in "%_&#${}"}
 
 # In \scriptsize, a figure such as 85.3 ± 10.2 takes 42 points plus 6 of space, and the name of a row up to 130. A4
 # paper with 1-inch margins has 452 points, in landscape 702: these are the numbers of columns that fit.
@@ -115,7 +115,7 @@ def as_latex(table: ResultTable) -> str:
 
 
 def as_html(table: ResultTable) -> str:
-    """Return the table as one section of HTML: its title, a region that scrolls if it has to, and the footnotes.
+    """Return the table as one section of HTML: its title, a region that scrolls if needed, and the footnotes.
 
     >>> from cometad.bench.forms import as_html
     >>> from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
@@ -140,7 +140,7 @@ def anchor(title: str) -> str:
 
 
 def _marked(cell: Cell, column: ResultColumn, escape: Callable[[str], str], marks: Marks) -> str:
-    """Return a figure in the markup of its mark, followed by the sign for figures at the floor."""
+    """Return a figure in the markup of its mark, followed by ° if it is at the floor."""
     before, after = marks[cell.mark]
     return before + escape(shown(cell, column)) + after + escape("°" if cell.at_floor else "")
 
@@ -151,7 +151,7 @@ def _line(cells: list[str]) -> str:
 
 def _markdown(text: str) -> str:
     """Escape text for Markdown."""
-    return "".join(f"\\{sign}" if sign in "\\`*_|<>[]" else sign for sign in text)
+    return "".join(f"\\{character}" if character in "\\`*_|<>[]" else character for character in text)
 
 
 def _markdown_rows(group: Group, table: ResultTable) -> list[list[str]]:
@@ -192,7 +192,7 @@ def _latex_environment() -> Environment:
 
 def _latex(text: str) -> str:
     """Escape text for LaTeX."""
-    return "".join(LATEX.get(sign, sign) for sign in text)
+    return "".join(LATEX.get(character, character) for character in text)
 
 
 def _stacked(header: str) -> str:

@@ -22,7 +22,7 @@ NOTES = (
 
 
 def paired_table(records: Iterable[Record], title: str, base: str) -> ResultTable:
-    """Return the mean difference of each arm from `base` over all datasets (or entities) and seeds, and its sign.
+    """Return the mean difference of each arm from `base` over entities and seeds, and how often the arm is lower.
 
     >>> from cometad.bench.paired import paired_table
     >>> cell = {"experiment": "ablation", "dataset": "MSL", "entity": "all", "setting": {}, "error": None}
@@ -36,9 +36,10 @@ def paired_table(records: Iterable[Record], title: str, base: str) -> ResultTabl
     (1, 2)
     """
     counted = latest(records)
-    values = {(it["arm"], it["dataset"], it["entity"], it["seed"]): it["metrics"] for it in counted}
+    names = ("arm", "dataset", "entity", "seed")
+    values = {tuple(record[name] for name in names): record["metrics"] for record in counted}
     rows = []
-    for arm in dict.fromkeys(it["arm"] for it in counted if it["arm"] != base):
+    for arm in dict.fromkeys(record["arm"] for record in counted if record["arm"] != base):
         pairs = [
             (metrics, values[base, *where])
             for (name, *where), metrics in values.items()

@@ -1,4 +1,4 @@
-"""The paper's own tables as data, shown next to our figures. Nothing is computed from them."""
+"""The paper's own tables as data, only shown next to our figures."""
 
 import json
 from importlib.resources import files

@@ -92,7 +92,7 @@ def _failures(records: Sequence[Record]) -> list[str]:
     cells: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         cells.setdefault((record["arm"], record["dataset"]), []).append(record)
-    parts = [f"{arm} on {name} ({len(some)}: {some[-1]['error']})" for (arm, name), some in cells.items()]
+    parts = [f"{arm} on {name} ({len(tries)}: {tries[-1]['error']})" for (arm, name), tries in cells.items()]
     return [f"Failed trials, missing from the tables below: {', '.join(parts)}."] if parts else []
 
 
@@ -152,7 +152,7 @@ def _sensitivity(name: str, records: Sequence[Record], ranked_by: str) -> Conten
 
 def _only_references(name: str) -> str:
     return (
-        f"There is nothing to compare yet: all results are of the no-skill references {' and '.join(REFERENCES)}. "
+        f"There is nothing to compare yet: all results are from the no-skill references {' and '.join(REFERENCES)}. "
         f"Create others with cometad bench run {name}."
     )
 
@@ -174,8 +174,8 @@ def _efficiency(name: str, records: Sequence[Record], ranked_by: str) -> Content
                 "the area of a circle shows the number of parameters"
             )
             figures.append(Figure(f"{name}-{dataset}.png", caption, partial(save_efficiency, records=here)))
-    is_bare = all(record["arm"] in REFERENCES for record in records)
-    return Content(tables, figures, (_only_references(name),) if is_bare else ())
+    has_only_references = all(record["arm"] in REFERENCES for record in records)
+    return Content(tables, figures, (_only_references(name),) if has_only_references else ())
 
 
 def _embedding(name: str, records: Sequence[Record], ranked_by: str) -> Content:
@@ -238,7 +238,7 @@ def _write(name: str, content: Content, target: Path) -> list[Path]:
         texts["tex"] = "\n\n".join(as_latex(table) for table in content.tables) + "\n"
     for ending, text in texts.items():
         path = target / f"{name}.{ending}"
-        write_whole(path, lambda aside, text=text: aside.write_text(text, encoding="utf-8"))  # type: ignore[misc]
+        write_whole(path, lambda temporary, text=text: temporary.write_text(text, encoding="utf-8"))  # type: ignore[misc]
         written.append(path)
     return written
 
@@ -251,7 +251,7 @@ def _markdown(name: str, content: Content) -> str:
 
 
 def _page(name: str, content: Content, target: Path) -> str:
-    """Return a page that needs no other file: the figures are embedded."""
+    """Return a self-contained page: the figures are embedded."""
     figures = [
         {"title": figure.title, "content": base64.b64encode((target / figure.name).read_bytes()).decode()}
         for figure in content.figures

@@ -4,7 +4,7 @@ A result has these fields; those marked with * make up its `identity`.
 
     experiment*, dataset*, entity*   what was run, on which series ("all": the entities joined end to end)
     fingerprint*                     of that series
-    arm*, seed*, setting*            the row of a table, and what the experiment did to the series, if anything
+    arm*, seed*, setting*            the row of a table, and how the experiment changed the series, if at all
     detector*, hyper_parameters*     the detector and all its parameters (the device is not part of the identity)
     parameters                       how many numbers it learned, or null
     fit_seconds, score_seconds, peak_bytes, device, threads, versions, when
@@ -40,7 +40,7 @@ from cometad.errors import InputError, OutputError
 from cometad.files import write_whole
 
 Record = dict[str, Any]
-# The fields that identify a trial, and how it ended.
+# The fields that every result must have: those that identify the trial, and its error.
 IDENTITY = (
     *("experiment", "dataset", "entity", "fingerprint", "arm", "seed", "setting", "detector", "hyper_parameters"),
     "error",
@@ -62,7 +62,7 @@ def key(record: Record) -> Key:
 
 
 def identity(record: Record) -> str:
-    """Return what tells one trial from another: its series, detector, parameters, seed and setting."""
+    """Return the text that identifies a trial: its series, detector, parameters, seed and setting."""
     given = record["hyper_parameters"]
     parameters = {name: value for name, value in given.items() if name not in ("device", "verbose")}
     if "threshold_quantile" in parameters:  # results from before threshold rules
@@ -117,10 +117,10 @@ class Results:
         self.path = Path(path)
         self.packed = self.path.with_name(f"{self.path.name}.gz")
         self._locks = self.path.parent / ".locks"
-        self._arms: dict[str, Record] = {}  # parameters by id, as far as `new` has read
+        self._arms: dict[str, Record] = {}  # parameters by id, from the lines that `new` has read
         self._stored: set[str] = set()  # ids known to be in the files
         self._bytes = self._lines = 0  # how much `new` has read
-        self._unpacked: tuple[object, bytes] = (None, b"")  # the state of the packed file, and its content
+        self._unpacked: tuple[object, bytes] = (None, b"")  # the packed file's inode, time and size, and its content
 
     def read(self) -> list[Record]:
         """Return all results so far. A last line cut off by a killed process is ignored."""
@@ -162,10 +162,10 @@ class Results:
             return
         with self.lock("append"):
             self._end_last_line()
-            self.read()  # refuse to pack what is not a result
+            self.read()  # raises an error if a line is not a result
             text = self._text()
             if text:
-                write_whole(self.packed, lambda aside: aside.write_bytes(gzip.compress(text, mtime=0)))
+                write_whole(self.packed, lambda temporary: temporary.write_bytes(gzip.compress(text, mtime=0)))
             self.path.unlink(missing_ok=True)
 
     def check_writable(self) -> None:
@@ -183,7 +183,7 @@ class Results:
             ) from error
 
     def lock(self, name: str) -> FileLock:
-        """Return a lock that one process holds at a time and that is released when the process ends."""
+        """Return a lock that only one process can hold; it is released when that process ends."""
         try:
             self._locks.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -196,17 +196,17 @@ class Results:
 
     def _text(self) -> bytes:
         """Return all whole lines, packed ones first. As results are added and packed, this text only grows."""
-        # In this order: lines packed in between are then seen twice, which shows, rather than not at all.
+        # In this order: lines packed in between then appear twice, which `_overlap` removes, and are never missed.
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
             content = b""
         packed = self._unpack()
-        tail = content[: content.rfind(b"\n") + 1]  # the rest has not been written completely
+        tail = content[: content.rfind(b"\n") + 1]  # without a line that is still being written
         return packed + tail[_overlap(packed, tail) :]
 
     def _unpack(self) -> bytes:
-        """Return the content of the packed file, decompressed once for each of its states."""
+        """Return the content of the packed file, decompressed again only if the file has changed."""
         if not self.packed.exists():
             return b""
         status = self.packed.stat()
@@ -257,7 +257,7 @@ class Results:
         return json.dumps({"kind": "arm", "id": reference, "hyper_parameters": own}, allow_nan=False) + "\n" + line
 
     def _end_last_line(self) -> None:
-        """Finish a last line without a newline if it is whole; otherwise remove what a killed process left of it."""
+        """Complete the last line: add a missing newline, or remove the fragment that a killed process left behind."""
         if not self.path.exists():
             return
         with self.path.open("rb+") as file:
@@ -270,7 +270,7 @@ class Results:
 
 
 def _overlap(packed: bytes, tail: bytes) -> int:
-    """Return how many bytes at the start of the tail are packed already: packing was interrupted, or is going on."""
+    """Return how many bytes at the start of the tail are packed already: packing was interrupted or is in progress."""
     start = packed.rfind(tail[: tail.find(b"\n") + 1]) if tail else -1
     if start < 0:
         return 0
@@ -283,7 +283,7 @@ def _is_arm(record: Record) -> bool:
 
 
 def _checked(record: object) -> Record:
-    """Return what a line holds if it is a result or the parameters of an arm."""
+    """Return the content of a line if it is a result or the parameters of an arm."""
     if not isinstance(record, dict):
         raise ValueError("it is not an object")
     for name in ("id", "hyper_parameters") if _is_arm(record) else IDENTITY:

@@ -38,9 +38,9 @@ def _silent(sentence: str) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """Trials that run together because they share one training."""
+    """Trials that run together because they share one training run."""
 
-    plans: tuple[Record, ...]  # what is known about each trial before it runs
+    plans: tuple[Record, ...]  # the fields of each result that are known before the trial runs
     work: Callable[[Sequence[Record]], Iterator[Record]]  # runs some of them and yields their results
 
     @cached_property
@@ -58,8 +58,8 @@ class Outcome:
     []
     """
 
-    asked: int = 0  # trials that were requested and can run
-    there: int = 0  # of these, trials that already had a result
+    requested: int = 0  # trials that were requested and can run
+    done_before: int = 0  # of these, trials that already had a result
     failed_before: int = 0  # trials that failed in an earlier run and were not retried
     done: int = 0
     failed: list[Record] = field(default_factory=list)
@@ -80,12 +80,12 @@ def run(
     folder: str | os.PathLike[str] = FOLDER,
     retry: bool = False,
     verbose: bool = False,
-    tell: Callable[[str], object] = _silent,
+    notify: Callable[[str], object] = _silent,
 ) -> Outcome:
     """Run the trials of an experiment that have no result yet, and append their results to a file in the folder.
 
-    `datasets`, `entities`, `arms` and `seeds` select a part of the experiment; `retry` reruns failed trials. `tell` is
-    called before the first trial with a sentence for everything that cannot run.
+    `datasets`, `entities`, `arms` and `seeds` select a part of the experiment; `retry` reruns failed trials. `notify`
+    is called before the first trial with a sentence for everything that cannot run.
 
     >>> import tempfile
     >>> from cometad.bench.runner import run
@@ -97,20 +97,20 @@ def run(
     experiment = _experiment(name)
     wanted, rows = tuple(dict.fromkeys(_datasets(experiment, datasets))), chosen(experiment, arms)
     if entities and experiment.protocol in WHOLE:
-        raise ParameterError(f"The experiment {name} takes a dataset whole; do not select entities.")
+        raise ParameterError(f"The experiment {name} uses whole datasets; do not select entities.")
     results = results_of(name, folder)
     _check(experiment, rows, device, results)
     outcome = Outcome()
     for dataset in wanted:
-        _find(dataset, rows, device, data_dir, outcome)
+        _check_availability(dataset, rows, device, data_dir, outcome)
     for dataset, how in outcome.absent.items():
-        tell(f"Dataset {dataset} was not found. {how}")
+        notify(f"Dataset {dataset} was not found. {how}")
     for (dataset, arm), why in outcome.refused.items():
-        tell(f"{arm} on {dataset} will not run. {why}")
-    there = [
+        notify(f"{arm} on {dataset} will not run. {why}")
+    available = [
         part for dataset in wanted if dataset not in outcome.absent for part in _series(dataset, experiment, data_dir)
     ]
-    series = _only(there, entities, outcome.absent)
+    series = _select(available, entities, outcome.absent)
     jobs = [
         job
         for part in series
@@ -165,7 +165,7 @@ def _check(experiment: Experiment, arms: Sequence[Arm], device: str, results: Re
     results.read()  # refuses a file that does not hold results
 
 
-def _find(
+def _check_availability(
     dataset: str, arms: Sequence[Arm], device: str, data_dir: str | os.PathLike[str] | None, outcome: Outcome
 ) -> None:
     """Record whether a dataset is missing, and which arms need too much memory on it."""
@@ -191,7 +191,7 @@ def _series(name: str, experiment: Experiment, data_dir: str | os.PathLike[str] 
     return [concatenate(entities)] if experiment.protocol in WHOLE else entities
 
 
-def _only(series: list[Dataset], entities: Sequence[str] | None, absent: Collection[str]) -> list[Dataset]:
+def _select(series: list[Dataset], entities: Sequence[str] | None, absent: Collection[str]) -> list[Dataset]:
     known = {part.entity for part in series}
     for name in entities or ():
         if name not in known and not absent:  # it may belong to a missing dataset
@@ -247,9 +247,9 @@ def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, 
     total, passed = sum(len(job.plans) for job in jobs), 0
     expected = [Counter(plan["arm"] for plan in ledger.missing(job)) for job in jobs]
     waiting = sum(expected, Counter())  # by arm
-    outcome.asked = total
+    outcome.requested = total
     outcome.failed_before = 0 if retry else sum(name in ledger.failed for job in jobs for name in job.identities)
-    outcome.there = total - outcome.failed_before - waiting.total()
+    outcome.done_before = total - outcome.failed_before - waiting.total()
     report(0, total, f"{waiting.total()} to run")
     for job, before in zip(jobs, expected, strict=True):
         with claimed(results, job) as mine:
@@ -277,14 +277,14 @@ class _Ledger:
     def __init__(self, results: Results, retry: bool) -> None:
         self._results = Results(results.path)
         before = self._results.new()
-        self._there = {identity(record) for record in before if record["error"] is None}
-        self.failed = {identity(record) for record in before} - self._there  # only failures before this run
-        self._there |= set() if retry else self.failed
+        self._finished = {identity(record) for record in before if record["error"] is None}
+        self.failed = {identity(record) for record in before} - self._finished  # only failures before this run
+        self._finished |= set() if retry else self.failed
 
     def missing(self, job: Job) -> list[Record]:
         # Trials that fail during this run, here or in another process, are not retried.
-        self._there |= {identity(record) for record in self._results.new()}
-        return [plan for plan, name in zip(job.plans, job.identities, strict=True) if name not in self._there]
+        self._finished |= {identity(record) for record in self._results.new()}
+        return [plan for plan, name in zip(job.plans, job.identities, strict=True) if name not in self._finished]
 
 
 @contextmanager

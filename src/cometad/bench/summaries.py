@@ -1,4 +1,4 @@
-"""Summaries of many results: mean and deviation per dataset and arm, and what they do not cover.
+"""Summaries of many results: mean and deviation per dataset and arm, and which trials they lack.
 
 With several entities: first the mean over the entities for each seed, then mean and deviation over the seeds.
 """
@@ -17,7 +17,7 @@ from cometad.metrics import METRICS
 
 RANDOM, ALL_POSITIVE = "random", "all-positive"
 REFERENCES = (RANDOM, ALL_POSITIVE)  # no-skill arms: they set the floor and are not ranked
-RANKED_BY = "auc_pr"  # needs no threshold, and does not reward luck with rare anomalies
+RANKED_BY = "auc_pr"  # needs no threshold, and reflects false alarms when anomalies are rare
 
 Trials = dict[int, dict[str, Record]]  # the results of one arm on one dataset, by seed and entity
 
@@ -39,7 +39,7 @@ class Summary:
     """One arm on one dataset.
 
     >>> from cometad.bench.summaries import Summary
-    >>> Summary("SMD", "pca", {}, seeds=3, all_seeds=3, entities=25, all_entities=27).lacks
+    >>> Summary("SMD", "pca", {}, seeds=3, all_seeds=3, entities=25, all_entities=27).coverage
     '25 of 27 entities'
     """
 
@@ -59,8 +59,8 @@ class Summary:
         return self.entities == self.all_entities
 
     @property
-    def lacks(self) -> str:
-        """Which part of the trials has results, in words; empty if all have."""
+    def coverage(self) -> str:
+        """The part of the trials that has results, in words; empty if all have."""
         parts = [] if self.covers_all_entities else [f"{self.entities} of {self.all_entities} entities"]
         if self.seeds < self.all_seeds and self.arm != ALL_POSITIVE:  # that arm is deterministic
             parts.append(f"{self.seeds} of {self.all_seeds} seeds")
@@ -216,7 +216,7 @@ def _cells(records: Iterable[Record]) -> dict[tuple[str, str], Trials]:
 
 
 def _full(trials: Trials) -> Trials:
-    """Return the seeds that have all entities of the seed with the most, and only those entities."""
+    """Return the seeds that have all entities of the most complete seed, restricted to those entities."""
     fullest = max(trials.values(), key=len)
     entities = sorted(fullest)
     return {
@@ -269,4 +269,4 @@ def _entity_means(records: Sequence[Record], metric: str) -> dict[tuple[tuple[st
     for record in records:
         where = ((record["dataset"], record["entity"]), record["arm"])
         values.setdefault(where, []).append(QUANTITIES[metric].read(record))
-    return {where: _mean(found) for where, found in values.items() if not math.isnan(_mean(found))}
+    return {where: _mean(seeds) for where, seeds in values.items() if not math.isnan(_mean(seeds))}

@@ -1,7 +1,7 @@
 """Tables of results: one group of rows per dataset, each with the no-skill references, and footnotes with caveats.
 
-Comparisons use the figures as printed: figures that print alike share their mark, and a figure counts as above the
-floor only if it is so in print. `forms` writes a table as Markdown, LaTeX or HTML.
+Comparisons use the figures as printed: figures that print alike share their mark, and a figure is above the floor only
+if it prints higher. `forms` writes a table as Markdown, LaTeX or HTML.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ Published = dict[tuple[str, str], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column header with its footnote sign, and the number format of its figures.
+    """A column header with its footnote symbol, and the number format of its figures.
 
     >>> from cometad.bench.tables import ResultColumn
     >>> ResultColumn("Aff-F1", note="*", scale=100).digits
@@ -112,7 +112,7 @@ class ResultTable:
     columns: tuple[ResultColumn, ...]
     groups: tuple[Group, ...]
     footnotes: tuple[str, ...]
-    rows: str = "arm"  # what each row stands for
+    rows: str = "arm"  # header of the column of row names
 
 
 class Field(NamedTuple):
@@ -153,14 +153,14 @@ def metric_table(
     >>> from cometad.bench.tables import metric_table
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
     >>> figures = {"random": 0.66, "pca": 0.72, "knn": 0.65}
-    >>> table = metric_table([cell | {"arm": arm, "metrics": {"aff_f1": it}} for arm, it in figures.items()], "Main")
+    >>> table = metric_table([cell | {"arm": arm, "metrics": {"aff_f1": f1}} for arm, f1 in figures.items()], "Main")
     >>> [(row.arm, row.cells[0].mark, row.cells[0].at_floor) for row in table.groups[0].rows]
     [('pca', 'best', False), ('knn', 'second', True), ('random', '', False)]
     """
     records = list(records)
     summaries = summarize(records)
     ranks, rank_notes = _ranks(records, ranked_by, over)
-    cells = {where: _with_rank(it, ranks.get(where)) for where, it in _with_average(summaries).items()}
+    cells = {where: _with_rank(summary, ranks.get(where)) for where, summary in _with_average(summaries).items()}
     names = [name for name in METRICS if any(name in summary.values for summary in summaries.values())]
     fields = [_metric_field(name) for name in names]
     if ranks:
@@ -175,12 +175,12 @@ def metric_table(
 
 
 def threshold_table(records: Iterable[Record], title: str) -> ResultTable:
-    """Return how each arm performs at a threshold set on its training scores without labels, and what it costs.
+    """Return how each arm performs at a threshold set on its training scores without labels, and its cost.
 
     >>> from cometad.bench.tables import threshold_table
     >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> found = {"precision": 0.5, "recall": 0.4, "f1": 0.44, "anomalies": 5, "anomalies_found": 3}
-    >>> table = threshold_table([cell | {"arm": "pca", "at_threshold": found, "fit_seconds": 1.5}], "In use")
+    >>> figures = {"precision": 0.5, "recall": 0.4, "f1": 0.44, "anomalies": 5, "anomalies_found": 3}
+    >>> table = threshold_table([cell | {"arm": "pca", "at_threshold": figures, "fit_seconds": 1.5}], "Costs")
     >>> cell = table.groups[0].rows[0].cells[3]
     >>> cell.value, cell.total
     (3.0, 5.0)
@@ -206,7 +206,7 @@ def _metric_field(name: str) -> Field:
 
 def _groups(cells: Cells, fields: Sequence[Field], paper: Published) -> tuple[Group, ...]:
     return tuple(
-        Group(dataset, tuple(_rows([it for it in cells.values() if it.dataset == dataset], fields, paper)))
+        Group(dataset, tuple(_rows([cell for cell in cells.values() if cell.dataset == dataset], fields, paper)))
         for dataset in _datasets(cells)
     )
 
@@ -218,7 +218,7 @@ def _rows(summaries: Sequence[Summary], fields: Sequence[Field], paper: Publishe
     for summary in sorted(summaries, key=_reference_position):
         where = summary.dataset, summary.arm
         kind: Kind = "reference" if summary.arm in REFERENCES else "detector"
-        rows.append(ResultRow(summary.arm, tuple(column[summary.arm] for column in columns), summary.lacks, kind))
+        rows.append(ResultRow(summary.arm, tuple(column[summary.arm] for column in columns), summary.coverage, kind))
         if where in paper:
             rows.append(ResultRow("paper", tuple(Cell(paper[where].get(field.name)) for field in fields), kind="paper"))
     return rows
@@ -231,7 +231,11 @@ def _reference_position(summary: Summary) -> int:
 
 def _column(summaries: Sequence[Summary], field: Field) -> dict[str, Cell]:
     """Return the cells of one column by arm. Only means over the same entities are compared."""
-    compared = {it.arm: it.values[field.name].mean for it in summaries if _has(it, field) and it.covers_all_entities}
+    compared = {
+        summary.arm: summary.values[field.name].mean
+        for summary in summaries
+        if _has(summary, field) and summary.covers_all_entities
+    }
     marks = _marks({arm: value for arm, value in compared.items() if arm not in REFERENCES}, field)
     floor = max((compared[arm] for arm in REFERENCES if arm in compared), default=-np.inf)
     cells = {}
@@ -263,8 +267,8 @@ def _marks(values: Mapping[str, float], field: Field) -> dict[str, Mark]:
     """Return the mark of each arm. Arms with equal figures share a mark."""
     goodness = {arm: field.better * _printed(value, field) for arm, value in values.items()}
     order = sorted(set(goodness.values()), reverse=True)
-    signs: dict[float, Mark] = dict(zip(order, ("best", "second"), strict=False)) if field.better else {}
-    return {arm: signs.get(value, "") for arm, value in goodness.items()}
+    marks: dict[float, Mark] = dict(zip(order, ("best", "second"), strict=False)) if field.better else {}
+    return {arm: marks.get(value, "") for arm, value in goodness.items()}
 
 
 def _datasets(cells: Cells) -> list[str]:
@@ -277,19 +281,20 @@ def _datasets(cells: Cells) -> list[str]:
 def _with_average(cells: Cells) -> Cells:
     """Add a group with the mean over all datasets, for arms that cover them all; only if there are several datasets."""
     datasets = _datasets(cells)
-    whole = [
+    complete = [
         arm
         for arm in dict.fromkeys(arm for _, arm in cells)
         if all((dataset, arm) in cells and cells[dataset, arm].covers_all_entities for dataset in datasets)
     ]
     if len(datasets) < 2:
         return cells
-    return cells | {(AVERAGE, arm): _average([cells[dataset, arm] for dataset in datasets]) for arm in whole}
+    return cells | {(AVERAGE, arm): _average([cells[dataset, arm] for dataset in datasets]) for arm in complete}
 
 
 def _average(summaries: Sequence[Summary]) -> Summary:
     names = [name for name in METRICS if all(name in summary.values for summary in summaries)]
-    values = {name: Spread(float(np.mean([it.values[name].mean for it in summaries])), None) for name in names}
+    means = {name: float(np.mean([summary.values[name].mean for summary in summaries])) for name in names}
+    values = {name: Spread(mean, None) for name, mean in means.items()}
     seeds = min(summary.seeds for summary in summaries)
     return Summary(AVERAGE, summaries[0].arm, values, seeds=seeds, all_seeds=seeds, entities=1, all_entities=1)
 

@@ -35,7 +35,7 @@ PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
 def planned(
     experiment: str, dataset: Dataset, arm: Arm, seed: int, device: str, setting: dict[str, Any] | None = None
 ) -> Record:
-    """Return what is known about a trial before it runs: everything its identity needs."""
+    """Return the fields of a result that are known before the trial runs: everything its identity needs."""
     detector = arm.build(dataset.name, seed, device)
     return {
         "experiment": experiment,
@@ -51,14 +51,14 @@ def planned(
 
 
 def trials(plans: Sequence[Record], arms: Sequence[Arm], dataset: Dataset, device: str) -> Iterator[Record]:
-    """Yield the results of arms that share one training; a failed trial has its error instead of figures."""
+    """Yield the results of arms that share one training run; a failed trial has its error instead of figures."""
     fitting = Fitting(dataset, device)
     for plan, arm in zip(plans, arms, strict=True):
         yield plan | attempt(partial(_measured, fitting, arm, plan["seed"], dataset), device)
 
 
 def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any]:
-    """Return what was measured, or the error in one line, with facts about the machine.
+    """Return the measured figures, or the error in one line, with facts about the machine.
 
     >>> from cometad.bench.trial import attempt
     >>> attempt(lambda: {"fit_seconds": 1.0}, "cpu")["fit_seconds"]
@@ -66,15 +66,15 @@ def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any
     >>> attempt(lambda: [][0], "cpu")["error"]
     'IndexError: list index out of range'
     """
-    nothing = dict.fromkeys(("parameters", "fit_seconds", "score_seconds", "metrics", "at_threshold", "error"))
+    empty = dict.fromkeys(("parameters", "fit_seconds", "score_seconds", "metrics", "at_threshold", "error"))
     peak = Peak(device)
     try:
-        found = measure()
-        json.dumps(found, allow_nan=False)  # NaN is a failure too
+        figures = measure()
+        json.dumps(figures, allow_nan=False)  # NaN is a failure too
     except Exception as error:  # recorded, because a report must name what failed; the other trials go on
         first = (str(error) or "no message").splitlines()[0]
-        found = {"error": first if isinstance(error, CometadError) else f"{type(error).__name__}: {first}"}
-    return nothing | facts(device) | {"peak_bytes": peak.bytes} | found
+        figures = {"error": first if isinstance(error, CometadError) else f"{type(error).__name__}: {first}"}
+    return empty | facts(device) | {"peak_bytes": peak.bytes} | figures
 
 
 def facts(device: str) -> dict[str, Any]:
@@ -89,14 +89,14 @@ def facts(device: str) -> dict[str, Any]:
 
 
 class Fitting:
-    """Fits detectors on one series. Arms that differ only in scoring share one training."""
+    """Fits detectors on one series. Arms that differ only in scoring share one training run."""
 
     def __init__(self, dataset: Dataset, device: str) -> None:
         self._dataset, self._device = dataset, device
         self._trained: tuple[Arm, int, Detector, float] | None = None
 
     def __call__(self, arm: Arm, seed: int) -> tuple[Detector, float]:
-        """Return a fitted detector and the seconds it takes to fit, including the training even if it was shared."""
+        """Return a fitted detector and the seconds it takes to fit, including training even if that was shared."""
         started = time.monotonic()
         if self._trained is not None and self._trained[1] == seed and arm.trained_like(self._trained[0]):
             first, _, trained, seconds = self._trained

@@ -63,20 +63,20 @@ def run(
         folder=results,
         retry=retry,
         verbose=True,
-        tell=say,
+        notify=say,
     )
     print(_summary(outcome))
     for failed in outcome.failed:
         say(f"{failed['arm']} on {failed['dataset']} {failed['entity']}, seed {failed['seed']}: {failed['error']}")
     if outcome.failed:
         raise typer.Exit(FAILED)
-    if not outcome.asked:
+    if not outcome.requested:
         say("None of the datasets is available, so nothing was run. See cometad data list.")
         raise typer.Exit(MISTAKE)
 
 
 def _summary(outcome: "Outcome") -> str:
-    parts = [f"{outcome.done} done", f"{outcome.there} done before", f"{len(outcome.failed)} failed"]
+    parts = [f"{outcome.done} done", f"{outcome.done_before} done before", f"{len(outcome.failed)} failed"]
     parts += [f"{outcome.elsewhere} in another process"] if outcome.elsewhere else []
     before = outcome.failed_before
     again = f" {before} failed before; --retry runs {'it' if before == 1 else 'them'} again." if before else ""

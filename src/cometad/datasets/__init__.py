@@ -1,0 +1,1 @@
+"""Benchmark datasets and their readers, the synthetic plant, and controlled drift and faults."""

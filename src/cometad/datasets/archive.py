@@ -230,7 +230,7 @@ def _last_part(cell: str) -> str:
 
 
 def _distinct(names: list[str], path: Path) -> list[str]:
-    twice = repeated([name for name in names if name])
-    if twice is not None:
-        raise InputError(f"'{path}' has two columns named {twice!r}. Download the file again.")
+    duplicate = repeated([name for name in names if name])
+    if duplicate is not None:
+        raise InputError(f"'{path}' has two columns named {duplicate!r}. Download the file again.")
     return [name or f"{UNNAMED}{i}" for i, name in enumerate(names)]

@@ -3,8 +3,8 @@
 A controlled series has three phases of equal length. `before` is normal, `during` continues it while the drift sets in,
 and `after` repeats the normal readings of `before` under full drift. A fault planted in `before` is planted again in
 `after` on the same underlying readings. Such a pair is a probe: its two scores differ only by the drift and by what the
-detector has learned in between. There are two costs: a seam where `after` starts, and a detector that learns from every
-reading has seen these readings, and the probe, once before.
+detector has learned in between. This has two costs: there is a seam where `after` starts, and a detector that learns
+from every reading has already seen these readings, and the probe, once.
 
 Sizes are in units of each variable's standard deviation in a reference, the part the detector is fitted on. Variables
 that are constant there never change. The choice of variables, the drift, the probes and the contamination each have
@@ -26,8 +26,8 @@ from cometad.errors import InputError, ParameterError, unknown
 PHASES = ("before", "during", "after")
 DRIFTING = 0.3  # share of the varying variables that drift, similar to the synthetic plant
 FAULTY = 0.1  # share of the varying variables that one fault affects
-LEAST_PHASE = 400  # readings, enough for the probes and normal readings around them
-MOST_CONTAMINATION = 0.4  # beyond this, faults would touch each other
+MIN_PHASE = 400  # readings, enough for the probes and normal readings around them
+MAX_CONTAMINATION = 0.4  # beyond this, faults would touch each other
 
 Interval = tuple[int, int]  # half-open, in time steps
 
@@ -97,7 +97,7 @@ def controlled_series(
     rows = _phase_rows(base, align)
     rngs = [np.random.default_rng([seed, stream]) for stream in range(4)]
     values = np.concatenate([base[: 2 * rows], base[:rows]]).astype(np.float64)
-    drifting = () if drift == "none" else _some(units.varying, share, rngs[0])
+    drifting = () if drift == "none" else _sample(units.varying, share, rngs[0])
     values[rows:] = _drifted(values[rows:], DRIFTS[drift], strength, drifting, units, rngs[1])
     probes = _laid_out(_one_of_each(rngs[2]), (0, rows), units.varying, rngs[2])
     others = _laid_out(_filling(round(contamination * rows), rngs[3]), (rows, 2 * rows), units.varying, rngs[3])
@@ -127,10 +127,9 @@ def _check(drift: str, strength: float, contamination: float, share: float) -> N
         raise unknown("drift", drift, DRIFTS)
     if not 0 <= strength < np.inf:
         raise ParameterError(f"The strength of a drift must be finite and not negative. Got {strength} instead.")
-    if not 0 <= contamination <= MOST_CONTAMINATION:
+    if not 0 <= contamination <= MAX_CONTAMINATION:
         raise ParameterError(
-            f"The contamination must be a share of at most {MOST_CONTAMINATION}, not {contamination}. "
-            f"Pass a number between 0 and {MOST_CONTAMINATION}."
+            f"The 'contamination' parameter must be a share from 0 to {MAX_CONTAMINATION}. Got {contamination} instead."
         )
     if not 0 < share <= 1:
         raise ParameterError(f"The share of variables that drift must be above 0 and at most 1. Got {share} instead.")
@@ -138,12 +137,12 @@ def _check(drift: str, strength: float, contamination: float, share: float) -> N
 
 def _phase_rows(base: Floats, align: int) -> int:
     if align < 1:
-        raise ParameterError(f"Phase lengths cannot be multiples of {align}. Pass the window of a detector, or 1.")
+        raise ParameterError(f"The 'align' parameter must be at least 1. Got {align} instead.")
     rows = len(base) // 2 // align * align
-    if rows < LEAST_PHASE:
+    if rows < MIN_PHASE:
         raise InputError(
-            f"A controlled series needs phases of at least {LEAST_PHASE} readings; {len(base)} normal readings give "
-            f"phases of {rows}. Take a longer series."
+            f"A controlled series needs phases of at least {MIN_PHASE} readings, but {len(base)} normal readings give "
+            f"phases of {rows}. Pass a longer series."
         )
     return rows
 
@@ -155,11 +154,11 @@ def _units(reference: Floats, base: Floats) -> _Units:
         )
     varying = np.flatnonzero(np.ptp(reference, axis=0) > 0)
     if not len(varying):
-        raise InputError("Every variable of the reference is constant, so drift cannot be scaled. Take another series.")
+        raise InputError("Every variable of the reference is constant, so drift cannot be scaled. Pass another series.")
     return _Units(reference.mean(axis=0), reference.std(axis=0), varying)
 
 
-def _some(variables: NDArray[np.int64], share: float, rng: Generator) -> tuple[int, ...]:
+def _sample(variables: NDArray[np.int64], share: float, rng: Generator) -> tuple[int, ...]:
     """A random share of the variables, at least one, in ascending order."""
     chosen = rng.choice(variables, size=max(1, round(share * len(variables))), replace=False)
     return tuple(int(variable) for variable in np.sort(chosen))
@@ -320,7 +319,7 @@ def _one_of_each(rng: Generator) -> list[_Piece]:
 
 
 def _filling(rows: int, rng: Generator) -> list[_Piece]:
-    """Faults of all kinds in turn that add up to `rows` time steps; the last one is cut short."""
+    """Faults that cycle through all kinds and add up to `rows` time steps; the last one is cut short."""
     pieces: list[_Piece] = []
     while rows:
         for kind, length in _one_of_each(rng):
@@ -336,5 +335,5 @@ def _laid_out(pieces: Sequence[_Piece], phase: Interval, varying: NDArray[np.int
     faults = []
     for (kind, length), first, last in zip(pieces, borders[:-1], borders[1:], strict=True):
         start = int(rng.integers(first + 1, last - length, endpoint=True))
-        faults.append(Fault(kind, start, start + length, _some(varying, FAULTY, rng)))
+        faults.append(Fault(kind, start, start + length, _sample(varying, FAULTY, rng)))
     return faults

@@ -46,7 +46,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class DatasetReader:
-    """How to read a dataset, where its files are, and what was published about it."""
+    """How to read a dataset, where its files are, and its published size."""
 
     read: Callable[[str, Path], list[Dataset]]  # name, folder or archive -> its entities, sorted by name
     folder: str  # in the data folder
@@ -118,8 +118,8 @@ def status(name: str, data_dir: str | os.PathLike[str] | None = None) -> Status:
     False
     """
     reader = _reader(name)
-    nowhere = data_dir is None and "COMETAD_DATA" not in os.environ and not SHARED.is_dir()
-    return Status(name, None if nowhere else _locate(reader, find_data_dir(data_dir)), reader.how_to_get)
+    no_folder = data_dir is None and "COMETAD_DATA" not in os.environ and not SHARED.is_dir()
+    return Status(name, None if no_folder else _locate(reader, find_data_dir(data_dir)), reader.how_to_get)
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Dataset]:
@@ -297,8 +297,8 @@ def _labeled_ranges(table: bytes, spacecraft: str) -> dict[str, list[tuple[int, 
     try:
         for row in csv.DictReader(io.StringIO(table.decode())):
             if row["spacecraft"] == spacecraft:
-                found = [(int(first), int(last) + 1) for first, last in json.loads(row["anomaly_sequences"])]
-                ranges.setdefault(row["chan_id"], []).extend(found)
+                labeled = [(int(first), int(last) + 1) for first, last in json.loads(row["anomaly_sequences"])]
+                ranges.setdefault(row["chan_id"], []).extend(labeled)
     except (KeyError, ValueError, TypeError) as error:
         raise InputError("'labeled_anomalies.csv' is not the table from telemanom. Download it again.") from error
     return ranges
@@ -339,8 +339,8 @@ def _read_psm(name: str, location: Path) -> list[Dataset]:
     labels = tables[2].flags("label", {"0": False, "1": True})
     if len(labels) != len(test):
         raise InputError(f"PSM has {len(test)} test rows but {len(labels)} labels. Download the files again.")
-    whole = ~np.isnan(test).any(axis=1)
-    return [Dataset(name, "all", train[~np.isnan(train).any(axis=1)], test[whole], labels[whole], names)]
+    complete = ~np.isnan(test).any(axis=1)
+    return [Dataset(name, "all", train[~np.isnan(train).any(axis=1)], test[complete], labels[complete], names)]
 
 
 def _read_swat(name: str, location: Path) -> list[Dataset]:

@@ -19,7 +19,7 @@ SENSORS = ("flow", "pressure", "temperature", "level", "valve", "vibration")  # 
 PLANT_WIDE = ("plant_voltage", "plant_standby")  # near-constant; binary
 LEVELS = (0.15, 0.4, 0.7, 1.0)  # the loads a unit may run at
 QUIET_START = 0.05  # share of the test part before the first fault
-LEAST_SLOT = 24  # minimum time steps for a fault and the normal readings around it
+MIN_SLOT = 24  # time steps for a fault and the normal readings around it
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ def synthetic_plant(
     """Simulate a plant of several units: a normal training part, and a test part with slow drift and planted faults.
 
     Units switch between loads with smooth ramps. They share a plant-wide load, a process cycle and a daily cycle, and
-    each has a slow random walk that affects all its sensors. In the test part, the gain and offset of a third of the
-    sensors drift slowly; `drift` scales this, and drift counts as normal. Faults (`PLANT_FAULTS`) never overlap and
-    start after the first 5 % of the test part.
+    each has smooth noise of its own that affects all its sensors except vibration. In the test part, the gain and
+    offset of a third of the sensors drift slowly; `drift` scales this, and drift counts as normal. Faults
+    (`PLANT_FAULTS`) never overlap and start after the first 5 % of the test part.
 
     >>> from cometad.datasets.synthetic import synthetic_plant
     >>> plant = synthetic_plant(train_rows=600, test_rows=600, faults_per_kind=1, seed=7)
@@ -92,18 +92,18 @@ def synthetic_plant(
 
 
 def _check_sizes(train_rows: int, test_rows: int, variables: int, faults_per_kind: int, drift: float) -> None:
-    least_variables = len(SENSORS) + len(PLANT_WIDE)
-    if variables < least_variables:
-        raise ParameterError(f"A plant needs at least {least_variables} variables. Got {variables} instead.")
+    min_variables = len(SENSORS) + len(PLANT_WIDE)
+    if variables < min_variables:
+        raise ParameterError(f"A plant needs at least {min_variables} variables. Got {variables} instead.")
     if faults_per_kind < 0 or not 0 <= drift < np.inf:
         raise ParameterError(
-            f"faults_per_kind={faults_per_kind} and drift={drift} must be finite and not negative. Pass 0 for none."
+            f"'faults_per_kind' and 'drift' must be finite and not negative. Got {faults_per_kind} and {drift} instead."
         )
-    least_rows = int(np.ceil(LEAST_SLOT * len(PLANT_FAULTS) * max(1, faults_per_kind) / (1 - QUIET_START))) + 1
-    if min(train_rows, test_rows) < max(200, least_rows):
+    needed = int(np.ceil(MIN_SLOT * len(PLANT_FAULTS) * max(1, faults_per_kind) / (1 - QUIET_START))) + 1
+    if min(train_rows, test_rows) < max(200, needed):
         raise ParameterError(
             f"{train_rows} training and {test_rows} test rows are too few for {faults_per_kind} faults of each kind. "
-            f"Use at least {max(200, least_rows)} of both."
+            f"Use at least {max(200, needed)} of each."
         )
 
 
@@ -138,7 +138,7 @@ class _Unit(NamedTuple):
     day: Floats
 
 
-# The response of each sensor to its unit; all of them change within 16 time steps.
+# The response of each sensor to its unit. All follow the process cycle, so every sensor changes within 16 time steps.
 _RESPONSES: dict[str, Callable[[_Unit], Floats]] = {
     "flow": lambda unit: unit.load + 0.45 * unit.wave + 0.05 * unit.wander,
     "pressure": lambda unit: 0.9 * unit.load**2 + 0.40 * unit.wave + 0.05 * unit.wander,
@@ -251,7 +251,7 @@ class _Workspace(NamedTuple):
     rng: np.random.Generator
 
     def course_elsewhere(self, at: slice, variables: list[int], *, unlike: float) -> Floats:
-        """Training readings of these variables at a time whose load is similar (`unlike` 0) to very different (1)."""
+        """Training readings of these variables from a time whose load is the most (`unlike` 0) to least (1) similar."""
         length = at.stop - at.start
         load = self.course.loads[self.train_rows + at.start : self.train_rows + at.stop, variables[0]]
         starts = self.rng.integers(0, self.train_rows - length, size=200)

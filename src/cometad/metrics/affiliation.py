@@ -41,7 +41,7 @@ def affiliation_curve(labels: object, scores: object) -> AffiliationCurve:
     >>> affiliation_curve([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1]).precision.round(4)
     array([1.    , 0.75  , 0.5312])
     """
-    return curve(Ranked.of(labels, scores))
+    return ranked_curve(Ranked.of(labels, scores))
 
 
 def best_affiliation(labels: object, scores: object) -> AtThreshold:
@@ -51,7 +51,7 @@ def best_affiliation(labels: object, scores: object) -> AtThreshold:
     >>> best_affiliation([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1])
     AtThreshold(f1=1.0, precision=1.0, recall=1.0, threshold=0.9)
     """
-    return best(Ranked.of(labels, scores))
+    return ranked_best(Ranked.of(labels, scores))
 
 
 def affiliation_at(labels: object, scores: object, threshold: float) -> AtThreshold:
@@ -65,28 +65,28 @@ def affiliation_at(labels: object, scores: object, threshold: float) -> AtThresh
     flags = binary(labels, scores, chosen)
     if not flags.scores.any():
         return nothing_detected(chosen)
-    found = curve(flags)
-    return _best_of(found.precision[:1], found.recall[:1], np.array([chosen]))
+    points = ranked_curve(flags)
+    return _best_of(points.precision[:1], points.recall[:1], np.array([chosen]))
 
 
-def best(ranked: Ranked) -> AtThreshold:
+def ranked_best(ranked: Ranked) -> AtThreshold:
     """`best_affiliation` for points that are already ranked.
 
-    >>> from cometad.metrics.affiliation import best
+    >>> from cometad.metrics.affiliation import ranked_best
     >>> from cometad.metrics.ranking import Ranked
-    >>> best(Ranked.of([0, 1], [1.0, 2.0])).f1
+    >>> ranked_best(Ranked.of([0, 1], [1.0, 2.0])).f1
     1.0
     """
-    found = curve(ranked)
-    return _best_of(found.precision, found.recall, found.thresholds)
+    points = ranked_curve(ranked)
+    return _best_of(points.precision, points.recall, points.thresholds)
 
 
-def curve(ranked: Ranked) -> AffiliationCurve:
+def ranked_curve(ranked: Ranked) -> AffiliationCurve:
     """`affiliation_curve` for points that are already ranked.
 
-    >>> from cometad.metrics.affiliation import curve
+    >>> from cometad.metrics.affiliation import ranked_curve
     >>> from cometad.metrics.ranking import Ranked
-    >>> curve(Ranked.of([0, 1], [1.0, 2.0])).thresholds
+    >>> ranked_curve(Ranked.of([0, 1], [1.0, 2.0])).thresholds
     array([2., 1.])
     """
     starts, stops = ranked.segments
@@ -150,8 +150,9 @@ def _recall_gains(scores: Floats, starts: Integers, stops: Integers, bounds: Flo
 def _recall_gain(
     begin: float, end: float, before: float, after: float, start: int, stop: int, left: float, right: float
 ) -> float:
-    """How much detecting [begin, end) adds to the recall integral, given earlier detections that end at `before` and
-    start at `after`; nan if there is none on that side.
+    """How much detecting [begin, end) adds to the recall integral.
+
+    The nearest earlier detections end at `before` and start at `after`; nan if there is none on that side.
     """
     if before >= stop or after <= start:  # comparisons with nan are false
         return 0.0

@@ -1,4 +1,4 @@
-"""What a plant operator asks: how many alarms were real, how many anomalies were detected, and how late?
+"""Metrics of whole events, for operators: how many alarms were real, how many anomalies were detected, and how late.
 
 An alarm is a run of detected points. It is real if it overlaps an anomaly; an anomaly is detected if at least one of
 its points is. Long anomalies count as much as short ones.
@@ -40,8 +40,8 @@ def events_at(labels: object, scores: object, threshold: float) -> Events:
     """Event-level precision, recall and detection delays at a threshold.
 
     >>> from cometad.metrics import events_at
-    >>> found = events_at([0, 1, 1, 1, 0, 0, 1], [0, 0, 0, 9, 9, 0, 0], threshold=5)
-    >>> found.precision, found.recall, found.mean_delay
+    >>> events = events_at([0, 1, 1, 1, 0, 0, 1], [0, 0, 0, 9, 9, 0, 0], threshold=5)
+    >>> events.precision, events.recall, events.mean_delay
     (1.0, 0.5, 2.0)
     """
     flags = binary(labels, scores, checked_threshold(threshold))

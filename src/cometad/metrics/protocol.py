@@ -8,7 +8,7 @@ import numpy as np
 
 from cometad.errors import unknown
 from cometad.metrics.adjusted import best_adjusted, best_adjusted_f1
-from cometad.metrics.affiliation import best, best_affiliation
+from cometad.metrics.affiliation import best_affiliation, ranked_best
 from cometad.metrics.inputs import checked_labels
 from cometad.metrics.pointwise import auc_pr, auc_roc, average_precision, roc_area
 from cometad.metrics.ranking import Ranked
@@ -39,7 +39,7 @@ PROTOCOLS = {
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of `(labels, scores)`, with what you need to know to read its values.
+    """A metric of `(labels, scores)`, and how to interpret its values.
 
     >>> from cometad.metrics import METRICS
     >>> METRICS["auc_roc"].function([0, 1], [0.2, 0.9]), METRICS["auc_roc"].floor
@@ -79,7 +79,7 @@ def evaluate(labels: object, scores: object, protocol: str = "paper") -> dict[st
     values = {
         "f1_k0": best_adjusted(ranked, 0).f1,
         "f1_k100": best_adjusted(ranked, 100).f1,
-        "aff_f1": best(ranked).f1,
+        "aff_f1": ranked_best(ranked).f1,
         "auc_roc": roc_area(ranked),
         "auc_pr": average_precision(ranked),
     }
@@ -110,7 +110,7 @@ class Reference:
 
 
 def reference(labels: object, protocol: str = "paper", draws: int = 10, seed: int = 0) -> Reference:
-    """What random and constant scores reach on these labels. Compare every value with these.
+    """The values that random and constant scores reach on these labels. Compare every result with them.
 
     >>> from cometad.metrics import reference
     >>> round(reference([0, 1, 0, 0] * 50).random["auc_roc"], 1)
@@ -118,15 +118,21 @@ def reference(labels: object, protocol: str = "paper", draws: int = 10, seed: in
     """
     check_integer("draws", draws, 1)
     truth = checked_labels(labels)
-    generator = np.random.default_rng(seed)
-    trials = [evaluate(truth, generator.random(len(truth)), protocol) for _ in range(draws)]
-    random = {name: float(np.mean([values[name] for values in trials])) for name in METRICS}
+    rng = np.random.default_rng(seed)
+    drawn = [evaluate(truth, rng.random(len(truth)), protocol) for _ in range(draws)]
+    random = {name: float(np.mean([values[name] for values in drawn])) for name in METRICS}
     return Reference(random, evaluate(truth, np.zeros(len(truth)), protocol))
 
 
 @dataclass(frozen=True)
 class MetricValue:
-    """The value of one metric, with its no-skill references."""
+    """The value of one metric, with its no-skill references.
+
+    >>> from cometad.metrics import report
+    >>> row = report([0, 1, 0, 0], [0.1, 0.9, 0.2, 0.1]).rows[3]
+    >>> row.title, row.value, row.all_positive
+    ('AUC-ROC', 1.0, 0.5)
+    """
 
     name: str
     title: str

@@ -1,8 +1,8 @@
 """Range AUC and VUS: areas under ROC and PR curves that tolerate detections slightly early or late.
 
 Each anomaly gets a ramp on both sides: a point at distance d has weight sqrt(1 - d / window), up to a distance of
-window // 2. Range AUC uses one window; VUS is the mean over the windows 0, 1, ..., `max_window`. There are three
-flavors in use; they give different numbers, and papers rarely say which one they used:
+window // 2. Range AUC uses one window; VUS is the mean over the windows 0, 1, ..., `max_window`. Three flavors are in
+use. They give different numbers, and papers rarely say which one they used:
 
     classic     CATCH, TAB, DCdetector, aeon: the right ramp is one point shorter than the left
     symmetric   the range AUC of vus 0.0.6: both ramps have the same length
@@ -82,7 +82,12 @@ FLAVORS = {
 
 
 class Areas(NamedTuple):
-    """The area under the ROC curve and under the precision-recall curve."""
+    """The area under the ROC curve and under the precision-recall curve.
+
+    >>> from cometad.metrics import range_auc
+    >>> range_auc([0, 1, 0], [1, 2, 0], window=0)
+    Areas(roc=1.0, pr=1.0)
+    """
 
     roc: float
     pr: float

@@ -38,7 +38,7 @@ _RULES = {
 
 
 class Adaptation(Protocol):
-    """A way to adapt. It holds settings only; what one run learns is in the adapter that `start` returns."""
+    """A way to adapt. It holds only settings; the adapter that `start` returns holds what a run has learned."""
 
     def start(self, network: Network, criteria: "NormalCriteria", objective: Objective, seed: int) -> "Adapter | None":
         """An adapter that may change this network, or None to leave it as it is."""
@@ -73,7 +73,7 @@ class NoAdaptation:
     """
 
     def start(self, network: Network, criteria: NormalCriteria, objective: Objective, seed: int) -> None:
-        """There is no adapter."""
+        """Return None: nothing adapts."""
 
 
 @register("OnlineAdaptation")
@@ -155,7 +155,7 @@ class Adapter:
         return batches, normal
 
     def _measured(self, imputed: NDArray[np.bool_] | None) -> list[Tensor] | None:
-        """The patches (window, patch, variable) of each scale without imputed cells; None if all are."""
+        """The patches (window, patch, variable) without imputed cells, for each scale; None if no cell is imputed."""
         if imputed is None:
             return None
         device = self._fitted[0].device
@@ -167,8 +167,8 @@ class Adapter:
     def _step(self, batches: list[Batch], normal: list[Tensor], measured: list[Tensor] | None) -> bool:
         """Take one optimizer step; returns whether everything stayed finite. Paper: Eq. 24."""
         if measured is not None:
-            normal = [taken & whole for taken, whole in zip(normal, measured, strict=True)]
-        parts = sum_losses([batch_loss(batch, taken)[0] for batch, taken in zip(batches, normal, strict=True)])
+            normal = [mask & complete for mask, complete in zip(normal, measured, strict=True)]
+        parts = sum_losses([batch_loss(batch, mask)[0] for batch, mask in zip(batches, normal, strict=True)])
         loss = self._objective.total(parts)
         if self._settings.contrastive_weight:
             loss = loss + self._settings.contrastive_weight * self._contrast(batches, normal, measured)
@@ -183,8 +183,8 @@ class Adapter:
         self, batches: Sequence[Batch], normal: Sequence[Tensor], measured: Sequence[Tensor] | None
     ) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=self._fitted[0].device)
-        for k, (batch, taken) in enumerate(zip(batches, normal, strict=True)):
-            labels = ~taken.flatten()
+        for k, (batch, mask) in enumerate(zip(batches, normal, strict=True)):
+            labels = ~mask.flatten()
             chosen = self._draw(labels, None if measured is None else measured[k].flatten())
             if chosen is not None:
                 sample = embeddings_of(batch, chosen)
@@ -195,13 +195,13 @@ class Adapter:
     def _draw(self, labels: Tensor, measured: Tensor | None = None) -> Tensor | None:
         """Indices of measured patches, half from each pseudo-label; None if a label has fewer than two."""
         flags = labels.cpu().numpy()
-        among = np.ones_like(flags) if measured is None else measured.cpu().numpy()
-        classes = [np.flatnonzero(~flags & among), np.flatnonzero(flags & among)]
+        eligible = np.ones_like(flags) if measured is None else measured.cpu().numpy()
+        classes = [np.flatnonzero(~flags & eligible), np.flatnonzero(flags & eligible)]
         if min(map(len, classes)) < 2:
             return None
         half = self._settings.pairs // 2
-        chance = np.random.default_rng(int(torch.randint(2**62, (), generator=self._generator)))
-        drawn = [chance.choice(members, min(half, len(members)), replace=False) for members in classes]
+        rng = np.random.default_rng(int(torch.randint(2**62, (), generator=self._generator)))
+        drawn = [rng.choice(members, min(half, len(members)), replace=False) for members in classes]
         return torch.as_tensor(np.concatenate(drawn), device=labels.device)
 
     @torch.no_grad()
@@ -225,7 +225,7 @@ class Adapter:
         return to_arrays(self._network) | arrays | {"counts": np.array([self.steps, self.rolled_back])}
 
     def restore(self, state: State) -> None:
-        """Resume from what `state` returned."""
+        """Restore the state that `state` returned."""
         from_arrays(self._network, state)
         slots: dict[int, dict[str, Tensor]] = {}
         for name, value in state.items():

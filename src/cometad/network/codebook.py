@@ -11,8 +11,8 @@ class Quantized(NamedTuple):
     """The nearest code of each embedding (..., dim)."""
 
     codes: Tensor  # (...,)  index of the nearest code
-    vectors: Tensor  # (..., dim)  that code
-    straight: Tensor  # (..., dim)  that code, with its gradient passed straight through to the embedding
+    vectors: Tensor  # (..., dim)  its vector
+    straight: Tensor  # (..., dim)  the same, with its gradient passed straight through to the embedding
 
     def error(self, embeddings: Tensor) -> Tensor:
         """Distance of each embedding (..., dim) to its code: the quantization score of a patch. Paper: Eq. 17."""
@@ -38,7 +38,7 @@ class Codebook(nn.Module):
         self.vectors = nn.Parameter(torch.randn(size, dim))
 
     def forward(self, embeddings: Tensor) -> Quantized:
-        """The nearest code of each embedding (..., dim); of equally near ones, the one with the lowest index."""
+        """The nearest code of each embedding (..., dim); ties go to the lowest index."""
         codes = self.nearest(embeddings.detach())
         # Not vectors[codes]: its backward sums in a thread-dependent order.
         vectors = F.embedding(codes, self.vectors)

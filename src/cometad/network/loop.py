@@ -30,7 +30,7 @@ class WindowSource:
 class ParameterGroup:
     """Parameters and the loss they minimize. Most networks have one group; adversarial ones alternate between several.
 
-    The first group takes a step in every batch, and its loss is the one reported.
+    The first group must take a step in every batch; its loss is the one reported.
     """
 
     parameters: Sequence[nn.Parameter]
@@ -41,7 +41,7 @@ class ParameterGroup:
 
 
 class EpochSummary(NamedTuple):
-    """What training reports after each epoch."""
+    """The report on one epoch."""
 
     epoch: int  # passes over the data so far
     epochs: int  # passes in total
@@ -143,8 +143,8 @@ def train(
     >>> import numpy as np, torch
     >>> from cometad.network.loop import ParameterGroup, WindowSource, train
     >>> from cometad.network.schedules import OneCycle
-    >>> line, chance = torch.nn.Linear(1, 1), np.random.default_rng(0)
-    >>> noise = WindowSource(64, lambda chosen: chance.normal(size=(len(chosen), 9, 1)).astype(np.float32))
+    >>> line, rng = torch.nn.Linear(1, 1), np.random.default_rng(0)
+    >>> noise = WindowSource(64, lambda chosen: rng.normal(size=(len(chosen), 9, 1)).astype(np.float32))
     >>> loss = lambda windows, epoch: ((line(windows) - 3 * windows) ** 2).mean()
     >>> groups = [ParameterGroup(list(line.parameters()), loss)]
     >>> train(line, groups, noise, schedule=OneCycle(200, 0.1), batch_size=8, seed=0, report=lambda summary: None)
@@ -189,10 +189,10 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _batches(count: int, size: int, steps: int, chance: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+def _batches(count: int, size: int, steps: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
     """`steps` batches of window indices, reshuffled in every epoch."""
     while True:
-        order = chance.permutation(count)
+        order = rng.permutation(count)
         for begin in range(0, count, size):
             if steps == 0:
                 return
@@ -269,7 +269,7 @@ class _EpochLog:
 
     def __init__(self, steps: int, batches: int) -> None:
         self._steps, self._batches = steps, batches
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self.losses: list[Tensor] = []
 
     def check_finite(self, done: int) -> None:
@@ -281,7 +281,7 @@ class _EpochLog:
 
     def summary(self, done: int, validation: float | None) -> EpochSummary:
         """Summarize the epoch that just ended and start the next one."""
-        left = (time.monotonic() - self._begun) * (self._steps - done) / done
+        left = (time.monotonic() - self._started) * (self._steps - done) / done
         loss = float(torch.stack(self.losses).mean())
         self.losses = []
         return EpochSummary(self._epoch(done), self._epoch(self._steps), loss, validation, left)

@@ -36,7 +36,8 @@ def normal_codes(scale: Scale, windows: NDArray[np.float32], codes: Codes, activ
         if inactive[part].any():
             embeddings = scale.embed(torch.as_tensor(windows[part], device=vectors.device))
             embeddings = embeddings[torch.as_tensor(inactive[part], device=vectors.device)].double()
-            nearest = [torch.cdist(some, normal).argmin(dim=1).cpu().numpy() for some in torch.split(embeddings, 2**12)]
+            chunks = torch.split(embeddings, 2**12)
+            nearest = [torch.cdist(chunk, normal).argmin(dim=1).cpu().numpy() for chunk in chunks]
             codes[part][inactive[part]] = known[np.concatenate(nearest)]
     return codes
 
@@ -67,9 +68,7 @@ def back_to_readings(codes: Sequence[Codes], tables: Sequence[Floats], strides: 
     >>> back_to_readings([np.array([[[0], [1]]])], [table], [1], 4)[0, :, 0]  # 0, (1 + 5) / 2, 7, and 7 again
     array([0., 3., 7., 7.])
     """
-    scales = [
-        _of_scale(some, table, stride, length) for some, table, stride in zip(codes, tables, strides, strict=True)
-    ]
+    scales = [_of_scale(*scale, length) for scale in zip(codes, tables, strides, strict=True)]
     means: Floats = np.mean(scales, axis=0)
     return means
 

@@ -114,11 +114,12 @@ def reached(cells: NDArray[np.bool_], scales: Iterable[tuple[int, int]]) -> NDAr
     >>> reached(np.array([0, 0, 1, 0, 0, 0], bool)[None, :, None], [(2, 2), (1, 1)])[0, :, 0].astype(int)
     array([0, 0, 1, 1, 0, 0])
     """
-    counts, found = _count_before(cells), cells.copy()
+    counts, affected = _count_before(cells), cells.copy()
     for size, stride in scales:
         cover = coverage(cells.shape[1], size, stride)
-        found |= _any_between(counts, cover.first * stride, cover.last * stride + size)  # patches leave no gaps
-    return found
+        # A stride is at most its patch size, so the patches first..last leave no gaps.
+        affected |= _any_between(counts, cover.first * stride, cover.last * stride + size)
+    return affected
 
 
 def _count_before(cells: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -127,5 +128,5 @@ def _count_before(cells: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _any_between(counts: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = counts[:, stops] > counts[:, starts]
-    return found
+    any_marked: NDArray[np.bool_] = counts[:, stops] > counts[:, starts]
+    return any_marked

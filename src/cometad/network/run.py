@@ -25,7 +25,7 @@ Release = list[Block]  # scores that become final together
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a run needs from a fitted detector."""
+    """The parts and parameters of a fitted detector that a run needs."""
 
     network: Network
     active: Sequence[NDArray[np.bool_]]  # per scale (code,): activated in training
@@ -48,9 +48,9 @@ class RawRun:
     """Raw scores of a series that arrives in chunks of any size.
 
     `release` is the unit in which scores are emitted: "row" emits each row as soon as all patches that cover it are
-    complete, "window" whole windows, "batch" whole batches of windows. The last readings, which fill no
-    window, are scored with one window that ends with the series; only the steps not emitted before are taken from it.
-    Scores are means over scales; with `apart` they keep an axis for the scales. A block marks the scores that depend on
+    complete, "window" whole windows, "batch" whole batches of windows. The last readings, which do not fill a window,
+    are scored with one window that ends with the series; only its steps that were not emitted before are used. Scores
+    are means over scales; with `apart` they keep an axis for the scales. A block marks the scores that depend on
     imputed readings.
     """
 
@@ -69,12 +69,12 @@ class RawRun:
         # The batch being filled, and the last window of the previous one: both (time, variable).
         self._batch = np.zeros((fitted.test_batch * length, self._variables), np.float32)
         self._previous = np.zeros((0, self._variables), np.float32)
-        # Which of these cells are imputed; None if there are none.
+        # Which of these cells are imputed; None if none are.
         self._imputed: Flags | None = None
         self._imputed_previous: Flags | None = None
         self._filled = 0  # rows in the batch
-        self._emitted = 0  # rows of these whose scores were emitted
-        self._scored = scorer.room(fitted.test_batch, length)  # the scores of the batch's patches
+        self._emitted = 0  # rows in the batch whose scores were emitted
+        self._scored = scorer.zeros(fitted.test_batch, length)  # the scores of the batch's patches
 
     @property
     def adapter(self) -> Adapter | None:
@@ -121,7 +121,7 @@ class RawRun:
             )
 
     def _advance(self, filled: int) -> Iterator[Release]:
-        """Score what is complete once the batch holds `filled` rows."""
+        """Score everything that is complete once the batch has `filled` rows."""
         length = self._fitted.window
         if self._release == "row":
             yield from self._advance_rows(filled)
@@ -176,11 +176,14 @@ class RawRun:
 
     def _of_windows(self, start: int, stop: int) -> list[PatchScores]:
         """The patch scores of the windows in rows start..stop of the batch, as views."""
-        some = slice(start // self._fitted.window, stop // self._fitted.window)
-        return [PatchScores(scored.codes[some], scored.errors[some]) for scored in self._scored]
+        windows = slice(start // self._fitted.window, stop // self._fitted.window)
+        return [PatchScores(scored.codes[windows], scored.errors[windows]) for scored in self._scored]
 
     def _next_batch(self) -> None:
-        """Learn from the full batch and start the next; the memory follows its codes by index. Paper: Eq. 25."""
+        """Learn from the full batch and start the next one.
+
+        The memory keeps the same code indices, so it follows the codes as they move. Paper: Eq. 25.
+        """
         if self._adapter is not None:
             # After scoring, never before: no reading may influence its own score.
             windows = self._batch.reshape(-1, self._fitted.window, self._variables)
@@ -226,7 +229,7 @@ class RawRun:
         return state
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Resume from what `state` returned."""
+        """Restore the state that `state` returned."""
         self._filled, self._emitted = (int(count) for count in state["counts"])
         self._batch[: self._filled] = state["batch"]
         self._previous = state["before"].copy()
@@ -272,6 +275,6 @@ class Run:
         return self._raw.state() | {"normalization": self._state.copy()}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Resume from what `state` returned."""
+        """Restore the state that `state` returned."""
         self._raw.restore(state)
         self._state = state["normalization"].copy()

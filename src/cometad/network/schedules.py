@@ -40,14 +40,14 @@ class Epochs:
         return self.epochs * batches
 
     def rate(self, done: float) -> float:
-        """The same at every step."""
+        """The constant learning rate."""
         return self.learning_rate
 
 
 @register("Halving")
 @dataclass(frozen=True)
 class Halving:
-    """A number of epochs: two at the full learning rate, which is then halved in every further one.
+    """A number of epochs: two at the full learning rate, which is then halved after every epoch.
 
     >>> from cometad.network.schedules import Halving
     >>> schedule = Halving(4, learning_rate=1e-4)
@@ -75,7 +75,7 @@ class Halving:
 @register("OneCycle")
 @dataclass(frozen=True)
 class OneCycle:
-    """A fixed number of steps, whatever the length of the series; the learning rate rises, then falls to zero.
+    """A fixed number of steps for series of any length; the learning rate rises, then falls to zero.
 
     >>> from cometad.network.schedules import OneCycle
     >>> schedule = OneCycle(1200, learning_rate=3e-3)
@@ -91,7 +91,7 @@ class OneCycle:
         check_between("learning_rate", self.learning_rate, 0, math.inf)
 
     def steps(self, batches: int) -> int:
-        """The same number, whatever the length of the series."""
+        """The fixed number of steps."""
         return self.total
 
     def rate(self, done: float) -> float:

@@ -1,4 +1,4 @@
-"""The two raw scores: the nearest code of each patch, its distance, and both mapped back to time steps.
+"""The two raw scores of each time step, from the nearest code of each patch and the distance to it.
 
 Arrays that hold both have the memory score first and the quantization score second.
 """
@@ -62,8 +62,8 @@ class Scorer:
             for vectors, seen in zip(self._vectors, active, strict=True)
         ]
 
-    def room(self, windows: int, length: int) -> list[PatchScores]:
-        """Empty patch scores for a number of windows, for each scale."""
+    def zeros(self, windows: int, length: int) -> list[PatchScores]:
+        """Patch scores of zero for a number of windows, for each scale."""
         variables = len(self.scales[0].series_codes)
         shapes = [(windows, patch_count(length, scale.size, scale.stride), variables) for scale in self.scales]
         return [PatchScores(np.zeros(shape, np.int32), np.zeros(shape, np.float32)) for shape in shapes]
@@ -142,9 +142,8 @@ def _torch_backend(device: str) -> Backend:
         for begin in range(0, len(cut), rows):
             part = cut[begin : begin + rows]
             block[: len(part)] = part
-            found = nearest_codes_torch(block, *tables)
-            for whole, some in zip((codes, errors), found, strict=True):
-                whole[begin : begin + rows] = some[: len(part)]
+            for target, result in zip((codes, errors), nearest_codes_torch(block, *tables), strict=True):
+                target[begin : begin + rows] = result[: len(part)]
         scores.codes[:] = codes.cpu().numpy().reshape(scores.codes.shape)
         scores.errors[:] = errors.cpu().numpy().reshape(scores.errors.shape)
 
@@ -163,10 +162,10 @@ def nearest_codes_torch(
     outside: torch.Tensor,
     outside_offset: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes and errors (position, variable), like `kernels.nearest_codes` but as torch products over a whole block."""
+    """Codes and errors (position, variable), as in `kernels.nearest_codes`, from torch products over a whole block."""
     h = patches.flatten(1) @ core  # (position, rank)
     own = patches.transpose(0, 1)  # (variable, position, size)
-    # No name for the table (variable, position, code): it must be freed at once, it is the largest one.
+    # The table (variable, position, code) is the largest; it gets no name, so that it is freed at once.
     codes = (torch.baddbmm(constants[:, None], own, series_codes) + h @ core_codes).argmin(dim=2)
     gap = torch.baddbmm(inside_offset[:, None], own, inside) + h - inside_codes[codes]  # (variable, position, rank)
     variables = torch.arange(len(own), device=patches.device)[:, None]

@@ -18,15 +18,14 @@ from cometad.network.loop import EpochSummary, ParameterGroup, WindowSource
 from cometad.network.network import Losses, Network
 from cometad.network.schedules import Schedule
 
-# Codes are placed from a sample: windows spread evenly over the training series, a random choice of them, and a random
-# choice of the embeddings of those.
-PLACING_WINDOWS = 512
-KMEANS_WINDOWS = 256
-KMEANS_EMBEDDINGS = 8192  # or 8 per code, if that is more
+# Codes are placed on a sample of the embeddings.
+PLACING_WINDOWS = 512  # spread evenly over the training series
+KMEANS_WINDOWS = 256  # drawn from these
+KMEANS_EMBEDDINGS = 8192  # drawn from their embeddings; 8 per code if that is more
 
 
 class CometEpochSummary(NamedTuple):
-    """What training reports after each epoch: the three losses, and how many codes are in use."""
+    """The report on one epoch: the three losses, and how many codes are in use."""
 
     epoch: int  # passes over the data so far
     epochs: int  # passes in total
@@ -96,8 +95,8 @@ def fit_network(
     def windows(chosen: Integers) -> Tensor:
         return values[begins[torch.as_tensor(chosen, device=device), None] + steps]  # (window, time, variable)
 
-    few = np.linspace(0, len(starts) - 1, min(len(starts), PLACING_WINDOWS)).astype(int)
-    initialize(network, initialization, windows(few), seed)
+    spread = np.linspace(0, len(starts) - 1, min(len(starts), PLACING_WINDOWS)).astype(int)
+    initialize(network, initialization, windows(spread), seed)
     train(
         network,
         windows,
@@ -109,12 +108,12 @@ def fit_network(
         report=report,
     )
     if refit:
-        place_codes(network, windows(few), refit, seed)
+        place_codes(network, windows(spread), refit, seed)
     return network
 
 
 def initialize(network: Network, kind: str, windows: Tensor, seed: int) -> None:
-    """Set the initial codes: "normal" keeps the standard normal ones, "k-means" takes spread-out embeddings."""
+    """Set the initial codes: "normal" keeps the standard normal ones, "k-means" places them by k-means++."""
     if kind not in INITIALIZATIONS:
         raise unknown("initialization", kind, INITIALIZATIONS)
     INITIALIZATIONS[kind](network, windows, seed)
@@ -124,33 +123,33 @@ def _normal(network: Network, windows: Tensor, seed: int) -> None:
     """A new codebook is standard normal already."""
 
 
-def _spread(network: Network, windows: Tensor, seed: int) -> None:
+def _kmeans(network: Network, windows: Tensor, seed: int) -> None:
     place_codes(network, windows, rounds=0, seed=seed)
 
 
-INITIALIZATIONS = {"normal": _normal, "k-means": _spread}
+INITIALIZATIONS = {"normal": _normal, "k-means": _kmeans}
 
 
 @torch.no_grad()
 def place_codes(network: Network, windows: Tensor, rounds: int, seed: int) -> None:
     """Move the codes among the embeddings of windows (window, time, variable): k-means++, then rounds of k-means."""
-    chance = np.random.default_rng(seed)
-    few = windows[torch.as_tensor(np.sort(chance.permutation(len(windows))[:KMEANS_WINDOWS]))]
+    rng = np.random.default_rng(seed)
+    drawn = windows[torch.as_tensor(np.sort(rng.permutation(len(windows))[:KMEANS_WINDOWS]))]
     for scale in network:
         vectors = scale.codebook.vectors
-        embeddings = scale.embed(few.to(vectors.device)).flatten(0, 2)  # (embedding, dim)
+        embeddings = scale.embed(drawn.to(vectors.device)).flatten(0, 2)  # (embedding, dim)
         # With replacement: a short series may have fewer embeddings than codes.
-        most = max(KMEANS_EMBEDDINGS, 8 * len(vectors))
-        chosen = chance.integers(len(embeddings), size=max(len(vectors), min(len(embeddings), most)))
+        limit = max(KMEANS_EMBEDDINGS, 8 * len(vectors))
+        chosen = rng.integers(len(embeddings), size=max(len(vectors), min(len(embeddings), limit)))
         sample = embeddings[torch.as_tensor(chosen, device=vectors.device)].double().cpu()
         seeds, _ = kmeans_plusplus(sample.numpy(), len(vectors), random_state=int(seed), n_local_trials=2)
         vectors.copy_(_lloyd(sample, torch.as_tensor(seeds), rounds))
 
 
 def _lloyd(sample: Tensor, centers: Tensor, rounds: int) -> Tensor:
-    """Centers (code, dim) after rounds of k-means on a sample (embedding, dim); a center nothing is nearest to stays.
+    """Centers (code, dim) after rounds of k-means on a sample (embedding, dim); empty clusters keep their center.
 
-    Not scikit-learn's KMeans: its threads sum in any order, but equal seeds must give equal bytes.
+    Not scikit-learn's KMeans: its threads sum in arbitrary order, but equal seeds must give equal bytes.
     """
     for _ in range(rounds):
         nearest = ((centers**2).sum(dim=1) - 2 * sample @ centers.T).argmin(dim=1)  # (embedding,)
@@ -175,8 +174,8 @@ def train(
     totals = _EpochTotals(network)
 
     def loss(batch: Tensor, epoch: int) -> Tensor:
-        parts, taken = batch_losses(network, batch)
-        totals.add(parts, taken)
+        parts, counts = batch_losses(network, batch)
+        totals.add(parts, counts)
         return objective.total(parts)
 
     with threads_for(network):
@@ -198,27 +197,27 @@ class _EpochTotals:
     def __init__(self, network: Network) -> None:
         codebooks = [scale.codebook.vectors.detach() for scale in network]
         self._parts = codebooks[0].new_zeros(4, dtype=torch.float64)  # the three losses and the number of batches
-        self._taken = [codes.new_zeros(len(codes), dtype=torch.float64) for codes in codebooks]
+        self._counts = [codes.new_zeros(len(codes), dtype=torch.float64) for codes in codebooks]
 
-    def add(self, parts: Losses, taken: Sequence[Tensor]) -> None:
-        """Add the losses of one batch, and the number of patches that took each code of each scale.
+    def add(self, parts: Losses, counts: Sequence[Tensor]) -> None:
+        """Add the losses of one batch, and the number of patches with each code (code,), for each scale.
 
         In place and without reading a value back, so that a GPU can replay it.
         """
-        for total, more in zip((self._parts, *self._taken), (_row(parts), *taken), strict=True):
+        for total, more in zip((self._parts, *self._counts), (_row(parts), *counts), strict=True):
             total += more
 
     def summary(self, epoch: EpochSummary) -> CometEpochSummary:
         """Summarize the epoch that just ended and start the next one."""
         reconstruction, codebook, commitment = (self._parts[:3] / self._parts[3]).tolist()
-        in_use = tuple(int((taken > 0).sum()) for taken in self._taken)
+        in_use = tuple(int((counts > 0).sum()) for counts in self._counts)
         self._clear()
         return CometEpochSummary(
             epoch.epoch, epoch.epochs, reconstruction, codebook, commitment, in_use, epoch.seconds_left
         )
 
     def _clear(self) -> None:
-        for total in (self._parts, *self._taken):
+        for total in (self._parts, *self._counts):
             total.zero_()
 
 

@@ -1,1 +1,1 @@
-"""The report: what a detector finds in a series, on one HTML page."""
+"""The report: the events a detector finds in a series, explained on one HTML page."""

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from cometad.arrays import Floats
 from cometad.report.times import Tick
 
-# An axis turns logarithmic when its highest score lies this many times as far above the center as the threshold does:
-# on a linear axis such a peak would flatten everything else.
+# An axis becomes logarithmic if its highest score is this many times as far above the center as the threshold is: on a
+# linear axis, such a peak would flatten everything else.
 LOGARITHMIC_FROM = 8.0
 
 
@@ -46,8 +46,8 @@ class LinearAxis:
         >>> LinearAxis.over([1.0, 3.0], start=0.0)
         LinearAxis(low=0.0, high=3.15)
         """
-        every = np.concatenate([np.ravel(np.asarray(some, np.float64)) for some in values])
-        low, high = float(np.nanmin(every)), float(np.nanmax(every))
+        flat = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in values])
+        low, high = float(np.nanmin(flat)), float(np.nanmax(flat))
         low = low if start is None else min(low, start)
         margin = max(0.05 * (high - low), 1e-9 * max(abs(low), abs(high))) or 1.0
         return cls(low if low == start else low - margin, high + margin)
@@ -105,7 +105,7 @@ def score_axis(values: Sequence[ArrayLike], center: float, threshold: float) -> 
     unit = threshold - center
     if unit <= 0 or linear.high - center < LOGARITHMIC_FROM * unit:
         return linear
-    low = min(float(np.nanmin(some)) for some in values)
+    low = min(float(np.nanmin(part)) for part in values)
     return AsinhAxis(center, unit, low - 0.1 * unit, linear.high * 1.15 if linear.high > 0 else linear.high)
 
 

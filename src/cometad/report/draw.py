@@ -46,12 +46,12 @@ class Plot:
 
     @property
     def badges(self) -> list[Mark]:
-        """The marks that there is room to number, from left to right."""
-        free: list[Mark] = []
+        """The marks with room for their number, from left to right."""
+        numbered: list[Mark] = []
         for mark in self.marks:
-            if all(abs(mark.peak - other.peak) >= CLOSEST for other in free):
-                free.append(mark)
-        return sorted(free, key=lambda mark: mark.peak)
+            if all(abs(mark.peak - other.peak) >= CLOSEST for other in numbered):
+                numbered.append(mark)
+        return sorted(numbered, key=lambda mark: mark.peak)
 
 
 def curve(line: Line, axis: Axis, kind: str) -> Markup:
@@ -88,7 +88,7 @@ def level(place: float, kind: str) -> Markup:
 
 
 def bands(marks: Sequence[Mark]) -> Markup:
-    """Events: a shaded band each, with a left edge that stays visible however short the event is.
+    """One shaded band per event, with a left edge that stays visible however short the event is.
 
     >>> from cometad.report.contents import Mark
     >>> from cometad.report.draw import bands

@@ -37,18 +37,18 @@ def drift(scores: ArrayLike, training: ArrayLike, bins: int = BINS) -> ScoreDrif
 
     >>> import numpy as np
     >>> from cometad.report.drift import drift
-    >>> chance = np.random.default_rng(0)
-    >>> same = drift(chance.normal(size=50_000), chance.normal(size=50_000))
+    >>> rng = np.random.default_rng(0)
+    >>> same = drift(rng.normal(size=50_000), rng.normal(size=50_000))
     >>> round(same.above, 2), round(float(same.after.sum()), 6)
     (0.01, 1.0)
     """
     now, then = np.asarray(scores, np.float64), np.asarray(training, np.float64)
     parts = np.array_split(now, min(bins, len(now)))
     quantiles = np.stack([np.quantile(part, LEVELS) for part in parts], axis=1)
-    known = np.quantile(then, LEVELS)
+    usual = np.quantile(then, LEVELS)
     edges = _edges(now, then)
-    before, after = (np.histogram(np.clip(some, edges[0], edges[-1]), edges)[0] / len(some) for some in (then, now))
-    return ScoreDrift(quantiles, known, edges, before, after, above=float(np.mean(now > known[-1])))
+    before, after = (np.histogram(np.clip(part, edges[0], edges[-1]), edges)[0] / len(part) for part in (then, now))
+    return ScoreDrift(quantiles, usual, edges, before, after, above=float(np.mean(now > usual[-1])))
 
 
 def _edges(now: Floats, then: Floats) -> Floats:

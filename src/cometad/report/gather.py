@@ -23,11 +23,11 @@ from cometad.report.times import TimeAxis
 from cometad.report.usage import usage
 from cometad.series import Series, as_series
 
-MOST_EVENTS = 20  # events with a panel of their own
-MOST_TRACES = 3  # variables drawn per event
-LEAST_SHARE = 0.03  # variables with less are not drawn, except the first
+MAX_EVENTS = 20  # events with a panel of their own
+MAX_TRACES = 3  # variables drawn per event
+MIN_SHARE = 0.03  # variables with less are not drawn, except the first
 MARKS = 1000  # positions on the overview; events without a panel share a mark if they share a position
-LEAST_CONTEXT, MOST_CONTEXT = 60, 1000  # readings shown before and after an event: its own length, within these
+MIN_CONTEXT, MAX_CONTEXT = 60, 1000  # readings shown before and after an event: its own length, within these
 
 Explain = Callable[[Event, int], Explanation]  # an event of the series, with some readings of context
 
@@ -37,7 +37,7 @@ def gather(
     X: object,
     *,
     alerts: Alerts = Alerts(),
-    most_events: int = MOST_EVENTS,
+    most_events: int = MAX_EVENTS,
     scored: StepScores | None = None,
     sources: Mapping[str, str] | None = None,
 ) -> Report:
@@ -65,8 +65,8 @@ def gather(
     judged = _judged(scores, imputed)
     shown = worst(events, most_events)
 
-    why = detector.explainer(series) if detector.can_explain else None
-    panels = [_panel(event, why, series, judged, thresholds, axis) for event in shown]
+    explain = detector.explainer(series) if detector.can_explain else None
+    panels = [_panel(event, explain, series, judged, thresholds, axis) for event in shown]
     return Report(
         headline=_headline(events, panels, axis),
         period=f"{axis.label(0)} to {axis.short_label(len(series) - 1, 0)}",
@@ -102,11 +102,11 @@ def _headline(events: Sequence[Event], panels: Sequence[Panel], axis: TimeAxis) 
     period = axis.duration(0, axis.readings)
     if not panels:
         return f"{_count(len(events), 'event')} in {period}"
-    chief = max(panels, key=lambda panel: (panel.severity, panel.score))
-    blamed = f", mostly {chief.top[0][0]}" if chief.top else ""
+    worst_panel = max(panels, key=lambda panel: (panel.severity, panel.score))
+    blamed = f", mostly {worst_panel.top[0][0]}" if worst_panel.top else ""
     if len(events) == 1:
-        return f"1 event in {period}: {chief.start}{blamed}"
-    return f"{_count(len(events), 'event')} in {period}; worst at {chief.start}{blamed}"
+        return f"1 event in {period}: {worst_panel.start}{blamed}"
+    return f"{_count(len(events), 'event')} in {period}; worst at {worst_panel.start}{blamed}"
 
 
 def _count(number: int, thing: str) -> str:
@@ -165,7 +165,7 @@ def _panel(
     thresholds: Floats,
     axis: TimeAxis,
 ) -> Panel:
-    context = min(max(LEAST_CONTEXT, event.stop - event.start), MOST_CONTEXT)
+    context = min(max(MIN_CONTEXT, event.stop - event.start), MAX_CONTEXT)
     begin, end = max(0, event.start - context), min(len(scores), event.stop + context)
     traces: tuple[Trace, ...] = ()
     if explain is not None:
@@ -191,16 +191,16 @@ def _panel(
 
 def _leading(reasons: Sequence[Reason]) -> list[Reason]:
     """The reasons to draw, given all of them with the largest share first."""
-    return [reason for k, reason in enumerate(reasons[:MOST_TRACES]) if k == 0 or reason.share >= LEAST_SHARE]
+    return [reason for k, reason in enumerate(reasons[:MAX_TRACES]) if k == 0 or reason.share >= MIN_SHARE]
 
 
 def _trace(explanation: Explanation, reason: Reason, readings: Floats, names: Sequence[str], axis: TimeAxis) -> Trace:
     column = explanation.names.index(reason.variable)
-    worst = int(np.argmax(np.abs(reason.observed - reason.expected)))
+    widest = int(np.argmax(np.abs(reason.observed - reason.expected)))  # where the two differ most
     sentence = (
-        f"It read {format_number(float(reason.observed[worst]))} at {axis.label(reason.start + worst)}. The nearest "
+        f"It read {format_number(float(reason.observed[widest]))} at {axis.label(reason.start + widest)}. The nearest "
         f"normal pattern, {reason.scale} readings long and seen in {100 * reason.frequency:.2g} % of the training "
-        f"data, expects {format_number(float(reason.expected[worst]))}."
+        f"data, expects {format_number(float(reason.expected[widest]))}."
     )
     # Imputed values were never measured, so they are not drawn.
     observed = np.where(np.isnan(readings[:, column]), np.nan, explanation.observed[:, column])
@@ -218,11 +218,11 @@ def _judged(scores: Floats, imputed: Flags | None) -> Floats:
 
 
 def _findings(detector: Detector, series: Series) -> tuple[tuple[str, str], ...]:
-    """What the data quality checks find."""
-    known = detector.statistics_
+    """The findings of the data quality checks."""
+    statistics = detector.statistics_
     if not detector.named_:  # fitted on an array: use the names of this series
-        known = replace(known, names=series.names)
-    return tuple((found.kind, found.sentence) for found in findings(series, known))
+        statistics = replace(statistics, names=series.names)
+    return tuple((finding.kind, finding.sentence) for finding in findings(series, statistics))
 
 
 def _settings(detector: Detector, alerts: Alerts, sources: Mapping[str, str]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ _UNBROKEN = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d[\d:.]*)?|\d[\d.,]* (?:min|h|
 def render(template: str, **context: object) -> str:
     """Render a template by its file name; the same context gives the same text.
 
-    Text in the context is escaped; wrap what is already HTML in `markupsafe.Markup`. A name that the template needs
-    and the context lacks is an error. Pages extend base.html, which needs a `title`.
+    Text in the context is escaped; wrap existing HTML in `markupsafe.Markup`. A name that is missing from the context
+    is an error. Pages extend base.html, which needs a `title`.
 
     >>> from cometad.report.html import render
     >>> page = render("base.html", title="Pumps & valves")
@@ -44,4 +44,4 @@ def _environment() -> Environment:
 
 def _unbroken(words: str) -> Markup:
     """Text without line breaks inside a time or between a number and its unit."""
-    return Markup(_UNBROKEN.sub(lambda found: f'<span class="unbroken">{found.group()}</span>', str(escape(words))))
+    return Markup(_UNBROKEN.sub(lambda match: f'<span class="unbroken">{match.group()}</span>', str(escape(words))))

@@ -36,7 +36,7 @@ def save_report(path: str | os.PathLike[str], report: Report) -> None:
     True
     """
     content = page(report)
-    write_whole(path, lambda aside: aside.write_text(content, encoding="utf-8"))
+    write_whole(path, lambda temporary: temporary.write_text(content, encoding="utf-8"))
 
 
 def page(report: Report) -> str:
@@ -49,7 +49,7 @@ def page(report: Report) -> str:
         report=report,
         overview=_overview(report, [panel.number for panel in ranked]),
         panels=[_panel(panel, report, panel.number in opened) for panel in report.panels],
-        usages=[{"patch_size": some.patch_size, "plot": _usage(some)} for some in report.usages],
+        usages=[{"patch_size": usage.patch_size, "plot": _usage(usage)} for usage in report.usages],
         quantiles=_quantiles(report),
         histogram=_histogram(report.drift),
         settings_json=json.dumps(report.settings, indent=2, ensure_ascii=False),
@@ -57,7 +57,7 @@ def page(report: Report) -> str:
 
 
 def _overview(report: Report, numbers: Sequence[int]) -> dict[str, Any]:
-    """The plot of all scores; events get their number in this order, as far as there is room."""
+    """The plot of all scores; `numbers` are the events to number, most important first, while there is room."""
     axis = _score_axis(report.strip, report)
     marks = {mark.number: mark for mark in report.strip.marks}
     highest = format_number(float(np.nanmax(report.strip.scores.values)))
@@ -116,17 +116,17 @@ def _trace(trace: Trace, panel: Panel, across: Sequence[Tick]) -> Plot:
     )
 
 
-def _usage(some: Usage) -> Plot:
-    highest = max(float(some.training.max()), float(some.here.max()), 1e-9)
+def _usage(usage: Usage) -> Plot:
+    highest = max(float(usage.training.max()), float(usage.here.max()), 1e-9)
     axis = LinearAxis(-1.05 * highest, 1.05 * highest)
     value = _round_below(highest)
-    codes = len(some.training)
+    codes = len(usage.training)
     return Plot(
-        [bars(some.training, axis, "before"), bars(-some.here, axis, "here"), level(0.5, "zero")],
-        name=f"Codebook usage: patches of {some.patch_size} readings",
+        [bars(usage.training, axis, "before"), bars(-usage.here, axis, "here"), level(0.5, "zero")],
+        name=f"Codebook usage: patches of {usage.patch_size} readings",
         description=(
-            f"Of {codes:,} codes, training used {some.used:,} and this data uses {some.used_here:,}. Of this data's "
-            f"patches, {100 * some.unseen:.2g} % are closest to a code that training never used."
+            f"Of {codes:,} codes, training used {usage.used:,} and this data uses {usage.used_here:,}. Of this data's "
+            f"patches, {100 * usage.unseen:.2g} % are closest to a code that training never used."
         ),
         up=[Tick(float(axis.place(place)), f"{100 * abs(place):.2g} %") for place in (0.0, value, -value)],
         across=[Tick(0.0, "1"), Tick(0.5, f"{(codes + 1) // 2:,}"), Tick(1.0, f"{codes:,} codes")] if codes > 2 else (),
@@ -140,20 +140,20 @@ def _round_below(highest: float) -> float:
 
 
 def _quantiles(report: Report) -> Plot:
-    moved = report.drift
-    axis = score_axis([moved.quantiles, moved.training], report.center, report.threshold)
-    bins = moved.quantiles.shape[1]
+    drift = report.drift
+    axis = score_axis([drift.quantiles, drift.training], report.center, report.threshold)
+    bins = drift.quantiles.shape[1]
     places = (np.arange(bins) + 0.5) / bins
     kinds = ("middle", "upper", "uppermost")
-    curves = [curve(Line(places, row), axis, kind) for row, kind in zip(moved.quantiles, kinds, strict=True)]
-    medians = (moved.training[0], moved.quantiles[0, 0], moved.quantiles[0, -1])
+    curves = [curve(Line(places, row), axis, kind) for row, kind in zip(drift.quantiles, kinds, strict=True)]
+    medians = (drift.training[0], drift.quantiles[0, 0], drift.quantiles[0, -1])
     training, first, last = (format_number(float(median)) for median in medians)
     return Plot(
-        [*(level(float(axis.place(value)), "then") for value in moved.training), *curves],
+        [*(level(float(axis.place(value)), "then") for value in drift.training), *curves],
         name="Quantiles of the scores over time",
         description=(
             f"The median score was {training} in training. In this data it starts at {first} and ends at {last}. "
-            f"Of its scores, {100 * moved.above:.2g} % exceed the {100 * LEVELS[-1]:g} % quantile of the training "
+            f"Of its scores, {100 * drift.above:.2g} % exceed the {100 * LEVELS[-1]:g} % quantile of the training "
             f"scores; {100 * (1 - LEVELS[-1]):.2g} % would be normal."
         ),
         up=axis.ticks(4),
@@ -161,13 +161,13 @@ def _quantiles(report: Report) -> Plot:
     )
 
 
-def _histogram(moved: ScoreDrift) -> Plot:
-    before, after = 100 * moved.before, 100 * moved.after
+def _histogram(drift: ScoreDrift) -> Plot:
+    before, after = 100 * drift.before, 100 * drift.after
     axis = LinearAxis.over(before, after, start=0.0)
     return Plot(
         [bars(before, axis, "before"), bars(after, axis, "line")],
         name="Histogram of the scores in training and in this data",
         description="Share of readings by score in training and in this data; the last bar includes all higher scores.",
         up=[Tick(tick.place, f"{tick.label} %") for tick in axis.ticks(3)],
-        across=LinearAxis(float(moved.edges[0]), float(moved.edges[-1])).ticks(3),
+        across=LinearAxis(float(drift.edges[0]), float(drift.edges[-1])).ticks(3),
     )

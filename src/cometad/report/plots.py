@@ -1,4 +1,4 @@
-"""Plots for your own figures: the panels of a report and more, each drawn on a matplotlib `Axes`."""
+"""Plots for your own figures: the plots of a report and more, each drawn on a matplotlib `Axes`."""
 
 import os
 from collections.abc import Sequence
@@ -57,8 +57,8 @@ def scores(
     >>> from cometad.report import plots
     >>> from cometad.alerting.alerts import Event
     >>> axes = Figure().subplots()
-    >>> found = Event(number=1, start=3, stop=5, peak=4, peak_score=4.0, severity=0.2, steps=1, open=False)
-    >>> plots.scores(axes, np.arange(5.0), threshold=3.0, events=[found])
+    >>> event = Event(number=1, start=3, stop=5, peak=4, peak_score=4.0, severity=0.2, steps=1, open=False)
+    >>> plots.scores(axes, np.arange(5.0), threshold=3.0, events=[event])
     >>> axes.get_ylabel(), axes.get_xlabel(), len(axes.patches)
     ('score', 'time step', 1)
     """
@@ -181,10 +181,10 @@ def shade(axes: Any, intervals: Sequence[Interval], found: Sequence[bool], times
     2
     """
     left, right = axes.get_xlim()
-    least = 0.002 * (right - left)  # a spike of one time step must be visible too
+    min_width = 0.002 * (right - left)  # a spike of one time step must be visible too
     for (start, stop), hit in zip(intervals, found, strict=True):
         begin, end = axes.convert_xunits(_across(np.array([start, stop - 1]), times)) + np.array([0, times is None])
-        axes.axvspan(begin, max(end, begin + least), color=FOUND if hit else MISSED, alpha=0.3, linewidth=0)
+        axes.axvspan(begin, max(end, begin + min_width), color=FOUND if hit else MISSED, alpha=0.3, linewidth=0)
 
 
 def overview(
@@ -192,7 +192,7 @@ def overview(
     below: Any,
     values: NDArray[Any],
     names: Sequence[str],
-    given: Floats,
+    step_scores: Floats,
     threshold: float,
     intervals: Sequence[Interval],
     found: Sequence[bool],
@@ -208,8 +208,9 @@ def overview(
     (1, 1)
     """
     series(above, values, names)
-    scores(below, given, threshold)
-    below.set_ylim(min(0.0, float(given.min())), max(1.15 * threshold, float(np.quantile(given, 0.999)) * 1.2))
+    scores(below, step_scores, threshold)
+    top = max(1.15 * threshold, float(np.quantile(step_scores, 0.999)) * 1.2)
+    below.set_ylim(min(0.0, float(step_scores.min())), top)
     for axes in (above, below):
         shade(axes, intervals, found)
         axes.spines[["top", "right"]].set_visible(False)
@@ -221,16 +222,27 @@ def save_overview(
     path: str | os.PathLike[str],
     values: NDArray[Any],
     names: Sequence[str],
-    given: Floats,
+    step_scores: Floats,
     threshold: float,
     intervals: Sequence[Interval],
     found: Sequence[bool],
 ) -> None:
-    """Write a PNG: variables above, their scores below, planted faults shaded in both."""
+    """Write a PNG: variables above, their scores below, planted faults shaded in both.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from cometad.report import plots
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "overview.png"
+    ...     plots.save_overview(path, np.zeros((9, 1)), ["flow"], np.arange(9.0), 7.0, [(7, 9)], [True])
+    ...     path.exists()
+    True
+    """
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(11, 5.2), dpi=130, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    overview(above, below, values, names, given, threshold, intervals, found)
-    write_whole(path, lambda aside: figure.savefig(aside))
+    overview(above, below, values, names, step_scores, threshold, intervals, found)
+    write_whole(path, lambda temporary: figure.savefig(temporary))
 
 
 def _across(steps: NDArray[Any], times: NDArray[Any] | None) -> NDArray[Any]:

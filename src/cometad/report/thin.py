@@ -1,4 +1,4 @@
-"""Thin a curve for drawing without losing an extreme."""
+"""Thin a curve for drawing without losing its extremes."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +24,7 @@ def thin(values: ArrayLike, buckets: int = BUCKETS) -> NDArray[np.int64]:
     line = np.ascontiguousarray(values, dtype=np.float64)
     if len(line) <= 2 * buckets:
         return np.arange(len(line))
-    # The first ignores missing values, the second picks them.
+    # The first sampler ignores missing values, the second picks them.
     samplers = (MinMaxDownsampler, NaNMinMaxDownsampler) if np.isnan(line).any() else (MinMaxDownsampler,)
     chosen = [sampler().downsample(line, n_out=2 * buckets).astype(np.int64) for sampler in samplers]
     return np.unique(np.concatenate([[0], *chosen, [len(line) - 1]]))

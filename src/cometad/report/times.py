@@ -76,7 +76,7 @@ class TimeAxis:
             return f"{stop - start:,} reading{'s' if stop - start != 1 else ''}"
         if len(self.times) == 1:
             return "1 reading"
-        # Up to the step after the last one; the last step of the series counts as long as the one before it.
+        # Up to the step after the last one; the last step of the series is taken to be as long as the one before it.
         end = self.times[stop] if stop < len(self.times) else self.times[-1] + (self.times[-1] - self.times[-2])
         return duration(int(_micros(end - self.times[start])))
 

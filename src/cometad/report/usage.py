@@ -13,8 +13,8 @@ class Usage:
     """The usage of one scale's codes, most used in training first.
 
     >>> from cometad.report.usage import usage
-    >>> some = usage(8, training=[1, 3, 0], here=[1, 0, 1])
-    >>> some.training, some.here, some.unseen
+    >>> small = usage(8, training=[1, 3, 0], here=[1, 0, 1])
+    >>> small.training, small.here, small.unseen
     (array([0.75, 0.25, 0.  ]), array([0. , 0.5, 0.5]), 0.5)
     """
 

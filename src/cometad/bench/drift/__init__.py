@@ -1,0 +1,1 @@
+"""The drift experiment: trials on controlled series, their tables and figures."""

@@ -25,7 +25,7 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is done to a series; the fields are parameters of `controlled_series`.
+    """How a series is changed; the fields are parameters of `controlled_series`.
 
     >>> from cometad.bench.drift.experiment import Setting
     >>> Setting("gain", contamination=0.05)
@@ -94,12 +94,12 @@ def outcome(series: Controlled, scores: Floats, threshold: float, steps: int = 0
     >>> outcome(series, np.ones(len(series.values)), threshold=2.0)["phases"]["after"]["auc_roc"]
     0.5
     """
-    seen = {name: _Phase.of(series, scores, threshold, name) for name in PHASES}
+    phases = {name: _Phase.of(series, scores, threshold, name) for name in PHASES}
     return {
         "threshold": threshold,
-        "phases": {name: phase.figures() for name, phase in seen.items()},
+        "phases": {name: phase.figures() for name, phase in phases.items()},
         "probes": {
-            before.kind: {"before": seen["before"].place(before), "after": seen["after"].place(after)}
+            before.kind: {"before": phases["before"].probe(before), "after": phases["after"].probe(after)}
             for before, after in series.probes
         },
         "steps": steps,
@@ -131,21 +131,21 @@ class _Phase(NamedTuple):
             "found": float(above[self.labels].mean()) if both else None,
         }
 
-    def place(self, fault: Fault) -> Figures:
+    def probe(self, fault: Fault) -> Figures:
         """Return the mean score of a fault, and its rank among the normal readings."""
         score = self.scores[fault.start - self.start : fault.stop - self.start].mean()
         return {"score": self._multiple(score), "rank": float((self.scores[~self.labels] < score).mean())}
 
     def _multiple(self, score: np.floating[Any]) -> float | None:
-        # A threshold of 0 or less is no unit: for some detectors the score 0 is the training median.
+        # A threshold of 0 or less cannot be a unit: for some detectors, 0 is the median training score.
         return float(score) / self.threshold if self.threshold > 0 else None
 
 
 def compare(adapting: Figures, fixed: Figures) -> Figures:
     """Return what adaptation changed, from the figures of one detector on one series, adapting and as fitted.
 
-    For each phase, the figures of the first minus those of the second; for each probe, and for the median normal
-    reading, how far the score in `after` moved: as the logarithm of the ratio, and as a difference in thresholds.
+    For each phase, the figures when adapting minus those as fitted; for each probe, and for the median normal reading,
+    how far the score in `after` moved: as the logarithm of the ratio, and as a difference in units of the threshold.
 
     >>> from cometad.bench.drift.experiment import compare
     >>> def figures(score, rank, steps):
@@ -157,7 +157,7 @@ def compare(adapting: Figures, fixed: Figures) -> Figures:
      'normal': {'log_ratio': -0.69..., 'difference': -0.5}}
     """
     return {
-        "phases": {name: _less(phase, fixed["phases"][name]) for name, phase in adapting["phases"].items()},
+        "phases": {name: _subtract(phase, fixed["phases"][name]) for name, phase in adapting["phases"].items()},
         "probes": {
             kind: _moved(probe["after"]["score"], fixed["probes"][kind]["after"]["score"])
             for kind, probe in adapting["probes"].items()
@@ -166,17 +166,17 @@ def compare(adapting: Figures, fixed: Figures) -> Figures:
     }
 
 
-def _less(ours: Figures, theirs: Figures) -> Figures:
-    return {name: _difference(value, theirs[name]) for name, value in ours.items()}
+def _subtract(adapting: Figures, fixed: Figures) -> Figures:
+    return {name: _difference(value, fixed[name]) for name, value in adapting.items()}
 
 
-def _moved(ours: float | None, theirs: float | None) -> Figures:
-    return {"log_ratio": _log_ratio(ours, theirs), "difference": _difference(ours, theirs)}
+def _moved(adapting: float | None, fixed: float | None) -> Figures:
+    return {"log_ratio": _log_ratio(adapting, fixed), "difference": _difference(adapting, fixed)}
 
 
-def _difference(ours: float | None, theirs: float | None) -> float | None:
-    return None if ours is None or theirs is None else ours - theirs
+def _difference(adapting: float | None, fixed: float | None) -> float | None:
+    return None if adapting is None or fixed is None else adapting - fixed
 
 
-def _log_ratio(ours: float | None, theirs: float | None) -> float | None:
-    return None if ours is None or theirs is None or min(ours, theirs) <= 0 else math.log(ours / theirs)
+def _log_ratio(adapting: float | None, fixed: float | None) -> float | None:
+    return None if adapting is None or fixed is None or min(adapting, fixed) <= 0 else math.log(adapting / fixed)

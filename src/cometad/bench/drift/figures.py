@@ -96,7 +96,7 @@ def _of(results: Sequence[Measured], drift: str, contamination: float) -> list[M
 
 
 def _spread(results: Sequence[Measured], arm: str, phase: str, figure: str) -> tuple[float, float]:
-    """Return mean and deviation; a mean of NaN, which is not drawn, if there is none."""
+    """Return the mean and deviation; the mean is NaN, which is not drawn, if no result has the figure."""
     if figure not in LABELS:
         raise unknown("figure", figure, LABELS)
     spread = over_seeds(results, of_phase(arm, phase, figure))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cometad.bench.drift.figures import plot_contamination, plot_drift
-from cometad.bench.drift.summary import Measured, Read, of_phase, over_seeds, place
+from cometad.bench.drift.summary import Measured, Read, group_name, of_phase, over_seeds
 from cometad.bench.results import Record, latest
 from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
 from cometad.errors import InputError, needs_extra
@@ -16,7 +16,7 @@ from cometad.report.plots import INK
 
 
 def _probes_moved(record: Measured) -> float | None:
-    """Return how far adaptation moved the probes on average, in thresholds."""
+    """Return how far adaptation moved the probes on average, in multiples of the threshold."""
     moved = [probe["difference"] for probe in record["moved"]["probes"].values()]
     known = [value for value in moved if value is not None]
     return float(np.mean(known)) if known else None
@@ -68,15 +68,15 @@ def drift_table(records: Iterable[Record], title: str, references: Iterable[Reco
         raise InputError("There are no results to show; run some trials first.")
     columns, floor = _columns(), latest(references)
     groups = []
-    for name in dict.fromkeys(map(place, counted)):
-        here = [record for record in counted if place(record) == name]
+    for name in dict.fromkeys(map(group_name, counted)):
+        group = [record for record in counted if group_name(record) == name]
         rows = []
-        for setting in dict.fromkeys(map(_setting, here)):
-            there = [record for record in here if _setting(record) == setting]
-            rows.append(ResultRow(setting, tuple(_cell(there, read) for _, read in columns)))
+        for setting in dict.fromkeys(map(_setting, group)):
+            results = [record for record in group if _setting(record) == setting]
+            rows.append(ResultRow(setting, tuple(_cell(results, read) for _, read in columns)))
         for arm in dict.fromkeys(record["arm"] for record in floor):
-            there = [record for record in floor if record["arm"] == arm and place(record) == name]
-            rows.append(ResultRow(arm, tuple(_cell(there, read) for _, read in columns)))
+            results = [record for record in floor if record["arm"] == arm and group_name(record) == name]
+            rows.append(ResultRow(arm, tuple(_cell(results, read) for _, read in columns)))
         groups.append(Group(name, tuple(rows)))
     return ResultTable(title, tuple(column for column, _ in columns), tuple(groups), NOTES, rows="drift")
 
@@ -106,23 +106,25 @@ def save_drift(path: str | os.PathLike[str], records: Sequence[Record]) -> None:
     Each is drawn by kind of drift, without faults during it, and by the share of faults during it.
     """
     counted = latest(records)
-    rows = {name: [it for it in counted if place(it) == name] for name in dict.fromkeys(map(place, counted))}
-    heights = [2 + max(3, len({it["setting"]["drift"] for it in here})) for here in rows.values()]
+    rows: dict[str, list[Record]] = {}
+    for record in counted:
+        rows.setdefault(group_name(record), []).append(record)
+    heights = [2 + max(3, len({record["setting"]["drift"] for record in group})) for group in rows.values()]
     figure = needs_extra("matplotlib.figure", "viz").Figure(
         figsize=(14, 1 + 0.28 * sum(heights)), dpi=130, layout="constrained"
     )
     axes = figure.subplots(len(rows), len(PANELS), squeeze=False, sharex="col", height_ratios=heights)
-    for (name, here), panels in zip(rows.items(), axes, strict=True):
+    for (name, group), panels in zip(rows.items(), axes, strict=True):
         for panel, (plot, shown, _) in zip(panels, PANELS, strict=True):
-            plot(panel, here, shown)
+            plot(panel, group, shown)
             panel.set(xlabel="", ylabel="")  # the title of the column is enough
-        entities = len({it["entity"] for it in here})
+        entities = len({record["entity"] for record in group})
         lines = [*name.split(", "), *([f"{entities} entities"] if entities > 1 else [])]
         panels[0].set_ylabel("\n".join(lines), fontweight="bold", color=INK)
     for panel, (_, _, title) in zip(axes[0], PANELS, strict=True):
         panel.set_title(title, fontsize=11, color=INK)
     _legend(figure, axes[0])
-    write_whole(path, lambda aside: figure.savefig(aside))
+    write_whole(path, lambda temporary: figure.savefig(temporary))
 
 
 def _legend(figure: Any, panels: Sequence[Any]) -> None:

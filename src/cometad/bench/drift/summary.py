@@ -1,4 +1,4 @@
-"""Summaries over several results of the drift experiment: the values that its tables and figures show."""
+"""Summaries of drift results: the values that its tables and figures show."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -40,11 +40,11 @@ def over_seeds(results: Iterable[Measured], read: Read) -> Spread | None:
     return Spread(float(np.mean(means)), float(np.std(means)) if len(means) > 1 else None)
 
 
-def place(result: Measured) -> str:
-    """Return the dataset of a result; the long stream counts as one of its own.
+def group_name(result: Measured) -> str:
+    """Return the group that a result belongs to: its dataset; the long stream is a group of its own.
 
-    >>> from cometad.bench.drift.summary import place
-    >>> place({"dataset": "plant", "entity": "long"}), place({"dataset": "SMD", "entity": "machine-1-6"})
+    >>> from cometad.bench.drift.summary import group_name
+    >>> group_name({"dataset": "plant", "entity": "long"}), group_name({"dataset": "SMD", "entity": "machine-1-6"})
     ('plant, a long stream', 'SMD')
     """
     return f"{result['dataset']}, a long stream" if result["entity"] == "long" else str(result["dataset"])

@@ -41,14 +41,14 @@ def settings_of(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def drift_trials(arms: Sequence[Arm], dataset: Dataset, device: str, missing: Sequence[Record]) -> Iterator[Record]:
-    """Yield the results of the missing trials, for arms that share one training."""
-    fitted = normal_parts(dataset)
-    fitting = Fitting(replace(dataset, train=fitted[0]), device)
+    """Yield the results of the missing trials, for arms that share one training run."""
+    parts = normal_parts(dataset)
+    fitting = Fitting(replace(dataset, train=parts[0]), device)
     by_name = {arm.name: arm for arm in arms}
     detectors: dict[str, tuple[Detector, float]] = {}
     for plan in missing:
         arm = by_name[plan["arm"]]
-        yield plan | attempt(partial(_trial, fitting, arm, plan, fitted, detectors), device)
+        yield plan | attempt(partial(_trial, fitting, arm, plan, parts, detectors), device)
 
 
 def normal_parts(dataset: Dataset) -> tuple[Any, Any]:

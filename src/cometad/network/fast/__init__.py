@@ -1,1 +1,1 @@
-"""The same network, faster: every function here is tested against the readable form in the folder above."""
+"""The same network, faster: everything here is tested against the readable definition in `cometad.network`."""

@@ -100,17 +100,17 @@ def _shared(right: Tensor, core: Tensor) -> tuple[Tensor, Tensor]:
     """An orthonormal basis U (dim, rank) and H (rank, variable * size) with U H = W_right W_core."""
     basis, triangle = torch.linalg.qr(right)
     # Zero columns up to a multiple of WIDTH change nothing.
-    more = -basis.shape[1] % WIDTH
-    return torch.nn.functional.pad(basis, (0, more)), torch.nn.functional.pad(triangle @ core, (0, 0, 0, more))
+    extra = -basis.shape[1] % WIDTH
+    return torch.nn.functional.pad(basis, (0, extra)), torch.nn.functional.pad(triangle @ core, (0, 0, 0, extra))
 
 
 def _own(series: Tensor, basis: Tensor) -> Tensor:
     """An orthonormal basis Q_i of the range of each A_i outside U; zero columns where only rounding is left."""
     outside = series - basis @ (basis.T @ series)
     own, triangle = torch.linalg.qr(outside - basis @ (basis.T @ outside))  # projected twice: once leaves a trace of U
-    least = 1e-10 * torch.linalg.matrix_norm(series)
-    reached = triangle.diagonal(dim1=1, dim2=2).abs() > least[:, None]
-    kept: Tensor = own * reached[:, None]
+    rounding = 1e-10 * torch.linalg.matrix_norm(series)
+    significant = triangle.diagonal(dim1=1, dim2=2).abs() > rounding[:, None]
+    kept: Tensor = own * significant[:, None]
     return kept
 
 

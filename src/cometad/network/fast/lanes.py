@@ -308,10 +308,10 @@ def add_row(typing: Any, weight: Any, source: Any, source_offset: Any, target: A
         weight, source, source_offset, target, offset = args
         weights = _splat(builder, weight, _VECTORS[types.float64])
         offsets = (_vector_offsets(builder, begin, COLUMNS, WIDTH // 2) for begin in (source_offset, offset))
-        for here, there in zip(*offsets, strict=True):
-            more = _load(context, builder, signature.args[1], source, here)
-            before = _load(context, builder, signature.args[3], target, there)
-            _store(context, builder, _fused(builder, weights, more, before), signature.args[3], target, there)
+        for source_place, place in zip(*offsets, strict=True):
+            more = _load(context, builder, signature.args[1], source, source_place)
+            before = _load(context, builder, signature.args[3], target, place)
+            _store(context, builder, _fused(builder, weights, more, before), signature.args[3], target, place)
         return context.get_dummy_value()
 
     return types.void(types.float64, source, _INDEX, target, _INDEX), generate
@@ -528,7 +528,7 @@ def _splat(builder: Any, value: Any, vector: Any) -> Any:
 
 
 def _total(builder: Any, lanes: Any) -> Any:
-    """The sum of 16 numbers: the upper half is added to the minimum one until one number is left."""
+    """The sum of 16 numbers: the upper half is added to the lower half until one number is left."""
     count = WIDTH
     while count > 1:
         count //= 2

@@ -1,4 +1,4 @@
-"""The training objective from sums over a batch: the losses and gradients of `network.losses`, far faster.
+"""The training objective from sums over a batch: the losses and gradients of `network.losses`, much faster.
 
 Once the codes of a batch are known, the losses depend on the readings only through a few sums (moments). For variable
 i, its patch x at a position, the stacked patches P of all variables there and h = W_core P,
@@ -7,7 +7,7 @@ i, its patch x at a position, the stacked patches P of all variables there and h
 
 so |z - c|^2 and |x - D|^2, summed over a batch, expand into products of parameters with
 
-    n_im, S_im   the number of patches of variable i that took code m, and their sum,
+    n_im, S_im   the number of patches of variable i with code m, and their sum,
     G_i          the sum of x x' of a variable,
     CoreSums     the sums of P h', of h h', and of h per variable and per code.
 
@@ -107,11 +107,11 @@ def batch_losses(network: Network, windows: Tensor) -> tuple[Losses, list[Tensor
     True
     """
     parts = [batch_loss(as_batch(scale, windows)) for scale in network]
-    return sum_losses([losses for losses, _ in parts]), [taken for _, taken in parts]
+    return sum_losses([losses for losses, _ in parts]), [counts for _, counts in parts]
 
 
 def threads_for(network: Network) -> AbstractContextManager[None]:
-    """A context for training steps: one torch thread if the kernels do all work but a few small products."""
+    """A context for training steps: one torch thread if the kernels do all the work except a few small products."""
     small = all(_narrow(scale.encoder.core_weight) for scale in network)
     return torch_on_one_thread() if small and _use_kernels(next(network.parameters())) else nullcontext()
 
@@ -122,7 +122,7 @@ def sum_losses(parts: Sequence[Losses]) -> Losses:
 
 
 def as_batch(scale: Scale, windows: Tensor, codes: Tensor | None = None) -> Batch:
-    """Windows (window, time, variable) with the codes (window, patch, variable) of their patches, searched if None."""
+    """Windows (window, time, variable) with the codes (window, patch, variable) of their patches, found if None."""
     folded = _fold(scale)
     if codes is None:
         codes = _search(folded, windows, scale.stride)
@@ -262,7 +262,7 @@ def _search(folded: FoldedParameters, windows: Tensor, stride: int) -> Tensor:
         return _search_by_torch(windows, stride, folded.core, core_codes, series_codes, constants)
     variables, size, _ = series_codes.shape
     shape = (len(windows), patch_count(windows.shape[1], size, stride), variables)
-    found, readings = np.empty(shape, np.int32), np.ascontiguousarray(windows.numpy(), np.float32)
+    nearest, readings = np.empty(shape, np.int32), np.ascontiguousarray(windows.numpy(), np.float32)
     fill = -folded.core.shape[0] % WIDTH
     tables = (
         table(folded.core.T),
@@ -270,8 +270,8 @@ def _search(folded: FoldedParameters, windows: Tensor, stride: int) -> Tensor:
         table(series_codes),
         table(constants, fill=np.inf),
     )
-    in_parts(lambda some: find_codes(readings[some], stride, *tables, found[some]), len(windows))
-    return torch.from_numpy(found)
+    in_parts(lambda rows: find_codes(readings[rows], stride, *tables, nearest[rows]), len(windows))
+    return torch.from_numpy(nearest)
 
 
 def _search_by_torch(
@@ -281,24 +281,24 @@ def _search_by_torch(
     cut = patches(windows, size, stride)  # (window, patch, variable, size)
     x = cut.flatten(0, 1).float().permute(1, 0, 2)  # (variable, position, size)
     shared = cut.flatten(0, 1).flatten(1).float() @ (core.T @ core_codes).float()  # (position, code)
-    found = []
+    nearest = []
     rows = max(1, BLOCK // (4 * variables * count))
     for begin in range(0, len(shared), rows):
-        some = slice(begin, begin + rows)
-        search = torch.baddbmm(constants.float()[:, None], x[:, some], series_codes.float())
-        found.append((search + shared[some]).argmin(dim=2))  # (variable, position, code) -> (variable, position)
-    return torch.cat(found, dim=1).T.int().reshape(cut.shape[:3])
+        block = slice(begin, begin + rows)
+        search = torch.baddbmm(constants.float()[:, None], x[:, block], series_codes.float())
+        nearest.append((search + shared[block]).argmin(dim=2))  # (variable, position, code) -> (variable, position)
+    return torch.cat(nearest, dim=1).T.int().reshape(cut.shape[:3])
 
 
 def _sums(batch: Batch, normal: Tensor | None) -> tuple[Tensor, Tensor]:
     """Counts (variable, code) and sums (variable, code, size) of the normal patches."""
     variables, size, codes = len(batch.folded.offset), batch.size, len(batch.folded.codes)
     if not _use_kernels(batch.windows):
-        hot = (batch.codes.flatten(0, 1).T[..., None] == torch.arange(codes, device=batch.codes.device)).double()
+        one_hot = (batch.codes.flatten(0, 1).T[..., None] == torch.arange(codes, device=batch.codes.device)).double()
         if normal is not None:
-            hot *= normal.flatten(0, 1).T[..., None]
+            one_hot *= normal.flatten(0, 1).T[..., None]
         own = batch.stacked.reshape(-1, variables, size).transpose(0, 1)  # (variable, position, size)
-        return hot.sum(dim=1), hot.transpose(1, 2) @ own
+        return one_hot.sum(dim=1), one_hot.transpose(1, 2) @ own
     counts, sums = _summed(batch, normal, add_patches_by_code, [(variables, codes), (variables, codes, size)])
     return torch.from_numpy(counts), torch.from_numpy(sums)
 
@@ -328,11 +328,11 @@ def _products(batch: Batch, normal: Tensor | None) -> Products:
     if normal is None:
         return Products(pairs, None, total.expand(variables, -1), by_code)
     # Exactly zero if nothing is normal: AdamW would scale a gradient of rounding errors up to a full step.
-    some = normal.flatten(0, 1).any(dim=0).double()[:, None]  # (variable, 1)
+    any_normal = normal.flatten(0, 1).any(dim=0).double()[:, None]  # (variable, 1)
     return Products(
-        (pairs - less_pairs) * some.repeat(size, 1),
-        (variables * pairs - less_weighted) * some.max(),
-        (total - less_by_variable) * some,
+        (pairs - less_pairs) * any_normal.repeat(size, 1),
+        (variables * pairs - less_weighted) * any_normal.max(),
+        (total - less_by_variable) * any_normal,
         by_code,
     )
 
