@@ -26,10 +26,10 @@ SPIKE = 130  # the time step of the planted spike
 
 def waves(rows: int, variables: int = 3, seed: int = 0) -> np.ndarray:
     """A quiet series (time, variable): each variable a sine of its own with a little noise."""
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     time = np.arange(rows)[:, None]
     periods = 11 + 7 * np.arange(variables)
-    return np.sin(2 * np.pi * time / periods) + 0.1 * chance.normal(size=(rows, variables))
+    return np.sin(2 * np.pi * time / periods) + 0.1 * rng.normal(size=(rows, variables))
 
 
 NORMAL = waves(500)
@@ -137,7 +137,7 @@ def check_fitting_leaves_input_and_parameters_alone(subject: Subject) -> None:
     assert detector.get_params() == parameters
 
 
-def check_fitting_again_forgets_the_first_time(subject: Subject) -> None:
+def check_fitting_again_forgets_the_first_fit(subject: Subject) -> None:
     again = subject.make().fit(3 * NORMAL[:300, :2]).fit(NORMAL)
     assert saved(again) == saved(subject.fitted)
 
@@ -150,14 +150,14 @@ def check_a_clone_is_unfitted_and_learns_the_same(subject: Subject) -> None:
     assert other.fit(NORMAL).decision_function(FRESH).tobytes() == subject.scores.tobytes()
 
 
-def check_parameters_make_the_same_detector_again(subject: Subject) -> None:
+def check_parameters_recreate_the_same_detector(subject: Subject) -> None:
     detector = subject.make()
     parameters = detector.get_params(deep=False)
     assert type(detector)(**parameters).get_params(deep=False) == parameters
     assert detector.set_params(**parameters).get_params(deep=False) == parameters
 
 
-def check_use_before_fit_says_what_to_do(subject: Subject) -> None:
+def check_use_before_fit_is_refused_with_advice(subject: Subject) -> None:
     detector = subject.make()
     uses = [lambda: detector.decision_function(FRESH), lambda: detector.predict(FRESH), lambda: saved(detector)]
     if detector.can_stream:
@@ -185,7 +185,7 @@ def check_a_wrong_shape_and_missing_readings_are_refused(subject: Subject) -> No
             assert is_a_sentence(str(caught.value))
 
 
-def check_missing_readings_are_filled_in_and_never_flagged(subject: Subject) -> None:
+def check_missing_readings_are_imputed_and_never_flagged(subject: Subject) -> None:
     gappy = FRESH.copy()
     gappy[60:110] = np.nan
     gappy[200, 1] = np.nan
@@ -231,7 +231,7 @@ def check_frames_give_the_same_scores_as_arrays(subject: Subject) -> None:
             assert detector.decision_function(one).tobytes() == subject.scores.tobytes()
 
 
-def check_other_names_than_at_fit_are_refused(subject: Subject) -> None:
+def check_different_names_than_in_training_are_refused(subject: Subject) -> None:
     named = subject.make().fit(pl.DataFrame(NORMAL, schema=NAMES))
     with pytest.raises(InputError, match="'level' where this series has 'speed'") as caught:
         named.decision_function(pl.DataFrame(FRESH, schema=["flow", "speed", "heat"]))

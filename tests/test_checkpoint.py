@@ -44,7 +44,7 @@ def not_written(path, use):
 # -- reading --------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_state_gives_the_same_bytes_after_any_number_of_rounds(detector, content, tmp_path):
+def test_saving_and_loading_any_number_of_times_gives_the_same_bytes(detector, content, tmp_path):
     path = tmp_path / "detector"
     for _ in range(3):
         detector.save(path)
@@ -53,13 +53,13 @@ def test_the_same_state_gives_the_same_bytes_after_any_number_of_rounds(detector
 
 
 def test_a_truncated_file_is_refused_whatever_its_length(content, tmp_path):
-    chance = np.random.default_rng(0)
-    lengths = {0, 1, 7, 8, 9, 100, len(content) // 2, len(content) - 1, *chance.integers(0, len(content), 30).tolist()}
+    rng = np.random.default_rng(0)
+    lengths = {0, 1, 7, 8, 9, 100, len(content) // 2, len(content) - 1, *rng.integers(0, len(content), 30).tolist()}
     for length in lengths:
         refused_content(content[:length], tmp_path, "is not a complete saved Comet")
 
 
-def test_bytes_behind_the_end_are_refused(content, tmp_path):
+def test_bytes_after_the_end_are_refused(content, tmp_path):
     refused_content(content + b"more", tmp_path, "not a complete saved Comet")
 
 
@@ -80,23 +80,23 @@ def test_bytes_behind_the_end_are_refused(content, tmp_path):
     ],
     ids=["random", "ones", "csv", "zip", "json", "other", "other's note", "text", "list", "no format", "no facts"],
 )
-def test_a_foreign_file_is_refused(foreign, tmp_path):
+def test_a_file_of_another_format_is_refused(foreign, tmp_path):
     refused_content(foreign, tmp_path, "not a complete saved Comet")
 
 
-def test_an_older_format_is_refused_with_what_to_do(tmp_path):
+def test_an_older_format_is_refused_with_advice(tmp_path):
     header = {"format": FORMAT - 1, "kind": "Comet", "facts": {}}
     older = save({"anything": np.zeros(3)}, {"cometad": json.dumps(header)})
     refused_content(older, tmp_path, rf"older cometad \(format {FORMAT - 1}; .* {FORMAT}\)\. Fit and save it again")
 
 
-def test_a_newer_format_is_refused_with_both_numbers(detector, tmp_path):
+def test_the_error_for_a_newer_format_gives_both_versions(detector, tmp_path):
     header = {"format": FORMAT + 1, "kind": "Comet", "facts": {"anything": "else"}}
     newer = save({"weight": np.zeros(3)}, {"cometad": json.dumps(header)})
     refused_content(newer, tmp_path, rf"newer cometad \(format {FORMAT + 1}; this one reads format {FORMAT}\)")
 
 
-def test_another_kind_is_refused_by_name(detector, tmp_path):
+def test_a_file_of_another_detector_is_refused_by_name(detector, tmp_path):
     refused_content(to_bytes(Checkpoint("Forest", {}, {})), tmp_path, "holds a saved Forest, not a Comet")
     refused_content(detector.stream().snapshot(), tmp_path, "holds a saved Stream, not a Comet")
 
@@ -108,7 +108,7 @@ def test_a_path_without_a_file_is_refused(where, tmp_path):
     assert is_a_sentence(str(caught.value))
 
 
-def test_arrays_and_facts_come_back_as_they_were():
+def test_arrays_and_facts_survive_a_round_trip():
     facts = {"seed": 42, "sizes": [2, 4], "note": "größer", "nothing": None, "small": 1e-300}
     arrays = {
         "float": np.array([0.1, np.nan, np.inf]),
@@ -126,7 +126,7 @@ def test_arrays_and_facts_come_back_as_they_were():
         np.testing.assert_array_equal(found.arrays[name], array)
 
 
-def test_no_pickle_is_in_the_bytes(content):
+def test_a_file_contains_no_pickle(content):
     # safetensors: the length of a JSON header, the header, numbers and nothing else.
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
@@ -155,13 +155,13 @@ def test_parameters_from_numpy_are_saved_as_numbers(changes, tmp_path):
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-def test_only_the_file_itself_is_left_in_the_folder(detector, tmp_path):
+def test_saving_leaves_only_the_file_itself_in_the_folder(detector, tmp_path):
     detector.save(tmp_path / "detector.comet")
     detector.save(str(tmp_path / "detector.comet"))
     assert [path.name for path in tmp_path.iterdir()] == ["detector.comet"]
 
 
-def test_a_path_that_cannot_be_written_is_refused_and_nothing_is_left(detector, tmp_path):
+def test_a_path_that_cannot_be_written_is_refused_and_leaves_nothing_behind(detector, tmp_path):
     (tmp_path / "file").write_text("kept")
     (tmp_path / "folder").mkdir()
     too_long = tmp_path / ("x" * 300)
@@ -198,7 +198,7 @@ def no_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_on_a_full_disk_the_old_file_survives_and_no_part_is_left(tmp_path):
+def test_on_a_full_disk_the_old_file_survives_and_no_partial_file_remains(tmp_path):
     path = tmp_path / "detector"
     write(path, Checkpoint("Comet", {}, {"old": np.zeros(3)}))
     before = path.read_bytes()

@@ -43,13 +43,13 @@ def arm(name):
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("preset", subjects)
-def test_a_preset_keeps_the_contract(preset, check):
+def test_a_preset_meets_the_contract(preset, check):
     CHECKS[check](subjects[preset])
 
 
 @pytest.mark.parametrize("check", PER_ARM)
 @pytest.mark.parametrize("name", ABLATIONS)
-def test_an_arm_of_the_ablation_keeps_the_contract(name, check):
+def test_an_ablation_arm_meets_the_contract(name, check):
     if name in BLIND_TO_SPIKES and check == "a_planted_spike_scores_highest":
         pytest.skip("the memory score alone does not see every spike")
     CHECKS[check](arm(name))

@@ -31,7 +31,7 @@ def test_the_root_exports_few_names():
     assert len(cometad.__all__) <= 12
 
 
-def test_every_name_of_0_1_is_still_there():
+def test_every_public_name_of_0_1_still_exists():
     assert NAMES_OF_0_1.difference(cometad.__all__, cometad._MOVED) == set()
 
 

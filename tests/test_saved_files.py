@@ -32,7 +32,7 @@ def series_for(detector, known):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_saved_detector_scores_and_flags_as_it_did(name, known):
+def test_a_saved_detector_scores_and_flags_as_before(name, known):
     detector = load(FIXTURES / f"{name}.comet")
     series = series_for(detector, known)
     assert_same(detector.decision_function(series), known[name])
@@ -42,7 +42,7 @@ def test_a_saved_detector_scores_and_flags_as_it_did(name, known):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("comet")])
-def test_a_saved_stream_goes_on_as_it_did(name, known):
+def test_a_saved_stream_resumes_as_before(name, known):
     detector = Comet.load(FIXTURES / f"{name}.comet")
     stream = detector.stream((FIXTURES / f"{name}.snapshot").read_bytes())
     rest = np.concatenate([stream.update_many(series_for(detector, known)[150:]), stream.finish()])
@@ -50,7 +50,7 @@ def test_a_saved_stream_goes_on_as_it_did(name, known):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("comet")])
-def test_a_saved_comet_explains_as_it_did(name, known):
+def test_a_saved_comet_explains_as_before(name, known):
     detector = Comet.load(FIXTURES / f"{name}.comet")
     why = detector.explain(series_for(detector, known), 130)
     shares = [reason.share for reason in sorted(why.reasons, key=lambda reason: reason.variable)]

@@ -279,7 +279,7 @@ def test_fit_and_score_report_problems_with_the_readings(run, folder):
     assert [line for line in said.splitlines() if "Variable" in line] == []
 
 
-def test_only_some_of_many_findings_are_printed(run, folder):
+def test_only_the_first_of_many_findings_are_printed(run, folder):
     wide = pl.DataFrame({f"v{i}": [1.0] * 60 for i in range(15)}).with_columns(pl.int_range(60).alias("flow"))
     wide.write_csv(folder / "wide.csv")
     assert run("fit", "wide.csv", "-o", "wide.model", "--detector", "squared-norm")[2].count("is always 1") == 10

@@ -79,7 +79,7 @@ def _refused(result: tuple[int, str, str], sentence: str) -> None:
 # --- help -------------------------------------------------------------------------------------------------------------
 
 
-def test_help_answers_without_loading_torch_or_scikit_learn():
+def test_help_does_not_load_torch_or_scikit_learn():
     code = (
         "import sys; from cometad.cli import main; code = main(['fit', '--help']); "
         "sys.exit(code or any(name in sys.modules for name in ('torch', 'sklearn', 'polars')))"
@@ -115,7 +115,7 @@ def test_the_version_is_shown(run):
 # --- fit and score ----------------------------------------------------------------------------------------------------
 
 
-def test_fit_on_the_command_line_is_fit_in_python(run, folder):
+def test_fit_on_the_command_line_equals_fit_in_python(run, folder):
     parameters = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16}
     detector = Comet(**parameters, dim=16, core_dim=8, schedule=OneCycle(10))
     detector.fit(pl.read_csv("normal.csv", try_parse_dates=True)).save(folder / "python.comet")
@@ -166,7 +166,7 @@ def long(folder):
     return folder
 
 
-def test_a_file_of_several_blocks_is_scored_as_the_whole_series(run, long):
+def test_a_file_of_several_blocks_is_scored_like_the_whole_series(run, long):
     readings = pl.read_csv(long / "long.csv")
     readings.write_parquet(long / "long.parquet")
     detector = Comet.load(long / "fast.comet")
@@ -565,6 +565,6 @@ def test_data_check_compares_counts_with_the_published_ones(run, tmp_path):
     assert "MSL was not found" in shown
 
 
-def test_a_damaged_dataset_is_a_mistake(run, tmp_path):
+def test_a_damaged_dataset_is_reported_as_bad_input(run, tmp_path):
     (tmp_path / "ASD.tar.xz").write_bytes(b"not an archive")
     _refused(run("data", "check", "ASD", "--data-dir", str(tmp_path)), "is damaged")
