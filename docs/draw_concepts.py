@@ -122,9 +122,7 @@ def draw_scores(plant: Plant, detector: Comet, fault: Fault) -> None:
     for axis in axes:
         axis.axvspan(fault.start, fault.stop, color=RED, alpha=0.12, lw=0)
         axis.set_yticks([])
-    axes[-1].set(
-        xlabel=f"time step (shaded: a planted fault, {fault.kind})", xlim=(around.start, around.stop)
-    )
+    axes[-1].set(xlabel=f"time step (shaded: a planted fault, {fault.kind})", xlim=(around.start, around.stop))
     save(figure, "concept-scores.svg")
 
 

@@ -1,7 +1,7 @@
 """Settings for the whole suite.
 
-Threads: one for torch and one for numpy, also in the processes that tests start. The detectors here are too small to
-gain from a second, and threads that wait for a busy core spin: two workers on two cores took eight times as long.
+Threads: one for torch and one for numpy, also in the processes that tests start. These detectors are too small to gain
+from more, and threads spin while they wait for a busy core: two workers on two cores took eight times as long.
 
 Numba: each worker of pytest-xdist has its own folder of compiled code. Numba does not lock the index of such a folder,
 so two processes that compile variants of one function at once can mix them up. Before the workers of a first run start,

@@ -1,6 +1,6 @@
-"""What every detector promises, as checks that any detector can be put through.
+"""The contract of every detector, as a set of checks.
 
-A check takes a `Subject`: a way to make the detector, and one that has been fitted. `CHECKS` holds them all by name.
+A check takes a `Subject`, which can create the detector and holds a fitted one. `CHECKS` maps names to checks.
 """
 
 import tempfile
@@ -35,7 +35,7 @@ def waves(rows: int, variables: int = 3, seed: int = 0) -> np.ndarray:
 NORMAL = waves(500)
 FRESH = waves(300, seed=1)
 SPIKED = FRESH.copy()
-SPIKED[SPIKE] += 25.0  # in every variable: a selection may look at some only
+SPIKED[SPIKE] += 25.0  # in every variable, because a selection may ignore some
 NAMES = ["flow", "level", "heat"]
 
 
@@ -43,16 +43,16 @@ NAMES = ["flow", "level", "heat"]
 class Subject:
     """A detector under test."""
 
-    make: Callable[[], Any]  # a new detector, not fitted, the same every time
+    make: Callable[[], Any]  # creates an unfitted detector, the same every time
 
     @cached_property
     def fitted(self) -> Any:
-        """One fitted detector that all checks share: none may change it."""
+        """A fitted detector that all checks share, so none may change it."""
         return self.make().fit(NORMAL)
 
     @cached_property
     def scores(self) -> np.ndarray:
-        """What the fitted detector says about the fresh series."""
+        """The scores of the fitted detector on the fresh series."""
         return self.fitted.decision_function(FRESH)
 
 
@@ -64,7 +64,7 @@ def saved(detector: Any) -> bytes:
 
 
 def is_a_sentence(message: str) -> bool:
-    """Whether a message is what a stranger should read: whole sentences on one line."""
+    """Whether a message consists of complete sentences on one line."""
     return message.endswith(".") and "\n" not in message and (message[0].isupper() or message[0] == "'")
 
 
@@ -250,7 +250,7 @@ def check_training_scores_and_threshold_are_kept(subject: Subject) -> None:
     assert np.isfinite(detector.decision_scores_).all()
     assert detector.decision_scores_.tobytes() == detector.decision_function(NORMAL).tobytes()
     assert isinstance(detector.threshold_, float)
-    assert detector.threshold_ <= detector.decision_scores_.max()  # as high where the two highest scores are equal
+    assert detector.threshold_ <= detector.decision_scores_.max()  # equal if the two highest scores are equal
     assert (detector.decision_scores_ > detector.threshold_).mean() < 0.05
 
 

@@ -1,4 +1,4 @@
-"""A saved detector is one whole file, read back exactly or refused with a sentence."""
+"""A saved detector is one complete file: it loads exactly, or is refused with a clear error."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def test_the_error_for_a_newer_format_gives_both_versions(detector, tmp_path):
     refused_content(newer, tmp_path, rf"newer cometad \(format {FORMAT + 1}; this one reads format {FORMAT}\)")
 
 
-def test_a_file_of_another_detector_is_refused_by_name(detector, tmp_path):
+def test_a_file_of_another_kind_is_refused_by_name(detector, tmp_path):
     refused_content(to_bytes(Checkpoint("Forest", {}, {})), tmp_path, "holds a saved Forest, not a Comet")
     refused_content(detector.stream().snapshot(), tmp_path, "holds a saved Stream, not a Comet")
 
@@ -127,7 +127,7 @@ def test_arrays_and_facts_survive_a_round_trip():
 
 
 def test_a_file_contains_no_pickle(content):
-    # safetensors: the length of a JSON header, the header, numbers and nothing else.
+    # safetensors: the length of a JSON header, the header, and numbers.
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     note = json.loads(header.pop("__metadata__")["cometad"])
@@ -144,7 +144,7 @@ def test_a_file_contains_no_pickle(content):
     ids=str,
 )
 def test_parameters_from_numpy_are_saved_as_numbers(changes, tmp_path):
-    # A sweep over np.arange or np.linspace gives such parameters.
+    # Sweeps over np.arange or np.linspace produce such parameters.
     shape = {"window": 20, "window_stride": 10, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 4, "core_dim": 3}
     swept = Comet(**{**shape, "codebook_size": 8, "schedule": OneCycle(3), "batch_size": 8, **changes})
     swept.fit(waves(120)).save(tmp_path / "detector")
@@ -189,7 +189,7 @@ def test_a_folder_without_permission_is_refused(detector, tmp_path):
 
 @contextmanager
 def no_room():
-    """As on a full disk, no file can grow beyond a kilobyte; not a fixture, since pytest's own log is a file too."""
+    """Limit files to a kilobyte, as on a full disk. Not a fixture, because pytest writes files too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
     try:
@@ -210,7 +210,7 @@ def test_on_a_full_disk_the_old_file_survives_and_no_partial_file_remains(tmp_pa
 
 
 def test_a_reader_sees_the_old_file_or_the_new_one(detector, content, tmp_path):
-    # The new file takes the old one's name: whoever has the old one open reads it to its end.
+    # The new file replaces the name only: a reader with the old file open can finish reading it.
     path = Path(tmp_path / "detector")
     path.write_bytes(b"old")
     with path.open("rb") as reader:

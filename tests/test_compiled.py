@@ -40,7 +40,7 @@ print(json.dumps(result.tolist()))
 
 
 def python(script, **environment):
-    """What a script prints in a process of its own, as JSON, and what it logs."""
+    """Run a script in a separate process; return the JSON it prints, and its log."""
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, **environment},

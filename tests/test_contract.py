@@ -1,4 +1,4 @@
-"""Comet, its paper preset and every arm of the ablation keep the contract of a detector."""
+"""Comet, its paper preset and every ablation arm meet the contract of a detector."""
 
 from functools import cache
 
@@ -21,9 +21,9 @@ def paper(**changes):
     return Comet.paper(**{**TINY, **settings, **changes})
 
 
-# The memory score alone knows no distance to its code: a spike that takes an active code is as normal as any.
+# The memory score ignores the distance to the code: a spike that takes an active code looks normal.
 BLIND_TO_SPIKES = {"w/o quant score"}
-# What an arm could break; the rest of the contract does not depend on its fields.
+# The checks that an arm could fail; the others do not depend on its fields.
 PER_ARM = (
     "there_is_one_finite_score_per_time_step",
     "a_planted_spike_scores_highest",

@@ -1,4 +1,4 @@
-"""Every arm of the paper's ablation is the published detector with exactly its own fields changed."""
+"""Every ablation arm of the paper is the published detector with only its own fields changed."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ SMALL = {
 
 
 def wild(rows):
-    """A series that turns strange in its middle, so that patches take codes that training never activated."""
+    """A series that turns abnormal in the middle, so that patches take codes that training never activated."""
     series = waves(rows, 4, seed=1)
     series[rows // 4 : rows // 2] *= np.random.default_rng(2).normal(scale=8, size=(rows // 2 - rows // 4, 4))
     return series
@@ -62,7 +62,7 @@ def test_the_contrastive_arm_changes_nothing_else_about_adaptation():
 
 
 def test_the_wild_series_takes_codes_that_training_never_activated(full):
-    # Else the contrastive term would be idle and its arm could not differ.
+    # Otherwise the contrastive term would have no effect, and its arm could not differ.
     windows = torch.from_numpy(full.scaling_(wild(400)).reshape(-1, full.window, 4))
     unseen = [~full.active_[k][scale.quantized.codes] for k, scale in enumerate(full.network_(windows))]
     assert max(scale.mean() for scale in unseen) > 0.005

@@ -1,4 +1,4 @@
-"""The names that `import cometad` offers, and those it offered before."""
+"""The public names of `cometad`, and those that 0.1 exported."""
 
 import importlib
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 import cometad
 
-# Everything the root exported in 0.1; all of it works until 0.3.
+# Everything the root exported in 0.1; these names work until 0.3.
 # fmt: off
 NAMES_OF_0_1 = {
     "ABLATIONS", "Alerts", "AllVariables", "BASELINES", "BudgetSelection", "Comet", "CometadError",

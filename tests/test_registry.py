@@ -1,4 +1,4 @@
-"""Open protocols: a user's own strategies work in batch and stream, and are saved under their registered names."""
+"""Open protocols: custom strategies work in batch and stream and are saved under their registered names."""
 
 import json
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ SMALL = {"window": 32, "window_stride": 16, "dim": 8, "core_dim": 6, "codebook_s
 @register("test-sigmas")
 @dataclass(frozen=True)
 class Sigmas:
-    """A threshold some deviations above the mean of the training scores."""
+    """A threshold: the mean of the training scores plus a number of standard deviations."""
 
     count: float = 6.0
     rate: ClassVar[float] = 0.001
@@ -61,7 +61,7 @@ class ZeroFill:
 @register("test-first-batches")
 @dataclass(frozen=True)
 class FirstBatches:
-    """An adaptation that learns from the first batches of a run only."""
+    """An adaptation that learns only from the first batches of a run."""
 
     batches: int = 2
 
@@ -95,7 +95,7 @@ def small(**changes):
 
 @pytest.fixture(scope="module", params=OWN)
 def fitted(request):
-    """A Comet with one strategy of the user's own."""
+    """A Comet with one custom strategy."""
     return small(**{request.param: OWN[request.param]}).fit(NORMAL)
 
 
@@ -144,7 +144,7 @@ def test_baselines_accept_a_custom_threshold_and_gap_rule(tmp_path):
 
 @dataclass(frozen=True)
 class Nameless(Sigmas):
-    """Nobody registered it."""
+    """A threshold that is not registered."""
 
 
 def test_an_unregistered_strategy_scores_but_cannot_be_saved(tmp_path):

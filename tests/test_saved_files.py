@@ -1,4 +1,4 @@
-"""Files that earlier versions saved still load, and score as they did: tests/fixtures/make_0_1.py wrote them."""
+"""Files saved by earlier versions still load and give the same scores. tests/fixtures/make_0_1.py wrote them."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def known():
 
 
 def assert_same(found, expected):
-    """Equal to the bit on the kind of CPU the files were written on; elsewhere vector widths move the last digits."""
+    """Bit-identical on the CPU model that wrote the files; elsewhere, vector widths change the last digits."""
     if llvmlite.binding.get_host_cpu_name() == FACTS["cpu"]:
         assert np.asarray(found).tobytes() == expected.tobytes()
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)

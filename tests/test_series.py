@@ -26,7 +26,7 @@ def test_a_chunk_is_filtered_like_single_readings(minutes, last):
             kept.append(step)
     sifted = chunk.on_time(series)
     assert sifted.values[:, 0].tolist() == kept
-    assert chunk.dropped == 0  # asking changes nothing
+    assert chunk.dropped == 0  # a query changes nothing
     assert single.dropped == len(minutes) - len(kept)
     if single.dropped:
         order = Order()

@@ -1,4 +1,4 @@
-"""Baselines in a size that is quick to fit: what each is made with in tests."""
+"""Parameters that make each baseline quick to fit in tests."""
 
 from cometad.network import Epochs
 

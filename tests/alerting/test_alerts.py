@@ -1,4 +1,4 @@
-"""Events open, update and close exactly once, however the scores arrive; severity says how rare a peak is."""
+"""Each event opens and closes exactly once, however the scores arrive, and severity measures how rare its peak is."""
 
 import itertools
 import math
@@ -67,13 +67,13 @@ class Naive:
                 at += len(together)
             else:
                 seen = self.until_quiet(at, alerts.merge_gap)
-                at += len(seen) + 1  # the quiet step that was too much
+                at += len(seen) + 1  # one quiet step too many
                 closes = self.measured[at - 1] if at <= len(self.measured) else self.count - 1
                 self.add(seen, together[alerts.min_length - 1], closes)
                 free = closes + alerts.hold_off + 1
 
     def until_quiet(self, at, gap):
-        """The measured steps from one on, before the first with more than a gap of quiet ones up to it."""
+        """The measured steps from a given one up to the first run of quiet steps longer than the gap."""
         seen, quiet = [], 0
         for step in self.measured[at:]:
             quiet = 0 if step in self.warm else quiet + 1
@@ -100,7 +100,7 @@ class Naive:
         return Event(number, seen[0], stop, peak, score, naive_severity(score, self.tail), len(hot), is_open)
 
 
-# Few values, so that scores often equal each other, the threshold or the low mark.
+# Few distinct values, so that scores often equal each other, the threshold or the low mark.
 LEVELS = st.sampled_from([-6.0, -2.0, 0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 7.0])
 
 
@@ -127,7 +127,7 @@ def whole(case):
 
 
 def rounded(changes):
-    """Changes with a severity that a differently written formula must reach too."""
+    """The changes with rounded severities, because the naive formula rounds differently."""
     return [(kind, {**vars(event), "severity": round(event.severity, 9)}, step) for kind, event, step in changes]
 
 
@@ -209,16 +209,16 @@ def test_a_later_first_step_shifts_all_events(case, later):
     ]
 
 
-# Each parameter alone, on a picture.
+# Each parameter on its own, in pictures.
 
 
 def drawn(picture):
-    """Scores from a picture: # is above the threshold of 2, - between the low mark and it, . below both."""
+    """Scores from a picture: # is above the threshold of 2, - is between it and the low mark, . is below both."""
     return [{"#": 3.0, "-": 1.8, ".": 0.0, "?": 9.0}[letter] for letter in picture]
 
 
 def spans(picture, alerts):
-    """Where the events of a picture are; steps with ? are imputed and high."""
+    """The intervals of the events in a picture; steps marked ? are imputed and have high scores."""
     imputed = [letter == "?" for letter in picture]
     return [(event.start, event.stop) for event in find_events(drawn(picture), 2.0, alerts, TAIL, imputed)]
 
@@ -228,15 +228,15 @@ def spans(picture, alerts):
     [
         ("..##-#-..", Alerts(), [(2, 7)]),
         ("..##-#-..", SHARP, [(2, 4), (5, 6)]),
-        (".--#--.", Alerts(), [(3, 6)]),  # it starts with a hot step, not before
+        (".--#--.", Alerts(), [(3, 6)]),  # an event starts with a hot step, not before
         (".#..##..#-#.", Alerts(min_length=3), [(8, 11)]),
         ("...#-", Alerts(min_length=3), []),
         (".#.#..#.", Alerts(merge_gap=1), [(1, 4), (6, 7)]),
-        (".#.-..#.", Alerts(merge_gap=1), [(1, 4), (6, 7)]),  # a low mark reached keeps it alive
+        (".#.-..#.", Alerts(merge_gap=1), [(1, 4), (6, 7)]),  # reaching the low mark keeps an event open
         (".#.#..#.", Alerts(merge_gap=2), [(1, 7)]),
         (".#.#.#", Alerts(hold_off=1), [(1, 2), (5, 6)]),
-        (".#.###", Alerts(hold_off=2), [(1, 2), (5, 6)]),  # what goes on after the hold-off is an event
-        (".#..#.#.", Alerts(merge_gap=1, hold_off=2), [(1, 2), (6, 7)]),  # counted from the step it closed with
+        (".#.###", Alerts(hold_off=2), [(1, 2), (5, 6)]),  # still hot after the hold-off: a new event
+        (".#..#.#.", Alerts(merge_gap=1, hold_off=2), [(1, 2), (6, 7)]),  # counted from the step that closed the event
     ],
 )
 def test_events_match_the_pictures(picture, alerts, expected):
@@ -246,14 +246,14 @@ def test_events_match_the_pictures(picture, alerts, expected):
 @pytest.mark.parametrize(
     "picture, alerts, expected",
     [
-        (".?.", Alerts(), []),  # it opens nothing
-        ("#?????#", Alerts(), [(0, 7)]),  # it ends nothing
-        ("#?.", Alerts(), [(0, 1)]),  # and is not the end of an event
+        (".?.", Alerts(), []),  # opens no event
+        ("#?????#", Alerts(), [(0, 7)]),  # closes no event
+        ("#?.", Alerts(), [(0, 1)]),  # is not the last step of an event
         ("#.??.??#..#", Alerts(merge_gap=2), [(0, 11)]),
-        ("#.??.??#..#", Alerts(merge_gap=1), [(0, 1), (7, 8), (10, 11)]),  # quiet steps add up around it
-        ("#?#..", Alerts(min_length=2), [(0, 3)]),  # it does not part a candidate
-        ("#?..", Alerts(min_length=2), []),  # nor count in one
-        ("#.??#", Alerts(hold_off=2), [(0, 1), (4, 5)]),  # time passes with it
+        ("#.??.??#..#", Alerts(merge_gap=1), [(0, 1), (7, 8), (10, 11)]),  # quiet steps on both sides add up
+        ("#?#..", Alerts(min_length=2), [(0, 3)]),  # does not interrupt a candidate
+        ("#?..", Alerts(min_length=2), []),  # does not count toward min_length
+        ("#.??#", Alerts(hold_off=2), [(0, 1), (4, 5)]),  # counts toward hold_off
     ],
 )
 def test_an_imputed_step_is_neither_hot_nor_quiet(picture, alerts, expected):
@@ -358,7 +358,7 @@ def test_a_state_is_small_and_unaffected_by_later_scores():
 
 
 def size_after(rounds):
-    """Bytes of all that a run holds after so many rounds of two events each."""
+    """The size in bytes of a run after a number of rounds with two events each."""
     run = Alerts().start(TAIL)
     for _ in range(rounds):
         run.push(drawn("..##..####...-."), 2.0)
@@ -366,7 +366,7 @@ def size_after(rounds):
 
 
 def test_the_memory_of_a_run_does_not_grow_with_events():
-    assert size_after(1000) < size_after(10) + 50  # larger numbers, but not more of them
+    assert size_after(1000) < size_after(10) + 50  # the numbers grow, their count does not
 
 
 def test_blocks_without_hot_steps_are_skipped(monkeypatch):
@@ -424,9 +424,9 @@ def test_invalid_parameters_are_refused_in_one_sentence(wrong):
 @example([0.0], None)
 @example([1.0] * 7, 1.0)
 @example([0.0, 5e-324], None)
-@example([0.0, 0.0, 1e-200], None)  # high scores overflow in units of it
+@example([0.0, 0.0, 1e-200], None)  # in these units, high scores overflow
 @example([3.0, 4.0], -7.0)
-@example([0.0, 1e-118], 1.0)  # a tail narrower than any rounding
+@example([0.0, 1e-118], 1.0)  # a tail narrower than rounding errors
 def test_severity_rises_with_the_score_from_0_to_1(scores, threshold):
     tail = ScoreTail.fit(scores, threshold)
     ladder = np.concatenate([[-np.inf], np.linspace(-2e9, 2e9, 50), [1e300, np.inf]])
@@ -446,7 +446,7 @@ def test_severity_rises_strictly_between_the_threshold_and_one_in_a_billion():
 
 
 def log10_ratio(tail, score, true):
-    """By how many powers of ten a tail takes a score for more likely than it is."""
+    """By how many powers of ten a tail overestimates the probability of a score."""
     return float(tail.log_probability(score)) / math.log(10) - math.log10(true)
 
 
@@ -472,7 +472,7 @@ def test_the_tail_of_normal_scores_is_calibrated_and_cautious_far_out(seed):
 def test_a_heavy_tail_is_recognized(seed):
     scores = np.random.default_rng(seed).pareto(3.0, size=50_000)
     tail = ScoreTail.fit(scores)
-    rare = 1e6 ** (1 / 3) - 1  # with the probability 1e-6
+    rare = 1e6 ** (1 / 3) - 1  # has a probability of 1e-6
     assert abs(log10_ratio(tail, rare, 1e-6)) < 1.0
     assert (
         log10_ratio(tail._replace(shape=0.0, scale=np.mean(scores[scores > tail.start]) - tail.start), rare, 1e-6) < -4
@@ -485,7 +485,7 @@ def test_severity_uses_the_threshold_tail_with_the_lightest_shape_the_scores_all
     excess = scores[scores > tail.start] - tail.start
     likeliest = fit_tail(excess, np.zeros(len(excess), bool))
     assert tail.shape == pytest.approx(likeliest.shape - 1.645 * (1 + likeliest.shape) / math.sqrt(len(excess)))
-    assert tail.scale / (1 - tail.shape) == pytest.approx(excess.mean())  # so the tail has the mean of the scores in it
+    assert tail.scale / (1 - tail.shape) == pytest.approx(excess.mean())  # the mean of the excesses is kept
 
 
 @pytest.mark.parametrize("shape", [-0.7, 0.0, 0.4])
@@ -510,7 +510,7 @@ def test_severities_of_normal_readings_follow_the_documented_distribution():
     tail = ScoreTail.fit(rng.exponential(size=50_000), threshold=math.log(100))
     fresh = rng.exponential(size=400_000)
     grades = severity(fresh[fresh > math.log(100)], tail)
-    # A tenfold rarer score is one of the seven powers of ten between the threshold and one in a billion.
+    # Between the threshold and one in a billion lie seven powers of ten; each adds 1/7.
     for powers, share in ((1, 0.1), (2, 0.01)):
         assert np.mean(grades > powers / 7) == pytest.approx(share, rel=0.5)
 
@@ -552,7 +552,7 @@ def test_a_tail_without_usable_scores_is_refused(scores, threshold):
 
 
 def pictures():
-    """Each picture of the page: its scores, and for each setting below them where it draws events."""
+    """Each picture of the docs: its scores, and the events drawn for each setting below them."""
     page = (ROOT / "docs" / "alerts.md").read_text()
     for scores, rows in re.findall(r"^scores (.*)\n((?:[a-z_]+=.*\n)+)", page, re.MULTILINE):
         margin = len(scores) - len(scores.lstrip())

@@ -1,4 +1,4 @@
-"""Thresholds keep what they promise on simulated scores, and a watch is the same however its stream is cut."""
+"""Thresholds keep their promises on simulated scores, and a watch does not depend on how its stream is split."""
 
 import math
 
@@ -20,7 +20,7 @@ DRAWS = {
     "student": lambda random, count: random.standard_t(4, size=count),
     "pareto": lambda random, count: random.pareto(3, size=count),
 }
-# With few excesses in training, so that a stream takes the tail past the number from which its shape is fitted.
+# Few excesses in training, so that the stream reaches the number from which the shape is fitted.
 SMALL = [Quantile(0.05), Conformal(0.05), Spot(0.01, 0.9), DriftingSpot(0.01, 0.9, 7)]
 
 every_rule = pytest.mark.parametrize("rule", SMALL, ids=lambda rule: type(rule).__name__)
@@ -144,7 +144,7 @@ def test_drifting_spot_excludes_alarms_from_its_mean():
     training = random.exponential(size=5000)
     state = rule.fit(training)
     base, limit = state[3 + rule.depth :][:2]
-    # Four alarms in a row: in a mean that takes them the last ones would hide.
+    # Four alarms in a row: if the mean included them, the last ones would go unnoticed.
     stream = np.where(np.arange(60) % 12 >= 8, 10.0, random.uniform(size=60))
     flags = rule.watch(state).push(stream)
     assert flags.tolist() == naive_drifting_flags(stream.tolist(), training[-5:].tolist(), base + limit)
@@ -196,7 +196,7 @@ def test_one_score_at_a_time_equals_many_at_once(rule):
 def test_a_lower_rate_never_has_a_lower_threshold(kind, seed, rates):
     scores = scores_of(seed, 500)
     strict, lax = (kind(rate).watch(kind(rate).fit(scores)).threshold for rate in sorted(rates))
-    assert strict >= lax * (1 - 1e-12)  # but for rounding; both are positive
+    assert strict >= lax * (1 - 1e-12)  # except for rounding; both are positive
 
 
 @given(st.lists(st.one_of(st.integers(-3, 3), st.floats(-1e6, 1e6)), min_size=30, max_size=200))
@@ -275,14 +275,14 @@ def test_a_long_fault_is_not_learned():
 
 @every_draw
 def test_conformal_keeps_its_rate_exactly_on_average_over_calibration_draws(draw):
-    """Within four standard errors of k / (n + 1) = 0.05; a plain quantile of the same scores is not."""
+    """The rate is within four standard errors of k / (n + 1) = 0.05; that of a plain quantile is not."""
     draws, fresh, random = 3000, 200, np.random.default_rng(0)
     rates = {Conformal(0.05): [], Quantile(0.05): []}
     for _ in range(draws):
         calibration, new = draw(random, 99), draw(random, fresh)
         for rule, found in rates.items():
             found.append(rule.watch(rule.fit(calibration)).push(new).mean())
-    # Given the calibration scores the rate is Beta(5, 95) distributed; counting 200 new ones adds a binomial part.
+    # The rate of one calibration set follows a Beta(5, 95); counting 200 new scores adds binomial variance.
     spread = 0.05 * 0.95 / 101
     error = math.sqrt((spread + (0.05 * 0.95 - spread) / fresh) / draws)
     conformal, quantile = (np.mean(found) for found in rates.values())
@@ -308,7 +308,7 @@ def test_spot_keeps_a_rate_too_low_to_count_in_training():
 
 
 def test_the_tail_of_spot_does_not_shrink_in_a_long_stream():
-    """After ten times as many excesses as it remembers: within a factor of 1.5, where training is long forgotten."""
+    """After ten times as many excesses as it remembers, it is still within a factor of 1.5."""
     rule, random = Spot(2e-3, 0.9), np.random.default_rng(0)
     watch = rule.watch(rule.fit(random.normal(size=10_000)))
     watch.push(random.normal(size=60_000))
@@ -331,7 +331,7 @@ def test_expected_alarms_per_day_are_the_rate_times_the_readings_per_day(rule):
         expected_per_day(rule, 0)
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_scores_that_are_not_finite_are_refused_and_leave_the_watch_unchanged(ru
 
 
 @every_rule
-def test_training_scores_must_be_a_nonempty_list_with_one_per_time_step(rule):
+def test_training_scores_must_be_one_dimensional_and_not_empty(rule):
     with pytest.raises(InputError, match="at least"):
         rule.fit([])
     with pytest.raises(InputError, match="shape"):

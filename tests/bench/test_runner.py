@@ -286,7 +286,7 @@ def test_the_command_runs_and_prints_a_summary(data, monkeypatch, capsys):
     assert "Trials: 0 done, 2 done before, 0 failed." in capsys.readouterr().out
 
 
-# --- sharing a training -----------------------------------------------------------------------------------------------
+# --- shared training runs --------------------------------------------------------------------------------------------
 
 
 def plant(rows=600):

@@ -1,4 +1,4 @@
-"""Bad input is refused at the border, in sentences a stranger understands, ending with what to do."""
+"""Bad input is refused early, with an error that a new user understands and that ends with advice."""
 
 from datetime import datetime, timedelta
 

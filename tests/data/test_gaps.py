@@ -114,7 +114,7 @@ def test_a_run_keeps_only_the_readings_that_wait():
     assert max(sizes) <= (4 + 2) * 3 * 8
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------------
 
 
 def test_refusing_gaps_lets_complete_readings_pass():
@@ -326,7 +326,7 @@ def test_imputed_readings_do_not_move_a_moving_minimum():
 
 
 def test_adaptation_learns_nothing_from_patches_with_imputed_readings():
-    """As if these patches had been taken for abnormal, where no contrast is learned."""
+    """The same as treating these patches as abnormal, with the contrastive term off."""
     detector = fitted(RefuseGaps(), adapts=True)
     windows = FRESH[:48].reshape(2, 24, 3).astype(np.float32)
     imputed = np.zeros(windows.shape, bool)

@@ -1,4 +1,4 @@
-"""Explanations: shares, worst patches, normal readings, each held to loops; and the whole as a stranger uses it."""
+"""Explanations: shares, worst patches and normal readings equal the loops, and the whole works for a user."""
 
 import json
 import math
@@ -70,7 +70,7 @@ def weights_of(detector):
 
 
 def loud_score(windows):
-    """A score (window, time) that looks at all variables of a step and of the one before it."""
+    """A score (window, time) that depends on all variables of a step and of the previous one."""
     shifted = np.concatenate([windows[:, :1], windows[:, :-1]], axis=1)
     return np.sqrt((np.square(windows.sum(axis=2)) + np.abs(shifted).max(axis=2)).astype(np.float64))
 
@@ -277,7 +277,7 @@ def test_worst_patches_codes_and_frequencies_equal_the_loops(detector, faulty):
 def test_the_worst_patch_of_a_coarse_scale_lies_at_the_fault():
     coarse = tiny(patch_sizes=(6,), patch_strides=(3,)).fit(waves(400))
     series = waves(307, seed=1)
-    for fault in (46, 133, 214):  # far from the start of their windows, so that the stride counts
+    for fault in (46, 133, 214):  # far from the start of their windows, so that a wrong stride shows
         series[fault, 1] += 9.0
         reason = coarse.explain(series, fault).reasons[0]
         assert reason.variable == "v1"
@@ -329,7 +329,7 @@ def test_the_published_method_explains_too(paper, faulty):
 def test_the_published_method_normalizes_by_the_batch_of_the_event(faulty):
     sizes = {"window": 20, "window_stride": 10, "dim": 8, "core_dim": 4, "codebook_size": 16, "test_batch": 20}
     still = Comet.paper(**sizes, schedule=Epochs(2, learning_rate=1e-3), adaptation=NoAdaptation()).fit(waves(400))
-    scores = still.decision_function(faulty)  # all of it in one batch
+    scores = still.decision_function(faulty)  # the whole series is one batch
     assert [still.explain(faulty, step).score for step in (0, FAULT, 306)] == scores[[0, FAULT, 306]].tolist()
     near, far = (still.explain(faulty, FAULT, context=context) for context in (0, 100))
     assert [reason.share for reason in near.reasons] == [reason.share for reason in far.reasons]
@@ -373,7 +373,7 @@ def test_readings_far_out_of_range_get_finite_explanations(detector, faulty):
 @pytest.mark.parametrize(
     "event", [True, 3.0, "7", None, (1,), (1, 2, 3), (5, 5), (6, 2), -1, 307, (300, 308), (1.0, 2)]
 )
-def test_an_interval_outside_the_series_is_refused(detector, faulty, event):
+def test_an_invalid_event_is_refused(detector, faulty, event):
     with pytest.raises(InputError) as caught:
         detector.explain(faulty, event)
     assert is_a_sentence(str(caught.value))
@@ -456,13 +456,13 @@ def test_without_times_the_table_shows_time_steps(run):
 
 def test_json_output_equals_the_python_result(run, folder):
     code, shown, _ = run("plant.comet", "today.csv", "--step", "70", "--top", "1", "--context", "3", "--json")
-    told = json.loads(shown)
+    output = json.loads(shown)
     series = pl.read_csv(folder / "today.csv", try_parse_dates=True)
     explanation = Comet.load(folder / "plant.comet").explain(series, 70, context=3).as_json()
     assert code == 0
-    assert told.pop("variables") == ["flow", "level", "heat"]
-    assert told.pop("times")[3] == "2024-03-01T01:10:00.000000"
-    assert told == explanation | {"reasons": explanation["reasons"][:1]}
+    assert output.pop("variables") == ["flow", "level", "heat"]
+    assert output.pop("times")[3] == "2024-03-01T01:10:00.000000"
+    assert output == explanation | {"reasons": explanation["reasons"][:1]}
 
 
 @pytest.mark.parametrize(
@@ -482,12 +482,12 @@ def test_json_output_equals_the_python_result(run, folder):
     ],
 )
 def test_a_mistake_gives_one_sentence_and_exit_code_2(run, arguments, sentence):
-    code, shown, said = run(*arguments)
-    last = said.strip().splitlines()[-1]
+    code, shown, stderr = run(*arguments)
+    last = stderr.strip().splitlines()[-1]
     assert (code, shown) == (2, "")
     assert last.startswith("cometad: ")
     assert sentence in last
-    assert "Traceback" not in said
+    assert "Traceback" not in stderr
 
 
 def test_the_verb_has_help_with_an_example(run):

@@ -83,7 +83,7 @@ def fresh(name, rows):
 
 
 def fed(stream, series, cuts):
-    """What a stream gives for a series in chunks that end at `cuts`, without finishing it."""
+    """The results of a stream fed in chunks that end at `cuts`, without finishing it."""
     return [stream.update_many(chunk) for chunk in np.split(series, cuts)]
 
 
