@@ -1,4 +1,4 @@
-# Everything a fresh clone needs is set up by the first target you call; a second call reuses .venv.
+# The first target you run creates .venv with everything a fresh clone needs; later ones reuse it.
 PYTHON ?= python3
 TORCH  := torch==2.13.0
 BIN    := .venv/bin
@@ -7,7 +7,7 @@ WORKERS ?= 2
 
 .PHONY: demo test check docs format clean
 
-demo: $(READY)  ## learn a synthetic plant, stream it with drift and planted faults, say what was found
+demo: $(READY)  ## learn a synthetic plant, stream it with drift and planted faults, print what was found
 	$(BIN)/cometad demo
 
 test: $(READY)  ## every test and every docstring example, on WORKERS cores
@@ -23,17 +23,17 @@ docs: $(READY)  ## the documentation in site/index.html; a warning fails it
 	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going docs site
 	@echo "Open site/index.html"
 
-format: $(READY)  ## rewrite files the way `make check` wants them
+format: $(READY)  ## fix what `make check` would report on format and lint
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
 	rm -rf .venv site
 
-# torch first and from a CPU build: a wheel on disk where there is one, else by uv, which knows where CPU builds live.
-# Asked for by another package, pip would take the build with gigabytes of CUDA.
+# Install torch first, as a CPU build: from a local wheel if there is one, otherwise with uv, which can select CPU builds.
+# As a dependency of another package, pip would install the build with gigabytes of CUDA.
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("cometad needs Python 3.11 to 3.13; call make PYTHON=python3.12, say") if not (3, 11) <= sys.version_info < (3, 14) else 0'
+	@$(PYTHON) -c 'import sys; sys.exit("cometad needs Python 3.11 to 3.13; run, for example, make PYTHON=python3.12") if not (3, 11) <= sys.version_info < (3, 14) else 0'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -c 'import importlib.metadata as m; m.version("torch")' 2>/dev/null \
 	  || $(BIN)/pip install --quiet --no-index --no-deps $(TORCH) 2>/dev/null \
