@@ -1,4 +1,4 @@
-"""What each departure of `Comet()` from the paper gains on development data: mean AUC-PR, one seed.
+"""The gain of each departure of `Comet()` from the paper on development data: mean AUC-PR, one seed.
 
     python benchmarks/default.py [--data-dir DIR]
 

@@ -60,7 +60,7 @@ def main() -> None:
     few = torch.as_tensor(values[:128], device=device)
 
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {platform.python_version()}\n")
-    print("| what | plain, readings/s | fast, readings/s | times |\n|---|---|---|---|")
+    print("| what | plain, readings/s | fast, readings/s | speedup |\n|---|---|---|---|")
     plain = best(lambda: plain_scores(network, few)) * 2
     row("score patches", plain, best(lambda: [scorer.whole(values, k) for k in range(3)]), values[..., 0].size)
     row(
@@ -78,8 +78,8 @@ def main() -> None:
     print(f"\n{ROWS:,} x {VARIABLES}, 20 epochs of batches of 128 windows: trained in {trained:.2f} s.")
     begun = time.perf_counter()
     detector.fit(series)
-    print(f"The whole fit, with memory, calibration and threshold: {time.perf_counter() - begun:.2f} s;", end=" ")
-    print(f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB at most.")
+    print(f"The whole fit, with memory, calibration and threshold, takes {time.perf_counter() - begun:.2f} s", end=" ")
+    print(f"and at most {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB.")
 
 
 def _train_alone(detector: Comet, series: np.ndarray) -> float:

@@ -40,7 +40,7 @@ def main() -> None:
         cells = ", ".join(f"{taken:.3g}" for _, taken in points)
         print(f"| {what} | {points[0][0]:,} | {points[-1][0]:,} | {cells} | {exponent(points):.2f} |")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    print(f"\nThe process never took more than {peak:,.0f} MiB.")
+    print(f"\nThe process never used more than {peak:,.0f} MiB.")
     if arguments.figure is not None:
         draw(curves, arguments.figure)
 

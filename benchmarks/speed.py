@@ -63,7 +63,7 @@ def compare() -> None:
     scorer = Scorer(network, [np.ones(CODES, bool)] * 3, NEIGHBORS, "local", "cpu")
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=True)
     rows = values[..., 0].size
-    print("| what | plain, readings/s | fast, readings/s | times |\n|---|---|---|---|")
+    print("| what | plain, readings/s | fast, readings/s | speedup |\n|---|---|---|---|")
     (plain, fast), (plain_steps, fast_steps) = (
         best(
             lambda: [scale.quantized.error(scale.embeddings) for scale in plain_codes(network, few)],
@@ -122,23 +122,19 @@ def stream() -> None:
         times.append(time.perf_counter() - begun)
     middle, high = 1e6 * np.quantile(times[1_000:], [0.5, 0.99])
     print(f"\nA stream (the default's patches, {CODES} codes): {1 / np.mean(times[1_000:]):,.0f} readings/s;", end=" ")
-    print(f"one takes {middle:.0f} µs (median), 99 % less than {high:.0f} µs.")
+    print(f"one reading takes {middle:.0f} µs (median), and 99 % take less than {high:.0f} µs.")
     many, batch = best(lambda: detector.stream().update_many(series), lambda: detector.decision_function(series))
-    print(
-        f"`update_many` {len(series) / many:,.0f} readings/s, `decision_function` {len(series) / batch:,.0f};", end=" "
-    )
-    print(f"{many / batch:.2f} times its time.")
+    speeds = [len(series) / seconds for seconds in (many, batch)]
+    print(f"`update_many` reaches {speeds[0]:,.0f} readings/s and `decision_function` {speeds[1]:,.0f},", end=" ")
+    print(f"so streaming takes {many / batch:.2f} times as long.")
     paper = Comet.paper("PSM").fit(series[:6_000])
     windows = series[: 128 * WINDOW]
     fixed, adapting = best(
         lambda: paper.stream(adaptation=NoAdaptation()).update_many(windows),
         lambda: paper.stream().update_many(windows),
     )
-    print(
-        f"A batch of 128 windows: {1e3 * fixed:.0f} ms scored, {1e3 * adapting:.0f} ms scored and learned from;",
-        end=" ",
-    )
-    print(f"{adapting / fixed:.1f} times.")
+    print(f"A batch of 128 windows takes {1e3 * fixed:.0f} ms to score,", end=" ")
+    print(f"or {1e3 * adapting:.0f} ms to score and learn from: {adapting / fixed:.1f} times.")
 
 
 def fit(name: str) -> None:

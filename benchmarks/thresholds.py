@@ -5,10 +5,10 @@
 
 Each draw fits a rule to 10,000 scores and applies it to a stream of `--readings` more, without anomalies: every alarm
 is false. The second table follows SPOT along streams in three variants: alarms left out of the tail as in the paper,
-remembering all excesses or the last 1,000, and alarms counted as long as chance explains them, as implemented here.
+remembering all excesses or the last 1,000, and as implemented here, counting as many alarms as chance explains.
 
-With --detectors, Comet() is fitted on normal series, and alarms are counted among unseen normal readings, leaving out
-32 readings on either side of each anomaly. The entities are those whose labels had been seen before
+With --detectors, Comet() is fitted on normal series, and alarms are counted among unseen normal readings, excluding 32
+readings on either side of each anomaly. The entities are development entities: their labels had been seen before
 (docs/deviations.md).
 """
 
@@ -35,21 +35,21 @@ PARTS = 5  # of the stream in the second table
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
-def correlated(random: np.random.Generator, count: int) -> np.ndarray:
-    noise = random.normal(size=count + 200) * np.sqrt(1 - CORRELATION**2)
+def correlated(rng: np.random.Generator, count: int) -> np.ndarray:
+    noise = rng.normal(size=count + 200) * np.sqrt(1 - CORRELATION**2)
     return lfilter([1.0], [1.0, -CORRELATION], noise)[200:]
 
 
-def drifting(random: np.random.Generator, count: int) -> np.ndarray:
+def drifting(rng: np.random.Generator, count: int) -> np.ndarray:
     rise = np.concatenate([np.zeros(TRAINING), np.linspace(0, RISE, count - TRAINING)])
-    return random.normal(size=count) + rise
+    return rng.normal(size=count) + rise
 
 
 SCORES: dict[str, Draw] = {
-    "normal": lambda random, count: random.normal(size=count),
-    "exponential": lambda random, count: random.exponential(size=count),
-    "Student t, 4 degrees": lambda random, count: random.standard_t(4, size=count),
-    "Pareto, exponent 3": lambda random, count: random.pareto(3, size=count),
+    "normal": lambda rng, count: rng.normal(size=count),
+    "exponential": lambda rng, count: rng.exponential(size=count),
+    "Student t, 4 degrees": lambda rng, count: rng.standard_t(4, size=count),
+    "Pareto, exponent 3": lambda rng, count: rng.pareto(3, size=count),
     f"normal, neighbors correlated {CORRELATION}": correlated,
     f"normal, rising by {RISE:g} deviations": drifting,
 }
@@ -100,7 +100,7 @@ def shrinking(draws: int, readings: int) -> None:
             print(f"| {scores} | none | all | {along(draw, draws, readings)} |", flush=True)
         with alarms_left_out():
             print(f"| {scores} | none | {spot.KEPT:,} | {along(draw, draws, readings)} |", flush=True)
-        print(f"| {scores} | as chance explains | {spot.KEPT:,} | {along(draw, draws, readings)} |", flush=True)
+        print(f"| {scores} | as many as chance explains | {spot.KEPT:,} | {along(draw, draws, readings)} |", flush=True)
 
 
 def along(draw: Draw, draws: int, readings: int) -> str:
@@ -140,7 +140,7 @@ def remembering(count: int) -> Iterator[None]:
 def on_detectors(data_dir: str | None) -> None:
     rules = (Quantile(0.01), Conformal(0.01), Spot(1e-3), DriftingSpot(1e-3))
     heads = " | ".join(f"{type(rule).__name__} {rule.rate:g}" for rule in rules)
-    print(f"| series | readings to fit | new normal ones | {heads} |")
+    print(f"| series | training readings | new normal readings | {heads} |")
     print("|---" * (len(rules) + 3) + "|")
     for name, train, test, normal in normal_series(data_dir):
         detector = Comet().fit(train)

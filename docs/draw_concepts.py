@@ -85,7 +85,7 @@ def draw_codebook(plant: Plant, detector: Comet, fault: Fault) -> None:
     figure = plt.figure(figsize=(6, 3.6), layout="constrained")
     left, right = figure.add_gridspec(1, 2, width_ratios=(3, 2))
     axis = figure.add_subplot(left)
-    axis.scatter(*((embeddings - center) @ plane).T, s=4, color=FAINT, label="patches of training", rasterized=False)
+    axis.scatter(*((embeddings - center) @ plane).T, s=4, color=FAINT, label="training patches", rasterized=False)
     axis.scatter(*((codes - center) @ plane).T, s=24, marker="x", color=BLUE, lw=1.2, label="codes")
     for patch, color in ((calm, GREEN), (strange, RED)):
         ends = (np.stack([own[patch], nearest[patch]]) - center) @ plane

@@ -16,12 +16,12 @@ TINY = [
 
 def table_of_readings(rows: int, seed: int) -> pl.DataFrame:
     """One reading a minute of three variables."""
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     wave = np.sin(np.arange(rows) / 5)
     columns = {"flow": wave, "level": np.cos(np.arange(rows) / 5), "valve": wave**2}
     return pl.DataFrame(
         {"time": [datetime(2024, 3, 1) + timedelta(minutes=i) for i in range(rows)]}
-        | {name: column + 0.1 * chance.normal(size=rows) for name, column in columns.items()}
+        | {name: column + 0.1 * rng.normal(size=rows) for name, column in columns.items()}
     )
 
 

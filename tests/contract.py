@@ -29,7 +29,7 @@ def waves(rows: int, variables: int = 3, seed: int = 0) -> np.ndarray:
     chance = np.random.default_rng(seed)
     time = np.arange(rows)[:, None]
     periods = 11 + 7 * np.arange(variables)
-    return np.sin(2 * np.pi * time / periods) + 0.1 * chance.normal(size=(rows, variables))
+    return np.sin(2 * np.pi * time / periods) + 0.1 * rng.normal(size=(rows, variables))
 
 
 NORMAL = waves(500)

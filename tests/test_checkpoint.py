@@ -80,7 +80,7 @@ def test_trailing_bytes_are_refused(content, tmp_path):
     ],
     ids=["random", "ones", "csv", "zip", "json", "other", "other's note", "text", "list", "no format", "no facts"],
 )
-def test_a_foreign_file_is_refused(foreign, tmp_path):
+def test_a_file_of_another_format_is_refused(foreign, tmp_path):
     refused_content(foreign, tmp_path, "not a complete saved Comet")
 
 
@@ -90,13 +90,13 @@ def test_an_older_format_is_refused_with_advice(tmp_path):
     refused_content(older, tmp_path, rf"older cometad \(format {FORMAT - 1}; .* {FORMAT}\)\. Fit and save it again")
 
 
-def test_a_newer_format_is_refused_with_both_numbers(detector, tmp_path):
+def test_the_error_for_a_newer_format_gives_both_versions(detector, tmp_path):
     header = {"format": FORMAT + 1, "kind": "Comet", "facts": {"anything": "else"}}
     newer = save({"weight": np.zeros(3)}, {"cometad": json.dumps(header)})
     refused_content(newer, tmp_path, rf"newer cometad \(format {FORMAT + 1}; this one reads format {FORMAT}\)")
 
 
-def test_another_kind_is_refused_by_name(detector, tmp_path):
+def test_a_file_of_another_kind_is_refused_by_name(detector, tmp_path):
     refused_content(to_bytes(Checkpoint("Forest", {}, {})), tmp_path, "holds a saved Forest, not a Comet")
     refused_content(detector.stream().snapshot(), tmp_path, "holds a saved Stream, not a Comet")
 
@@ -161,7 +161,7 @@ def test_saving_leaves_no_other_file_in_the_folder(detector, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["detector.comet"]
 
 
-def test_a_path_that_cannot_be_written_is_refused_and_nothing_is_left(detector, tmp_path):
+def test_a_path_that_cannot_be_written_is_refused_and_leaves_nothing_behind(detector, tmp_path):
     (tmp_path / "file").write_text("kept")
     (tmp_path / "folder").mkdir()
     too_long = tmp_path / ("x" * 300)

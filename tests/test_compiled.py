@@ -40,7 +40,7 @@ print(json.dumps(result.tolist()))
 
 
 def python(script, **environment):
-    """What a script prints in a process of its own, as JSON, and what it logs."""
+    """Run a script in a separate process; return the JSON it prints, and its log."""
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, **environment},
@@ -70,7 +70,7 @@ def copied(tmp_path):
     return copy, {"PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
 
 
-def test_without_compilation_the_scores_are_the_same(scores):
+def test_scores_are_the_same_without_compilation(scores):
     plain, _ = python(FIT, NUMBA_DISABLE_JIT="1")
     np.testing.assert_allclose(plain, scores, rtol=1e-3, atol=1e-3)
 

@@ -29,7 +29,7 @@ def test_an_alert_before_or_after_a_fault_does_not_find_it():
 
 
 def test_the_demo_prints_every_fault_and_writes_a_picture_and_a_report(tmp_path, capsys, monkeypatch):
-    # The demo with a hundredth of the training; what it finds does not matter here.
+    # A hundredth of the demo's training: what it finds does not matter here.
     monkeypatch.setattr(demo, "Comet", lambda **changes: Comet(schedule=OneCycle(4), codebook_size=32, **changes))
     demo.run(tmp_path / "out", seed=0)
     printed = capsys.readouterr().out

@@ -234,12 +234,22 @@ def test_every_file_named_in_a_page_exists():
             assert (ROOT / file).exists(), f"{name(page)} names {file}"
 
 
-def test_the_tree_of_the_architecture_page_is_the_tree():
-    section = (ROOT / "docs" / "architecture.md").read_text().split("## The tree")[1].split("## ")[0]
-    shown = set(re.findall(r"^  ([\w.]+)/?  ", section, re.MULTILINE))
+def section(title: str) -> str:
+    """The text below a heading of the architecture page."""
+    return (ROOT / "docs" / "architecture.md").read_text().split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def test_the_architecture_page_lists_every_module_and_package():
+    shown = set(re.findall(r"^  ([\w.]+)/?  ", section("The tree"), re.MULTILINE))
     package = ROOT / "src" / "cometad"
-    there = {path.name for path in package.iterdir() if not path.name.startswith("__") and path.name != "py.typed"}
-    assert shown == there
+    assert shown == {path.name for path in package.iterdir() if not path.name.startswith("__")} - {"py.typed"}
+
+
+def test_the_layers_of_the_architecture_page_are_the_import_contract():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (contract,) = settings["tool"]["importlinter"]["contracts"]
+    (block,) = re.findall(r"^```text\n(.*?)^```$", section("The layers"), re.MULTILINE | re.DOTALL)
+    assert block.splitlines() == contract["layers"]
 
 
 def test_the_layers_of_the_architecture_page_are_the_contract():
@@ -252,3 +262,5 @@ def test_the_layers_of_the_architecture_page_are_the_contract():
 def test_the_readme_is_short():
     before_links = (ROOT / "README.md").read_text().split("## Learn more")[0]
     assert len(before_links.split()) < 400
+    example = next(block for block in blocks(ROOT / "README.md") if block.language == "python")
+    assert len(list(filter(str.strip, example.text.splitlines()))) == 6

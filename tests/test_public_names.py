@@ -1,4 +1,4 @@
-"""The names that `import cometad` offers, and those it offered before."""
+"""The public names of `cometad`, and those that 0.1 exported."""
 
 import importlib
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 import cometad
 
-# Everything the root exported in 0.1; all of it works until 0.3.
+# Everything the root exported in 0.1; these names work until 0.3.
 # fmt: off
 NAMES_OF_0_1 = {
     "ABLATIONS", "Alerts", "AllVariables", "BASELINES", "BudgetSelection", "Comet", "CometadError",
@@ -31,7 +31,7 @@ def test_the_root_exports_few_names():
     assert len(cometad.__all__) <= 12
 
 
-def test_every_name_of_0_1_is_still_there():
+def test_every_public_name_of_0_1_still_exists():
     assert NAMES_OF_0_1.difference(cometad.__all__, cometad._MOVED) == set()
 
 

@@ -1,4 +1,4 @@
-"""Open protocols: a user's own strategies work in batch and stream, and are saved under their registered names."""
+"""Open protocols: custom strategies work in batch and stream and are saved under their registered names."""
 
 import json
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ SMALL = {"window": 32, "window_stride": 16, "dim": 8, "core_dim": 6, "codebook_s
 @register("test-sigmas")
 @dataclass(frozen=True)
 class Sigmas:
-    """A threshold some deviations above the mean of the training scores."""
+    """A threshold: the mean of the training scores plus a number of standard deviations."""
 
     count: float = 6.0
     rate: ClassVar[float] = 0.001
@@ -61,7 +61,7 @@ class ZeroFill:
 @register("test-first-batches")
 @dataclass(frozen=True)
 class FirstBatches:
-    """An adaptation that learns from the first batches of a run only."""
+    """An adaptation that learns only from the first batches of a run."""
 
     batches: int = 2
 
@@ -95,11 +95,11 @@ def small(**changes):
 
 @pytest.fixture(scope="module", params=OWN)
 def fitted(request):
-    """A Comet with one strategy of the user's own."""
+    """A Comet with one custom strategy."""
     return small(**{request.param: OWN[request.param]}).fit(NORMAL)
 
 
-def test_a_strategy_of_ones_own_works_in_a_batch_and_in_a_stream(fitted):
+def test_a_custom_strategy_works_in_batch_and_stream(fitted):
     scores = fitted.decision_function(SPIKED)
     assert abs(int(scores.argmax()) - SPIKE) < 16  # the longest patch
     assert fitted.predict(SPIKED)[SPIKE] == 1
@@ -110,7 +110,7 @@ def test_a_strategy_of_ones_own_works_in_a_batch_and_in_a_stream(fitted):
     assert np.concatenate([*streamed, *rest]).tobytes() == scores.tobytes()
 
 
-def test_it_is_saved_and_loaded_under_its_registered_name(fitted, tmp_path):
+def test_a_custom_strategy_is_saved_and_loaded_under_its_registered_name(fitted, tmp_path):
     fitted.save(tmp_path / "own.comet")
     loaded = load(tmp_path / "own.comet")
     assert loaded.get_params() == fitted.get_params()
@@ -123,7 +123,7 @@ def test_it_is_saved_and_loaded_under_its_registered_name(fitted, tmp_path):
     assert any(kind.startswith("test-") for kind in kinds)
 
 
-def test_each_of_them_does_what_it_says():
+def test_each_custom_strategy_is_applied():
     scores = small(threshold=Sigmas(3.0)).fit(NORMAL).decision_scores_
     assert small(threshold=Sigmas(3.0)).fit(NORMAL).threshold_ >= scores.mean()
     assert Loudest()(np.array([[[1.0, 5.0]]])).tolist() == [[5.0]]
@@ -133,7 +133,7 @@ def test_each_of_them_does_what_it_says():
     assert adapting.adaptation_steps == (1, 0)
 
 
-def test_baselines_take_a_threshold_and_a_gap_rule_of_ones_own(tmp_path):
+def test_baselines_accept_a_custom_threshold_and_gap_rule(tmp_path):
     detector = BASELINES["squared-norm"](threshold=Sigmas(), gaps=ZeroFill()).fit(NORMAL)
     gappy = SPIKED.copy()
     gappy[10] = np.nan
@@ -144,7 +144,7 @@ def test_baselines_take_a_threshold_and_a_gap_rule_of_ones_own(tmp_path):
 
 @dataclass(frozen=True)
 class Nameless(Sigmas):
-    """Nobody registered it."""
+    """A threshold that is not registered."""
 
 
 def test_an_unregistered_strategy_scores_but_cannot_be_saved(tmp_path):
@@ -175,7 +175,7 @@ def test_a_name_is_registered_once_and_only_for_dataclasses():
     assert to_json(register("test-sigmas")(Sigmas)()) == {"kind": "test-sigmas", "count": 6.0}
 
 
-def test_a_row_in_the_table_of_thresholds_is_all_the_command_line_needs(monkeypatch):
+def test_a_row_in_thresholds_is_enough_for_the_command_line(monkeypatch):
     @dataclass(frozen=True)
     class Share:
         rate: float = 0.5
@@ -187,7 +187,7 @@ def test_a_row_in_the_table_of_thresholds_is_all_the_command_line_needs(monkeypa
 
 @pytest.mark.parametrize("value", [Sigmas, "quantile", object(), None])
 @pytest.mark.parametrize("name", OWN)
-def test_what_lacks_the_methods_is_refused(name, value):
+def test_an_object_without_the_required_methods_is_refused(name, value):
     if value is Sigmas and name not in ("threshold",):
         value = type(OWN[name])
     with pytest.raises(ParameterError, match=f"The '{name}' parameter must be an object with") as caught:

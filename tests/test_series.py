@@ -15,7 +15,7 @@ def timed(minutes):
 
 
 @given(minutes=st.lists(st.integers(0, 9), min_size=1, max_size=12), last=st.none() | st.integers(0, 9))
-def test_a_chunk_is_sifted_like_single_readings(minutes, last):
+def test_a_chunk_is_filtered_like_single_readings(minutes, last):
     series, chunk, single = timed(minutes), Order("drop"), Order("drop")
     for order in (chunk, single):
         order.take(None if last is None else timed([last]).times[0])
@@ -26,7 +26,7 @@ def test_a_chunk_is_sifted_like_single_readings(minutes, last):
             kept.append(step)
     sifted = chunk.on_time(series)
     assert sifted.values[:, 0].tolist() == kept
-    assert chunk.dropped == 0  # asking changes nothing
+    assert chunk.dropped == 0  # a query changes nothing
     assert single.dropped == len(minutes) - len(kept)
     if single.dropped:
         order = Order()
@@ -58,7 +58,7 @@ def test_a_missing_time_is_refused_under_every_rule():
             Order(late).on_time(series)
 
 
-def test_a_late_reading_is_refused_in_the_words_given():
+def test_a_late_reading_is_refused_with_the_given_wording():
     order = Order()
     order.take(5.0)
     with pytest.raises(InputError, match=r'^Line 7 is late\. Send .*pass late="drop"\.$'):

@@ -1,4 +1,4 @@
-"""Compiles what most tests need, so that the workers of a first run find it on disk."""
+"""Compile what most tests need, so that the workers of a first run find it in the cache."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Events open, update and close exactly once, however the scores arrive; severity says how rare a peak is."""
+"""Each event opens and closes exactly once, however the scores arrive, and severity measures how rare its peak is."""
 
 import itertools
 import math
@@ -67,13 +67,13 @@ class Naive:
                 at += len(together)
             else:
                 seen = self.until_quiet(at, alerts.merge_gap)
-                at += len(seen) + 1  # the quiet step that was too much
+                at += len(seen) + 1  # one quiet step too many
                 closes = self.measured[at - 1] if at <= len(self.measured) else self.count - 1
                 self.add(seen, together[alerts.min_length - 1], closes)
                 free = closes + alerts.hold_off + 1
 
     def until_quiet(self, at, gap):
-        """The measured steps from one on, before the first with more than a gap of quiet ones up to it."""
+        """The measured steps from a given one up to the first run of quiet steps longer than the gap."""
         seen, quiet = [], 0
         for step in self.measured[at:]:
             quiet = 0 if step in self.warm else quiet + 1
@@ -100,7 +100,7 @@ class Naive:
         return Event(number, seen[0], stop, peak, score, naive_severity(score, self.tail), len(hot), is_open)
 
 
-# Few values, so that scores often equal each other, the threshold or the low mark.
+# Few distinct values, so that scores often equal each other, the threshold or the low mark.
 LEVELS = st.sampled_from([-6.0, -2.0, 0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 7.0])
 
 
@@ -127,13 +127,13 @@ def whole(case):
 
 
 def rounded(changes):
-    """Changes with a severity that a differently written formula must reach too."""
+    """The changes with rounded severities, because the naive formula rounds differently."""
     return [(kind, {**vars(event), "severity": round(event.severity, 9)}, step) for kind, event, step in changes]
 
 
 @settings(max_examples=200)
 @given(cases())
-def test_a_run_does_what_the_definitions_say(case):
+def test_a_run_equals_the_loops(case):
     run, changes = whole(case)
     naive = Naive(*case)
     assert rounded(changes) == rounded(naive.changes)
@@ -142,7 +142,7 @@ def test_a_run_does_what_the_definitions_say(case):
 
 @settings(max_examples=60)
 @given(cases(), st.lists(st.integers(0, 60), max_size=12), st.lists(st.booleans(), min_size=13, max_size=13))
-def test_neither_chunks_nor_snapshots_change_a_bit(case, cuts, snapshots):
+def test_chunks_and_snapshots_change_nothing(case, cuts, snapshots):
     scores, thresholds, imputed, alerts, tail = case
     run, changes = alerts.start(tail), []
     edges = [0, *sorted(min(cut, len(scores)) for cut in cuts), len(scores)]
@@ -158,7 +158,7 @@ def test_neither_chunks_nor_snapshots_change_a_bit(case, cuts, snapshots):
 
 
 @given(cases(), st.integers(1, 7))
-def test_a_long_chunk_is_taken_in_blocks_without_a_trace(case, block):
+def test_processing_a_long_chunk_in_blocks_changes_nothing(case, block):
     _, expected = whole(case)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alerts_module, "BLOCK", block)
@@ -167,7 +167,7 @@ def test_a_long_chunk_is_taken_in_blocks_without_a_trace(case, block):
 
 @settings(max_examples=60)
 @given(cases())
-def test_each_event_opens_once_then_updates_then_closes_once(case):
+def test_each_event_opens_once_updates_and_closes_once(case):
     _, changes = whole(case)
     for number in {change.event.number for change in changes}:
         kinds = [change.kind for change in changes if change.event.number == number]
@@ -209,16 +209,16 @@ def test_a_later_first_step_shifts_all_events(case, later):
     ]
 
 
-# Each parameter alone, on a picture.
+# Each parameter on its own, in pictures.
 
 
 def drawn(picture):
-    """Scores from a picture: # is above the threshold of 2, - between the low mark and it, . below both."""
+    """Scores from a picture: # is above the threshold of 2, - is between it and the low mark, . is below both."""
     return [{"#": 3.0, "-": 1.8, ".": 0.0, "?": 9.0}[letter] for letter in picture]
 
 
 def spans(picture, alerts):
-    """Where the events of a picture are; steps with ? are imputed and high."""
+    """The intervals of the events in a picture; steps marked ? are imputed and have high scores."""
     imputed = [letter == "?" for letter in picture]
     return [(event.start, event.stop) for event in find_events(drawn(picture), 2.0, alerts, TAIL, imputed)]
 
@@ -228,53 +228,53 @@ def spans(picture, alerts):
     [
         ("..##-#-..", Alerts(), [(2, 7)]),
         ("..##-#-..", SHARP, [(2, 4), (5, 6)]),
-        (".--#--.", Alerts(), [(3, 6)]),  # it starts with a hot step, not before
+        (".--#--.", Alerts(), [(3, 6)]),  # an event starts with a hot step, not before
         (".#..##..#-#.", Alerts(min_length=3), [(8, 11)]),
         ("...#-", Alerts(min_length=3), []),
         (".#.#..#.", Alerts(merge_gap=1), [(1, 4), (6, 7)]),
-        (".#.-..#.", Alerts(merge_gap=1), [(1, 4), (6, 7)]),  # a low mark reached keeps it alive
+        (".#.-..#.", Alerts(merge_gap=1), [(1, 4), (6, 7)]),  # reaching the low mark keeps an event open
         (".#.#..#.", Alerts(merge_gap=2), [(1, 7)]),
         (".#.#.#", Alerts(hold_off=1), [(1, 2), (5, 6)]),
-        (".#.###", Alerts(hold_off=2), [(1, 2), (5, 6)]),  # what goes on after the hold-off is an event
-        (".#..#.#.", Alerts(merge_gap=1, hold_off=2), [(1, 2), (6, 7)]),  # counted from the step it closed with
+        (".#.###", Alerts(hold_off=2), [(1, 2), (5, 6)]),  # still hot after the hold-off: a new event
+        (".#..#.#.", Alerts(merge_gap=1, hold_off=2), [(1, 2), (6, 7)]),  # counted from the step that closed the event
     ],
 )
-def test_events_are_where_the_picture_shows_them(picture, alerts, expected):
+def test_events_match_the_pictures(picture, alerts, expected):
     assert spans(picture, alerts) == expected
 
 
 @pytest.mark.parametrize(
     "picture, alerts, expected",
     [
-        (".?.", Alerts(), []),  # it opens nothing
-        ("#?????#", Alerts(), [(0, 7)]),  # it ends nothing
-        ("#?.", Alerts(), [(0, 1)]),  # and is not the end of an event
+        (".?.", Alerts(), []),  # opens no event
+        ("#?????#", Alerts(), [(0, 7)]),  # closes no event
+        ("#?.", Alerts(), [(0, 1)]),  # is not the last step of an event
         ("#.??.??#..#", Alerts(merge_gap=2), [(0, 11)]),
-        ("#.??.??#..#", Alerts(merge_gap=1), [(0, 1), (7, 8), (10, 11)]),  # quiet steps add up around it
-        ("#?#..", Alerts(min_length=2), [(0, 3)]),  # it does not part a candidate
-        ("#?..", Alerts(min_length=2), []),  # nor count in one
-        ("#.??#", Alerts(hold_off=2), [(0, 1), (4, 5)]),  # time passes with it
+        ("#.??.??#..#", Alerts(merge_gap=1), [(0, 1), (7, 8), (10, 11)]),  # quiet steps on both sides add up
+        ("#?#..", Alerts(min_length=2), [(0, 3)]),  # does not interrupt a candidate
+        ("#?..", Alerts(min_length=2), []),  # does not count toward min_length
+        ("#.??#", Alerts(hold_off=2), [(0, 1), (4, 5)]),  # counts toward hold_off
     ],
 )
 def test_an_imputed_step_is_neither_hot_nor_quiet(picture, alerts, expected):
     assert spans(picture, alerts) == expected
 
 
-def test_the_score_of_an_imputed_step_is_never_looked_at():
+def test_the_score_of_an_imputed_step_is_ignored():
     scores = np.array([0.0, np.nan, 3.0, np.nan, 4.0, np.inf])
     imputed = np.isnan(scores) | np.isinf(scores)
     (event,) = find_events(scores, 2.0, Alerts(), TAIL, imputed)
     assert (event.start, event.stop, event.peak, event.steps) == (2, 5, 4, 2)
 
 
-def test_what_is_hot_in_a_hold_off_is_counted_and_not_lost():
+def test_hot_steps_during_a_hold_off_are_counted_as_suppressed():
     run = Alerts(hold_off=4).start(TAIL)
     run.push(drawn("#.#-##"), 2.0)
     assert (run.suppressed, run.event) == (3, None)
     assert [change.kind for change in run.push(drawn("#"), 2.0)] == ["opened"]
 
 
-def test_what_is_too_short_is_counted_also_at_the_end():
+def test_hot_steps_too_short_for_an_event_are_counted_even_at_the_end():
     run = Alerts(min_length=3).start(TAIL)
     run.push(drawn("##.#-."), 2.0)
     assert run.short == 3
@@ -295,7 +295,7 @@ def test_an_event_is_updated_only_by_a_new_peak():
     assert run.event == changes[-1].event
 
 
-def test_the_open_event_can_be_asked_for_at_any_time():
+def test_the_open_event_is_available_at_any_time():
     run = Alerts(merge_gap=1).start(TAIL)
     run.push(drawn("#-."), 2.0)
     assert run.event is not None
@@ -304,12 +304,12 @@ def test_the_open_event_can_be_asked_for_at_any_time():
     assert run.event is None
 
 
-def test_the_peak_is_a_hot_step_even_where_the_threshold_moves():
+def test_the_peak_is_a_hot_step_even_if_the_threshold_moves():
     (event,) = find_events([3.0, 8.0, 4.0], [2.0, 9.0, 2.0], Alerts(), TAIL)
     assert (event.peak, event.steps) == (2, 2)
 
 
-def test_the_low_mark_never_lies_above_the_threshold():
+def test_the_low_mark_is_never_above_the_threshold():
     thresholds = np.linspace(-9, 9, 101)
     for low in (1e-3, 0.3, 0.8, 1.0):
         for center in (-4.0, 0.0, 4.0):
@@ -319,7 +319,7 @@ def test_the_low_mark_never_lies_above_the_threshold():
             assert (marks[thresholds > center] >= center - 1e-9).all()
 
 
-def test_scores_below_zero_have_hysteresis_too():
+def test_negative_scores_have_hysteresis_too():
     tail = TAIL._replace(center=-10.0)
     (event,) = find_events([-9.0, -1.0, -3.0, -9.0], -2.0, Alerts(), tail)
     assert (event.start, event.stop) == (1, 3)
@@ -334,7 +334,7 @@ def test_nothing_is_hot_under_an_infinite_threshold():
 # Chunks, snapshots and memory.
 
 
-def test_a_finished_run_gives_nothing_more():
+def test_a_finished_run_accepts_no_more_scores():
     run = Alerts().start(TAIL)
     run.push([3.0], 2.0)
     assert [change.kind for change in run.finish()] == ["closed"]
@@ -347,7 +347,7 @@ def test_a_finished_run_gives_nothing_more():
         again.push([3.0], 2.0)
 
 
-def test_a_state_is_small_and_not_changed_by_what_comes_after():
+def test_a_state_is_small_and_unaffected_by_later_scores():
     run = Alerts().start(TAIL)
     run.push([3.0] * 5000, 2.0)
     state = run.state()
@@ -358,18 +358,18 @@ def test_a_state_is_small_and_not_changed_by_what_comes_after():
 
 
 def size_after(rounds):
-    """Bytes of all that a run holds after so many rounds of two events each."""
+    """The size in bytes of a run after a number of rounds with two events each."""
     run = Alerts().start(TAIL)
     for _ in range(rounds):
         run.push(drawn("..##..####...-."), 2.0)
     return len(pickle.dumps(run))
 
 
-def test_a_run_holds_no_more_after_many_events():
-    assert size_after(1000) < size_after(10) + 50  # larger numbers, but not more of them
+def test_the_memory_of_a_run_does_not_grow_with_events():
+    assert size_after(1000) < size_after(10) + 50  # the numbers grow, their count does not
 
 
-def test_blocks_where_nothing_is_hot_are_passed_over(monkeypatch):
+def test_blocks_without_hot_steps_are_skipped(monkeypatch):
     taken = []
     through = AlertRun._through_block
     monkeypatch.setattr(AlertRun, "_through_block", lambda run, *block: taken.extend(block[0]) or through(run, *block))
@@ -380,7 +380,7 @@ def test_blocks_where_nothing_is_hot_are_passed_over(monkeypatch):
     assert len(taken) < 1000
 
 
-def test_refused_scores_leave_a_run_as_it_was():
+def test_refused_scores_leave_a_run_unchanged():
     run = Alerts(merge_gap=3).start(TAIL)
     run.push([0.0, 3.0], 2.0)
     before = run.state()
@@ -398,7 +398,7 @@ def test_refused_scores_leave_a_run_as_it_was():
         assert all(np.array_equal(before[name], value) for name, value in run.state().items())
 
 
-def test_an_unknown_score_is_refused_by_its_time_step_also_where_nothing_is_hot():
+def test_the_error_for_nan_names_its_time_step_even_if_nothing_is_hot():
     with pytest.raises(InputError, match="score of time step 42 is NaN"):
         Alerts().start(TAIL, step=40).push([0.0, 0.0, np.nan], 2.0)
 
@@ -412,7 +412,7 @@ def test_an_unknown_score_is_refused_by_its_time_step_also_where_nothing_is_hot(
         *({"hold_off": steps} for steps in (-1, 2.0, None)),
     ],
 )
-def test_parameters_that_make_no_sense_are_refused_in_a_sentence(wrong):
+def test_invalid_parameters_are_refused_in_one_sentence(wrong):
     with pytest.raises(ParameterError, match=f"The '{next(iter(wrong))}' parameter must be .* instead[.]"):
         Alerts(**wrong)
 
@@ -424,9 +424,9 @@ def test_parameters_that_make_no_sense_are_refused_in_a_sentence(wrong):
 @example([0.0], None)
 @example([1.0] * 7, 1.0)
 @example([0.0, 5e-324], None)
-@example([0.0, 0.0, 1e-200], None)  # high scores overflow in units of it
+@example([0.0, 0.0, 1e-200], None)  # in these units, high scores overflow
 @example([3.0, 4.0], -7.0)
-@example([0.0, 1e-118], 1.0)  # a tail narrower than any rounding
+@example([0.0, 1e-118], 1.0)  # a tail narrower than rounding errors
 def test_severity_rises_with_the_score_from_0_to_1(scores, threshold):
     tail = ScoreTail.fit(scores, threshold)
     ladder = np.concatenate([[-np.inf], np.linspace(-2e9, 2e9, 50), [1e300, np.inf]])
@@ -438,7 +438,7 @@ def test_severity_rises_with_the_score_from_0_to_1(scores, threshold):
     assert severity(tail.base, tail) == 0.0
 
 
-def test_severity_rises_strictly_between_the_threshold_and_the_rarest():
+def test_severity_rises_strictly_between_the_threshold_and_one_in_a_billion():
     tail = ScoreTail(center=0.7, base=5.0, start=4.0, share=math.exp(-4.0), shape=0.0, scale=1.0)  # exponential scores
     rungs = severity(np.linspace(5.0, math.log(1e9) - 1e-6, 100), tail)
     assert (np.diff(rungs) > 0).all()
@@ -446,7 +446,7 @@ def test_severity_rises_strictly_between_the_threshold_and_the_rarest():
 
 
 def log10_ratio(tail, score, true):
-    """By how many powers of ten a tail takes a score for more likely than it is."""
+    """By how many powers of ten a tail overestimates the probability of a score."""
     return float(tail.log_probability(score)) / math.log(10) - math.log10(true)
 
 
@@ -460,7 +460,7 @@ def test_the_tail_of_exponential_scores_is_calibrated(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_tail_of_normal_scores_is_calibrated_and_beyond_that_cautious(seed):
+def test_the_tail_of_normal_scores_is_calibrated_and_cautious_far_out(seed):
     tail = ScoreTail.fit(np.random.default_rng(seed).normal(size=50_000))
     for score in (2.1, 2.5, 3.0, 3.5):
         assert abs(log10_ratio(tail, score, math.erfc(score / math.sqrt(2)) / 2)) < 0.4
@@ -469,23 +469,23 @@ def test_the_tail_of_normal_scores_is_calibrated_and_beyond_that_cautious(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_heavy_tail_is_seen_as_one(seed):
+def test_a_heavy_tail_is_recognized(seed):
     scores = np.random.default_rng(seed).pareto(3.0, size=50_000)
     tail = ScoreTail.fit(scores)
-    rare = 1e6 ** (1 / 3) - 1  # with the probability 1e-6
+    rare = 1e6 ** (1 / 3) - 1  # has a probability of 1e-6
     assert abs(log10_ratio(tail, rare, 1e-6)) < 1.0
     assert (
         log10_ratio(tail._replace(shape=0.0, scale=np.mean(scores[scores > tail.start]) - tail.start), rare, 1e-6) < -4
     )
 
 
-def test_severity_reads_the_tail_of_thresholds_as_light_as_the_scores_allow():
+def test_severity_uses_the_threshold_tail_with_the_lightest_shape_the_scores_allow():
     scores = np.random.default_rng(6).pareto(2.0, size=4000)
     tail = ScoreTail.fit(scores)
     excess = scores[scores > tail.start] - tail.start
     likeliest = fit_tail(excess, np.zeros(len(excess), bool))
     assert tail.shape == pytest.approx(likeliest.shape - 1.645 * (1 + likeliest.shape) / math.sqrt(len(excess)))
-    assert tail.scale / (1 - tail.shape) == pytest.approx(excess.mean())  # so the tail has the mean of the scores in it
+    assert tail.scale / (1 - tail.shape) == pytest.approx(excess.mean())  # the mean of the excesses is kept
 
 
 @pytest.mark.parametrize("shape", [-0.7, 0.0, 0.4])
@@ -501,16 +501,16 @@ def test_beyond_the_end_of_a_bounded_tail_nothing_survives():
 
 
 @pytest.mark.parametrize("count, above", [(10_000, 200), (1000, 50), (60, 30), (1, 0)])
-def test_a_tail_is_made_of_enough_scores(count, above):
+def test_a_tail_is_fitted_to_enough_scores(count, above):
     assert ScoreTail.fit(np.arange(float(count))).share == pytest.approx((above + 1) / (count + 1))
 
 
-def test_severities_of_normal_readings_above_the_threshold_are_spread_as_promised():
+def test_severities_of_normal_readings_follow_the_documented_distribution():
     rng = np.random.default_rng(3)
     tail = ScoreTail.fit(rng.exponential(size=50_000), threshold=math.log(100))
     fresh = rng.exponential(size=400_000)
     grades = severity(fresh[fresh > math.log(100)], tail)
-    # A tenfold rarer score is one of the seven powers of ten between the threshold and one in a billion.
+    # Between the threshold and one in a billion lie seven powers of ten; each adds 1/7.
     for powers, share in ((1, 0.1), (2, 0.01)):
         assert np.mean(grades > powers / 7) == pytest.approx(share, rel=0.5)
 
@@ -531,13 +531,13 @@ def test_a_threshold_below_the_tail_moves_its_start():
     assert float(tail.probability(1.0)) == pytest.approx(math.exp(-1.0), rel=0.05)
 
 
-def test_a_threshold_beyond_the_rarest_still_leaves_room_for_severities():
+def test_an_extremely_rare_threshold_still_leaves_room_for_severities():
     tail = ScoreTail.fit(np.random.default_rng(4).exponential(size=20_000), threshold=60.0)
     assert float(severity(60.0, tail)) == 0.0
     assert 0.1 < float(severity(62.0, tail)) < 0.9
 
 
-def test_a_tail_is_its_six_numbers():
+def test_a_tail_can_be_rebuilt_from_its_six_numbers():
     tail = ScoreTail.fit(np.random.default_rng(5).normal(size=300), 2.0)
     state = np.array(tail)
     assert state.shape == (6,)
@@ -545,14 +545,14 @@ def test_a_tail_is_its_six_numbers():
 
 
 @pytest.mark.parametrize("scores, threshold", [([], None), ([[1.0]], None), ([np.nan], None), ([1.0], np.inf)])
-def test_a_tail_of_nothing_known_is_refused(scores, threshold):
+def test_a_tail_without_usable_scores_is_refused(scores, threshold):
     with pytest.raises(InputError) as caught:
         ScoreTail.fit(scores, threshold)
     assert is_a_sentence(str(caught.value))
 
 
 def pictures():
-    """Each picture of the page: its scores, and for each setting below them where it draws events."""
+    """Each picture of the docs: its scores, and the events drawn for each setting below them."""
     page = (ROOT / "docs" / "alerts.md").read_text()
     for scores, rows in re.findall(r"^scores (.*)\n((?:[a-z_]+=.*\n)+)", page, re.MULTILINE):
         margin = len(scores) - len(scores.lstrip())
@@ -564,12 +564,12 @@ def pictures():
 
 
 @pytest.mark.parametrize("picture, name, value, cells", list(pictures()))
-def test_the_pictures_of_the_page_are_true(picture, name, value, cells):
+def test_the_pictures_in_the_docs_are_correct(picture, name, value, cells):
     alerts = Alerts(**{name: value if name == "low" else int(value)})
     drawn_events = [match.span() for match in re.finditer("=+", cells)]
     assert spans(picture, alerts) == drawn_events
     assert drawn_events
 
 
-def test_the_page_has_a_picture_of_every_parameter():
+def test_the_docs_have_a_picture_of_every_parameter():
     assert {case.values[1] for case in pictures()} == {"low", "min_length", "merge_gap", "hold_off"}

@@ -1,4 +1,4 @@
-"""Thresholds keep what they promise on simulated scores, and a watch is the same however its stream is cut."""
+"""Thresholds keep their promises on simulated scores, and a watch does not depend on how its stream is split."""
 
 import math
 
@@ -20,7 +20,7 @@ DRAWS = {
     "student": lambda random, count: random.standard_t(4, size=count),
     "pareto": lambda random, count: random.pareto(3, size=count),
 }
-# With few excesses in training, so that a stream takes the tail past the number from which its shape is fitted.
+# Few excesses in training, so that the stream reaches the number from which the shape is fitted.
 SMALL = [Quantile(0.05), Conformal(0.05), Spot(0.01, 0.9), DriftingSpot(0.01, 0.9, 7)]
 
 every_rule = pytest.mark.parametrize("rule", SMALL, ids=lambda rule: type(rule).__name__)
@@ -104,32 +104,32 @@ def test_conformal_is_the_lowest_score_whose_p_value_is_small_enough(scores, rat
 
 
 @given(st.integers(1, 10_000))
-def test_conformal_takes_a_rate_of_one_in_n_as_such(count):
+def test_conformal_handles_a_rate_of_one_in_n_exactly(count):
     scores = np.arange(float(count))
     assert Conformal(1 / (count + 1)).fit(scores)[0] == count - 1
 
 
-def test_conformal_asks_for_exactly_as_many_scores_as_its_rate_needs():
+def test_conformal_requires_exactly_the_scores_its_rate_needs():
     assert Conformal(0.1).fit(np.arange(9.0))[0] == 8
     with pytest.raises(InputError, match="at least 9 training scores; there are 8"):
         Conformal(0.1).fit(np.arange(8.0))
 
 
 @every_draw
-def test_spot_is_the_formula_of_the_paper_at_the_likeliest_tail(draw):
+def test_spot_is_the_formula_of_the_paper_at_the_most_likely_tail(draw):
     scores = draw(np.random.default_rng(3), 4000)
     rule = Spot(1e-3, 0.97)
     assert rule.watch(rule.fit(scores)).threshold == pytest.approx(naive_spot(scores.tolist(), 1e-3, 0.97), rel=5e-3)
 
 
-def test_a_tail_above_is_the_quantile_of_the_distribution():
+def test_tail_above_is_the_quantile_of_the_distribution():
     for shape in (-1.0, -0.3, 1e-14, 0.0, 0.4):
         assert Tail(shape, 2.0).above(0.01) == pytest.approx(genpareto.isf(0.01, shape, scale=2.0))
 
 
 @pytest.mark.parametrize("shape", [-0.4, 0.0, 0.3, 1.0])
 @pytest.mark.parametrize("count", [40, 1000])
-def test_the_tail_is_the_one_that_scipy_finds_with_and_without_censored_excesses(shape, count):
+def test_the_tail_equals_scipys_with_and_without_censored_excesses(shape, count):
     excesses = genpareto.rvs(shape, size=count, random_state=np.random.default_rng(1))
     limit = np.quantile(excesses, 0.95)
     for censored in (np.zeros(count, bool), excesses > limit):
@@ -139,12 +139,12 @@ def test_the_tail_is_the_one_that_scipy_finds_with_and_without_censored_excesses
         assert fit_tail(sizes, censored) == pytest.approx((expected, scale), abs=1e-3)
 
 
-def test_drifting_spot_leaves_alarms_out_of_its_mean():
+def test_drifting_spot_excludes_alarms_from_its_mean():
     random, rule = np.random.default_rng(0), DriftingSpot(1e-3, 0.98, depth=5)
     training = random.exponential(size=5000)
     state = rule.fit(training)
     base, limit = state[3 + rule.depth :][:2]
-    # Four alarms in a row: in a mean that takes them the last ones would hide.
+    # Four alarms in a row: if the mean included them, the last ones would go unnoticed.
     stream = np.where(np.arange(60) % 12 >= 8, 10.0, random.uniform(size=60))
     flags = rule.watch(state).push(stream)
     assert flags.tolist() == naive_drifting_flags(stream.tolist(), training[-5:].tolist(), base + limit)
@@ -157,7 +157,7 @@ def test_drifting_spot_leaves_alarms_out_of_its_mean():
 @every_rule
 @settings(max_examples=6)
 @given(seed=st.integers(0, 2**32 - 1), cuts=st.lists(st.integers(0, 120), max_size=8))
-def test_how_a_stream_is_cut_into_chunks_changes_nothing(rule, seed, cuts):
+def test_splitting_a_stream_into_chunks_changes_nothing(rule, seed, cuts):
     scores = scores_of(seed, 270)
     state = rule.fit(scores[:150])
     whole, cut = rule.watch(state), rule.watch(state)
@@ -169,7 +169,7 @@ def test_how_a_stream_is_cut_into_chunks_changes_nothing(rule, seed, cuts):
 @every_rule
 @settings(max_examples=6)
 @given(seed=st.integers(0, 2**32 - 1), pause=st.integers(0, 120))
-def test_a_watch_resumed_from_its_state_goes_on_to_the_bit(rule, seed, pause):
+def test_a_watch_resumes_from_its_state_bit_for_bit(rule, seed, pause):
     scores = scores_of(seed, 270)
     kept = rule.fit(scores[:150])
     before = kept.copy()
@@ -183,7 +183,7 @@ def test_a_watch_resumed_from_its_state_goes_on_to_the_bit(rule, seed, pause):
 
 
 @every_rule
-def test_one_score_at_a_time_is_the_same_as_many(rule):
+def test_one_score_at_a_time_equals_many_at_once(rule):
     scores = scores_of(1, 400)
     state = rule.fit(scores[:150])
     one, many = rule.watch(state), rule.watch(state)
@@ -196,11 +196,11 @@ def test_one_score_at_a_time_is_the_same_as_many(rule):
 def test_a_lower_rate_never_has_a_lower_threshold(kind, seed, rates):
     scores = scores_of(seed, 500)
     strict, lax = (kind(rate).watch(kind(rate).fit(scores)).threshold for rate in sorted(rates))
-    assert strict >= lax * (1 - 1e-12)  # but for rounding; both are positive
+    assert strict >= lax * (1 - 1e-12)  # except for rounding; both are positive
 
 
 @given(st.lists(st.one_of(st.integers(-3, 3), st.floats(-1e6, 1e6)), min_size=30, max_size=200))
-def test_spot_finds_a_threshold_at_or_above_its_base_in_any_scores(scores):
+def test_the_threshold_of_spot_is_never_below_its_base(scores):
     rule = Spot(0.01, 0.5)
     state = rule.fit(scores)
     assert np.isfinite(state).all()
@@ -210,20 +210,20 @@ def test_spot_finds_a_threshold_at_or_above_its_base_in_any_scores(scores):
 
 @pytest.mark.parametrize("kind", THRESHOLDS.values(), ids=THRESHOLDS)
 @pytest.mark.parametrize("unit", [1e-9, 1e6])
-def test_scores_in_another_unit_have_their_threshold_in_that_unit(kind, unit):
+def test_thresholds_scale_with_the_unit_of_the_scores(kind, unit):
     rule, scores = kind(), scores_of(5, 3000)
     plain, scaled = (rule.watch(rule.fit(values)).threshold for values in (scores, unit * scores))
     assert scaled == pytest.approx(unit * plain, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", THRESHOLDS.values(), ids=THRESHOLDS)
-def test_above_a_constant_only_what_is_strictly_above_is_flagged(kind):
+def test_after_constant_training_only_strictly_higher_scores_are_flagged(kind):
     watch = kind().watch(kind().fit(np.full(1000, 0.1)))
     assert watch.push(np.full(2500, 0.1)).sum() == 0
     assert watch.push([0.1, np.nextafter(0.1, 1), 0.05]).tolist() == [False, True, False]
 
 
-def test_memory_stays_bounded_however_long_training_and_stream_are():
+def test_memory_is_bounded_for_any_length_of_training_and_stream():
     rule, random = Spot(1e-3, 0.9), np.random.default_rng(0)
     watch = rule.watch(rule.fit(random.exponential(size=30_000)))
     assert len(watch.state()) == HEAD + KEPT
@@ -231,7 +231,7 @@ def test_memory_stays_bounded_however_long_training_and_stream_are():
     assert len(watch.state()) == HEAD + KEPT
 
 
-def test_a_moving_mean_is_the_mean_of_the_last_scores():
+def test_the_moving_mean_is_the_mean_of_the_last_scores():
     scores = 1e6 + np.random.default_rng(0).normal(size=500)
     mean = MovingMean.of(scores[:9])
     for i in range(9, 500):
@@ -249,7 +249,7 @@ def test_few_or_equal_excesses_have_an_exponential_tail():
     assert fit_tail(np.array([1.0, 3.0, 5.0]), np.array([False, False, True])) == Tail(0.0, 4.5)
 
 
-def test_a_tail_without_a_likeliest_shape_is_uniform_up_to_the_largest_excess():
+def test_a_tail_without_a_most_likely_shape_is_uniform_up_to_the_largest_excess():
     excesses = np.tile([1.0, 2.0, 3.0], 20)
     assert fit_tail(excesses, np.zeros(60, bool)) == Tail(-1.0, pytest.approx(3.0))
 
@@ -275,14 +275,14 @@ def test_a_long_fault_is_not_learned():
 
 @every_draw
 def test_conformal_keeps_its_rate_exactly_on_average_over_calibration_draws(draw):
-    """Within four standard errors of k / (n + 1) = 0.05; a plain quantile of the same scores is not."""
+    """The rate is within four standard errors of k / (n + 1) = 0.05; that of a plain quantile is not."""
     draws, fresh, random = 3000, 200, np.random.default_rng(0)
     rates = {Conformal(0.05): [], Quantile(0.05): []}
     for _ in range(draws):
         calibration, new = draw(random, 99), draw(random, fresh)
         for rule, found in rates.items():
             found.append(rule.watch(rule.fit(calibration)).push(new).mean())
-    # Given the calibration scores the rate is Beta(5, 95) distributed; counting 200 new ones adds a binomial part.
+    # The rate of one calibration set follows a Beta(5, 95); counting 200 new scores adds binomial variance.
     spread = 0.05 * 0.95 / 101
     error = math.sqrt((spread + (0.05 * 0.95 - spread) / fresh) / draws)
     conformal, quantile = (np.mean(found) for found in rates.values())
@@ -300,7 +300,7 @@ def test_spot_keeps_its_rate_within_a_factor_of_1_5(draw):
     assert 1e-3 / 1.5 < measured(Spot(1e-3), draw, seeds=2) < 1e-3 * 1.5
 
 
-def test_spot_keeps_a_rate_that_training_is_too_short_to_count():
+def test_spot_keeps_a_rate_too_low_to_count_in_training():
     """One in 10,000 from 5,000 scores, within a factor of 2 on average over 40 draws."""
     rule, random = Spot(1e-4), np.random.default_rng(0)
     rates = [math.exp(-rule.watch(rule.fit(random.exponential(size=5000))).threshold) for _ in range(40)]
@@ -308,7 +308,7 @@ def test_spot_keeps_a_rate_that_training_is_too_short_to_count():
 
 
 def test_the_tail_of_spot_does_not_shrink_in_a_long_stream():
-    """After ten times as many excesses as it remembers: within a factor of 1.5, where training is long forgotten."""
+    """After ten times as many excesses as it remembers, it is still within a factor of 1.5."""
     rule, random = Spot(2e-3, 0.9), np.random.default_rng(0)
     watch = rule.watch(rule.fit(random.normal(size=10_000)))
     watch.push(random.normal(size=60_000))
@@ -325,13 +325,13 @@ def test_under_a_slow_drift_drifting_spot_keeps_its_rate_and_spot_does_not():
 
 
 @every_rule
-def test_the_promise_per_day_is_the_rate_times_the_readings_of_a_day(rule):
+def test_expected_alarms_per_day_are_the_rate_times_the_readings_per_day(rule):
     assert expected_per_day(rule, 10) == pytest.approx(rule.rate * 8640)
     with pytest.raises(ParameterError, match="period_seconds"):
         expected_per_day(rule, 0)
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_a_rule_with_a_wrong_rate_is_refused_with_what_to_write(text, words):
 
 @every_rule
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_scores_that_are_not_finite_are_refused_and_leave_the_watch_as_it_was(rule, wrong):
+def test_scores_that_are_not_finite_are_refused_and_leave_the_watch_unchanged(rule, wrong):
     state = rule.fit(scores_of(0, 150))
     watch = rule.watch(state)
     with pytest.raises(InputError, match="position 1"):
@@ -387,7 +387,7 @@ def test_scores_that_are_not_finite_are_refused_and_leave_the_watch_as_it_was(ru
 
 
 @every_rule
-def test_training_scores_are_needed_and_one_for_each_time_step(rule):
+def test_training_scores_must_be_one_dimensional_and_not_empty(rule):
     with pytest.raises(InputError, match="at least"):
         rule.fit([])
     with pytest.raises(InputError, match="shape"):
@@ -396,12 +396,12 @@ def test_training_scores_are_needed_and_one_for_each_time_step(rule):
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, math.nan, "0.1", None])
 @pytest.mark.parametrize("kind", THRESHOLDS.values(), ids=THRESHOLDS)
-def test_a_rate_that_makes_no_sense_is_refused(kind, rate):
+def test_an_invalid_rate_is_refused(kind, rate):
     with pytest.raises(ParameterError, match="'rate' parameter must be"):
         kind(rate=rate)
 
 
-def test_a_level_or_a_depth_that_makes_no_sense_is_refused():
+def test_an_invalid_level_or_depth_is_refused():
     for level in (0, 1, None):
         with pytest.raises(ParameterError, match="'level' parameter must be"):
             Spot(level=level)

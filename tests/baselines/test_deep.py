@@ -365,7 +365,7 @@ def test_a_planted_anomaly_is_detected(name, learned):
     series[labels] += np.random.default_rng(0).choice([-4, 4], size=(labels.sum(), 3))
     scores = learned[name].decision_function(series)
     assert labels[scores.argmax()]
-    # In Anomaly Transformer the weights of a window sum to 1: it points at an anomaly but does not cover it.
+    # In Anomaly Transformer, the weights of a window sum to 1, so it marks only part of an anomaly.
     assert name == "anomaly-transformer" or auc_roc(labels, scores) > 0.9
 
 

@@ -267,7 +267,7 @@ def test_a_normal_series_is_split_into_two_disjoint_parts():
         ((REFERENCE, BASE), {"share": 0.0}, ParameterError, "above 0 and at most 1"),
     ],
 )
-def test_an_impossible_series_is_refused_with_what_to_do(parts, options, error, words):
+def test_an_impossible_series_is_refused_with_advice(parts, options, error, words):
     with pytest.raises(error, match=words) as refused:
         controlled_series(*parts, **options)
     assert is_a_sentence(str(refused.value))

@@ -54,10 +54,10 @@ FAST = Experiment(
 
 def write_asd(folder, entities=("omi-1", "omi-2")):
     """Small files in the layout of ASD."""
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for entity in entities:
         (folder / "ASD" / entity).mkdir(parents=True)
-        train, test = chance.normal(size=(2, 700, 3))
+        train, test = rng.normal(size=(2, 700, 3))
         labels = np.zeros(700, int)
         labels[300:320] = 1
         test[300:320] += 6
@@ -121,7 +121,7 @@ def test_packed_trials_are_skipped_too(fast, data):
     assert [line["seed"] for line in lines] == [0] * 4 + [1] * 4
 
 
-def test_other_data_or_other_parameters_are_other_trials(fast, data, monkeypatch):
+def test_different_data_or_parameters_make_a_different_trial(fast, data, monkeypatch):
     fast(arms=["pca"], entities=["omi-1"], seeds=[0])
     test = np.load(data / "ASD" / "omi-1" / "test.npy")
     np.save(data / "ASD" / "omi-1" / "test.npy", test + 1e-9)
@@ -286,18 +286,18 @@ def test_the_command_runs_and_prints_a_summary(data, monkeypatch, capsys):
     assert "Trials: 0 done, 2 done before, 0 failed." in capsys.readouterr().out
 
 
-# --- sharing a training -----------------------------------------------------------------------------------------------
+# --- shared training runs --------------------------------------------------------------------------------------------
 
 
 def plant(rows=600):
-    chance = np.random.default_rng(3)
-    train, test = chance.normal(size=(2, rows, 3))
+    rng = np.random.default_rng(3)
+    train, test = rng.normal(size=(2, rows, 3))
     labels = np.zeros(rows, bool)
     labels[200:220] = True
     return Dataset("MSL", "T-1", train, test, labels, ("a", "b", "c"))
 
 
-def test_arms_that_share_a_training_score_as_if_trained_separately():
+def test_arms_that_share_a_training_run_score_as_if_trained_separately():
     dataset = plant()
     arms = [Arm(name, "comet-paper", {**SMALL, **changes}) for name, changes in ABLATIONS.items()]
     assert sorted(len(group) for group in groups(arms)) == [1, 7]
@@ -332,7 +332,7 @@ def test_rescoring_refuses_a_training_parameter():
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def test_figures_equal_those_of_the_detector_on_its_own():
+def test_figures_equal_those_of_a_detector_used_directly():
     dataset = plant()
     arm = Arm("pca", "pca")
     (record,) = trials([runner.planned("x", dataset, arm, 0, "cpu")], [arm], dataset, "cpu")
@@ -507,7 +507,7 @@ def test_a_report_without_arms_to_rank_has_its_tables_and_no_ranks(arms, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["sensitivity", "efficiency"])
-def test_a_report_of_no_skill_references_says_what_is_missing(name, tmp_path):
+def test_a_report_with_only_no_skill_references_states_what_is_missing(name, tmp_path):
     for arm in ("random", "all-positive"):
         results_of(name, tmp_path).append(line_of(name, arm))
     report([name], folder=tmp_path)
@@ -607,8 +607,8 @@ def test_a_drift_trial_measures_one_detector_with_and_without_adaptation(monkeyp
     arms = (Arm("comet", "comet", {"schedule": OneCycle(5), "codebook_size": 16, "test_batch": 4, "window": 32}),)
     small = Experiment("D", "drift", ("ASD",), arms, seeds=(0,), report="drift", entities={"ASD": ("omi-2",)})
     monkeypatch.setitem(EXPERIMENTS, "drift", small)
-    chance = np.random.default_rng(0)
-    np.save(data / "ASD" / "omi-2" / "train.npy", chance.normal(size=(2000, 3)))
+    rng = np.random.default_rng(0)
+    np.save(data / "ASD" / "omi-2" / "train.npy", rng.normal(size=(2000, 3)))
     folder = data.parent / "results"
     outcome = run("drift", data_dir=data, folder=folder)
     assert (outcome.done, outcome.failed) == (len(SETTINGS), [])

@@ -162,7 +162,7 @@ def test_only_the_last_successful_result_of_a_cell_counts():
     assert summarize(records)["MSL", "pca"].values["aff_f1"].mean == 0.7
 
 
-def test_an_arm_that_lacks_entities_says_so_and_is_neither_marked_nor_averaged():
+def test_an_arm_that_lacks_entities_notes_it_and_is_neither_marked_nor_averaged():
     records = [trial("knn", 0.7, dataset, entity) for dataset in ("SMD", "PSM") for entity in "abc"]
     records += [trial("pca", 0.6, dataset, entity) for dataset in ("SMD", "PSM") for entity in "abc"]
     records += [trial("easy", 0.9, "SMD", entity) for entity in "ab"] + [trial("easy", 0.9, "PSM", e) for e in "abc"]
@@ -372,7 +372,7 @@ ODD = ResultTable(
 )
 
 
-def test_every_markdown_line_has_as_many_cells():
+def test_every_markdown_row_has_the_same_number_of_cells():
     lines = [line for line in as_markdown(ODD).splitlines() if line.startswith("|")]
     assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [5, 5, 5]
     assert lines[-1] == r"| M&M | a\|b\_c (1 of 2) | **50.0 ± 1.0** | <u>1.0</u>° |"

@@ -23,7 +23,7 @@ def keys_in_the_source():
                 yield node.value.value
 
 
-def test_every_advice_has_words_for_python_and_for_the_command_line():
+def test_every_piece_of_advice_has_a_python_and_a_command_line_wording():
     used = {key for key in keys_in_the_source() if key is not None}
     assert used == set(ADVICE) == set(FLAGS)
 
@@ -33,7 +33,7 @@ def test_advice_on_the_command_line_names_no_python(words):
     assert not re.search(r"\w=|\(|frame|parameter|argument", words)
 
 
-def test_every_flag_in_an_advice_exists(capsys, monkeypatch):
+def test_every_flag_in_advice_exists(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     for verb in VERBS:
         assert main([*verb, "--help"]) == 0

@@ -1,4 +1,4 @@
-"""Bad input is refused at the border, in sentences a stranger understands, ending with what to do."""
+"""Bad input is refused early, with an error that a new user understands and that ends with advice."""
 
 from datetime import datetime, timedelta
 
@@ -150,12 +150,12 @@ def test_as_many_readings_as_a_window_are_enough(fitted):
     assert fitted.decision_function(SERIES[:20]).shape == (20,)
 
 
-def test_another_width_than_at_fit_is_refused(fitted, named):
+def test_a_different_number_of_variables_than_in_training_is_refused(fitted, named):
     for use in (fitted.decision_function, fitted.predict, fitted.score_map, named.decision_function):
         refused(InputError, "fitted on 3 variables, but this series has 2.", use, SERIES[:, :2])
 
 
-def test_other_columns_than_at_fit_are_refused(named):
+def test_different_columns_than_in_training_are_refused(named):
     swapped = frame().select("level", "flow", "heat")
     refused(InputError, "a variable 'flow' where this series has 'level'.", named.decision_function, swapped)
     renamed = frame().rename({"heat": "temperature"}).to_pandas()
@@ -189,7 +189,7 @@ def with_constant(variable):
     ],
     ids=["float64", "float32", "list", "fortran", "unnamed frame", "index", "time column"],
 )
-def test_every_usual_form_of_a_series_is_accepted(series, fitted):
+def test_every_common_form_of_a_series_is_accepted(series, fitted):
     assert np.array_equal(as_series(series).values, SERIES.astype(np.float32))
     assert fitted.decision_function(series).shape == (120,)
 
@@ -219,7 +219,7 @@ def test_readings_of_any_finite_size_give_finite_scores(fitted):
     ],
     ids=["decision_function", "predict", "score_map", "stream", "save"],
 )
-def test_use_before_fit_says_what_to_do(use):
+def test_use_before_fit_is_refused_with_advice(use):
     refused(NotFittedError, "not fitted yet. Call fit with", use, small())
 
 
@@ -259,7 +259,7 @@ def test_a_parameter_out_of_range_is_refused_by_the_constructor(changes, words):
     refused(ParameterError, words, small, **changes)
 
 
-def test_a_parameter_set_out_of_range_is_refused_at_fit():
+def test_a_parameter_set_out_of_range_is_refused_by_fit():
     refused(ParameterError, "must be even", small().set_params(dim=5).fit, SERIES)
 
 
@@ -281,7 +281,7 @@ def test_a_parameter_set_out_of_range_is_refused_at_fit():
         lambda: OnlineAdaptation(max_drift=-1.0),
     ],
 )
-def test_a_strategy_with_a_parameter_out_of_range_is_refused_when_it_is_made(part):
+def test_a_strategy_with_a_parameter_out_of_range_is_refused_when_created(part):
     refused(ParameterError, "parameter", part)
 
 
@@ -290,7 +290,7 @@ def test_an_unknown_paper_dataset_lists_the_available_ones():
     refused(ParameterError, words, Comet.paper, "PMS")
 
 
-def test_training_that_diverges_says_to_lower_the_learning_rate():
+def test_the_error_for_diverging_training_suggests_a_lower_learning_rate():
     diverging = small(schedule=OneCycle(40, learning_rate=1e15))
     refused(ParameterError, "Lower the learning rate", diverging.fit, SERIES)
 

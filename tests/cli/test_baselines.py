@@ -66,9 +66,9 @@ def test_a_baseline_is_fitted_and_scores(name, folder, capsys):
 )
 def test_a_mistake_is_reported_in_a_sentence(arguments, words, capsys):
     assert main(arguments) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert words in stderr
+    assert stderr.count("\n") == 1
 
 
 @pytest.mark.usefixtures("inside")

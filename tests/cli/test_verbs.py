@@ -1,4 +1,4 @@
-"""The command line as a stranger uses it: fit once, then every verb, format, mistake and way to exit."""
+"""The command line as a new user meets it: every verb, format, mistake and way to exit."""
 
 import io
 import json
@@ -68,18 +68,18 @@ def ctrl_c_raises():
 
 
 def _refused(result: tuple[int, str, str], sentence: str) -> None:
-    code, _, said = result
-    assert code == 2, said
-    last = said.strip().splitlines()[-1]
+    code, _, stderr = result
+    assert code == 2, stderr
+    last = stderr.strip().splitlines()[-1]
     assert last.startswith("cometad: ")
     assert sentence in last
-    assert "Traceback" not in said
+    assert "Traceback" not in stderr
 
 
 # --- help -------------------------------------------------------------------------------------------------------------
 
 
-def test_help_answers_without_loading_torch_or_scikit_learn():
+def test_help_does_not_load_torch_or_scikit_learn():
     code = (
         "import sys; from cometad.cli import main; code = main(['fit', '--help']); "
         "sys.exit(code or any(name in sys.modules for name in ('torch', 'sklearn', 'polars')))"
@@ -115,7 +115,7 @@ def test_the_version_is_shown(run):
 # --- fit and score ----------------------------------------------------------------------------------------------------
 
 
-def test_fit_on_the_command_line_is_fit_in_python(run, folder):
+def test_fit_on_the_command_line_equals_fit_in_python(run, folder):
     parameters = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16}
     detector = Comet(**parameters, dim=16, core_dim=8, schedule=OneCycle(10))
     detector.fit(pl.read_csv("normal.csv", try_parse_dates=True)).save(folder / "python.comet")
@@ -123,14 +123,14 @@ def test_fit_on_the_command_line_is_fit_in_python(run, folder):
 
 
 def test_fit_ends_with_a_summary(run, folder):
-    code, shown, said = run("fit", "normal.csv", "-o", "other.comet", *TINY, "--preset", "paper", "--dataset", "WADI")
+    code, shown, stderr = run("fit", "normal.csv", "-o", "other.comet", *TINY, "--preset", "paper", "--dataset", "WADI")
     threshold = Comet.load("other.comet").threshold_
     assert code == 0
     assert shown == (
         f"Fitted on 300 readings of 3 variables; threshold {threshold:.4g}; wrote 'other.comet'.\n"
         "Expect 1 % of normal readings like these to be flagged: 14.4 a day at one reading every 60 s.\n"
     )
-    assert "codes" in said
+    assert "codes" in stderr
 
 
 def test_score_gives_one_row_per_reading(folder):
@@ -147,9 +147,9 @@ def test_scores_are_the_same_from_and_to_every_format(run, folder):
     text = (folder / "scores.csv").read_text()
     assert run("score", "plant.comet", "today.csv")[:2] == (0, text)
     assert run("score", "plant.comet", "today.parquet")[:2] == (0, text)
-    code, shown, said = run("score", "plant.comet", "today.parquet", "-o", "scores.parquet")
+    code, shown, stderr = run("score", "plant.comet", "today.parquet", "-o", "scores.parquet")
     assert (code, shown) == (0, "")
-    assert said.startswith("cometad: Scored 100 readings, ")
+    assert stderr.startswith("cometad: Scored 100 readings, ")
     assert pl.read_parquet("scores.parquet").drop("time").equals(pl.read_csv("scores.csv").drop("time"))
 
 
@@ -166,7 +166,7 @@ def long(folder):
     return folder
 
 
-def test_a_file_of_several_blocks_is_scored_as_the_whole_series(run, long):
+def test_a_file_of_several_blocks_is_scored_like_the_whole_series(run, long):
     readings = pl.read_csv(long / "long.csv")
     readings.write_parquet(long / "long.parquet")
     detector = Comet.load(long / "fast.comet")
@@ -183,8 +183,8 @@ def test_a_file_of_several_blocks_is_scored_as_the_whole_series(run, long):
 def test_a_bad_reading_in_a_late_block_leaves_no_partial_result(run, long, output):
     (long / "faulty.csv").write_text((long / "long.csv").read_text() + "1,,3\n")
     before = set(long.iterdir())
-    code, shown, said = run("score", "fast.comet", "faulty.csv", *output)
-    _refused((code, shown, said), f"Variable 'level' is nan at time step {LONG + 5}.")
+    code, shown, stderr = run("score", "fast.comet", "faulty.csv", *output)
+    _refused((code, shown, stderr), f"Variable 'level' is nan at time step {LONG + 5}.")
     assert shown == ""
     assert set(long.iterdir()) == before
 
@@ -211,18 +211,17 @@ def test_peak_memory_does_not_grow_with_the_file(long):
         ended = subprocess.run(command, cwd=long, capture_output=True, text=True, check=True, timeout=TIMEOUT)
         return int(ended.stdout) / 2**10
 
-    # In MiB. Four times the readings take 20 to 27 more; a detector that reads the file as a whole takes 67 more.
-    assert peak(4) - peak(1) < 45
+    assert peak(10) - peak(1) < 80  # MiB; a detector that reads the file as a whole takes 67 more for every 3 times
 
 
 def test_events_are_written_with_their_times(run, folder):
     detector, readings = Comet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
     arguments = ("--threshold", "quantile:0.02", "--min-length", "2")
-    code, shown, said = run("score", "plant.comet", "today.csv", "-o", "s.csv", "--events", "events.csv", *arguments)
+    code, shown, stderr = run("score", "plant.comet", "today.csv", "-o", "s.csv", "--events", "events.csv", *arguments)
     expected = detector.with_threshold(Quantile(0.02)).events(readings, Alerts(min_length=2))
     assert (code, shown) == (0, "")
     assert expected
-    assert f"in {len(expected)} events. Wrote 's.csv'. Wrote 'events.csv'." in said
+    assert f"in {len(expected)} events. Wrote 's.csv'. Wrote 'events.csv'." in stderr
     events = pl.read_csv("events.csv", try_parse_dates=True)
     assert events["start"].to_list() == [event.start for event in expected]
     assert events["severity"].to_list() == [event.severity for event in expected]
@@ -409,11 +408,11 @@ def test_scores_are_printed_while_the_input_is_open_and_ctrl_c_keeps_the_rest(fo
         live.stdin.flush()
         first = [live.stdout.readline() for _ in range(36)]  # the input is still open
         live.send_signal(signal.SIGINT)
-        rest, said = live.stdout.read(), live.stderr.read()  # communicate would miss what readline has buffered
+        rest, stderr = live.stdout.read(), live.stderr.read()  # communicate would miss what readline has buffered
         timeout.cancel()
-    assert live.returncode == 0, said
-    assert "Traceback" not in said
-    assert "Wrote 'live.stream' after 40 readings" in said
+    assert live.returncode == 0, stderr
+    assert "Traceback" not in stderr
+    assert "Wrote 'live.stream' after 40 readings" in stderr
     _, more, _ = run("stream", "plant.comet", "--snapshot", "live.stream", stdin="".join([lines[0], *lines[41:]]))
     scores = [line["score"] for line in _lines("".join(first) + rest + more)]
     assert scores == pl.read_csv(folder / "scores.csv")["score"].to_list()[: len(scores)]
@@ -444,9 +443,9 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
     ctrl_c = threading.Timer(1.0, signal.pthread_kill, [main_thread, signal.SIGINT])
     with deadline(60):
         ctrl_c.start()
-        code, _, said = run("fit", "normal.csv", "-o", "late.comet", *TINY, "--steps", "1000000")
+        code, _, stderr = run("fit", "normal.csv", "-o", "late.comet", *TINY, "--steps", "1000000")
     assert code == 130
-    assert said.endswith("cometad: Interrupted; nothing was written.\n")
+    assert stderr.endswith("cometad: Interrupted; nothing was written.\n")
     assert not list(folder.glob("*late*"))
 
 
@@ -537,10 +536,10 @@ def test_a_bug_is_reported_as_a_bug(run, monkeypatch):
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr("cometad.comet.Comet.load", broken)
-    code, _, said = run("score", "plant.comet", "today.csv")
+    code, _, stderr = run("score", "plant.comet", "today.csv")
     assert code == 1
-    assert "ZeroDivisionError" in said
-    assert said.endswith("Please report it with the lines above.\n")
+    assert "ZeroDivisionError" in stderr
+    assert stderr.endswith("Please report it with the lines above.\n")
 
 
 # --- data -------------------------------------------------------------------------------------------------------------
@@ -566,6 +565,6 @@ def test_data_check_compares_counts_with_the_published_ones(run, tmp_path):
     assert "MSL was not found" in shown
 
 
-def test_a_damaged_dataset_is_a_mistake(run, tmp_path):
+def test_a_damaged_dataset_is_reported_as_bad_input(run, tmp_path):
     (tmp_path / "ASD.tar.xz").write_bytes(b"not an archive")
     _refused(run("data", "check", "ASD", "--data-dir", str(tmp_path)), "is damaged")

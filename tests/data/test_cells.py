@@ -58,6 +58,6 @@ def test_anything_else_is_not_a_number(cell):
 
 
 @pytest.mark.parametrize(("unit", "per_second"), EPOCH_UNITS.items())
-def test_no_epoch_unit_can_be_mistaken_for_another(unit, per_second):
+def test_epoch_units_cannot_be_confused(unit, per_second):
     for second in (1_000_000_000, 1_709_262_600, 9_999_999_999):
         assert epoch_unit(second * per_second, second * per_second) == per_second, unit

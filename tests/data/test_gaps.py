@@ -104,17 +104,17 @@ def test_interpolation_returns_a_reading_as_soon_as_its_gap_ends_or_is_too_long(
 
 def test_a_run_keeps_only_the_readings_that_wait():
     run = GapRun(Interpolate(4), np.zeros(3))
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     sizes = set()
     for _ in range(50):
-        values = chance.normal(size=(100, 3))
-        values[chance.random(values.shape) < 0.3] = np.nan
+        values = rng.normal(size=(100, 3))
+        values[rng.random(values.shape) < 0.3] = np.nan
         run.push(values)
         sizes.add(sum(array.nbytes for array in run.state().values()))
     assert max(sizes) <= (4 + 2) * 3 * 8
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------------
 
 
 def test_refusing_gaps_lets_complete_readings_pass():
@@ -188,11 +188,11 @@ def fitted_paper(rule):
 
 def with_gaps(seed, share=0.02, series=FRESH):
     """The series with cells, and some whole readings, missing at random."""
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     values = series.copy()
-    values[chance.random(values.shape) < share] = np.nan
-    for start in chance.integers(0, len(values), size=2):
-        values[start : start + chance.integers(1, 30)] = np.nan
+    values[rng.random(values.shape) < share] = np.nan
+    for start in rng.integers(0, len(values), size=2):
+        values[start : start + rng.integers(1, 30)] = np.nan
     return values
 
 
@@ -326,7 +326,7 @@ def test_imputed_readings_do_not_move_a_moving_minimum():
 
 
 def test_adaptation_learns_nothing_from_patches_with_imputed_readings():
-    """As if these patches had been taken for abnormal, where no contrast is learned."""
+    """The same as treating these patches as abnormal, with the contrastive term off."""
     detector = fitted(RefuseGaps(), adapts=True)
     windows = FRESH[:48].reshape(2, 24, 3).astype(np.float32)
     imputed = np.zeros(windows.shape, bool)

@@ -68,7 +68,7 @@ def test_a_bin_is_half_open_and_labeled_by_its_left_edge():
     assert found.values[:, 0].tolist() == [2.0, 3.0]
 
 
-def test_of_equal_times_the_later_row_is_the_last():
+def test_among_equal_times_the_later_row_counts_as_last():
     found = resample(frame([(0, 1.0, 5.0), (0, 2.0, math.nan)]), "1s", "last")
     assert found.values.tolist() == [[2.0, 5.0]]  # missing readings are ignored
 

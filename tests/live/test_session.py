@@ -183,7 +183,7 @@ def test_a_snapshot_of_another_detector_or_another_file_is_refused(strict, lenie
         Session.resume(tmp_path / "detector", strict, Clock())
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------------
 
 
 def test_a_session_without_readings_cannot_finish(strict):

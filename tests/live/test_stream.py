@@ -83,7 +83,7 @@ def fresh(name, rows):
 
 
 def fed(stream, series, cuts):
-    """What a stream gives for a series in chunks that end at `cuts`, without finishing it."""
+    """The results of a stream fed in chunks that end at `cuts`, without finishing it."""
     return [stream.update_many(chunk) for chunk in np.split(series, cuts)]
 
 
@@ -104,7 +104,7 @@ def chunked(draw, least=WINDOW, most=5 * WINDOW):
 @every_setting
 @few
 @given(chunked())
-def test_chunks_of_any_size_give_the_bits_of_one_batch(name, how):
+def test_chunks_of_any_size_give_the_same_bits_as_one_batch(name, how):
     rows, cuts = how
     detector, series = fitted(name), fresh(name, rows)
     stream = detector.stream()
@@ -116,7 +116,7 @@ def test_chunks_of_any_size_give_the_bits_of_one_batch(name, how):
 
 @every_setting
 @pytest.mark.parametrize("rows", [4 * WINDOW + 1, 5 * WINDOW - 1])
-def test_row_by_row_gives_the_bits_of_one_batch(name, rows):
+def test_row_by_row_gives_the_same_bits_as_one_batch(name, rows):
     detector, series = fitted(name), fresh(name, rows)
     stream, whole = detector.stream(), detector.stream()
     parts = [*(stream.update(row) for row in series), stream.finish()]
@@ -159,7 +159,7 @@ def test_the_score_map_explains_the_scores(name):
 
 
 @pytest.mark.parametrize("name", ["default", "default, fixed", "nothing normalized", "both scores, all variables"])
-def test_a_causal_score_is_at_most_the_longest_patch_minus_one_readings_late(name):
+def test_a_causal_score_is_late_by_less_than_the_longest_patch(name):
     stream = fitted(name).stream()
     for row in fresh(name, 5 * WINDOW):
         stream.update(row)
@@ -240,7 +240,7 @@ def test_flags_and_events_equal_the_batch_even_across_a_snapshot(rule, how, data
     assert opened == [event.number for event in events] == list(range(1, len(events) + 1))
 
 
-def test_a_snapshot_under_other_alerts_or_another_threshold_is_refused():
+def test_a_snapshot_with_other_alerts_or_another_threshold_is_refused():
     detector = fitted("default")
     snapshot = detector.stream(alerts=Alerts(min_length=2)).snapshot()
     for stream in (detector.stream, detector.with_threshold(Spot(level=0.8)).stream):
@@ -367,7 +367,7 @@ def test_readings_may_be_passed_by_name_in_any_order(named):
     assert joined([*parts, stream.finish()]).tobytes() == named.decision_function(series).tobytes()
 
 
-def test_a_reading_by_name_says_which_variable_is_missing(named):
+def test_the_error_for_an_incomplete_reading_names_the_missing_variable(named):
     with pytest.raises(InputError, match="no value for 'level'"):
         named.stream().update({"flow": 1.0, "heat": 2.0})
 
@@ -484,7 +484,7 @@ def test_a_pandas_row_is_matched_by_name():
         np.testing.assert_array_equal(one.update(row), other.update(row[["level", "flow"]]))
 
 
-def test_a_parameter_changed_after_fit_asks_for_another_fit():
+def test_a_parameter_changed_after_fit_requires_another_fit():
     detector = Comet(schedule=OneCycle(2), codebook_size=8, dim=8).fit(np.random.default_rng(0).normal(size=(300, 2)))
     detector.set_params(codebook_size=16)
     with pytest.raises(NotFittedError, match="'codebook_size' was changed after fit"):

@@ -296,7 +296,7 @@ def test_parameters_and_momentum_that_overflow_are_rolled_back():
     assert all(np.array_equal(after[name], state[name]) for name in state if name != "counts")
 
 
-def test_the_first_step_can_be_rolled_back_too():
+def test_even_the_first_step_can_be_rolled_back():
     network, learn, _ = adapter(OnlineAdaptation(learning_rate=1e-2))
     before = parameters(network)
     learn(some_windows(scale=1e25))

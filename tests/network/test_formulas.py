@@ -96,9 +96,9 @@ def test_coverage_gives_the_first_and_last_patch_of_each_step(cut):
 @given(cuts(), seeds, st.data())
 def test_a_step_is_the_mean_of_its_patches_whatever_the_range_of_steps(cut, seed, data):
     length, size, stride = cut
-    chance, shape = np.random.default_rng(seed), (2, patch_count(length, size, stride), data.draw(st.integers(1, 20)))
-    codes, errors = chance.integers(0, 5, shape).astype(np.int32), chance.normal(size=shape).astype(np.float32)
-    table, cover = chance.normal(size=5), coverage(length, size, stride)
+    rng, shape = np.random.default_rng(seed), (2, patch_count(length, size, stride), data.draw(st.integers(1, 20)))
+    codes, errors = rng.integers(0, 5, shape).astype(np.int32), rng.normal(size=shape).astype(np.float32)
+    table, cover = rng.normal(size=5), coverage(length, size, stride)
 
     def scores_of(start, stop):
         scores = np.zeros((2, 2, stop - start, shape[2]))
@@ -177,8 +177,8 @@ def test_masked_losses_count_only_normal_patches(made, seed, share):
     length, network = made
     windows = some_windows(network, length, seed)
     encoded = network.double()(torch.from_numpy(windows).double())
-    chance = np.random.default_rng(seed)
-    normal = [torch.from_numpy(chance.random(scale.quantized.codes.shape) < share) for scale in encoded]
+    rng = np.random.default_rng(seed)
+    normal = [torch.from_numpy(rng.random(scale.quantized.codes.shape) < share) for scale in encoded]
     found = [part.item() for part in losses(encoded, normal)]
     np.testing.assert_allclose(found, naive.losses(windows, learned(network), normal), rtol=1e-9)
 
@@ -202,10 +202,10 @@ def test_losses_and_gradients_from_sums_over_a_batch_equal_the_plain_ones(made, 
     windows = torch.from_numpy(some_windows(network, length, seed, count=3))
     network = network.double()
     encoded = network(windows.double())
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     normal = None
     if share is not None:
-        normal = [torch.from_numpy(chance.random(scale.quantized.codes.shape) < share) for scale in encoded]
+        normal = [torch.from_numpy(rng.random(scale.quantized.codes.shape) < share) for scale in encoded]
 
     parts = [
         batch_loss(as_batch(scale, windows, plain.quantized.codes.int()), None if normal is None else normal[k])[0]
@@ -265,10 +265,10 @@ def test_a_batch_has_the_codes_and_embeddings_of_the_plain_network(made, seed):
 @given(st.integers(1, 14), st.integers(1, 5), st.integers(1, 12), st.sampled_from(["local", "plain"]), seeds)
 @example(size=5, dim=2, neighbors=12, distance="local", seed=0)  # a bank smaller than n
 def test_the_memory_table_is_the_memory_score_of_each_code(size, dim, neighbors, distance, seed):
-    chance = np.random.default_rng(seed)
-    codes = chance.normal(size=(size, dim))
-    active = chance.random(size) < 0.6
-    active[chance.integers(size)] = True
+    rng = np.random.default_rng(seed)
+    codes = rng.normal(size=(size, dim))
+    active = rng.random(size) < 0.6
+    active[rng.integers(size)] = True
     bank = naive.bank(codes, np.flatnonzero(active))
     expected = [naive.memory_score(code, bank, neighbors, distance) for code in codes]
     # A distance near 0 over a scale near 0 depends on the last digit, hence the absolute tolerance.
@@ -363,8 +363,8 @@ def test_the_device_kernel_equals_the_cpu_kernel(made, seed):
 def test_raw_scores_follow_equations_16_and_17(made, seed, distance, neighbors):
     length, network = made
     windows = some_windows(network, length, seed, count=1)
-    chance = np.random.default_rng(seed)
-    active = [chance.random(len(scale.codebook.vectors)) < 0.7 for scale in network]
+    rng = np.random.default_rng(seed)
+    active = [rng.random(len(scale.codebook.vectors)) < 0.7 for scale in network]
     for seen in active:
         seen[0] = True
     scorer = Scorer(network, active, neighbors, distance, "cpu")
@@ -433,8 +433,8 @@ def test_a_selection_does_not_change_its_input(selection):
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.floats(0, 1), seeds)
 def test_ema_normalization_follows_equations_18_and_19(lengths, momentum, seed):
-    chance = np.random.default_rng(seed)
-    batches = [chance.gamma(2.0, size=length) for length in lengths]
+    rng = np.random.default_rng(seed)
+    batches = [rng.gamma(2.0, size=length) for length in lengths]
     rule = EmaMinMax(momentum)
     state = rule.fit(np.empty(0))
     expected = naive.ema_min_max([batch.tolist() for batch in batches], momentum)
@@ -493,8 +493,8 @@ def test_the_gradient_of_the_contrastive_loss_matches_finite_differences():
 
 @pytest.mark.parametrize(("variables", "rows"), [(1, 60), (3, 100), (4, 87)])
 def test_the_paper_preset_equals_the_paper_end_to_end(variables, rows):
-    chance = np.random.default_rng(variables)
-    normal, fresh = chance.normal(size=(300, variables)), 2 * chance.normal(size=(rows, variables))
+    rng = np.random.default_rng(variables)
+    normal, fresh = rng.normal(size=(300, variables)), 2 * rng.normal(size=(rows, variables))
     detector = Comet.paper(
         window=20,
         window_stride=10,

@@ -10,7 +10,7 @@ def test_the_parameter_count_on_psm_is_the_documented_one():
     sizes = Comet.paper("PSM").get_params()
     fields = ("patch_sizes", "patch_strides", "dim", "core_dim", "codebook_size")
     network = Network(25, *(sizes[field] for field in fields))
-    # The paper says 567 K; see docs/deviations.md.
+    # The paper states 567 K; see docs/deviations.md.
     assert sum(parameter.numel() for parameter in network.parameters()) == 317_004
 
 

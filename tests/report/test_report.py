@@ -191,7 +191,7 @@ def test_both_faults_are_events_with_their_variable_and_time(report):
         assert worst.traces[0].observed.values.max() > worst.traces[0].normal.values.max() + 4
 
 
-def test_only_the_worst_events_get_a_panel_and_the_page_says_so(detector, report):
+def test_only_the_worst_events_get_a_panel_and_the_page_notes_it(detector, report):
     few = gather(detector, timed(faulty()), alerts=ALERTS, most_events=1)
     assert few.event_count == report.event_count >= 2
     assert [panel.severity for panel in few.panels] == [max(panel.severity for panel in report.panels)]
@@ -199,7 +199,7 @@ def test_only_the_worst_events_get_a_panel_and_the_page_says_so(detector, report
     assert len(few.strip.marks) == len(report.strip.marks)
 
 
-def test_imputed_readings_are_neither_judged_nor_drawn_and_the_page_says_so():
+def test_imputed_readings_are_neither_judged_nor_drawn_and_the_page_notes_it():
     values = faulty()
     values[1195:1400] = np.nan  # no readings during the fault
     detector = fitted(gaps=ForwardFill(limit=5))
@@ -212,7 +212,7 @@ def test_imputed_readings_are_neither_judged_nor_drawn_and_the_page_says_so():
     assert "<b>gaps</b>" in page(report)
 
 
-def test_without_events_the_page_says_so():
+def test_a_page_without_events_notes_it():
     normal = readings()
     quiet = gather(BASELINES["squared-norm"](threshold=Quantile(rate=1e-9)).fit(normal), normal[:500])
     assert quiet.headline == "No events in 500 readings"
@@ -220,7 +220,7 @@ def test_without_events_the_page_says_so():
     assert "No events in 500 readings" in page(quiet)
 
 
-def test_a_baseline_cannot_explain_and_has_no_codebook_and_the_page_says_so():
+def test_the_page_of_a_baseline_notes_missing_explanations_and_codebook():
     report = gather(BASELINES["squared-norm"]().fit(readings()), faulty(), alerts=ALERTS)
     content = page(report)
     assert "cannot tell which variables are behind an event" in content

@@ -17,18 +17,18 @@ def test_the_center_is_the_median_and_the_unit_reaches_up_to_the_quantile(seed, 
         assert center[i] + unit[i] == pytest.approx(np.quantile(scores[:, i], 0.9))
 
 
-def test_a_variable_that_never_moved_gets_a_tenth_of_the_mean_unit():
+def test_a_constant_variable_gets_a_tenth_of_the_mean_unit():
     scores = np.stack([np.arange(11.0), np.zeros(11)], axis=1)
     _, unit = TrainingCalibration(quantile=0.9, least=0.1).fit(scores)
     assert unit.tolist() == [4.0, 0.1 * 2.0]
 
 
 @pytest.mark.parametrize("scores", [np.zeros((9, 2)), np.full((9, 2), 3.0), 1e-9 * np.arange(18.0).reshape(9, 2)])
-def test_where_nothing_varied_scores_keep_their_unit(scores):
+def test_if_no_variable_varied_scores_keep_their_unit(scores):
     center, unit = TrainingCalibration().fit(scores)
     assert unit.tolist() == [1.0, 1.0]
     np.testing.assert_allclose(center, np.median(scores, axis=0))
 
 
-def test_without_calibration_scores_stay_as_they_are():
+def test_without_calibration_scores_are_unchanged():
     assert NoCalibration().fit(np.ones((5, 3))).tolist() == [[0.0] * 3, [1.0] * 3]

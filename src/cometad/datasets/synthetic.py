@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from cometad.arrays import Floats
@@ -58,6 +59,16 @@ class Plant:
         """The plant as a dataset, with its faults as causes."""
         causes = tuple(((fault.start, fault.stop), fault.variables) for fault in self.faults)
         return Dataset("synthetic", "plant", self.train, self.test, self.labels, self.names, causes=causes)
+
+    def frames(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The training and test parts as polars frames with named columns.
+
+        >>> from cometad.datasets.synthetic import synthetic_plant
+        >>> normal, today = synthetic_plant(train_rows=500, test_rows=500, faults_per_kind=1).frames()
+        >>> today.shape, today.columns[:2]
+        ((500, 24), ['unit1_flow', 'unit1_pressure'])
+        """
+        return pl.DataFrame(self.train, self.names), pl.DataFrame(self.test, self.names)
 
 
 def synthetic_plant(
