@@ -26,7 +26,7 @@ SPIKE = 130  # the time step of the planted spike
 
 def waves(rows: int, variables: int = 3, seed: int = 0) -> np.ndarray:
     """A normal series (time, variable): a sine with its own period for each variable, and a little noise."""
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     time = np.arange(rows)[:, None]
     periods = 11 + 7 * np.arange(variables)
     return np.sin(2 * np.pi * time / periods) + 0.1 * rng.normal(size=(rows, variables))

@@ -73,9 +73,9 @@ def test_score_marks_imputed_readings(run, folder):
     assert imputed["anomaly"].sum() == 0
     assert set(imputed["variable"]) == {""}
     assert (
-        "Variable 'flow' is missing in 20 of 120 readings; the longest gap, from time step 60, has length 20." in said
+        "Variable 'flow' is missing in 20 of 120 readings; the longest gap, from time step 60, has length 20." in stderr
     )
-    assert f"{len(imputed)} were imputed and not judged." in said
+    assert f"{len(imputed)} were imputed and not judged." in stderr
 
 
 def test_the_columns_of_a_score_table_have_their_types(run, folder):
@@ -126,11 +126,11 @@ def test_a_missing_column_is_reported(run, folder, verb):
     gone = TODAY.drop("level")
     gone.write_csv(folder / "gone.csv")
     arguments, sent = (["gone.csv"], "") if verb == "score" else ([], gone.write_csv())
-    code, shown, said = run(verb, "plant.comet", *arguments, stdin=sent)
-    assert code == 0, said
-    assert said.count("No column for 'level'. Its readings count as missing.") == 1
+    code, shown, stderr = run(verb, "plant.comet", *arguments, stdin=sent)
+    assert code == 0, stderr
+    assert stderr.count("No column for 'level'. Its readings count as missing.") == 1
     assert len(shown.splitlines()) == 120 + (verb == "score")
-    code, _, stderr = run(verb, "strict.comet", *arguments, stdin=sent)
+    code, _, _ = run(verb, "strict.comet", *arguments, stdin=sent)
     assert code == 2
 
 
