@@ -83,7 +83,7 @@ def score(
     imputed = f" {totals.imputed:,} were imputed and not judged." if totals.imputed else ""
     say(
         f"Scored {totals.readings:,} readings, {totals.anomalous:,} of them anomalous, "
-        f"in {len(totals.events):,} events.{imputed}{written}"
+        f"in {len(totals.events):,} event{'' if len(totals.events) == 1 else 's'}.{imputed}{written}"
     )
 
 

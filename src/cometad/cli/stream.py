@@ -11,9 +11,13 @@ import typer
 
 from cometad.cli import options
 from cometad.cli.exits import say, write_output
+from cometad.errors import InputError
 
 if TYPE_CHECKING:
-    from cometad.live.session import Answer
+    from cometad.alerting.alerts import Alerts
+    from cometad.data.resample import Resampling
+    from cometad.live.interrupts import Interrupts
+    from cometad.live.session import Answer, Session
 
 
 def stream(
@@ -67,15 +71,11 @@ def stream(
     again, followed by the rest.
     """
     from cometad.alerting.alerts import Alerts
-    from cometad.cli.opened import open_detector
     from cometad.cli.paths import check_writable
     from cometad.data.resample import parse_resampling
-    from cometad.errors import InputError, ModelFileError, OutputError
-    from cometad.live.clock import Clock
-    from cometad.live.grid import Grid
+    from cometad.errors import OutputError
     from cometad.live.interrupts import Interrupts
-    from cometad.live.readings import Layout, check_form, readings
-    from cometad.live.session import Session
+    from cometad.live.readings import check_form
     from cometad.series import check_late
 
     check_form(form)
@@ -84,25 +84,10 @@ def stream(
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     if snapshot is not None:
         check_writable(snapshot)
-    problem: InputError | None = None
     with Interrupts() as interrupts:
-        detector = open_detector(model, threshold)
-        if not detector.can_stream:
-            raise ModelFileError(
-                f"'{model}' holds a {type(detector).__name__}, which cannot score a stream. Use cometad score."
-            )
-        gate = Clock(late=late) if resampling is None else Grid(resampling, detector.names_, late)
-        if snapshot is not None and snapshot.exists():
-            session = Session.resume(snapshot, detector, gate, alerts)
-        else:
-            session = Session(detector, gate, alerts)
-        layout = Layout(detector.names_, detector.named_, time_column, detector.gaps.allowed)
+        session = _open(model, threshold, resampling, late, alerts, snapshot)
         try:
-            try:
-                for reading in readings(interrupts.lines(sys.stdin.buffer), form, layout):
-                    _print(session.take(reading), only_events)
-            except InputError as error:
-                problem = error
+            problem = _take_all(session, interrupts, form, time_column, only_events)
             if snapshot is None:
                 ended_well = problem is None and not interrupts.stopped
                 with nullcontext() if ended_well else suppress(InputError):  # too few readings to score the rest
@@ -116,10 +101,52 @@ def stream(
             ) from None
         if snapshot is not None:
             session.save(snapshot)
-        for sentence in gate.summary():
+        for sentence in session.gate.summary():
             say(sentence)
     if problem is not None:
         raise problem
+
+
+def _open(
+    model: Path,
+    threshold: str | None,
+    resampling: "Resampling | None",
+    late: str,
+    alerts: "Alerts",
+    snapshot: Path | None,
+) -> "Session":
+    """The session of a detector, resumed from the snapshot if there is one."""
+    from cometad.cli.opened import open_detector
+    from cometad.errors import ModelFileError
+    from cometad.live.clock import Clock
+    from cometad.live.grid import Grid
+    from cometad.live.session import Session
+
+    detector = open_detector(model, threshold)
+    if not detector.can_stream:
+        raise ModelFileError(
+            f"'{model}' holds a {type(detector).__name__}, which cannot score a stream. Use cometad score."
+        )
+    gate = Clock(late=late) if resampling is None else Grid(resampling, detector.names_, late)
+    if snapshot is not None and snapshot.exists():
+        return Session.resume(snapshot, detector, gate, alerts)
+    return Session(detector, gate, alerts)
+
+
+def _take_all(
+    session: "Session", interrupts: "Interrupts", form: str, time_column: str | None, only_events: bool
+) -> InputError | None:
+    """Answer the readings on standard input; return the error of the first bad one, which ends the stream."""
+    from cometad.live.readings import Layout, readings
+
+    detector = session.detector
+    layout = Layout(detector.names_, detector.named_, time_column, detector.gaps.allowed)
+    try:
+        for reading in readings(interrupts.lines(sys.stdin.buffer), form, layout):
+            _print(session.take(reading), only_events)
+    except InputError as error:
+        return error
+    return None
 
 
 def _print(answers: "Iterable[Answer]", only_events: bool) -> None:
