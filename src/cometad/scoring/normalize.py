@@ -11,10 +11,10 @@ import numpy as np
 
 from cometad.arrays import Floats
 from cometad.registry import register
+from cometad.scoring.calibrate import LEAST_UNIT
 from cometad.validation import check_number
 
 EPSILON = 1e-8
-LEAST_UNIT = 1e-6  # about the rounding of a float32 score
 
 
 class Normalization(Protocol):
