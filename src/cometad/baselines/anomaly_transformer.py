@@ -151,9 +151,8 @@ class Transformer(WindowNetwork):
     def score(self, windows: Tensor) -> Tensor:
         """The error, weighted by how local the attention of a time step is compared with the rest of its window."""
         output: TransformerOutput = self(windows)
-        locality = -self.temperature * torch.stack([symmetric_discrepancy(*layer) for layer in output.layers]).sum(
-            dim=0
-        )
+        discrepancies = torch.stack([symmetric_discrepancy(*layer) for layer in output.layers]).sum(dim=0)
+        locality = -self.temperature * discrepancies  # (window, time)
         # In float64: most weights in a window underflow in float32, and scores of 0 cannot be ranked.
         return torch.softmax(locality.double(), dim=1) * output.errors
 

@@ -189,8 +189,8 @@ class Decompose(nn.Module):
         )
         logits = query @ key.transpose(2, 3) / query.shape[3] ** 0.5 + self.time.logits(time)
         mixed = self.time_norm(self.dropout(self.time.apply_weights(torch.softmax(logits, dim=-1), time)))
-        stable = self.temporal(mixed)
-        return Split(self.norm(data - stable), self.stable(stable))
+        extracted = self.temporal(mixed)
+        return Split(self.norm(data - extracted), self.stable(extracted))
 
 
 class D3rOutput(NamedTuple):
