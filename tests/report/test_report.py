@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from jinja2 import UndefinedError
@@ -144,6 +144,8 @@ def test_times_are_as_precise_as_the_data():
 
 
 @given(arrays(np.float64, st.integers(1, 30), elements=numbers), numbers, st.floats(-10, 1e5))
+@example(np.array([1.0]), 0.0, 1.0)  # every score equals the threshold
+@example(np.array([2e9, 2e9 + 1e5]), 0.0, 2e9)  # labels would repeat
 def test_all_scores_fit_on_the_axis_in_order(values, center, unit):
     axis = score_axis([values], center, center + unit)
     places = axis.place(np.sort(values))

@@ -13,6 +13,7 @@ from cometad.report.times import Tick
 # An axis becomes logarithmic if its highest score is this many times as far above the center as the threshold is: on a
 # linear axis, such a peak would flatten everything else.
 LOGARITHMIC_FROM = 8.0
+NEARLY_CONSTANT = 1e-6  # values that differ by less than this share of their size get an axis as wide as a constant
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,8 @@ class LinearAxis:
 
     def ticks(self, count: int = 3) -> tuple[Tick, ...]:
         """About `count` ticks at round values."""
-        return tuple(
-            Tick(float(self.place(value)), label) for value, label in _round_values(self.low, self.high, count)
-        )
+        ticks = {label: value for value, label in reversed(_round_values(self.low, self.high, count))}  # no label twice
+        return tuple(Tick(float(self.place(value)), label) for label, value in reversed(ticks.items()))
 
     @classmethod
     def over(cls, *values: ArrayLike, start: float | None = None) -> "LinearAxis":
@@ -49,7 +49,8 @@ class LinearAxis:
         flat = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in values])
         low, high = float(np.nanmin(flat)), float(np.nanmax(flat))
         low = low if start is None else min(low, start)
-        margin = max(0.05 * (high - low), 1e-9 * max(abs(low), abs(high))) or 1.0
+        size, span = max(abs(low), abs(high)), high - low
+        margin = 0.05 * span if span > NEARLY_CONSTANT * size else (0.1 * size or 1.0)
         return cls(low if low == start else low - margin, high + margin)
 
 
