@@ -252,13 +252,6 @@ def test_the_layers_of_the_architecture_page_are_the_import_contract():
     assert block.splitlines() == contract["layers"]
 
 
-def test_the_layers_of_the_architecture_page_are_the_contract():
-    section = (ROOT / "docs" / "architecture.md").read_text().split("## The layers")[1].split("## ")[0]
-    shown = section.split("```text\n")[1].split("```")[0].splitlines()
-    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
-    assert shown == contract["layers"][1:]  # without __main__
-
-
 def test_the_readme_is_short():
     before_links = (ROOT / "README.md").read_text().split("## Learn more")[0]
     assert len(before_links.split()) < 400

@@ -349,7 +349,7 @@ def test_a_rule_can_be_written_as_text(text, rule):
 
 
 @pytest.mark.parametrize("text", ["", "sport:1e-4"])
-def test_an_unknown_rule_is_refused_with_all_that_exist(text):
+def test_the_error_for_an_unknown_rule_lists_the_available_ones(text):
     with pytest.raises(ParameterError) as error:
         parse_threshold(text)
     assert is_a_sentence(str(error.value))
