@@ -69,10 +69,10 @@ def run(out: Path, seed: int) -> None:
     _print_false_alarms(detector, plant, live, console)
     picture = out / "demo.png"
     _draw(picture, detector, plant, live, results)
-    console.print(f"Picture: {picture}")
+    console.print(f"Picture: {picture}", soft_wrap=True)  # a path broken over two lines cannot be copied
     page = out / "report.html"
     _report(page, detector, plant, live)
-    console.print(f"Report, to open in a browser: {page}")
+    console.print(f"Report, to open in a browser: {page}", soft_wrap=True)
 
 
 def judge(fault: Fault, live: Live) -> FaultResult:
