@@ -11,7 +11,7 @@ demo: $(READY)  ## fit a synthetic plant, stream it with drift and planted fault
 	$(BIN)/cometad demo
 
 test: $(READY)  ## every test and every docstring example, on WORKERS cores
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 --cov=cometad --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 $(PYTEST)
 
 check: $(READY)  ## format, lint, types, import contract
 	$(BIN)/ruff format --check .

@@ -221,7 +221,7 @@ def test_events_are_written_with_their_times(run, folder):
     expected = detector.with_threshold(Quantile(0.02)).events(readings, Alerts(min_length=2))
     assert (code, shown) == (0, "")
     assert expected
-    assert f"in {len(expected)} events. Wrote 's.csv'. Wrote 'events.csv'." in stderr
+    assert f"in {len(expected)} event{'s' * (len(expected) != 1)}. Wrote 's.csv'. Wrote 'events.csv'." in stderr
     events = pl.read_csv("events.csv", try_parse_dates=True)
     assert events["start"].to_list() == [event.start for event in expected]
     assert events["severity"].to_list() == [event.severity for event in expected]
