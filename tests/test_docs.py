@@ -117,7 +117,7 @@ def run_program(words: list[str], given: str) -> tuple[str, str]:
     if words[0] != "cometad":
         assert words[0] in PLAIN, f"Cannot run {words[0]}: put <!-- not run: reason --> before its block"
         once = [word for word in words if word != "-f"]  # no file grows here
-        return subprocess.run(once, input=given, capture_output=True, text=True, check=True).stdout, ""
+        return subprocess.run(once, input=given, capture_output=True, text=True, check=True, timeout=60).stdout, ""
     if words[1] == "fit" and "--steps" not in words and "--detector" not in words:
         words = [*words, "--steps", "5", "--set", "codebook_size=32"]
     output, errors = io.StringIO(), io.StringIO()

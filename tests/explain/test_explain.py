@@ -529,6 +529,7 @@ def test_the_hit_rates_in_the_docs_match_the_results():
         capture_output=True,
         text=True,
         check=True,
+        timeout=120,
     )
     assert shown.stdout in page
 
