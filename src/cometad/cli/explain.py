@@ -81,6 +81,7 @@ def _as_json(explanation: "Explanation", series: "Series", top: int) -> dict[str
 
 
 def _table(explanation: "Explanation", series: "Series", top: int) -> "Table":
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
@@ -89,7 +90,7 @@ def _table(explanation: "Explanation", series: "Series", top: int) -> "Table":
     if last > explanation.start:
         steps = f"Time steps {_when(series, explanation.start)} to {_when(series, last)}"
     title = f"{steps}\nScore {explanation.score:.4g} at time step {_when(series, explanation.peak)}"
-    table = Table(title=Text(title), title_justify="left")
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("variable", "share", "scale", "from", "observed", "expected", "training"):
         right = heading in ("share", "scale", "from", "training")
         table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "variable", overflow="fold")
