@@ -46,7 +46,7 @@ class Epochs:
 
 @register("Halving")
 @dataclass(frozen=True)
-class Halving:
+class Halving(Epochs):
     """A number of epochs: two at the full learning rate, which is then halved after every epoch.
 
     >>> from cometad.network.schedules import Halving
@@ -56,15 +56,6 @@ class Halving:
     """
 
     epochs: int = 30
-    learning_rate: float = 1e-4
-
-    def __post_init__(self) -> None:
-        check_integer("epochs", self.epochs, 1)
-        check_between("learning_rate", self.learning_rate, 0, math.inf)
-
-    def steps(self, batches: int) -> int:
-        """The number of steps, given the number of batches per epoch."""
-        return self.epochs * batches
 
     def rate(self, done: float) -> float:
         """Half of the previous epoch's rate from the third epoch on."""
