@@ -25,8 +25,14 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
         shutil.copytree(COMPILED / "first", COMPILED / worker)
     os.environ["NUMBA_CACHE_DIR"] = str(COMPILED / worker)
 
+import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
+
+CHROMIUM_FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
 
 settings.register_profile("cometad", deadline=None, max_examples=20)
 settings.load_profile("cometad")
@@ -40,3 +46,17 @@ def pytest_configure(config):
         script = Path(__file__).with_name("warm_up.py")
         environment = os.environ | {"NUMBA_CACHE_DIR": str(COMPILED / "first")}
         subprocess.run([sys.executable, str(script)], env=environment, check=True, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, for the tests that open a page."""
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()

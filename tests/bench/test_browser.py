@@ -1,17 +1,12 @@
 """The report page of an experiment in a browser, on a phone and on a laptop."""
 
-import shutil
-
 import pytest
-from playwright.sync_api import sync_playwright
 
 from cometad.bench import report
 from cometad.bench.drift.report import _columns
 from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
 from cometad.metrics import METRICS
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 WIDTH = 390
 WIDE = ResultTable(
     "A title so long that it takes more than one line on a phone",
@@ -26,22 +21,12 @@ BOXES = """() => Object.fromEntries(
         return [name, [box.left, box.right]];
     }))"""
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium")
-
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "main.html"
     path.write_text(report._page("main", report.Content([WIDE]), path.parent), encoding="utf-8")
     return path.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])

@@ -211,7 +211,7 @@ def test_peak_memory_does_not_grow_with_the_file(long):
         ended = subprocess.run(command, cwd=long, capture_output=True, text=True, check=True, timeout=TIMEOUT)
         return int(ended.stdout) / 2**10
 
-    assert peak(10) - peak(1) < 80  # MiB; a detector that reads the file as a whole takes 67 more for every 3 times
+    assert peak(10) - peak(1) < 80  # MiB
 
 
 def test_events_are_written_with_their_times(run, folder):

@@ -26,6 +26,7 @@ from cometad.network import Epochs, NoAdaptation, OneCycle, OnlineAdaptation
 from cometad.network.adaptation import NormalCriteria
 from cometad.network.patches import patches_containing, reached
 from contract import is_a_sentence, waves
+from tiny import UNEVEN
 
 CENTER = np.array([10.0, -20.0])
 TAIL = ScoreTail.fit(np.arange(100.0))
@@ -157,18 +158,7 @@ def test_an_unreadable_gap_rule_is_refused(text, words):
 
 # -- how imputed readings affect scores -------------------------------------------------------------------------------
 
-SHAPE = {
-    "window": 24,
-    "window_stride": 8,
-    "patch_sizes": (2, 5, 8),  # 5 and 8 leave steps at the end of a window that no patch covers
-    "patch_strides": (1, 2, 5),
-    "dim": 8,
-    "core_dim": 5,
-    "codebook_size": 12,
-    "batch_size": 16,
-    "test_batch": 2,
-    "schedule": OneCycle(10),
-}
+SHAPE = UNEVEN | {"schedule": OneCycle(10)}
 SCALES = list(zip(SHAPE["patch_sizes"], SHAPE["patch_strides"], strict=True))
 LEARNING = OnlineAdaptation(learning_rate=1e-2, max_drift=0.5, error_limit=0.99, contrastive_weight=0.1, pairs=16)
 NORMAL = waves(300)

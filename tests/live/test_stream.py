@@ -24,19 +24,9 @@ from cometad.scoring import (
     TrainingNormalization,
 )
 from contract import is_a_sentence, waves
+from tiny import UNEVEN
 
-WINDOW = 24
-SHAPE = {
-    "window": WINDOW,
-    "window_stride": 8,
-    "patch_sizes": (2, 5, 8),  # 5 and 8 leave steps at the end of a window that no patch covers
-    "patch_strides": (1, 2, 5),
-    "dim": 8,
-    "core_dim": 5,
-    "codebook_size": 12,
-    "batch_size": 16,
-    "test_batch": 2,
-}
+SHAPE, WINDOW = UNEVEN, UNEVEN["window"]
 LONGEST = 8
 QUICK = OnlineAdaptation(learning_rate=1e-2, max_drift=0.5, error_limit=0.99)
 

@@ -1,13 +1,12 @@
 """The report in a browser: on a desktop and a phone, light and dark."""
 
 import io
-import shutil
 from typing import NamedTuple
 
 import matplotlib.image
 import numpy as np
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from cometad.alerting.alerts import Alerts
 from cometad.report.contents import Report
@@ -15,16 +14,9 @@ from cometad.report.gather import gather
 from cometad.report.page import save_report
 from report_case import FAULTS, ROWS, faulty, fitted, timed
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-]
 WIDTHS = {"desktop": 1280, "phone": 390}
 LOOKS = [(width, scheme) for width in WIDTHS.values() for scheme in ("light", "dark")]
 NEAR = 60  # color distance, at most 441, up to which a pixel counts as that color: edges are blended
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 
 
 class Shown(NamedTuple):
@@ -65,14 +57,6 @@ def address(report, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
     save_report(path, report)
     return path.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module", params=LOOKS, ids=lambda look: f"{look[0]}-{look[1]}")
