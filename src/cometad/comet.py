@@ -486,7 +486,7 @@ class Comet(Detector):
 
     def _new_network(self, variables: int) -> Network:
         sizes = (self.patch_sizes, self.patch_strides, self.dim, self.core_dim, self.codebook_size)
-        return new_network(variables, *sizes, seed=self.seed, device=self.device)
+        return new_network(lambda: Network(variables, *sizes), self.seed, self.device)
 
     @property
     def _objective(self) -> Objective:

@@ -56,21 +56,10 @@ class Objective:
         return parts.total(self.codebook_weight, self.commitment_weight)
 
 
-def new_network(
-    variables: int,
-    patch_sizes: Sequence[int],
-    patch_strides: Sequence[int],
-    dim: int,
-    core_dim: int,
-    codebook_size: int,
-    *,
-    seed: int,
-    device: str,
-) -> Network:
+def new_network(build: Callable[[], Network], seed: int, device: str) -> Network:
     """A network before training. Its weights depend on the seed alone, not on torch's random state."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(seed))
-        return Network(variables, patch_sizes, patch_strides, dim, core_dim, codebook_size).to(device)
+    with loop.seeded(seed, torch.device("cpu")):  # weights are drawn on the CPU, whatever the device
+        return build().to(device)
 
 
 def fit_network(
