@@ -33,7 +33,21 @@ def jit(function: F) -> F:
     >>> jit(lambda x: x + 1)(2)
     3
     """
-    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    return _compiled(function, fastmath=False)
+
+
+def fused(function: F) -> F:
+    """Like `jit`, with every multiply-add fused: faster, and still the same bits for the same order of additions.
+
+    >>> from cometad.compiled import fused
+    >>> fused(lambda x, y, z: x + y * z)(1.0, 2.0, 3.0)
+    7.0
+    """
+    return _compiled(function, fastmath={"contract"})
+
+
+def _compiled(function: F, fastmath: Any) -> F:
+    compiled: Any = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
     if COMPILES:
         # RuntimeError: no writable folder. AttributeError: an unknown version of numba. Compile in each process then.
         with suppress(RuntimeError, AttributeError):

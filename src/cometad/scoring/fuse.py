@@ -1,0 +1,62 @@
+"""From the errors of several views to one score per variable and one per time step."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.arrays import Flags, Floats
+from cometad.compiled import jit
+from cometad.scoring.tail import calibrated
+
+
+class Fused(NamedTuple):
+    """Scores of consecutive time steps."""
+
+    scores: Floats  # (time,)  the power mean over variables
+    variables: Floats  # (time, variable)  the mean over views; 0 where no view has an error
+    left_out: Flags  # (time, variable)  no view has an error
+
+
+def fuse(errors: Floats, tails: Floats, pooling: int) -> Fused:
+    """Calibrate errors (view, time, variable), average them over views and pool them over variables.
+
+    `tails` is (view, 3, variable): the fields of `Tails` for each view. An error of NaN is unknown: the mean is over
+    the other views. `pooling` is the exponent of the power mean: 1 is the mean over variables, and the higher it is,
+    the closer it comes to the maximum.
+
+    >>> import numpy as np
+    >>> from cometad.scoring.fuse import fuse
+    >>> tails = np.array([[[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]])
+    >>> fused = fuse(np.array([[[0.5, 0.0], [0.5, np.nan]]]), tails, pooling=1)
+    >>> bool(np.allclose(fused.scores, fused.variables.mean(axis=1))), fused.left_out[1].tolist()
+    (True, [False, True])
+    """
+    _, steps, width = errors.shape
+    fused = Fused(np.empty(steps), np.empty((steps, width)), np.empty((steps, width), np.bool_))
+    fuse_into(errors, tails, pooling, *fused)
+    return fused
+
+
+@jit
+def fuse_into(
+    errors: Floats, tails: Floats, pooling: int, scores: Floats, variables: Floats, left_out: NDArray[np.bool_]
+) -> None:
+    """`fuse`, into given arrays."""
+    views, steps, width = errors.shape
+    for t in range(steps):
+        total = 0.0
+        for i in range(width):
+            known, summed = 0, 0.0
+            for v in range(views):
+                error = errors[v, t, i]
+                if error == error:
+                    known += 1
+                    summed += calibrated(error, tails[v, 0, i], tails[v, 1, i], tails[v, 2, i])
+            score = summed / known if known else 0.0
+            variables[t, i], left_out[t, i] = score, known == 0
+            power = 1.0
+            for _ in range(pooling):
+                power *= score
+            total += power
+        scores[t] = (total / width) ** (1.0 / pooling)

@@ -1,0 +1,61 @@
+"""Centered means of scores: an anomaly is longer than a reading, and noise is not.
+
+The price is a delay: a score is final when the longest mean has all its time steps.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cometad.arrays import Floats, Integers
+from cometad.compiled import jit
+
+
+def look_ahead(spans: Sequence[int]) -> int:
+    """The number of later scores that a smoothed score needs.
+
+    >>> from cometad.scoring.smooth import look_ahead
+    >>> look_ahead((4, 16, 64)), look_ahead((1,)), look_ahead(())
+    (31, 0, 0)
+    """
+    return max(((span - 1) // 2 for span in spans), default=0)
+
+
+def look_back(spans: Sequence[int]) -> int:
+    """The number of earlier scores that a smoothed score needs.
+
+    >>> from cometad.scoring.smooth import look_back
+    >>> look_back((4, 16, 64))
+    32
+    """
+    return max((span // 2 for span in spans), default=0)
+
+
+def smooth(scores: Floats, spans: Sequence[int]) -> Floats:
+    """The mean of centered means over each of `spans` time steps; at the ends, over the steps that exist.
+
+    An even span has one step more before its center than after it. No spans leave the scores as they are.
+
+    >>> import numpy as np
+    >>> from cometad.scoring.smooth import smooth
+    >>> smooth(np.array([0.0, 0.0, 3.0, 0.0, 0.0]), (3,))
+    array([0., 1., 1., 1., 0.])
+    """
+    smoothed = np.empty(len(scores))
+    smooth_into(scores, np.asarray(spans or (1,), np.int64), 0, smoothed)
+    return smoothed
+
+
+@jit
+def smooth_into(scores: Floats, spans: Integers, start: int, smoothed: Floats) -> None:
+    """Set `smoothed` (time,) to the smoothed scores from step `start` on."""
+    rows = len(scores)
+    for k in range(len(smoothed)):
+        t, total = start + k, 0.0
+        for span in spans:
+            first, last = max(t - span // 2, 0), min(t + (span - 1) // 2, rows - 1)
+            summed = 0.0
+            for step in range(first, last + 1):  # not a running sum: its rounding would depend on where it began
+                summed += scores[step]
+            total += summed / (last + 1 - first)
+        smoothed[k] = total / len(spans)

@@ -1,0 +1,83 @@
+"""Tail calibration: errors of any view and variable on one scale, so that they can be averaged and compared."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from cometad.arrays import Floats
+from cometad.compiled import jit
+
+HIGH = 0.98  # the quantile above which an error counts as part of the tail
+LEVEL = -math.log(1 - HIGH)  # the calibrated score there: an exponential tail would give minus the log of its share
+FLOOR = 0.1  # of the mean over variables: a variable that hardly ever errs must not drown the others
+LEAST = 1e-3  # in standard deviations, if no variable ever errs
+
+
+class Tails(NamedTuple):
+    """Fitted tails of training errors; each field is (variable,).
+
+    >>> import numpy as np
+    >>> from cometad.scoring.tail import LEVEL, Tails
+    >>> tails = Tails.fit(np.random.default_rng(0).exponential(size=(5000, 2)))
+    >>> calibrated = tails(np.array([tails.middle, tails.high, tails.high + tails.excess]))
+    >>> bool(np.allclose(calibrated.T, [0, LEVEL, LEVEL + np.log(2)]))
+    True
+    """
+
+    middle: Floats  # the median
+    high: Floats  # the 98 % quantile
+    excess: Floats  # how far errors above it lie above it, on average
+
+    @classmethod
+    def fit(cls, errors: Floats) -> "Tails":
+        """Fit on errors (time, variable); NaN is ignored, and a variable with nothing but NaN has floors only."""
+        known = errors[~np.isnan(errors).all(axis=1)]
+        if np.isnan(known).any():
+            middle, high, excess = _fit_columns(known)
+        else:
+            middle, high = np.quantile(known, (0.5, HIGH), axis=0) if len(known) else np.zeros((2, errors.shape[1]))
+            beyond = known > high
+            excess = np.where(beyond, known - high, 0.0).sum(axis=0) / np.maximum(beyond.sum(axis=0), 1)
+        return cls(middle, middle + _floored(high - middle), _floored(excess))
+
+    def __call__(self, errors: Floats) -> Floats:
+        """Calibrate errors (time, variable): 0 up to the median, rising to `LEVEL` at the high quantile, then by log.
+
+        The logarithm keeps one wild variable from drowning the others. NaN stays NaN.
+        """
+        return _calibrate(errors, *self)
+
+
+def _fit_columns(errors: Floats) -> tuple[Floats, Floats, Floats]:
+    fitted = np.zeros((3, errors.shape[1]))
+    for i, column in enumerate(errors.T):
+        known = column[~np.isnan(column)]
+        if len(known):
+            middle, high = np.quantile(known, (0.5, HIGH))
+            beyond = known[known > high]
+            fitted[:, i] = middle, high, (beyond - high).mean() if len(beyond) else 0.0
+    return fitted[0], fitted[1], fitted[2]
+
+
+def _floored(widths: Floats) -> Floats:
+    return np.maximum(widths, max(FLOOR * float(widths.mean()), LEAST))
+
+
+@jit
+def _calibrate(errors: Floats, middle: Floats, high: Floats, excess: Floats) -> Floats:
+    scores = np.empty(errors.shape)
+    for t in range(errors.shape[0]):
+        for i in range(errors.shape[1]):
+            scores[t, i] = calibrated(errors[t, i], middle[i], high[i], excess[i])
+    return scores
+
+
+@jit
+def calibrated(error: float, middle: float, high: float, excess: float) -> float:
+    """One calibrated error."""
+    if error > high:
+        return LEVEL + math.log(1.0 + (error - high) / excess)
+    if error < middle:
+        return 0.0
+    return LEVEL * (error - middle) / (high - middle)

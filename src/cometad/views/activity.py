@@ -1,0 +1,96 @@
+"""Activity: is a variable as lively as usual? A stuck sensor is too quiet, a loose contact too lively."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from cometad.arrays import Array, Flags, Floats
+from cometad.compiled import fused
+from cometad.registry import register
+from cometad.validation import check_integer
+from cometad.views.view import windows_of, with_unknown
+
+WINDOWS = 20_000  # at most, for the median
+LEAST = 1e-3  # variance that is added: below it a variable counts as constant
+
+
+@register("Activity")
+@dataclass(frozen=True)
+class Activity:
+    """How far the log of a variable's standard deviation over `length` readings is from its usual value.
+
+    >>> import numpy as np
+    >>> from cometad.views import Activity
+    >>> rng = np.random.default_rng(0)
+    >>> view = Activity().fit(rng.normal(size=(500, 1)), np.ones(500, bool), rng)
+    >>> stuck, lively = np.zeros((32, 1)), 5 * rng.normal(size=(32, 1))
+    >>> bool(view.errors(stuck, first=31)[0, 0] > 2), bool(view.errors(lively, first=31)[0, 0] > 1)
+    (True, True)
+    """
+
+    length: int = 32
+    reason: ClassVar[str] = "not as lively as usual"
+
+    def __post_init__(self) -> None:
+        check_integer("length", self.length, 2)
+
+    @property
+    def min_rows(self) -> int:
+        """Readings it needs."""
+        return self.length
+
+    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedActivity":
+        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
+        zero = np.zeros(rows.shape[1])
+        logs = np.empty((len(rows), rows.shape[1]))
+        _logs(rows, 0, self.length, logs)
+        ends = windows_of(usable, self.length, WINDOWS, rng) + self.length - 1
+        return FittedActivity(np.median(logs[ends], axis=0) if len(ends) else zero, self.length)
+
+    def restore(self, state: Mapping[str, Array]) -> "FittedActivity":
+        """The fitted view with a state."""
+        return FittedActivity(state["usual"], self.length)
+
+
+class FittedActivity:
+    """The usual log standard deviation (variable,), and distances from it."""
+
+    def __init__(self, usual: Floats, length: int) -> None:
+        self.usual, self.span, self.context = usual, length, length - 1
+
+    def errors(self, rows: Floats, first: int) -> Floats:
+        """The distance of the log standard deviation up to each step from its usual value (time - first, variable)."""
+        logs = np.empty((len(rows) - first, rows.shape[1]))
+        _logs(rows, first, self.span, logs)
+        return with_unknown(np.abs(logs - self.usual), rows, first, self.context)
+
+    def expected(self, rows: Floats, first: int) -> Floats:
+        """NaN (time - first, variable): this view expects no particular reading."""
+        return np.full((len(rows) - first, rows.shape[1]), np.nan)
+
+    def state(self) -> Mapping[str, Array]:
+        """Everything that was learned, by name."""
+        return {"usual": self.usual}
+
+
+@fused
+def _logs(rows: Floats, first: int, length: int, logs: Floats) -> None:
+    """Set `logs` (time, variable) to the log standard deviation of the `length` rows up to each step from `first` on."""
+    width = rows.shape[1]
+    mean, variance = np.empty(width), np.empty(width)
+    for t in range(max(first, length - 1), len(rows)):
+        mean[:] = 0.0
+        variance[:] = 0.0
+        for k in range(t - length + 1, t + 1):
+            for i in range(width):
+                mean[i] += rows[k, i]
+        for i in range(width):
+            mean[i] /= length
+        for k in range(t - length + 1, t + 1):
+            for i in range(width):
+                gap = rows[k, i] - mean[i]
+                variance[i] += gap * gap
+        for i in range(width):
+            logs[t - first, i] = 0.5 * np.log(variance[i] / length + LEAST)

@@ -1,0 +1,127 @@
+"""Balance: short windows of all variables against the few directions in which normal windows vary."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from cometad.arrays import Array, Flags, Floats
+from cometad.compiled import fused
+from cometad.registry import register
+from cometad.validation import check_integer, check_number
+from cometad.views.products import window_products
+from cometad.views.reduce import DIRECTIONS, directions
+from cometad.views.view import cut_windows, windows_of, with_unknown
+
+WINDOWS = 10_000  # at most, for the principal components
+
+
+@register("Balance")
+@dataclass(frozen=True)
+class Balance:
+    """Each variable's part of what the principal components of windows of `length` rows leave unexplained.
+
+    >>> import numpy as np
+    >>> from cometad.views import Balance
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=500)
+    >>> rows = np.stack([x, x, x], axis=1) + 0.01 * rng.normal(size=(500, 3))  # always nearly equal
+    >>> view = Balance(length=1).fit(rows, np.ones(500, bool), rng)
+    >>> errors = view.errors(np.array([[2.0, 2.0, 2.0], [0.5, 0.5, -0.5]]), first=0)
+    >>> bool(errors[0].max() < 0.1), int(errors[1].argmax())
+    (True, 2)
+    """
+
+    length: int = 8
+    explained: float = 0.9  # share of the variance that the components keep
+    reason: ClassVar[str] = "unusual given the others"
+
+    def __post_init__(self) -> None:
+        check_integer("length", self.length, 1)
+        check_number("explained", self.explained, 0, 1)
+
+    @property
+    def min_rows(self) -> int:
+        """Readings it needs."""
+        return self.length + 1
+
+    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedBalance":
+        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
+        windows = cut_windows(rows, windows_of(usable, self.length, WINDOWS, rng), self.length)
+        center = windows.mean(axis=0)
+        windows -= center
+        basis = directions(windows[:, -1], rng)
+        reduced = windows if basis is None else windows @ basis
+        components = self._components(reduced.reshape(len(reduced), -1))
+        if basis is not None:
+            components = components.reshape(len(components), self.length, -1) @ basis.T
+        return FittedBalance(center, components.reshape(len(components), -1))
+
+    def _components(self, centered: Floats) -> Floats:
+        """The leading principal components (component, dim) of centered windows (window, dim)."""
+        variances, vectors = np.linalg.eigh(centered.T @ centered)
+        variances = np.maximum(variances[::-1], 0.0)
+        shares = np.cumsum(variances) / max(float(variances.sum()), np.finfo(float).tiny)
+        count = min(int(np.searchsorted(shares, self.explained)) + 1, DIRECTIONS, len(shares))
+        return np.ascontiguousarray(vectors.T[::-1][:count])
+
+    def restore(self, state: Mapping[str, Array]) -> "FittedBalance":
+        """The fitted view with a state."""
+        return FittedBalance(state["center"], state["components"])
+
+
+class FittedBalance:
+    """The center (length, variable) and components (component, length * variable) of normal windows."""
+
+    def __init__(self, center: Floats, components: Floats) -> None:
+        self.center, self.components = center, components
+        self.span, self.context = len(center), len(center) - 1
+        self._turned = np.ascontiguousarray(components.T)
+        self._start = -components @ center.ravel()
+
+    def errors(self, rows: Floats, first: int) -> Floats:
+        """The root mean square of each variable's part of the residual of the window that ends at each step."""
+        errors = np.empty((len(rows) - first, rows.shape[1]))
+        begin, factors = self._factors(rows, first)
+        _residuals(rows, begin, factors, self.components, self.center, errors[len(errors) - len(factors) :])
+        return with_unknown(errors, rows, first, self.context)
+
+    def expected(self, rows: Floats, first: int) -> Floats:
+        """The last readings of each window as its components describe them (time - first, variable)."""
+        expected = np.empty((len(rows) - first, rows.shape[1]))
+        _, factors = self._factors(rows, first)
+        last = np.ascontiguousarray(self.components[:, -rows.shape[1] :])
+        expected[len(expected) - len(factors) :] = window_products(factors, 0, len(factors), 1, last, self.center[-1])
+        return with_unknown(expected, rows, first, self.context)
+
+    def _factors(self, rows: Floats, first: int) -> tuple[int, Floats]:
+        """The first row of the first window, and each window's factors (window, component)."""
+        begin = max(first - self.context, 0)
+        count = max(len(rows) - self.context - begin, 0)
+        return begin, window_products(rows, begin, count, self.span, self._turned, self._start)
+
+    def state(self) -> Mapping[str, Array]:
+        """Everything that was learned, by name."""
+        return {"center": self.center, "components": self.components}
+
+
+@fused
+def _residuals(
+    rows: Floats, begin: int, factors: Floats, components: Floats, center: Floats, errors: Floats
+) -> None:
+    length, width = center.shape
+    gap = np.empty(width)
+    for t in range(len(factors)):
+        errors[t] = 0.0
+        for k in range(length):
+            for i in range(width):
+                gap[i] = rows[begin + t + k, i] - center[k, i]
+            for c in range(len(components)):
+                factor = factors[t, c]
+                for i in range(width):
+                    gap[i] -= factor * components[c, k * width + i]
+            for i in range(width):
+                errors[t, i] += gap[i] * gap[i]
+        for i in range(width):
+            errors[t, i] = np.sqrt(errors[t, i] / length)

@@ -1,0 +1,96 @@
+"""Forecast: each reading against a linear prediction from the last readings of all variables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from cometad.arrays import Array, Flags, Floats
+from cometad.registry import register
+from cometad.validation import check_integer, check_number
+from cometad.views.products import window_products
+from cometad.views.reduce import directions
+from cometad.views.view import cut_windows, windows_of, with_unknown
+
+EXAMPLES = 20_000  # at most, for the regression
+
+
+@register("Forecast")
+@dataclass(frozen=True)
+class Forecast:
+    """The absolute residual of a ridge regression of each reading on the last `lags` readings of all variables.
+
+    >>> import numpy as np
+    >>> from cometad.views import Forecast
+    >>> wave = np.sin(np.arange(500) / 5)[:, None]
+    >>> view = Forecast(lags=4).fit(wave, np.ones(500, bool), np.random.default_rng(0))
+    >>> broken = wave.copy()
+    >>> broken[300] += 1
+    >>> int(np.nanargmax(view.errors(broken, first=0)))
+    300
+    """
+
+    lags: int = 8
+    penalty: float = 10.0
+    reason: ClassVar[str] = "not what its last readings lead to"
+
+    def __post_init__(self) -> None:
+        check_integer("lags", self.lags, 1)
+        check_number("penalty", self.penalty, 0, np.inf)
+
+    @property
+    def min_rows(self) -> int:
+        """Readings it needs."""
+        return self.lags + 1
+
+    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedForecast":
+        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
+        starts = windows_of(usable, self.lags + 1, EXAMPLES, rng)
+        examples = cut_windows(rows, starts, self.lags + 1)
+        basis = directions(examples[:, -1], rng)
+        last = examples[:, :-1] if basis is None else examples[:, :-1] @ basis
+        inputs, targets = last.reshape(len(last), -1), examples[:, -1]
+        center, level = inputs.mean(axis=0), targets.mean(axis=0)
+        inputs = inputs - center
+        gram = inputs.T @ inputs + (self.penalty + 1e-9) * np.eye(inputs.shape[1])
+        weights = cho_solve(cho_factor(gram), inputs.T @ (targets - level))
+        return FittedForecast(weights, level - center @ weights, basis, self.lags)
+
+    def restore(self, state: Mapping[str, Array]) -> "FittedForecast":
+        """The fitted view with a state."""
+        return FittedForecast(state["weights"], state["level"], state.get("basis"), self.lags)
+
+
+class FittedForecast:
+    """Weights (lags * input, variable) and level (variable,) of the regression; its inputs are rows times a basis."""
+
+    span = 1
+
+    def __init__(self, weights: Floats, level: Floats, basis: Floats | None, lags: int) -> None:
+        self.weights, self.level, self.basis, self.context = weights, level, basis, lags
+        self._zero = None if basis is None else np.zeros(basis.shape[1])
+
+    def errors(self, rows: Floats, first: int) -> Floats:
+        """The absolute residual of each reading (time - first, variable)."""
+        errors: Floats = np.abs(rows[first:] - self.expected(rows, first))
+        return errors
+
+    def expected(self, rows: Floats, first: int) -> Floats:
+        """The prediction of each reading (time - first, variable)."""
+        expected = np.empty((len(rows) - first, rows.shape[1]))
+        begin = max(first - self.context, 0)
+        count = max(len(rows) - self.context - begin, 0)
+        inputs = rows[begin : begin + count + self.context - 1]
+        if self.basis is not None and self._zero is not None:
+            inputs = window_products(inputs, 0, len(inputs), 1, self.basis, self._zero)
+        expected[len(expected) - count :] = window_products(
+            inputs, 0, count, self.context, self.weights, self.level
+        )
+        return with_unknown(expected, rows, first, self.context)
+
+    def state(self) -> Mapping[str, Array]:
+        """Everything that was learned, by name."""
+        basis = {} if self.basis is None else {"basis": self.basis}
+        return {"weights": self.weights, "level": self.level, **basis}

@@ -1,0 +1,24 @@
+"""Fewer directions for many variables, so that the cost of a view grows no faster than their number."""
+
+import numpy as np
+from sklearn.utils.extmath import randomized_svd
+
+from cometad.arrays import Floats
+
+DIRECTIONS = 64  # at most
+
+
+def directions(centered: Floats, rng: np.random.Generator) -> Floats | None:
+    """The leading principal directions (variable, direction) of rows (time, variable) around 0; None for few variables.
+
+    >>> import numpy as np
+    >>> from cometad.views.reduce import directions
+    >>> rng = np.random.default_rng(0)
+    >>> directions(rng.normal(size=(300, 80)), rng).shape, directions(rng.normal(size=(300, 8)), rng)
+    ((80, 64), None)
+    """
+    if centered.shape[1] <= DIRECTIONS:
+        return None
+    count = min(DIRECTIONS, len(centered))
+    *_, right = randomized_svd(centered, count, n_iter=4, random_state=np.random.RandomState(int(rng.integers(2**31))))
+    return np.ascontiguousarray(right.T)

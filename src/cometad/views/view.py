@@ -1,0 +1,67 @@
+"""The contract of a view: one way to expect a reading, and how far each reading is from that."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from cometad.arrays import Array, Flags, Floats, Integers
+
+
+class FittedView(Protocol):
+    """A view that knows what is normal. Scoring never changes it.
+
+    `rows` are scaled readings (time, variable). The first `first` of them only serve as context; a time step with less
+    than `context` rows before it has no error yet: NaN.
+    """
+
+    context: int  # rows before a time step that its error depends on
+    span: int  # time steps, up to its own, that the error of a time step is about: 1, or the length of a window
+
+    def errors(self, rows: Floats, first: int) -> Floats:
+        """How far each reading is from what was expected: (time - first, variable)."""
+
+    def expected(self, rows: Floats, first: int) -> Floats:
+        """What was expected instead of each reading (time - first, variable); NaN if the view cannot say."""
+
+    def state(self) -> Mapping[str, Array]:
+        """Everything that was learned, by name."""
+
+
+class View(Protocol):
+    """A way to expect readings, before it has seen any."""
+
+    reason: str  # what an error of this view means, for explanations: "alone unusual"
+    min_rows: int  # readings it needs
+
+    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedView:
+        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
+
+    def restore(self, state: Mapping[str, Array]) -> FittedView:
+        """The fitted view with a state."""
+
+
+def windows_of(usable: Flags, length: int, limit: int, rng: np.random.Generator) -> Integers:
+    """The starts of at most `limit` windows of usable rows, drawn at random and in time order.
+
+    >>> import numpy as np
+    >>> from cometad.views.view import windows_of
+    >>> windows_of(np.array([1, 1, 1, 0, 1, 1], bool), 2, 100, np.random.default_rng(0))
+    array([0, 1, 4])
+    """
+    before = np.concatenate([[0], np.cumsum(~usable)])
+    starts = np.flatnonzero(before[length:] == before[:-length])
+    if len(starts) <= limit:
+        return starts
+    return np.sort(rng.choice(starts, limit, replace=False))
+
+
+def cut_windows(rows: Floats, starts: Integers, length: int) -> Floats:
+    """The windows (window, length, variable) that begin at `starts`."""
+    return rows[starts[:, None] + np.arange(length)]
+
+
+def with_unknown(errors: Floats, rows: Floats, first: int, context: int) -> Floats:
+    """Mark the time steps without enough context as unknown."""
+    errors[: max(context - first, 0)] = np.nan
+    return errors
