@@ -71,6 +71,7 @@ class Detector(BaseEstimator, ABC):
     can_stream: ClassVar[bool] = False  # scores readings one by one
     can_explain: ClassVar[bool] = False  # attributes a score to variables
     can_adapt: ClassVar[bool] = False  # learns from the readings it scores
+    _identity_name: ClassVar[str] = ""  # in the identity that snapshots carry; the name of the class if empty
 
     scaler: str
     gaps: Gaps
@@ -361,7 +362,9 @@ class Detector(BaseEstimator, ABC):
         """A digest of everything scoring depends on, computed once: a fleet opens thousands of streams."""
         if self._digest is None:
             parameters = {name: describe(value) for name, value in self.get_params(deep=False).items()}
-            digest = hashlib.sha256(json.dumps([type(self).__name__, parameters, self.names_]).encode())
+            digest = hashlib.sha256(
+                json.dumps([self._identity_name or type(self).__name__, parameters, self.names_]).encode()
+            )
             for name, array in sorted(self._scoring_state().items()):
                 digest.update(name.encode() + array.tobytes())
             self._digest = digest.digest()

@@ -90,10 +90,10 @@ class Stream:
     """Scores readings as they arrive, in constant memory; created by `detector.stream()`.
 
     >>> import numpy as np
-    >>> from cometad import Comet
+    >>> from cometad import NetworkComet
     >>> from cometad.network import OneCycle
     >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-    >>> detector = Comet(schedule=OneCycle(20)).fit(normal)
+    >>> detector = NetworkComet(schedule=OneCycle(20)).fit(normal)
     >>> stream = detector.stream()
     >>> scored = [stream.update(row) for row in normal[:300]] + [stream.finish()]
     >>> bool(np.array_equal(np.concatenate(scored), detector.decision_function(normal[:300])))
