@@ -1,34 +1,130 @@
-"""Comet: the detector that most users want."""
+"""Comet, the composition root: views, their calibration and fusion, trimming, thresholds and streams."""
 
-import os
-from typing import TYPE_CHECKING, Any
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
-from cometad.checkpoint import kind_of
-from cometad.detector import Detector
+import numpy as np
+
+from cometad.alerting.alerts import Alerts
+from cometad.alerting.thresholds import Quantile
+from cometad.alerting.watch import Threshold
+from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.data.gaps import GapRun, Gaps, RefuseGaps
+from cometad.data.scale import fit_scaling
+from cometad.detector import RULES as SHARED_RULES
+from cometad.detector import Detector, StepScores
+from cometad.errors import InputError, ParameterError
+from cometad.live.stream import Stream
+from cometad.progress import show_progress
+from cometad.series import Series
+from cometad.validation import check, check_integer, integer, require
+from cometad.views import Activity, Balance, Forecast, Joint, Patterns
+from cometad.views.crossfit import FOLDS, CrossFitted, cross_fit, fit_views, score_folds
+from cometad.views.panel import Panel
+from cometad.views.run import ViewsRun, clipped
+from cometad.views.trim import Stretch, outliers, stretches, unusable
+from cometad.views.view import View
 
 if TYPE_CHECKING:
     from cometad.network_comet import NetworkComet
 
+DEFAULT_VIEWS = (Patterns(), Joint(), Forecast(), Balance(), Activity())
+
+# Parameters of earlier versions, and where each of them is now.
+_OF_NETWORK = (
+    *("window", "window_stride", "patch_sizes", "patch_strides", "dim", "core_dim", "codebook_size", "initialization"),
+    *("refit", "schedule", "batch_size", "weight_decay", "codebook_weight", "commitment_weight", "device"),
+)
+_OF_PAPER = ("neighbors", "memory_distance", "score_weight", "calibration", "normalization", "test_batch")
+REMOVED = {
+    **dict.fromkeys(_OF_NETWORK, "It belongs to the network: views=(Network({name}=...),) or Comet.paper({name}=...)."),
+    **dict.fromkeys(_OF_PAPER, "It belongs to the published method: Comet.paper({name}=...)."),
+    "selection": "Use pooling, the exponent of the power mean over variables, or Comet.paper(selection=...).",
+    "validation_share": "Views are cross-fitted instead. The published method still has it: Comet.paper({name}=...).",
+}
+
+RULES = {
+    **{name: SHARED_RULES[name] for name in ("scaler", "gaps", "threshold", "seed")},
+    "pooling": integer(1),
+}
+
 
 class Comet(Detector):
-    """Makes a `NetworkComet`, the detector with the trained network, with its defaults.
+    """Scores readings by how far they are from what several simple views of normal expect.
 
+    `Comet()` is the default and needs no torch. `Comet.paper()` is the published method.
+
+    >>> import numpy as np
     >>> from cometad import Comet
-    >>> type(Comet(seed=1)).__name__
-    'NetworkComet'
+    >>> rng = np.random.default_rng(0)
+    >>> normal, fresh = rng.normal(size=(2, 1000, 3))
+    >>> fresh[500, 1] = 12.0
+    >>> detector = Comet().fit(normal)
+    >>> int(detector.decision_function(fresh).argmax()) in range(490, 511)
+    True
+    >>> int(detector.step_scores(fresh).alerts.argmax())
+    500
+
+    Parameters
+    ----------
+    views
+        What is expected, in one or more ways: see `cometad.views`. Your own view works too.
+    pooling
+        Exponent of the power mean over variables: 1 is their mean; the higher, the more the worst variable counts.
+    smoothing
+        Time steps of the centered means whose average is the ranking score; () for none. It delays the ranking score,
+        not the alert score.
+    trim
+        Whether `fit` leaves out stretches of the training series that do not fit the rest.
+    scaler
+        "standard" or "min-max".
+    gaps
+        How missing readings are handled: refused, or imputed and never flagged.
+    threshold
+        Which alert scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the share of
+        normal readings it may flag.
+    seed, verbose
+        Random seed (equal seeds give equal bytes); whether `fit` shows progress.
     """
 
-    can_stream = can_explain = can_adapt = True
+    can_stream = True
 
-    def __new__(cls, **parameters: Any) -> "NetworkComet":
-        """Return a `NetworkComet` with these parameters."""
-        from cometad.network_comet import NetworkComet
+    panel_: Panel
+    trimmed_: tuple[Stretch, ...]
 
-        return NetworkComet(**parameters)
+    def __init__(
+        self,
+        *,
+        views: Sequence[View] = DEFAULT_VIEWS,
+        pooling: int = 4,
+        smoothing: Sequence[int] = (4, 16, 64),
+        trim: bool = True,
+        scaler: str = "standard",
+        gaps: Gaps = RefuseGaps(),
+        threshold: Threshold = Quantile(rate=0.01),
+        seed: int = 42,
+        verbose: bool = False,
+        **removed: Any,
+    ) -> None:
+        for name in removed:
+            if name not in REMOVED:
+                raise TypeError(f"Comet() got an unexpected keyword argument {name!r}")
+            raise ParameterError(f"Comet no longer has the parameter {name!r}. {REMOVED[name].format(name=name)}")
+        self.views = views
+        self.pooling = pooling
+        self.smoothing = smoothing
+        self.trim = trim
+        self.scaler = scaler
+        self.gaps = gaps
+        self.threshold = threshold
+        self.seed = seed
+        self.verbose = verbose
+        self._check_parameters()
 
     @classmethod
     def paper(cls, dataset: str | None = None, **changes: Any) -> "NetworkComet":
-        """The published method, with the paper's codebook size and dimension for a dataset.
+        """The published method, with the paper's codebook size and dimension for a dataset; it needs torch.
 
         >>> from cometad import Comet
         >>> detector = Comet.paper("WADI", seed=1)
@@ -39,11 +135,187 @@ class Comet(Detector):
 
         return NetworkComet.paper(dataset, **changes)
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> "NetworkComet":
-        """Load a detector that `save` wrote, onto its original device or another."""
-        from cometad.network_comet import NetworkComet
+    def fit(self, X: object, y: object = None, *, exclude: Sequence[tuple[Any, Any]] = ()) -> Self:
+        """Learn what is normal from a series (time, variable); `y` is ignored.
 
-        if kind_of(path) != "NetworkComet":
-            return super().load(path, device=device)
-        return NetworkComet.load(path, device=device)
+        Stretches that do not fit the rest are left out, unless `trim` is False; `trimmed_` lists them. `exclude` adds
+        your own: pairs (start, stop) of time steps or timestamps, without the stop.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> normal = np.random.default_rng(0).normal(size=(1000, 2))
+        >>> normal[200:260] = 9.0
+        >>> [(stretch.start, stretch.stop) for stretch in Comet(trim=False).fit(normal, exclude=[(200, 260)]).trimmed_]
+        [(200, 260)]
+        """
+        series = self._begin(X)
+        self.trimmed_ = tuple(
+            Stretch(*_steps(pair, series), (), "excluded by the user") for pair in _checked_pairs(exclude)
+        )
+        series = self._filled(series)
+        found, usable = self._cross_fit(series)
+        if self.trim:
+            trimmed = self._trimmed(series, found, usable)
+            if trimmed:
+                self.trimmed_ = tuple(sorted((*self.trimmed_, *trimmed)))
+                found, usable = self._cross_fit(series)
+        scaled = self.scaling_(series.values)
+        rows = clipped(scaled)
+        views = fit_views(self.views, rows, usable, self.seed)
+        self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
+        self.decision_scores_, _, imputed = self._step_scores(scaled, series)
+        self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
+        self.imputed_ |= unusable(self.trimmed_, len(series))
+        self.alert_scores_ = score_folds(found, rows, series.imputed, self.pooling, ()).alerts
+        self._fit_threshold()
+        return self
+
+    def _cross_fit(self, series: Series) -> tuple[CrossFitted, Flags]:
+        """Scale the series by its usable rows, and cross-fit the views on them."""
+        usable = ~unusable(self.trimmed_, len(series))
+        if series.doubtful is not None:
+            usable &= ~series.doubtful.any(axis=1)
+        self._check_usable(usable, series)
+        self.scaling_ = fit_scaling(self.scaler, series.values[usable])
+        rows = clipped(self.scaling_(series.values))
+        with show_progress("block", self.verbose) as report:
+            found = cross_fit(
+                self.views, rows, usable, series.imputed, self.seed, lambda fold: report(fold, FOLDS, f"{fold}")
+            )
+        return found, usable
+
+    def _trimmed(self, series: Series, found: CrossFitted, usable: Flags) -> list[Stretch]:
+        rows = clipped(self.scaling_(series.values))
+        scores = score_folds(found, rows, series.imputed, self.pooling, tuple(self.smoothing)).ranking
+        marked = outliers(scores, usable, 16, 6.0)
+        return [Stretch(start, stop, (), "does not fit the rest") for start, stop in stretches(marked)]
+
+    def stream(
+        self, snapshot: bytes | None = None, *, alerts: Alerts | None = None, late: str = "refuse"
+    ) -> Stream:
+        """Open a stream from the fitted state or from a snapshot.
+
+        `alerts` defines what counts as one event. A reading that is not later than the one before is refused, or with
+        `late="drop"` dropped and counted.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+        >>> detector = Comet().fit(normal)
+        >>> stream = detector.stream()
+        >>> scored = [stream.update_many(normal[:300])]
+        >>> resumed = detector.stream(stream.snapshot())
+        >>> scored += [resumed.update_many(normal[300:]), resumed.finish()]
+        >>> np.array_equal(np.concatenate(scored), detector.decision_function(normal))
+        True
+        """
+        self._check_fitted()
+        alerts = alerts or Alerts()
+        stream = Stream(
+            lambda: ViewsRun(self.panel_),
+            self.scaling_.__call__,
+            self.names_,
+            self.named_,
+            lambda: self.judge(alerts),
+            hashlib.sha256(self._identity() + repr(alerts).encode()).hexdigest()[:16],
+            lambda: "",
+            self._start_filling if self.gaps.allowed else None,
+            late,
+        )
+        if snapshot is not None:
+            stream.restore(snapshot)
+        return stream
+
+    def _start_filling(self) -> GapRun:
+        return GapRun(self.gaps, self.statistics_.center, self.statistics_.usual)
+
+    # -- checks -----------------------------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        check(self.get_params(deep=False), RULES)
+        require(isinstance(self.views, Sequence) and len(self.views) >= 1, "views", "at least one view", self.views)
+        for view in self.views:
+            complete = all(hasattr(view, name) for name in ("fit", "reason", "min_rows"))
+            require(complete, "views", "views with fit, reason and min_rows", view)
+        require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
+        for span in self.smoothing:
+            check_integer("smoothing", span, 1)
+
+    def _least_rows(self) -> int:
+        return min(view.min_rows for view in self.views)
+
+    def _least_training_rows(self) -> int:
+        return FOLDS * max(view.min_rows for view in self.views)
+
+    def _check_usable(self, usable: Flags, series: Series) -> None:
+        if usable.sum() < self._least_training_rows():
+            raise InputError(
+                f"Only {usable.sum():,} of {len(series):,} readings can be learned from, fewer than the views need "
+                f"({self._least_training_rows()}). Exclude less or pass a longer series."
+            )
+
+    # -- scoring ----------------------------------------------------------------------------------------------------
+
+    def _learn(self, scaled: Floats32, series: Series) -> None:
+        raise NotImplementedError
+
+    def _score(self, scaled: Floats32, series: Series) -> Floats:
+        return self._step_scores(scaled, series).scores
+
+    def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
+        run = ViewsRun(self.panel_)
+        decided = [*run.push(scaled, series.imputed), *run.finish()]
+        ranking = np.concatenate([part.ranking for part in decided if part.ranking is not None])
+        alerts = np.concatenate([part.scores for part in decided])
+        imputed = None if series.imputed is None else np.concatenate([part.imputed for part in decided])
+        return StepScores(ranking, alerts, imputed)
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def _facts(self) -> dict[str, Any]:
+        return {"trimmed": [list(stretch) for stretch in self.trimmed_]}
+
+    def _take_facts(self, facts: Mapping[str, Any]) -> None:
+        self.trimmed_ = tuple(
+            Stretch(start, stop, tuple(variables), reason) for start, stop, variables, reason in facts["trimmed"]
+        )
+
+    def _state(self) -> Mapping[str, Array]:
+        views = {
+            f"view.{v}.{name}": array
+            for v, view in enumerate(self.panel_.views)
+            for name, array in view.state().items()
+        }
+        return {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking, **views}
+
+    def _take_state(self, state: Mapping[str, Array]) -> None:
+        fitted = []
+        for v, view in enumerate(self.views):
+            prefix = f"view.{v}."
+            own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+            fitted.append(view.restore(own))
+        tails = state["tails.alert"], state["tails.ranking"]
+        self.panel_ = Panel(tuple(fitted), *tails, self.pooling, tuple(self.smoothing))
+
+
+def _checked_pairs(exclude: Sequence[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+    for pair in exclude:
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise ParameterError(f"Cannot exclude {pair!r}; pass pairs (start, stop) of time steps or timestamps.")
+    return exclude
+
+
+def _steps(pair: tuple[Any, Any], series: Series) -> tuple[int, int]:
+    """The time steps of a pair of time steps or timestamps."""
+    start, stop = pair
+    if not isinstance(start, int | np.integer) or not isinstance(stop, int | np.integer):
+        if series.times is None:
+            raise InputError(f"Cannot exclude {pair!r}: the series has no times. Pass time steps.")
+        try:
+            bounds = np.array([start, stop], dtype="datetime64[ns]")
+        except ValueError as error:
+            raise InputError(f"Cannot exclude {pair!r}: not timestamps. Write them like 2026-01-31T08:00.") from error
+        start, stop = np.searchsorted(series.times.astype("datetime64[ns]"), bounds).tolist()
+    if not 0 <= start < stop <= len(series):
+        raise InputError(f"Cannot exclude {pair!r}: it is not a stretch of the series (0 to {len(series)}).")
+    return int(start), int(stop)

@@ -248,7 +248,9 @@ class Detector(BaseEstimator, ABC):
         """Load a detector that `save` wrote, onto its original device or another; `cometad.load` finds the class."""
         _, facts, arrays = read(path, cls.__name__, needs=("parameters", "names", "named"))
         parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
-        detector = cls(**{**parameters, "device": device or parameters["device"]})
+        if device is not None and "device" in parameters:
+            parameters["device"] = device
+        detector = cls(**parameters)
         try:
             detector._restore(facts, arrays)
         except (KeyError, RuntimeError, IndexError) as error:

@@ -454,7 +454,7 @@ class NetworkComet(Detector):
         decided = [*run.push(scaled, series.imputed), *run.finish()]
         scores = np.concatenate([part.scores for part in decided])
         imputed = None if series.imputed is None else np.concatenate([part.imputed for part in decided])
-        return StepScores(scores, imputed)
+        return StepScores(scores, scores, imputed)
 
     def _open(self, adaptation: Adaptation) -> Run:
         limit, own = (getattr(kind, "error_limit", None) for kind in (adaptation, self.adaptation))
