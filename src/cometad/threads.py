@@ -1,2 +1,3 @@
 """placeholder until the branch that owns it is merged"""
+
 from cometad.network.fast.threads import in_parts as in_parts

@@ -1,4 +1,4 @@
-"""The rows that `cometad score` writes: times, ranking scores and alert scores, which are not final at the same time."""
+"""The rows that `cometad score` writes: times, ranking scores and alert scores, which are final at different times."""
 
 from typing import TYPE_CHECKING
 

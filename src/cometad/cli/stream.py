@@ -57,7 +57,8 @@ def stream(
     to rank readings.
 
     Flagged readings that belong together form an event. A line has the field events if an event opened, was updated
-    (rose to a new peak) or closed there. Each event opens and closes exactly once, even across snapshots.
+    (rose to a new peak) or closed there. Each event opens and closes exactly once, even across snapshots; one
+    that is open at the end is closed by a last line with step and events only.
 
     With --resample each line is a bin, with the time of its left edge; a bin is complete at the first reading after it.
 

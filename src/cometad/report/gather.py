@@ -42,7 +42,8 @@ class Curves(NamedTuple):
 
     def during(self, begin: int, end: int) -> "Curves":
         """The curves from one time step up to another."""
-        return Curves(*(None if field is None else field[begin:end] for field in self))
+        ranking = None if self.ranking is None else self.ranking[begin:end]
+        return Curves(self.alerts[begin:end], self.thresholds[begin:end], ranking)
 
 
 def gather(

@@ -107,9 +107,7 @@ class FittedBalance:
 
 
 @fused
-def _residuals(
-    rows: Floats, begin: int, factors: Floats, components: Floats, center: Floats, errors: Floats
-) -> None:
+def _residuals(rows: Floats, begin: int, factors: Floats, components: Floats, center: Floats, errors: Floats) -> None:
     length, width = center.shape
     gap = np.empty(width)
     for t in range(len(factors)):

@@ -85,9 +85,7 @@ class FittedForecast:
         inputs = rows[begin : begin + count + self.context - 1]
         if self.basis is not None and self._zero is not None:
             inputs = window_products(inputs, 0, len(inputs), 1, self.basis, self._zero)
-        expected[len(expected) - count :] = window_products(
-            inputs, 0, count, self.context, self.weights, self.level
-        )
+        expected[len(expected) - count :] = window_products(inputs, 0, count, self.context, self.weights, self.level)
         return with_unknown(expected, rows, first, self.context)
 
     def state(self) -> Mapping[str, Array]:
