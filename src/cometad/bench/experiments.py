@@ -20,14 +20,6 @@ SEEDS = (0, 1, 2, 3, 4)
 
 COMET_DETECTORS = ("comet", "comet-paper")  # names in `Arm.detector` that stand for a Comet
 
-# Entities whose labels we looked at while choosing the defaults (docs/deviations.md).
-DEVELOPMENT = {
-    "ASD": ("omi-1", "omi-4", "omi-7", "omi-12"),
-    "MSL": ("C-1", "F-8", "P-10"),
-    "SMAP": ("A-4", "D-3", "E-2", "G-2"),
-    "SMD": ("machine-1-2", "machine-2-4"),
-}
-
 DEEP = tuple(name for name, kind in BASELINES.items() if issubclass(kind, DeepBaseline))
 SIMPLE = tuple(name for name in BASELINES if name not in DEEP)
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from cometad.bench.drift.report import drift_table, save_drift
 from cometad.bench.embedding import save_embedding
-from cometad.bench.experiments import DEVELOPMENT, EXPERIMENTS
+from cometad.bench.experiments import EXPERIMENTS
 from cometad.bench.figures import efficiency_points, save_critical_difference, save_efficiency
 from cometad.bench.forms import anchor, as_latex, as_markdown, shown
 from cometad.bench.paired import paired_table
 from cometad.bench.published import published
 from cometad.bench.results import Record, failed, latest
 from cometad.bench.runner import FOLDER, results_of
+from cometad.bench.split import DEVELOPMENT
 from cometad.bench.summaries import RANKED_BY, REFERENCES, blocks
 from cometad.bench.tables import ResultTable, metric_table, threshold_table
 from cometad.errors import InputError, OutputError, unknown
