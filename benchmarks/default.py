@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from cometad import Comet
+from cometad import NetworkComet
 from cometad.datasets.readers import load
 from cometad.datasets.synthetic import synthetic_plant
 from cometad.metrics import auc_pr
@@ -51,7 +51,7 @@ def main() -> None:
         begun = time.monotonic()
         found: dict[str, list[float]] = {group: [] for group in groups}
         for dataset in series:
-            detector = Comet(**ARMS[arm]).fit(dataset.train)
+            detector = NetworkComet(**ARMS[arm]).fit(dataset.train)
             found[dataset.name].append(auc_pr(dataset.labels, detector.decision_function(dataset.test)))
         figures = " | ".join(f"{100 * np.mean(found[group]):.1f}" for group in groups)
         print(f"| {arm} | {figures} | {time.monotonic() - begun:.0f} |", flush=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cometad import Comet
+from cometad import NetworkComet
 from cometad.data import ScoreMeasured
 from cometad.datasets.synthetic import synthetic_plant
 from cometad.network import NoAdaptation, OneCycle
@@ -31,12 +31,12 @@ def fillings(column: np.ndarray, at: slice, known: np.ndarray) -> dict[str, np.n
     }
 
 
-def flagged(detector: Comet, values: np.ndarray, imputed: np.ndarray | None) -> np.ndarray:
+def flagged(detector: NetworkComet, values: np.ndarray, imputed: np.ndarray | None) -> np.ndarray:
     series = replace(as_series(values), imputed=imputed)
     return detector._step_scores(detector.scaling_(values), series).scores > detector.threshold_
 
 
-def shares(detector: Comet, known: np.ndarray, fresh: np.ndarray, length: int) -> dict[str, float]:
+def shares(detector: NetworkComet, known: np.ndarray, fresh: np.ndarray, length: int) -> dict[str, float]:
     rng, found = np.random.default_rng(0), {}
     for _ in range(REPEATS):
         starts = np.arange(60, len(fresh) - length - 40, length + 150) + rng.integers(0, 60, dtype=np.int64)
@@ -63,7 +63,7 @@ def shares(detector: Comet, known: np.ndarray, fresh: np.ndarray, length: int) -
 def main() -> None:
     plant = synthetic_plant(train_rows=ROWS, test_rows=1000)
     known, fresh = plant.train[:TRAINED], plant.train[TRAINED:]
-    detector = Comet(schedule=OneCycle(200), adaptation=NoAdaptation(), gaps=ScoreMeasured()).fit(known)
+    detector = NetworkComet(schedule=OneCycle(200), adaptation=NoAdaptation(), gaps=ScoreMeasured()).fit(known)
     for length in (5, 50, 500):
         row = shares(detector, known, fresh, length)
         print(f"gaps of {length:3}: " + ", ".join(f"{way} {100 * share:.1f} %" for way, share in row.items()))

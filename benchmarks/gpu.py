@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from cometad import Comet
+from cometad import Comet, NetworkComet
 from cometad.network import Epochs, NoAdaptation
 from cometad.network.fast.moments import batch_losses
 from cometad.network.network import Network, losses
@@ -82,7 +82,7 @@ def main() -> None:
     print(f"and at most {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB.")
 
 
-def _train_alone(detector: Comet, series: np.ndarray) -> float:
+def _train_alone(detector: NetworkComet, series: np.ndarray) -> float:
     from cometad.data.windows import training_rows, window_starts
 
     rows = training_rows(len(series), detector.validation_share)

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from cometad import BASELINES, Comet
+from cometad import BASELINES, Comet, NetworkComet
 from cometad.alerting import Spot
 from cometad.detector import Detector
 from cometad.network import NoAdaptation
@@ -62,7 +62,7 @@ def made(name: str) -> Detector:
     rule = {"threshold": Spot(rate=1e-4)}
     if name == "comet":
         return Comet(**rule)
-    return Comet(adaptation=NoAdaptation(), **rule) if name == "comet-fixed" else BASELINES[name](**rule)
+    return NetworkComet(adaptation=NoAdaptation(), **rule) if name == "comet-fixed" else BASELINES[name](**rule)
 
 
 def normal(rows: int, variables: int, seed: int) -> pl.DataFrame:

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 import torch
 
-from cometad import Comet
+from cometad import Comet, NetworkComet
 from cometad.data.windows import training_rows, window_starts
 from cometad.network import NoAdaptation
 from cometad.network.fast.moments import batch_losses
@@ -113,7 +113,7 @@ def step(loss: Callable[[], torch.Tensor], optimizer: torch.optim.Optimizer) -> 
 def stream() -> None:
     """Print the speed of a stream: one reading at a time, all at once, and with adaptation every 128 windows."""
     series = np.random.default_rng(1).normal(size=(20_000, VARIABLES))
-    detector = Comet(adaptation=NoAdaptation(), codebook_size=CODES).fit(series[:4_000])
+    detector = NetworkComet(adaptation=NoAdaptation(), codebook_size=CODES).fit(series[:4_000])
     live = detector.stream()
     times = []
     for reading in series[:12_000]:

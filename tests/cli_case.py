@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 TINY = [
+    *("--detector", "network"),
     *("--set", "window=32", "--set", "patch_sizes=[2,4]", "--set", "patch_strides=[1,2]"),
     *("--set", "codebook_size=16", "--set", "dim=16", "--set", "core_dim=8", "--steps", "10"),
 ]

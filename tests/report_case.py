@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import polars as pl
 
-from cometad import Comet
+from cometad import NetworkComet
 from cometad.network import OneCycle
 
 NAMES = ("flow_1", "pressure_2", "level_3", "valve_4")
@@ -36,6 +36,6 @@ def timed(values: np.ndarray) -> pl.DataFrame:
     return pl.DataFrame({"time": times} | {name: values[:, i] for i, name in enumerate(NAMES)})
 
 
-def fitted(**changes: object) -> Comet:
+def fitted(**changes: object) -> NetworkComet:
     """A detector fitted on normal readings."""
-    return Comet(**{**SMALL, **changes}).fit(timed(readings()))
+    return NetworkComet(**{**SMALL, **changes}).fit(timed(readings()))

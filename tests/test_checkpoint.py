@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from cometad import Comet
+from cometad import NetworkComet
 from cometad.checkpoint import FORMAT, Checkpoint, from_bytes, to_bytes, write
 from cometad.errors import ModelFileError, OutputError
 from cometad.network import OneCycle
@@ -20,7 +20,7 @@ from contract import is_a_sentence, saved, waves
 @pytest.fixture(scope="module")
 def detector():
     shape = {"window": 20, "window_stride": 10, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 4, "core_dim": 3}
-    return Comet(**shape, codebook_size=8, schedule=OneCycle(3), batch_size=8, test_batch=2).fit(waves(120))
+    return NetworkComet(**shape, codebook_size=8, schedule=OneCycle(3), batch_size=8, test_batch=2).fit(waves(120))
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def content(detector):
 def refused_content(content, tmp_path, words):
     (tmp_path / "detector").write_bytes(content)
     with pytest.raises(ModelFileError, match=words) as caught:
-        Comet.load(tmp_path / "detector")
+        NetworkComet.load(tmp_path / "detector")
     assert is_a_sentence(str(caught.value))
 
 
@@ -48,7 +48,7 @@ def test_saving_and_loading_repeatedly_gives_the_same_bytes(detector, content, t
     path = tmp_path / "detector"
     for _ in range(3):
         detector.save(path)
-        detector = Comet.load(path)
+        detector = NetworkComet.load(path)
     assert path.read_bytes() == content
 
 
@@ -56,11 +56,11 @@ def test_a_truncated_file_is_refused_at_any_length(content, tmp_path):
     chance = np.random.default_rng(0)
     lengths = {0, 1, 7, 8, 9, 100, len(content) // 2, len(content) - 1, *chance.integers(0, len(content), 30).tolist()}
     for length in lengths:
-        refused_content(content[:length], tmp_path, "is not a complete saved Comet")
+        refused_content(content[:length], tmp_path, "is not a complete saved NetworkComet")
 
 
 def test_trailing_bytes_are_refused(content, tmp_path):
-    refused_content(content + b"more", tmp_path, "not a complete saved Comet")
+    refused_content(content + b"more", tmp_path, "not a complete saved NetworkComet")
 
 
 @pytest.mark.parametrize(
@@ -76,35 +76,35 @@ def test_trailing_bytes_are_refused(content, tmp_path):
         save({"weight": np.zeros(3)}, {"cometad": "not json"}),
         save({"weight": np.zeros(3)}, {"cometad": "[]"}),
         save({"weight": np.zeros(3)}, {"cometad": "{}"}),
-        save({}, {"cometad": json.dumps({"format": FORMAT, "kind": "Comet", "facts": {}})}),
+        save({}, {"cometad": json.dumps({"format": FORMAT, "kind": "NetworkComet", "facts": {}})}),
     ],
     ids=["random", "ones", "csv", "zip", "json", "other", "other's note", "text", "list", "no format", "no facts"],
 )
 def test_a_file_of_another_format_is_refused(foreign, tmp_path):
-    refused_content(foreign, tmp_path, "not a complete saved Comet")
+    refused_content(foreign, tmp_path, "not a complete saved NetworkComet")
 
 
 def test_an_older_format_is_refused_with_advice(tmp_path):
-    header = {"format": FORMAT - 1, "kind": "Comet", "facts": {}}
+    header = {"format": FORMAT - 1, "kind": "NetworkComet", "facts": {}}
     older = save({"anything": np.zeros(3)}, {"cometad": json.dumps(header)})
     refused_content(older, tmp_path, rf"older cometad \(format {FORMAT - 1}; .* {FORMAT}\)\. Fit and save it again")
 
 
 def test_the_error_for_a_newer_format_gives_both_versions(detector, tmp_path):
-    header = {"format": FORMAT + 1, "kind": "Comet", "facts": {"anything": "else"}}
+    header = {"format": FORMAT + 1, "kind": "NetworkComet", "facts": {"anything": "else"}}
     newer = save({"weight": np.zeros(3)}, {"cometad": json.dumps(header)})
     refused_content(newer, tmp_path, rf"newer cometad \(format {FORMAT + 1}; this one reads format {FORMAT}\)")
 
 
 def test_a_file_of_another_kind_is_refused_by_name(detector, tmp_path):
-    refused_content(to_bytes(Checkpoint("Forest", {}, {})), tmp_path, "holds a saved Forest, not a Comet")
-    refused_content(detector.stream().snapshot(), tmp_path, "holds a saved Stream, not a Comet")
+    refused_content(to_bytes(Checkpoint("Forest", {}, {})), tmp_path, "holds a saved Forest, not a NetworkComet")
+    refused_content(detector.stream().snapshot(), tmp_path, "holds a saved Stream, not a NetworkComet")
 
 
 @pytest.mark.parametrize("where", ["missing", "", "missing/detector"])
 def test_a_path_without_a_file_is_refused(where, tmp_path):
     with pytest.raises(ModelFileError, match="Cannot read") as caught:
-        Comet.load(tmp_path / where)
+        NetworkComet.load(tmp_path / where)
     assert is_a_sentence(str(caught.value))
 
 
@@ -118,7 +118,7 @@ def test_arrays_and_facts_are_unchanged_after_reading():
         "single": np.array(3.0, np.float32),
         "sliced": np.arange(12.0).reshape(3, 4).T,
     }
-    found = from_bytes(to_bytes(Checkpoint("Comet", facts, arrays)), "Comet")
+    found = from_bytes(to_bytes(Checkpoint("NetworkComet", facts, arrays)), "NetworkComet")
     assert found.facts == facts
     for name, array in arrays.items():
         assert found.arrays[name].dtype == array.dtype
@@ -132,7 +132,7 @@ def test_the_file_contains_no_pickle(content):
     header = json.loads(content[8 : 8 + size])
     note = json.loads(header.pop("__metadata__")["cometad"])
     assert note["format"] == FORMAT
-    assert note["kind"] == "Comet"
+    assert note["kind"] == "NetworkComet"
     numbers = max(entry["data_offsets"][1] for entry in header.values())
     assert len(content) == 8 + size + numbers
     assert b"torch" not in content[: 8 + size]
@@ -146,9 +146,9 @@ def test_the_file_contains_no_pickle(content):
 def test_parameters_from_numpy_are_saved_as_numbers(changes, tmp_path):
     # As in a sweep over np.arange or np.linspace.
     shape = {"window": 20, "window_stride": 10, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 4, "core_dim": 3}
-    swept = Comet(**{**shape, "codebook_size": 8, "schedule": OneCycle(3), "batch_size": 8, **changes})
+    swept = NetworkComet(**{**shape, "codebook_size": 8, "schedule": OneCycle(3), "batch_size": 8, **changes})
     swept.fit(waves(120)).save(tmp_path / "detector")
-    loaded = Comet.load(tmp_path / "detector")
+    loaded = NetworkComet.load(tmp_path / "detector")
     assert loaded.decision_function(waves(60)).tobytes() == swept.decision_function(waves(60)).tobytes()
 
 
@@ -200,11 +200,13 @@ def no_room():
 
 def test_on_a_full_disk_the_old_file_survives_and_no_partial_file_remains(tmp_path):
     path = tmp_path / "detector"
-    write(path, Checkpoint("Comet", {}, {"old": np.zeros(3)}))
+    write(path, Checkpoint("NetworkComet", {}, {"old": np.zeros(3)}))
     before = path.read_bytes()
     with no_room():
-        not_written(path, lambda path: write(path, Checkpoint("Comet", {}, {"new": np.zeros(9999)})))
-        not_written(tmp_path / "other", lambda path: write(path, Checkpoint("Comet", {}, {"new": np.zeros(9999)})))
+        not_written(path, lambda path: write(path, Checkpoint("NetworkComet", {}, {"new": np.zeros(9999)})))
+        not_written(
+            tmp_path / "other", lambda path: write(path, Checkpoint("NetworkComet", {}, {"new": np.zeros(9999)}))
+        )
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["detector"]
 

@@ -18,12 +18,12 @@ FIT = """
 import json, logging
 logging.basicConfig(level=logging.INFO)
 import numpy as np
-from cometad import Comet
+from cometad import NetworkComet
 from cometad.network import OneCycle
 noise = np.random.default_rng(0).normal(size=(400, 3))
 series = np.sin(np.arange(400)[:, None] / np.array([3.0, 5.0, 7.0])) + 0.1 * noise
 sizes = dict(window=20, patch_sizes=(2, 4), patch_strides=(1, 2), dim=8, core_dim=2, codebook_size=8, test_batch=2)
-detector = Comet(**sizes, schedule=OneCycle(20), refit=2).fit(series[:300])
+detector = NetworkComet(**sizes, schedule=OneCycle(20), refit=2).fit(series[:300])
 print(json.dumps(detector.decision_function(series[300:]).tolist()))
 """
 

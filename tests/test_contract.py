@@ -1,10 +1,10 @@
-"""Comet, its paper preset and every arm of the ablation pass the checks for detectors."""
+"""NetworkComet, its paper preset and every arm of the ablation pass the checks for detectors."""
 
 from functools import cache
 
 import pytest
 
-from cometad import Comet
+from cometad import Comet, NetworkComet
 from cometad.network import Epochs, OneCycle
 from cometad.presets import ABLATIONS
 from contract import CHECKS, Subject
@@ -13,7 +13,7 @@ TINY = {"dim": 8, "core_dim": 6, "codebook_size": 16, "batch_size": 16}
 
 
 def default():
-    return Comet(**TINY, window=32, window_stride=16, test_batch=4, schedule=OneCycle(12))
+    return NetworkComet(**TINY, window=32, window_stride=16, test_batch=4, schedule=OneCycle(12))
 
 
 def paper(**changes):

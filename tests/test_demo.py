@@ -4,8 +4,7 @@ import re
 
 import numpy as np
 
-from cometad import demo
-from cometad.comet import Comet
+from cometad import NetworkComet, demo
 from cometad.datasets.synthetic import Fault
 from cometad.network.schedules import OneCycle
 
@@ -30,7 +29,9 @@ def test_an_alert_before_or_after_a_fault_does_not_find_it():
 
 def test_the_demo_prints_every_fault_and_writes_a_picture_and_a_report(tmp_path, capsys, monkeypatch):
     # A hundredth of the demo's training: what it finds does not matter here.
-    monkeypatch.setattr(demo, "Comet", lambda **changes: Comet(schedule=OneCycle(4), codebook_size=32, **changes))
+    monkeypatch.setattr(
+        demo, "Comet", lambda **changes: NetworkComet(schedule=OneCycle(4), codebook_size=32, **changes)
+    )
     demo.run(tmp_path / "out", seed=0)
     printed = capsys.readouterr().out
     for kind in ("spike", "context", "shape", "correlation", "stuck"):

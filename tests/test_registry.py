@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from cometad import BASELINES, Alerts, Comet, load
+from cometad import BASELINES, Alerts, NetworkComet, load
 from cometad.alerting import THRESHOLDS
 from cometad.alerting.thresholds import parse_threshold
 from cometad.alerting.watch import FixedWatch
@@ -90,12 +90,12 @@ OWN = {
 
 
 def small(**changes):
-    return Comet(**SMALL, schedule=OneCycle(12), **changes)
+    return NetworkComet(**SMALL, schedule=OneCycle(12), **changes)
 
 
 @pytest.fixture(scope="module", params=OWN)
 def fitted(request):
-    """A Comet with one custom strategy."""
+    """A NetworkComet with one custom strategy."""
     return small(**{request.param: OWN[request.param]}).fit(NORMAL)
 
 
@@ -117,7 +117,7 @@ def test_a_custom_strategy_is_saved_and_loaded_under_its_registered_name(fitted,
     assert loaded.decision_function(FRESH).tobytes() == fitted.decision_function(FRESH).tobytes()
     kinds = [
         value["kind"]
-        for value in read(tmp_path / "own.comet", "Comet").facts["parameters"].values()
+        for value in read(tmp_path / "own.comet", "NetworkComet").facts["parameters"].values()
         if isinstance(value, dict)
     ]
     assert any(kind.startswith("test-") for kind in kinds)
@@ -161,7 +161,7 @@ def test_an_unregistered_strategy_scores_but_cannot_be_saved(tmp_path):
 
 def test_a_file_with_an_unknown_strategy_is_refused_and_imports_nothing(tmp_path):
     small(threshold=Sigmas()).fit(NORMAL).save(tmp_path / "own.comet")
-    saved = read(tmp_path / "own.comet", "Comet")
+    saved = read(tmp_path / "own.comet", "NetworkComet")
     facts = json.loads(json.dumps(saved.facts).replace("test-sigmas", "antigravity.Sigmas"))
     write(tmp_path / "other.comet", saved._replace(facts=facts))
     with pytest.raises(ModelFileError, match=r"'antigravity\.Sigmas', which is not registered here") as caught:

@@ -12,7 +12,7 @@ TINY = {
     "catch": {**TRAINED, "patch_size": 8, "channel_dim": 8, "head_dim": 4, "feed_dim": 8, "dim": 4, "layers": 1},
     "d3r": {**TRAINED, "dim": 8, "heads": 2, "feed_dim": 16, "period": 50, "draws": 2},
 }
-# A small Comet whose patches leave steps at the end of a window uncovered: those of 5 and 8 do.
+# A small NetworkComet whose patches leave steps at the end of a window uncovered: those of 5 and 8 do.
 UNEVEN = {
     "window": 24,
     "window_stride": 8,

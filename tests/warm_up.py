@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cometad import Comet
+from cometad import Comet, NetworkComet
 from cometad.data import ScoreMeasured
 from cometad.metrics import evaluate
 from cometad.network import Epochs, OneCycle
@@ -13,7 +13,7 @@ SIZES = {"window": 40, "window_stride": 20, "dim": 8, "core_dim": 6, "codebook_s
 if __name__ == "__main__":
     gappy = FRESH.copy()
     gappy[60:64, 1] = np.nan
-    for make, schedule in ((Comet, OneCycle(4)), (Comet.paper, Epochs(1))):
+    for make, schedule in ((NetworkComet, OneCycle(4)), (Comet.paper, Epochs(1))):
         detector = make(**SIZES, test_batch=4, schedule=schedule, gaps=ScoreMeasured()).fit(NORMAL)
         scores = detector.decision_function(FRESH)
         detector.decision_function(gappy)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cometad.errors import CometadError as CometadError
     from cometad.live.stream import Scored as Scored
     from cometad.live.stream import Stream as Stream
+    from cometad.network_comet import NetworkComet as NetworkComet
 
 # name: its module. Imported on first use: torch takes seconds to import, and `cometad --help` must not wait for it.
 _PUBLIC = {
@@ -24,6 +25,7 @@ _PUBLIC = {
     "CometadError": "errors",
     "Detector": "detector",
     "Event": "alerting.alerts",
+    "NetworkComet": "network_comet",
     "Quantile": "alerting.thresholds",
     "Scored": "live.stream",
     "Stream": "live.stream",

@@ -71,7 +71,7 @@ def kind_of(path: str | os.PathLike[str]) -> str:
     try:
         with Path(path).open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            return str(_header(file.read(min(size, LONGEST_HEADER)))["kind"])
+            return _kind(_header(file.read(min(size, LONGEST_HEADER))))
     except (OSError, KeyError, TypeError, ValueError):
         return ""
 
@@ -102,10 +102,17 @@ def _parse(content: bytes, kind: str, source: str) -> tuple[dict[str, Any], dict
         # safetensors reads metadata only from files, so parse the header here: its length, then JSON.
         size = int.from_bytes(content[:8], "little")
         header = _header(content[8 : 8 + size])
-        header = {"format": int(header["format"]), "kind": header["kind"], "facts": dict(header["facts"])}
+        header = {"format": int(header["format"]), "kind": _kind(header), "facts": dict(header["facts"])}
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ModelFileError(_NOT_WHOLE.format(source=source, kind=kind), advice="not saved") from error
     return header, {name: array.copy() for name, array in arrays.items()}  # writable
+
+
+def _kind(header: dict[str, Any]) -> str:
+    """The class that was saved. `NetworkComet` was called `Comet` when a Comet had no views."""
+    parameters = header["facts"].get("parameters", {})
+    old = header["kind"] == "Comet" and parameters and "views" not in parameters
+    return "NetworkComet" if old else str(header["kind"])
 
 
 def _header(content: bytes) -> dict[str, Any]:

@@ -1,338 +1,207 @@
-"""Comet, the composition root: the only file that knows all stages."""
+"""Comet, the composition root: views, their calibration and fusion, trimming, thresholds and streams."""
 
-import dataclasses
 import hashlib
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cometad.alerting.alerts import Alerts, Event
+from cometad.alerting.alerts import Alerts
 from cometad.alerting.thresholds import Quantile
 from cometad.alerting.watch import Threshold
-from cometad.arrays import Array, Flags, Floats, Floats32, Integers
-from cometad.checkpoint import to_bytes
+from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.data.gaps import GapRun, Gaps, RefuseGaps
-from cometad.data.windows import cut, learnable, training_rows, window_starts
+from cometad.data.scale import fit_scaling
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
-from cometad.errors import ParameterError
-from cometad.explain.explainer import Explainer
-from cometad.explain.reasons import Explanation
+from cometad.errors import InputError, ParameterError
 from cometad.live.stream import Stream
-from cometad.network.adaptation import Adaptation, OnlineAdaptation
-from cometad.network.memory import DISTANCES
-from cometad.network.network import Network
-from cometad.network.run import RawRun, Run, RunSettings
-from cometad.network.schedules import OneCycle, Schedule
-from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
-from cometad.network.state import from_arrays, to_arrays
-from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
-from cometad.presets import paper_parameters
 from cometad.progress import show_progress
-from cometad.scoring.calibrate import Calibration, TrainingCalibration
-from cometad.scoring.normalize import Normalization, TrainingNormalization
-from cometad.scoring.pipeline import Block, Pipeline
-from cometad.scoring.select import HighestVariables, Selection
 from cometad.series import Series
-from cometad.validation import check, choice, integer, is_integer, number, require, strategy
+from cometad.validation import check, check_integer, integer, require
+from cometad.views import Activity, Balance, Forecast, Joint, Patterns
+from cometad.views.crossfit import FOLDS, CrossFitted, cross_fit, fit_views, score_folds
+from cometad.views.panel import Panel
+from cometad.views.run import ViewsRun, clipped
+from cometad.views.trim import Stretch, outliers, stretches, unusable
+from cometad.views.view import View
 
-# Parameters that do not affect training.
-SCORING = (
-    *("neighbors", "memory_distance", "score_weight", "calibration", "selection", "normalization"),
-    *("adaptation", "test_batch", "threshold", "verbose"),
+if TYPE_CHECKING:
+    from cometad.network_comet import NetworkComet
+
+DEFAULT_VIEWS = (Patterns(), Joint(), Forecast(), Balance(), Activity())
+
+# Parameters of earlier versions, and where each of them is now.
+_OF_NETWORK = (
+    *("window", "window_stride", "patch_sizes", "patch_strides", "dim", "core_dim", "codebook_size", "initialization"),
+    *("refit", "schedule", "batch_size", "weight_decay", "codebook_weight", "commitment_weight", "device"),
 )
-CALIBRATION_WINDOWS = 512  # spread evenly over the training series, for the statistics of its scores
+_OF_PAPER = ("neighbors", "memory_distance", "score_weight", "calibration", "normalization", "test_batch")
+REMOVED = {
+    **dict.fromkeys(_OF_NETWORK, "It belongs to the network: views=(Network({name}=...),) or Comet.paper({name}=...)."),
+    **dict.fromkeys(_OF_PAPER, "It belongs to the published method: Comet.paper({name}=...)."),
+    "selection": "Use pooling, the exponent of the power mean over variables, or Comet.paper(selection=...).",
+    "validation_share": "Views are cross-fitted instead. The published method still has it: Comet.paper({name}=...).",
+}
 
-
-# Valid parameter values.
-RULES = SHARED_RULES | {
-    **dict.fromkeys(("dim", "core_dim", "codebook_size", "test_batch"), integer(1)),
-    "refit": integer(0),
-    "initialization": choice(INITIALIZATIONS),
-    "memory_distance": choice(DISTANCES),
-    "codebook_weight": number(0, math.inf),
-    "commitment_weight": number(0, math.inf),
-    "score_weight": number(0, 1),
-    "calibration": strategy("fit"),
-    "selection": strategy("release", "__call__"),
-    "normalization": strategy("release", "fit", "gain", "__call__"),
-    "adaptation": strategy("start"),
+RULES = {
+    **{name: SHARED_RULES[name] for name in ("scaler", "gaps", "threshold", "seed")},
+    "pooling": integer(1),
 }
 
 
-class ScoreMap(NamedTuple):
-    """Both raw scores, each (scale, time, variable)."""
-
-    memory: Floats
-    quantization: Floats
-
-
 class Comet(Detector):
-    """Scores readings by how badly their patches fit a codebook of normal patterns.
+    """Scores readings by how far they are from what several simple views of normal expect.
 
-    `Comet()` has our defaults and `Comet.paper()` the published ones: the same parts with other values.
+    `Comet()` is the default and needs no torch. `Comet.paper()` is the published method.
 
     >>> import numpy as np
     >>> from cometad import Comet
-    >>> from cometad.network import OneCycle
     >>> rng = np.random.default_rng(0)
     >>> normal, fresh = rng.normal(size=(2, 1000, 3))
     >>> fresh[500, 1] = 12.0
-    >>> detector = Comet(schedule=OneCycle(50)).fit(normal)
-    >>> int(detector.decision_function(fresh).argmax())
+    >>> detector = Comet().fit(normal)
+    >>> int(detector.decision_function(fresh).argmax()) in range(490, 511)
+    True
+    >>> int(detector.step_scores(fresh).alerts.argmax())
     500
 
     Parameters
     ----------
-    window, window_stride
-        Readings per window, and between the starts of consecutive training windows.
-    patch_sizes, patch_strides
-        One scale per pair; a stride is at most its patch size.
-    dim, core_dim, codebook_size
-        Length of an embedding, length of the part shared by all variables, and codes per scale.
-    initialization
-        Initial codes: "k-means" (spread over the first embeddings) or "normal".
-    refit
-        Rounds of k-means that move the codes onto the trained embeddings; 0 leaves them as trained.
-    schedule, batch_size, weight_decay, codebook_weight, commitment_weight
-        Training: how long and how fast, windows per step, and the weights of the loss terms.
-    validation_share
-        Share of the series, at its end, that is held out from training. A threshold is fitted on all readings and one
-        on the held-out part alone; the higher one counts.
+    views
+        What is expected, in one or more ways: see `cometad.views`. Your own view works too.
+    pooling
+        Exponent of the power mean over variables: 1 is their mean; the higher, the more the worst variable counts.
+    smoothing
+        Time steps of the centered means whose average is the ranking score; () for none. It delays the ranking score,
+        not the alert score.
+    trim
+        Whether `fit` leaves out stretches of the training series that do not fit the rest.
     scaler
-        "standard" or "min-max", fitted on the training part only.
-    neighbors, memory_distance
-        For the memory score: the number of neighbors, and the distance, "local" (locally scaled) or "plain".
-    score_weight
-        Weight of the quantization score; the memory score has the rest.
-    calibration, selection, normalization
-        How scores are rescaled per variable, aggregated over variables, and rescaled before the two are mixed.
-    adaptation, test_batch
-        Whether and how the codebook follows drift, and the number of windows between updates.
+        "standard" or "min-max".
     gaps
         How missing readings are handled: refused, or imputed and never flagged.
     threshold
-        Which scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the share of normal
-        readings it may flag.
-    seed, device, verbose
-        Random seed (equal seeds give equal bytes on the same device and thread count); "cpu" or "cuda"; whether `fit`
-        shows progress.
+        Which alert scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the share of
+        normal readings it may flag.
+    seed, verbose
+        Random seed (equal seeds give equal bytes); whether `fit` shows progress.
     """
 
-    can_stream = can_explain = can_adapt = True
+    can_stream = True
 
-    # Set by `_prepare`.
-    _settings: RunSettings
-    _scorer: Scorer
-    _pipeline: Pipeline
+    panel_: Panel
+    trimmed_: tuple[Stretch, ...]
 
     def __init__(
         self,
         *,
-        window: int = 128,
-        window_stride: int = 16,
-        patch_sizes: Sequence[int] = (4, 8, 16),
-        patch_strides: Sequence[int] = (2, 4, 8),
-        dim: int = 64,
-        core_dim: int = 8,
-        codebook_size: int = 512,
-        initialization: str = "k-means",
-        refit: int = 10,
-        schedule: Schedule = OneCycle(400),
-        batch_size: int = 32,
-        weight_decay: float = 5e-4,
-        codebook_weight: float = 1.0,
-        commitment_weight: float = 1.0,
-        validation_share: float = 0.1,
+        views: Sequence[View] = DEFAULT_VIEWS,
+        pooling: int = 4,
+        smoothing: Sequence[int] = (4, 16, 64),
+        trim: bool = True,
         scaler: str = "standard",
-        neighbors: int = 10,
-        memory_distance: str = "local",
-        score_weight: float = 1.0,
-        calibration: Calibration = TrainingCalibration(),
-        selection: Selection = HighestVariables(3),
-        normalization: Normalization = TrainingNormalization(),
-        adaptation: Adaptation = OnlineAdaptation(contrastive_weight=0.0, error_limit=0.99, max_drift=0.5),
-        test_batch: int = 8,
         gaps: Gaps = RefuseGaps(),
         threshold: Threshold = Quantile(rate=0.01),
         seed: int = 42,
-        device: str = "cpu",
         verbose: bool = False,
+        **removed: Any,
     ) -> None:
-        self.window = window
-        self.window_stride = window_stride
-        self.patch_sizes = patch_sizes
-        self.patch_strides = patch_strides
-        self.dim = dim
-        self.core_dim = core_dim
-        self.codebook_size = codebook_size
-        self.initialization = initialization
-        self.refit = refit
-        self.schedule = schedule
-        self.batch_size = batch_size
-        self.weight_decay = weight_decay
-        self.codebook_weight = codebook_weight
-        self.commitment_weight = commitment_weight
-        self.validation_share = validation_share
+        for name in removed:
+            if name not in REMOVED:
+                raise TypeError(f"Comet() got an unexpected keyword argument {name!r}")
+            raise ParameterError(f"Comet no longer has the parameter {name!r}. {REMOVED[name].format(name=name)}")
+        self.views = views
+        self.pooling = pooling
+        self.smoothing = smoothing
+        self.trim = trim
         self.scaler = scaler
-        self.neighbors = neighbors
-        self.memory_distance = memory_distance
-        self.score_weight = score_weight
-        self.calibration = calibration
-        self.selection = selection
-        self.normalization = normalization
-        self.adaptation = adaptation
-        self.test_batch = test_batch
         self.gaps = gaps
         self.threshold = threshold
         self.seed = seed
-        self.device = device
         self.verbose = verbose
         self._check_parameters()
 
     @classmethod
-    def paper(cls, dataset: str | None = None, **changes: Any) -> Self:
-        """The published method, with the paper's codebook size and dimension for a dataset.
+    def paper(cls, dataset: str | None = None, **changes: Any) -> "NetworkComet":
+        """The published method, with the paper's codebook size and dimension for a dataset; it needs torch.
 
         >>> from cometad import Comet
         >>> detector = Comet.paper("WADI", seed=1)
         >>> detector.codebook_size, detector.dim, detector.patch_sizes
         (32, 64, (2, 4, 6))
         """
-        return cls(**{**paper_parameters(dataset), **changes})
+        from cometad.network_comet import NetworkComet
 
-    def with_scoring(self, X: object, **changes: Any) -> Self:
-        """A detector with other scoring parameters, as if fitted on the same series X, without training again.
+        return NetworkComet.paper(dataset, **changes)
 
-        >>> import numpy as np
-        >>> from cometad import Comet
-        >>> from cometad.network import NoAdaptation, OneCycle
-        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-        >>> detector = Comet(schedule=OneCycle(5)).fit(normal)
-        >>> other = detector.with_scoring(normal, adaptation=NoAdaptation(), score_weight=0.5)
-        >>> again = Comet(schedule=OneCycle(5), adaptation=NoAdaptation(), score_weight=0.5).fit(normal)
-        >>> np.array_equal(other.decision_scores_, again.decision_scores_)
-        True
-        """
-        series = self._checked(X)
-        for name in changes:
-            if name not in SCORING:
-                raise ParameterError(
-                    f"The parameter {name!r} affects training. Fit a new Comet with it. Without training you can "
-                    f"change {', '.join(SCORING)}."
-                )
-        other = type(self)(**(self.get_params(deep=False) | changes))
-        other._remember(self.names_, self.named_)
-        other.scaling_, other.statistics_ = self.scaling_, self.statistics_
-        other.network_, other.code_counts_ = self.network_, self.code_counts_
-        scaled = other.scaling_(series.values)
-        other._calibrate(scaled, series, other._new_scorer(other.active_))
-        other._settle(scaled, series)
-        return other
+    def fit(self, X: object, y: object = None, *, exclude: Sequence[tuple[Any, Any]] = ()) -> Self:
+        """Learn what is normal from a series (time, variable); `y` is ignored.
 
-    def score_map(self, X: object) -> ScoreMap:
-        """Both raw scores of a series, each (scale, time, variable); NaN where they depend on imputed readings.
+        Stretches that do not fit the rest are left out, unless `trim` is False; `trimmed_` lists them. `exclude` adds
+        your own: pairs (start, stop) of time steps or timestamps, without the stop.
 
         >>> import numpy as np
         >>> from cometad import Comet
-        >>> from cometad.network import OneCycle
-        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-        >>> Comet(schedule=OneCycle(5)).fit(normal).score_map(normal).quantization.shape
-        (3, 600, 2)
+        >>> normal = np.random.default_rng(0).normal(size=(1000, 2))
+        >>> normal[200:260] = 9.0
+        >>> [(stretch.start, stretch.stop) for stretch in Comet(trim=False).fit(normal, exclude=[(200, 260)]).trimmed_]
+        [(200, 260)]
         """
-        series = self._checked(X)
-        raw = RawRun(self._settings, self._scorer, self._pipeline.release, apart=True)
-        releases = (*raw.push(self.scaling_(series.values), series.imputed), *raw.finish())
-        blocks = [block for release in releases for block in release]
-        return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
-
-    def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> Explanation:
-        """Attribute the score of an event, a time step or a pair (start, stop) of a series to variables.
-
-        The explanation has the readings and their reconstruction from normal codes, with `context` time steps on either
-        side. Only these windows are rescored, with the fitted state: later adaptation has no effect. Imputed readings
-        are NaN and have no share.
-
-        >>> import numpy as np
-        >>> from cometad import Comet
-        >>> from cometad.network import OneCycle
-        >>> rng = np.random.default_rng(0)
-        >>> normal, fresh = rng.normal(size=(2, 1000, 3))
-        >>> fresh[500, 1] = 12.0
-        >>> reason = Comet(schedule=OneCycle(50)).fit(normal).explain(fresh, 500).reasons[0]
-        >>> reason.variable, bool(12.0 in reason.observed)
-        ('v1', True)
-        """
-        return super().explain(X, event, context=context)
-
-    def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
-        """A function that explains events of one series, which is checked only once.
-
-        >>> import numpy as np
-        >>> from cometad import Comet
-        >>> from cometad.network import OneCycle
-        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-        >>> explain = Comet(schedule=OneCycle(5)).fit(normal).explainer(normal)
-        >>> [explain(step, 8).peak for step in (100, 200)]
-        [100, 200]
-        """
-        series = self._checked(X)
-        explain = Explainer(
-            self.network_,
-            self._scorer,
-            self._pipeline,
-            self.window,
-            self.test_batch,
-            self.scaling_,
-            self.code_counts_,
-            self.levels_,
-            self.typical_,
+        series = self._begin(X)
+        self.trimmed_ = tuple(
+            Stretch(*_steps(pair, series), (), "excluded by the user") for pair in _checked_pairs(exclude)
         )
+        series = self._filled(series)
+        found, usable = self._cross_fit(series)
+        if self.trim:
+            trimmed = self._trimmed(series, found, usable)
+            if trimmed:
+                self.trimmed_ = tuple(sorted((*self.trimmed_, *trimmed)))
+                found, usable = self._cross_fit(series)
+        scaled = self.scaling_(series.values)
+        rows = clipped(scaled)
+        views = fit_views(self.views, rows, usable, self.seed)
+        self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
+        self.decision_scores_, _, imputed = self._step_scores(scaled, series)
+        self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
+        self.imputed_ |= unusable(self.trimmed_, len(series))
+        self.alert_scores_ = score_folds(found, rows, series.imputed, self.pooling, ()).alerts
+        self._fit_threshold()
+        return self
 
-        def of_series(event: Event | int | Sequence[int], context: int = 32) -> Explanation:
-            return explain(series.values, self.names_, event, context, series.imputed)
+    def _cross_fit(self, series: Series) -> tuple[CrossFitted, Flags]:
+        """Scale the series by its usable rows, and cross-fit the views on them."""
+        usable = ~unusable(self.trimmed_, len(series))
+        if series.doubtful is not None:
+            usable &= ~series.doubtful.any(axis=1)
+        self._check_usable(usable, series)
+        self.scaling_ = fit_scaling(self.scaler, series.values[usable])
+        rows = clipped(self.scaling_(series.values))
+        with show_progress("block", self.verbose) as report:
+            found = cross_fit(
+                self.views, rows, usable, series.imputed, self.seed, lambda fold: report(fold, FOLDS, f"{fold}")
+            )
+        return found, usable
 
-        return of_series
-
-    def code_counts(self, X: object) -> list[Integers]:
-        """How many patches of a series take each code (code,), per scale, with the fitted codebook.
-
-        >>> import numpy as np
-        >>> from cometad import Comet
-        >>> from cometad.network import OneCycle
-        >>> normal = np.random.default_rng(0).normal(size=(640, 2))
-        >>> detector = Comet(schedule=OneCycle(5)).fit(normal)
-        >>> [int(counts.sum()) for counts in detector.code_counts(normal)]  # 5 windows of 2 variables
-        [630, 310, 150]
-        """
-        scaled = self.scaling_(self._checked(X).values)
-        return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window), self._scorer)
-
-    def code_usage(self, X: object) -> list[tuple[int, Integers, Integers]]:
-        """Patch size and patches per code (code,) in training and in a series, for each scale."""
-        return list(zip(self.patch_sizes, self.code_counts_, self.code_counts(X), strict=True))
+    def _trimmed(self, series: Series, found: CrossFitted, usable: Flags) -> list[Stretch]:
+        rows = clipped(self.scaling_(series.values))
+        scores = score_folds(found, rows, series.imputed, self.pooling, tuple(self.smoothing)).ranking
+        marked = outliers(scores, usable, 16, 6.0)
+        return [Stretch(start, stop, (), "does not fit the rest") for start, stop in stretches(marked)]
 
     def stream(
-        self,
-        snapshot: bytes | None = None,
-        *,
-        adaptation: Adaptation | None = None,
-        alerts: Alerts | None = None,
-        late: str = "refuse",
+        self, snapshot: bytes | None = None, *, alerts: Alerts | None = None, late: str = "refuse"
     ) -> Stream:
         """Open a stream from the fitted state or from a snapshot.
 
-        `adaptation` replaces the detector's own: `NoAdaptation()` keeps the fitted state throughout. `alerts` defines
-        what counts as one event. A reading that is not later than the one before is refused, or with `late="drop"`
-        dropped and counted.
+        `alerts` defines what counts as one event. A reading that is not later than the one before is refused, or with
+        `late="drop"` dropped and counted.
 
         >>> import numpy as np
         >>> from cometad import Comet
-        >>> from cometad.network import OneCycle
         >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-        >>> detector = Comet(schedule=OneCycle(5)).fit(normal)
+        >>> detector = Comet().fit(normal)
         >>> stream = detector.stream()
         >>> scored = [stream.update_many(normal[:300])]
         >>> resumed = detector.stream(stream.snapshot())
@@ -341,16 +210,15 @@ class Comet(Detector):
         True
         """
         self._check_fitted()
-        adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
-        check({"adaptation": adaptation}, RULES)
+        alerts = alerts or Alerts()
         stream = Stream(
-            lambda: self._open(adaptation),
+            lambda: ViewsRun(self.panel_),
             self.scaling_.__call__,
             self.names_,
             self.named_,
             lambda: self.judge(alerts),
-            self._fingerprint(adaptation, alerts),
-            lambda: self._fingerprint_0_1(adaptation, alerts),
+            hashlib.sha256(self._identity() + repr(alerts).encode()).hexdigest()[:16],
+            lambda: "",
             self._start_filling if self.gaps.allowed else None,
             late,
         )
@@ -361,185 +229,93 @@ class Comet(Detector):
     def _start_filling(self) -> GapRun:
         return GapRun(self.gaps, self.statistics_.center, self.statistics_.usual)
 
-    # -- fitting ----------------------------------------------------------------------------------------------------
+    # -- checks -----------------------------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        values = self.get_params(deep=False)
-        check(values, RULES)
-        require(values["dim"] % 2 == 0, "dim", "even: one half embeds each variable on its own", values["dim"])
-        _check_patches(values["patch_sizes"], values["patch_strides"], values["window"])
+        check(self.get_params(deep=False), RULES)
+        require(isinstance(self.views, Sequence) and len(self.views) >= 1, "views", "at least one view", self.views)
+        for view in self.views:
+            complete = all(hasattr(view, name) for name in ("fit", "reason", "min_rows"))
+            require(complete, "views", "views with fit, reason and min_rows", view)
+        require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
+        for span in self.smoothing:
+            check_integer("smoothing", span, 1)
 
     def _least_rows(self) -> int:
-        return self.window
+        return min(view.min_rows for view in self.views)
 
-    def _training_rows(self, rows: int) -> int:
-        return training_rows(rows, self.validation_share)
+    def _least_training_rows(self) -> int:
+        return FOLDS * max(view.min_rows for view in self.views)
 
-    def _learn(self, scaled: Floats32, series: Series) -> None:
-        starts = window_starts(self._training_rows(len(scaled)), self.window, self.window_stride)
-        starts = learnable(starts, self.window, series)
-        self.network_ = self._train(scaled, starts)
-        scorer = self._new_scorer()
-        self.code_counts_ = self._count_codes(scaled, starts, scorer)
-        scorer.remember(self.active_)
-        self._calibrate(scaled, series, scorer)
-
-    def _train(self, scaled: Floats32, starts: Integers) -> Network:
-        with show_progress("epoch", self.verbose) as report:
-            return fit_network(
-                self._new_network(scaled.shape[1]),
-                scaled,
-                starts,
-                self.window,
-                initialization=self.initialization,
-                refit=self.refit,
-                schedule=self.schedule,
-                objective=self._objective,
-                batch_size=self.batch_size,
-                seed=self.seed,
-                report=lambda epoch: report(epoch.epoch, epoch.epochs, str(epoch)),
+    def _check_usable(self, usable: Flags, series: Series) -> None:
+        if usable.sum() < self._least_training_rows():
+            raise InputError(
+                f"Only {usable.sum():,} of {len(series):,} readings can be learned from, fewer than the views need "
+                f"({self._least_training_rows()}). Exclude less or pass a longer series."
             )
 
-    @property
-    def active_(self) -> list[Flags]:
-        """The codes (code,) that training activated, per scale. Paper: Eq. 12, 21."""
-        return [counts > 0 for counts in self.code_counts_]
-
-    def _new_scorer(self, active: list[Flags] | None = None) -> Scorer:
-        return Scorer(self.network_, active, self.neighbors, self.memory_distance, self.device)
-
-    def _count_codes(self, scaled: Floats32, starts: Integers, scorer: Scorer) -> list[Integers]:
-        """How many patches of the windows that begin at `starts` take each code (code,), per scale."""
-        counts = [np.zeros(self.codebook_size, np.int64) for _ in self.patch_sizes]
-        for begin in range(0, len(starts), WINDOWS_AT_ONCE):
-            windows = cut(scaled, starts[begin : begin + WINDOWS_AT_ONCE], self.window)
-            for k, count in enumerate(counts):
-                count += np.bincount(scorer.whole(windows, k).codes.ravel(), minlength=self.codebook_size)
-        return counts
-
-    def _calibrate(self, scaled: Floats32, series: Series, scorer: Scorer) -> None:
-        """Fit the pipeline and everything else that depends on the training scores."""
-        starts = learnable(window_starts(len(scaled), self.window, self.window), self.window, series)
-        chosen = np.linspace(0, len(starts) - 1, min(len(starts), CALIBRATION_WINDOWS)).astype(int)
-        windows = cut(scaled, starts[chosen], self.window)
-        patches = [scorer.whole(windows, k) for k in range(len(self.patch_sizes))]
-        self.error_limits_ = [self._limit(scored.errors) for scored in patches]
-        self.typical_ = np.median(windows, axis=(0, 1))
-        self.levels_ = np.stack([self._levels(scorer.memory[k], scored) for k, scored in enumerate(patches)], axis=1)
-        raw = scorer.steps(patches, self.window, 0, self.window)
-        self._prepare(
-            scorer, Pipeline.fit(raw, self.calibration, self.selection, self.normalization, self.score_weight)
-        )
-
-    def _limit(self, errors: Floats32) -> Floats:
-        """The largest error (variable,) that adaptation treats as normal at one scale."""
-        quantile, width = getattr(self.adaptation, "error_limit", None), errors.shape[2]
-        if quantile is None:
-            return np.full(width, np.inf)
-        return np.asarray(np.quantile(errors.reshape(-1, width), quantile, axis=0), dtype=np.float64)
-
-    def _levels(self, memory: Floats, scored: PatchScores) -> Floats:
-        """The median of each raw score (score, variable) over the training patches of one scale."""
-        return np.stack([np.median(scores, axis=(0, 1)) for scores in (memory[scored.codes], scored.errors)])
-
     # -- scoring ----------------------------------------------------------------------------------------------------
+
+    def _learn(self, scaled: Floats32, series: Series) -> None:
+        raise NotImplementedError
 
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         return self._step_scores(scaled, series).scores
 
     def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
-        run = self._open(self.adaptation)
+        run = ViewsRun(self.panel_)
         decided = [*run.push(scaled, series.imputed), *run.finish()]
-        scores = np.concatenate([part.scores for part in decided])
+        ranking = np.concatenate([part.ranking for part in decided if part.ranking is not None])
+        alerts = np.concatenate([part.scores for part in decided])
         imputed = None if series.imputed is None else np.concatenate([part.imputed for part in decided])
-        return StepScores(scores, imputed)
-
-    def _open(self, adaptation: Adaptation) -> Run:
-        limit, own = (getattr(kind, "error_limit", None) for kind in (adaptation, self.adaptation))
-        if limit not in (None, own):
-            raise ParameterError(
-                f"This Comet was fitted with error_limit={own!r}, not {limit!r}. Fit one with that adaptation."
-            )
-        limits = self.error_limits_ if limit else [np.full_like(bound, np.inf) for bound in self.error_limits_]
-        settings = dataclasses.replace(self._settings, adaptation=adaptation, limits=limits)
-        return Run(RawRun(settings, self._scorer, self._pipeline.release), self._pipeline)
-
-    def _prepare(self, scorer: Scorer, pipeline: Pipeline) -> None:
-        """Set the state that all runs share and none of them changes."""
-        self._scorer, self._pipeline = scorer, pipeline
-        self.calibration_, self.normalization_ = pipeline.calibration, pipeline.start
-        self._settings = RunSettings(
-            self.network_,
-            self.active_,
-            self.error_limits_,
-            self.neighbors,
-            self.memory_distance,
-            self.window,
-            self.test_batch,
-            self.adaptation,
-            self._objective,
-            self.seed,
-            self.device,
-        )
+        return StepScores(ranking, alerts, imputed)
 
     # -- state ------------------------------------------------------------------------------------------------------
 
-    def _new_network(self, variables: int) -> Network:
-        sizes = (self.patch_sizes, self.patch_strides, self.dim, self.core_dim, self.codebook_size)
-        return new_network(lambda: Network(variables, *sizes), self.seed, self.device)
+    def _facts(self) -> dict[str, Any]:
+        return {"trimmed": [list(stretch) for stretch in self.trimmed_]}
 
-    @property
-    def _objective(self) -> Objective:
-        return Objective(self.codebook_weight, self.commitment_weight, self.weight_decay)
+    def _take_facts(self, facts: Mapping[str, Any]) -> None:
+        self.trimmed_ = tuple(
+            Stretch(start, stop, tuple(variables), reason) for start, stop, variables, reason in facts["trimmed"]
+        )
 
     def _state(self) -> Mapping[str, Array]:
-        return {
-            "calibration": self.calibration_,
-            "normalization": self.normalization_,
-            "code_counts": np.stack(self.code_counts_),
-            "levels": self.levels_,
-            "typical": self.typical_,
-            "error_limits": np.stack(self.error_limits_),
-            **to_arrays(self.network_),
+        views = {
+            f"view.{v}.{name}": array
+            for v, view in enumerate(self.panel_.views)
+            for name, array in view.state().items()
         }
+        return {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking, **views}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
-        self.network_ = self._new_network(self.n_features_in_)
-        from_arrays(self.network_, state)
-        self.code_counts_, self.error_limits_ = list(state["code_counts"]), list(state["error_limits"])
-        self.levels_, self.typical_ = state["levels"], state["typical"]
-        fitted = state["calibration"], state["normalization"]
-        pipeline = Pipeline(self.selection, self.normalization, self.score_weight, *fitted)
-        self._prepare(self._new_scorer(self.active_), pipeline)
+        fitted = []
+        for v, view in enumerate(self.views):
+            prefix = f"view.{v}."
+            own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+            fitted.append(view.restore(own))
+        tails = state["tails.alert"], state["tails.ranking"]
+        self.panel_ = Panel(tuple(fitted), *tails, self.pooling, tuple(self.smoothing))
 
-    def _fingerprint(self, adaptation: Adaptation, alerts: Alerts) -> str:
-        """Identifies this fitted detector with an adaptation and alerts; a snapshot resumes only with the same one."""
-        return _short_digest(self._identity(), adaptation, alerts)
 
-    def _fingerprint_0_1(self, adaptation: Adaptation, alerts: Alerts) -> str:
-        """The fingerprint that cometad 0.1 wrote: a hash of the saved file. Empty if 0.1 could not have saved it."""
+def _checked_pairs(exclude: Sequence[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+    for pair in exclude:
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise ParameterError(f"Cannot exclude {pair!r}; pass pairs (start, stop) of time steps or timestamps.")
+    return exclude
+
+
+def _steps(pair: tuple[Any, Any], series: Series) -> tuple[int, int]:
+    """The time steps of a pair of time steps or timestamps."""
+    start, stop = pair
+    if not isinstance(start, int | np.integer) or not isinstance(stop, int | np.integer):
+        if series.times is None:
+            raise InputError(f"Cannot exclude {pair!r}: the series has no times. Pass time steps.")
         try:
-            return _short_digest(to_bytes(self._checkpoint()), adaptation, alerts)
-        except ParameterError:
-            return ""
-
-
-def _short_digest(content: bytes, *settings: object) -> str:
-    return hashlib.sha256(content + repr(settings).encode()).hexdigest()[:16]
-
-
-def _flat(block: Block) -> Floats:
-    """Reshape (score, scale, window, time, variable) to (score, scale, time, variable), without the skipped steps."""
-    scores, scales, *_, variables = block.raw.shape
-    raw = block.raw if block.left_out is None else np.where(block.left_out, np.nan, block.raw)
-    return raw[:, :, :, block.skip :].reshape(scores, scales, -1, variables)
-
-
-def _check_patches(sizes: Sequence[int], strides: Sequence[int], window: int) -> None:
-    for name, given in (("patch_sizes", sizes), ("patch_strides", strides)):
-        integers = isinstance(given, Sequence) and all(map(is_integer, given))
-        require(integers and len(given) >= 1, name, "a sequence of at least one integer", given)
-    require(len(sizes) == len(strides), "patch_strides", "as long as patch_sizes", strides)
-    for size, stride in zip(sizes, strides, strict=True):
-        require(1 <= size <= window, "patch_sizes", f"between 1 and the window ({window})", size)
-        require(1 <= stride <= size, "patch_strides", f"between 1 and its patch size ({size})", stride)
+            bounds = np.array([start, stop], dtype="datetime64[ns]")
+        except ValueError as error:
+            raise InputError(f"Cannot exclude {pair!r}: not timestamps. Write them like 2026-01-31T08:00.") from error
+        start, stop = np.searchsorted(series.times.astype("datetime64[ns]"), bounds).tolist()
+    if not 0 <= start < stop <= len(series):
+        raise InputError(f"Cannot exclude {pair!r}: it is not a stretch of the series (0 to {len(series)}).")
+    return int(start), int(stop)

@@ -51,9 +51,10 @@ RULES: dict[str, Rule] = {
 
 
 class StepScores(NamedTuple):
-    """The scores of a series; each field is (time,)."""
+    """The scores of a series, higher is more anomalous; each field is (time,)."""
 
-    scores: Floats  # higher is more anomalous
+    scores: Floats  # ranking scores
+    alerts: Floats  # alert scores; for many detectors the same
     imputed: Flags | None  # not judged, because its readings were imputed; None if none were
 
 
@@ -70,6 +71,7 @@ class Detector(BaseEstimator, ABC):
     can_stream: ClassVar[bool] = False  # scores readings one by one
     can_explain: ClassVar[bool] = False  # attributes a score to variables
     can_adapt: ClassVar[bool] = False  # learns from the readings it scores
+    _identity_name: ClassVar[str] = ""  # in the identity that snapshots carry; the name of the class if empty
 
     scaler: str
     gaps: Gaps
@@ -80,7 +82,8 @@ class Detector(BaseEstimator, ABC):
     n_features_in_: int
     statistics_: Statistics
     scaling_: Scaling
-    decision_scores_: Floats
+    decision_scores_: Floats  # (time,)  ranking scores of the training series
+    alert_scores_: Floats  # (time,)  alert scores of the training series, for the threshold
     imputed_: Flags  # (time,)  training steps that depend on imputed readings
     threshold_: float  # applies to the first score of a series
     threshold_state_: Floats  # fitted state of the threshold rule
@@ -89,11 +92,22 @@ class Detector(BaseEstimator, ABC):
 
     def fit(self, X: object, y: object = None) -> Self:
         """Learn what is normal from a series (time, variable); `y` is ignored."""
+        series = self._begin(X)
+        rows = self._training_rows(len(series))
+        self.scaling_ = fit_scaling(self.scaler, series.values[:rows])  # ignores missing readings
+        series = self._filled(series)
+        scaled = self.scaling_(series.values)
+        self._learn(scaled, series)
+        self._settle(scaled, series)
+        return self
+
+    def _begin(self, X: object) -> Series:
+        """Check the parameters and a training series, and take its names and statistics."""
         self._check_parameters()
         if hasattr(self, "threshold_"):
             del self.threshold_  # an interrupted fit must not look fitted
         series = as_series(X, missing=self.gaps.allowed)
-        check_length(len(series), self._least_rows(), "a window")
+        check_length(len(series), self._least_training_rows(), "a window")
         rows = self._training_rows(len(series))
         if rows < self._least_rows():
             raise InputError(
@@ -103,15 +117,10 @@ class Detector(BaseEstimator, ABC):
         _check_measured(series, rows)
         self._remember(series.names, series.named)
         self.statistics_ = Statistics.fit(series)
-        self.scaling_ = fit_scaling(self.scaler, series.values[:rows])  # ignores missing readings
-        series = self._filled(series)
-        scaled = self.scaling_(series.values)
-        self._learn(scaled, series)
-        self._settle(scaled, series)
-        return self
+        return series
 
     def decision_function(self, X: object) -> Floats:
-        """The score of each time step of a series (time, variable); higher is more anomalous.
+        """The ranking score of each time step of a series (time, variable); higher is more anomalous.
 
         >>> import numpy as np
         >>> from cometad.baselines import BASELINES
@@ -122,7 +131,7 @@ class Detector(BaseEstimator, ABC):
         return self.step_scores(X).scores
 
     def step_scores(self, X: object) -> StepScores:
-        """The score of each time step of a series (time, variable), and which time steps are imputed.
+        """The ranking and alert scores of a series (time, variable), and which time steps are imputed.
 
         >>> import numpy as np
         >>> from cometad.data import ForwardFill
@@ -136,7 +145,7 @@ class Detector(BaseEstimator, ABC):
         return self._step_scores(self.scaling_(series.values), series)
 
     def predict(self, X: object) -> NDArray[np.int64]:
-        """1 for each time step whose score is above the threshold, else 0; 0 where imputed.
+        """1 for each time step whose alert score is above the threshold, else 0; 0 where imputed.
 
         >>> import numpy as np
         >>> from cometad.baselines import BASELINES
@@ -144,7 +153,8 @@ class Detector(BaseEstimator, ABC):
         >>> BASELINES["squared-norm"]().fit(normal).predict([[0.1, 0.2], [9.0, 9.0]])
         array([0, 1])
         """
-        return self.judge().push(*self.step_scores(X)).flags
+        scored = self.step_scores(X)
+        return self.judge().push(scored.alerts, scored.imputed).flags
 
     def events(self, X: object, alerts: Alerts | None = None) -> list[Event]:
         """The events of a series (time, variable) in time order: flagged time steps that belong together.
@@ -157,12 +167,12 @@ class Detector(BaseEstimator, ABC):
         >>> [(event.start, event.stop) for event in BASELINES["squared-norm"]().fit(normal).events(fresh)]
         [(40, 43)]
         """
-        judge = self.judge(alerts)
-        changes = judge.push(*self.step_scores(X)).changes + judge.finish()
+        judge, scored = self.judge(alerts), self.step_scores(X)
+        changes = judge.push(scored.alerts, scored.imputed).changes + judge.finish()
         return [change.event for change in changes if change.kind == "closed"]
 
     def judge(self, alerts: Alerts | None = None) -> Judge:
-        """A judge that turns scores of this detector into flags and events.
+        """A judge that turns alert scores of this detector into flags and events.
 
         >>> import numpy as np
         >>> from cometad.baselines import BASELINES
@@ -238,7 +248,9 @@ class Detector(BaseEstimator, ABC):
         """Load a detector that `save` wrote, onto its original device or another; `cometad.load` finds the class."""
         _, facts, arrays = read(path, cls.__name__, needs=("parameters", "names", "named"))
         parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
-        detector = cls(**{**parameters, "device": device or parameters["device"]})
+        if device is not None and "device" in parameters:
+            parameters["device"] = device
+        detector = cls(**parameters)
         try:
             detector._restore(facts, arrays)
         except (KeyError, RuntimeError, IndexError) as error:
@@ -262,7 +274,15 @@ class Detector(BaseEstimator, ABC):
     def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
         """The scores; a time step with any imputed reading is imputed."""
         imputed = None if series.imputed is None else np.asarray(series.imputed.any(axis=1))
-        return StepScores(self._score(scaled, series), imputed)
+        scores = self._score(scaled, series)
+        return StepScores(scores, scores, imputed)
+
+    def _facts(self) -> dict[str, Any]:
+        """What was learned and is not an array, in types that JSON can hold."""
+        return {}
+
+    def _take_facts(self, facts: Mapping[str, Any]) -> None:
+        """Restore what `_facts` returned."""
 
     def _state(self) -> Mapping[str, Array]:
         """The learned arrays, by name."""
@@ -275,6 +295,10 @@ class Detector(BaseEstimator, ABC):
         """Minimum number of readings in a series."""
         return 1
 
+    def _least_training_rows(self) -> int:
+        """Minimum number of readings in a training series."""
+        return self._least_rows()
+
     def _training_rows(self, rows: int) -> int:
         """The number of readings used for training and scaling."""
         return rows
@@ -286,7 +310,7 @@ class Detector(BaseEstimator, ABC):
 
     def _settle(self, scaled: Floats32, series: Series) -> None:
         """Score the training series and fit the threshold on the scores."""
-        self.decision_scores_, imputed = self._step_scores(scaled, series)
+        self.decision_scores_, self.alert_scores_, imputed = self._step_scores(scaled, series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         self._fit_threshold()
 
@@ -297,8 +321,8 @@ class Detector(BaseEstimator, ABC):
         readings are few and may come from a quiet period. So fit on all scores and on the held-out ones, and keep the
         higher threshold. Imputed time steps are ignored.
         """
-        rows, measured = self._training_rows(len(self.decision_scores_)), ~self.imputed_
-        scores, held_out = self.decision_scores_[measured], self.decision_scores_[rows:][measured[rows:]]
+        rows, measured = self._training_rows(len(self.alert_scores_)), ~self.imputed_
+        scores, held_out = self.alert_scores_[measured], self.alert_scores_[rows:][measured[rows:]]
         if not len(scores):
             raise InputError(
                 "Every time step of the training series depends on imputed readings, so no threshold can be fitted. "
@@ -340,7 +364,9 @@ class Detector(BaseEstimator, ABC):
         """A digest of everything scoring depends on, computed once: a fleet opens thousands of streams."""
         if self._digest is None:
             parameters = {name: describe(value) for name, value in self.get_params(deep=False).items()}
-            digest = hashlib.sha256(json.dumps([type(self).__name__, parameters, self.names_]).encode())
+            digest = hashlib.sha256(
+                json.dumps([self._identity_name or type(self).__name__, parameters, self.names_]).encode()
+            )
             for name, array in sorted(self._scoring_state().items()):
                 digest.update(name.encode() + array.tobytes())
             self._digest = digest.digest()
@@ -361,8 +387,10 @@ class Detector(BaseEstimator, ABC):
 
     def _checkpoint(self) -> Checkpoint:
         parameters = {name: to_json(value, name) for name, value in self.get_params(deep=False).items()}
-        facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_}
+        facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_, **self._facts()}
         training = {"decision_scores": self.decision_scores_, "imputed": self.imputed_}
+        if self.alert_scores_ is not self.decision_scores_:
+            training["alert_scores"] = self.alert_scores_
         return Checkpoint(type(self).__name__, facts, training | self._scoring_state())
 
     def _restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
@@ -370,8 +398,10 @@ class Detector(BaseEstimator, ABC):
         self.scaling_ = Scaling(arrays["scaling.center"], arrays["scaling.unit"])
         quantiles, longest, period = (arrays[f"statistics.{name}"] for name in ("quantiles", "longest", "period"))
         self.statistics_ = Statistics(self.names_, quantiles, longest, float(period[0]))
+        self._take_facts(facts)
         self._take_state(arrays)
         self.decision_scores_, self.imputed_ = arrays["decision_scores"], arrays["imputed"]
+        self.alert_scores_ = arrays.get("alert_scores", self.decision_scores_)
         self._set_threshold(arrays["threshold"], ScoreTail(*arrays["tail"].tolist()))
 
     def __sklearn_is_fitted__(self) -> bool:

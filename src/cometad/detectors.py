@@ -6,8 +6,9 @@ from cometad.baselines import BASELINES
 from cometad.checkpoint import kind_of
 from cometad.comet import Comet
 from cometad.detector import Detector
+from cometad.network_comet import NetworkComet
 
-DETECTORS: dict[str, type[Detector]] = {"comet": Comet, **BASELINES}
+DETECTORS: dict[str, type[Detector]] = {"comet": Comet, "network": NetworkComet, **BASELINES}  # type: ignore[type-abstract]
 
 
 def load(path: str | os.PathLike[str]) -> Detector:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from cometad import Comet
+from cometad import Comet, NetworkComet
 from cometad.bench.drift.experiment import CONTAMINATIONS, SETTINGS, Setting, compare, measure
 from cometad.bench.drift.figures import ARMS, plot_contamination, plot_drift
 from cometad.bench.drift.report import drift_table, save_drift
@@ -283,7 +283,7 @@ QUIET = [np.delete(part, 7, axis=1) for part in (REFERENCE, BASE)]
 @pytest.fixture(scope="module")
 def detector():
     adaptation = OnlineAdaptation(learning_rate=1e-3)
-    return Comet(schedule=OneCycle(20), codebook_size=32, test_batch=1, adaptation=adaptation).fit(QUIET[0])
+    return NetworkComet(schedule=OneCycle(20), codebook_size=32, test_batch=1, adaptation=adaptation).fit(QUIET[0])
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from cometad import Comet
+from cometad import Comet, NetworkComet
 from cometad.baselines import BASELINES
 from cometad.baselines.squared_norm import SquaredNorm
 from cometad.bench import experiments, runner
@@ -312,8 +312,8 @@ def test_arms_that_share_a_training_run_score_as_if_trained_separately():
 
 def test_the_ablation_trains_twice_per_seed(monkeypatch):
     trained = []
-    fit = Comet.fit
-    monkeypatch.setattr(Comet, "fit", lambda self, X: trained.append(self.seed) or fit(self, X))
+    fit = NetworkComet.fit
+    monkeypatch.setattr(NetworkComet, "fit", lambda self, X: trained.append(self.seed) or fit(self, X))
     dataset = plant()
     for group in groups(
         [Arm(arm.name, arm.detector, {**SMALL, **arm.changes}) for arm in EXPERIMENTS["ablation"].arms[:9]]
@@ -604,7 +604,7 @@ def test_sensitivity_has_one_table_per_parameter(monkeypatch, data):
 
 
 def test_a_drift_trial_measures_one_detector_with_and_without_adaptation(monkeypatch, data):
-    arms = (Arm("comet", "comet", {"schedule": OneCycle(5), "codebook_size": 16, "test_batch": 4, "window": 32}),)
+    arms = (Arm("comet", "network", {"schedule": OneCycle(5), "codebook_size": 16, "test_batch": 4, "window": 32}),)
     small = Experiment("D", "drift", ("ASD",), arms, seeds=(0,), report="drift", entities={"ASD": ("omi-2",)})
     monkeypatch.setitem(EXPERIMENTS, "drift", small)
     rng = np.random.default_rng(0)
@@ -632,7 +632,7 @@ def test_a_drift_trial_measures_one_detector_with_and_without_adaptation(monkeyp
 
 def test_no_skill_references_follow_the_rows_of_each_dataset_under_drift(monkeypatch, data):
     references = (Arm("random", "random"), Arm("all-positive", "all-positive"))
-    small = Arm("comet", "comet", {"schedule": OneCycle(5), "codebook_size": 16, "window": 32})
+    small = Arm("comet", "network", {"schedule": OneCycle(5), "codebook_size": 16, "window": 32})
     experiment = Experiment("D", "drift", ("ASD",), (small, *references), (0,), "drift", {"ASD": ("omi-2",)})
     monkeypatch.setitem(EXPERIMENTS, "drift", experiment)
     np.save(data / "ASD" / "omi-2" / "train.npy", np.random.default_rng(0).normal(size=(2000, 3)))

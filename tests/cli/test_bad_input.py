@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from cometad import Comet
+from cometad import Comet, NetworkComet
 from cometad.errors import CometadError, InputError, NotFittedError, ParameterError
 from cometad.network import Epochs, OneCycle, OnlineAdaptation
 from cometad.scoring import (
@@ -29,7 +29,9 @@ SERIES = waves(120)
 
 def small(**changes):
     shape = {"window": 20, "window_stride": 10, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 4, "core_dim": 3}
-    return Comet(**{**shape, "codebook_size": 8, "schedule": OneCycle(3), "batch_size": 8, "test_batch": 2, **changes})
+    return NetworkComet(
+        **{**shape, "codebook_size": 8, "schedule": OneCycle(3), "batch_size": 8, "test_batch": 2, **changes}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def test_a_baseline_is_fitted_and_scores(name, folder, capsys):
     [
         (
             ["fit", "normal.csv", "-o", "x", "--detector", "knm"],
-            "Unknown detector 'knm'. Did you mean knn? Available: comet, random,",
+            "Unknown detector 'knm'. Did you mean knn? Available: comet, network, random,",
         ),
         (["fit", "normal.csv", "-o", "x", "--detector", "knn", "--steps", "3"], "knn is not trained in steps"),
         (

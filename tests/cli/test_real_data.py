@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from cli_case import TINY, table_of_readings
+from cometad import NetworkComet
 from cometad.cli import main
-from cometad.comet import Comet
 from cometad.data.gaps import Interpolate
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def all_gone():
 
 
 def test_the_gap_rule_is_saved_with_the_detector(folder):
-    assert Comet.load(folder / "plant.comet").gaps == Interpolate(3)
+    assert NetworkComet.load(folder / "plant.comet").gaps == Interpolate(3)
 
 
 def test_score_marks_imputed_readings(run, folder):

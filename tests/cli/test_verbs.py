@@ -14,9 +14,8 @@ import polars as pl
 import pytest
 
 from cli_case import TINY, deadline, table_of_readings
-from cometad import Alerts, Quantile
+from cometad import Alerts, NetworkComet, Quantile
 from cometad.cli import main
-from cometad.comet import Comet
 from cometad.errors import InputError
 from cometad.live.clock import Clock
 from cometad.live.interrupts import Interrupts
@@ -117,14 +116,14 @@ def test_the_version_is_shown(run):
 
 def test_fit_on_the_command_line_equals_fit_in_python(run, folder):
     parameters = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16}
-    detector = Comet(**parameters, dim=16, core_dim=8, schedule=OneCycle(10))
+    detector = NetworkComet(**parameters, dim=16, core_dim=8, schedule=OneCycle(10))
     detector.fit(pl.read_csv("normal.csv", try_parse_dates=True)).save(folder / "python.comet")
     assert (folder / "python.comet").read_bytes() == (folder / "plant.comet").read_bytes()
 
 
 def test_fit_ends_with_a_summary(run, folder):
     code, shown, stderr = run("fit", "normal.csv", "-o", "other.comet", *TINY, "--preset", "paper", "--dataset", "WADI")
-    threshold = Comet.load("other.comet").threshold_
+    threshold = NetworkComet.load("other.comet").threshold_
     assert code == 0
     assert shown == (
         f"Fitted on 300 readings of 3 variables; threshold {threshold:.4g}; wrote 'other.comet'.\n"
@@ -135,7 +134,7 @@ def test_fit_ends_with_a_summary(run, folder):
 
 def test_score_gives_one_row_per_reading(folder):
     scores = pl.read_csv(folder / "scores.csv", try_parse_dates=True)
-    detector, today = Comet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
+    detector, today = NetworkComet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
     assert scores.columns == ["step", "time", "score", "anomaly", "variable"]
     assert scores["time"].equals(today["time"])
     np.testing.assert_array_equal(scores["score"], detector.decision_function(today))
@@ -160,7 +159,7 @@ LONG = 2**17  # readings: more than the block of 2**16 that is read at a time
 def long(folder):
     """The folder with a detector that scores fast, and many readings."""
     shape = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16, "dim": 16}
-    detector = Comet(**shape, core_dim=8, schedule=OneCycle(10), adaptation=NoAdaptation())
+    detector = NetworkComet(**shape, core_dim=8, schedule=OneCycle(10), adaptation=NoAdaptation())
     detector.fit(pl.read_csv(folder / "normal.csv", try_parse_dates=True)).save(folder / "fast.comet")
     table_of_readings(LONG + 5, seed=3).drop("time").write_csv(folder / "long.csv")
     return folder
@@ -169,7 +168,7 @@ def long(folder):
 def test_a_file_of_several_blocks_is_scored_like_the_whole_series(run, long):
     readings = pl.read_csv(long / "long.csv")
     readings.write_parquet(long / "long.parquet")
-    detector = Comet.load(long / "fast.comet")
+    detector = NetworkComet.load(long / "fast.comet")
     assert run("score", "fast.comet", "long.csv", "-o", "long_scores.csv")[0] == 0
     assert run("score", "fast.comet", "long.parquet", "-o", "long_scores.parquet")[0] == 0
     scores = pl.read_csv("long_scores.csv")
@@ -215,7 +214,7 @@ def test_peak_memory_does_not_grow_with_the_file(long):
 
 
 def test_events_are_written_with_their_times(run, folder):
-    detector, readings = Comet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
+    detector, readings = NetworkComet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
     arguments = ("--threshold", "quantile:0.02", "--min-length", "2")
     code, shown, stderr = run("score", "plant.comet", "today.csv", "-o", "s.csv", "--events", "events.csv", *arguments)
     expected = detector.with_threshold(Quantile(0.02)).events(readings, Alerts(min_length=2))
@@ -311,7 +310,7 @@ def test_events_open_and_close_once_across_snapshots(run, folder, tmp_path, cut)
     parts += run(*arguments, *snapshot, stdin="".join([header, *rows[cut:]]))[1]
     changes = [change for line in _lines(whole) for change in line["events"]]
     readings = pl.read_parquet(folder / "today.parquet")
-    events = Comet.load("plant.comet").events(readings, Alerts(min_length=2, merge_gap=1))
+    events = NetworkComet.load("plant.comet").events(readings, Alerts(min_length=2, merge_gap=1))
     closed = [change for change in changes if change["change"] == "closed"]
     assert [(change["number"], change["start"], change["stop"], change["severity"]) for change in closed] == [
         (event.number, event.start, event.stop, event.severity) for event in events
@@ -498,7 +497,7 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
         (["stream", "absent.comet"], "The detector 'absent.comet' does not exist"),
         (["stream", "plant.comet", "--format", "xml"], "Unknown format 'xml'. Available: auto, csv, jsonl"),
         (["stream", "plant.comet", "--snapshot", "nowhere/x"], "Cannot write 'nowhere/x'"),
-        (["stream", "plant.comet", "--snapshot", "plant.comet"], "holds a saved Comet, not a stream snapshot"),
+        (["stream", "plant.comet", "--snapshot", "plant.comet"], "holds a saved NetworkComet, not a stream snapshot"),
         (["stream", "plant.comet", "--snapshot", "normal.csv"], "'normal.csv' is not a complete saved stream snapshot"),
         (["data", "list", "--data-dir", "nowhere"], "The data folder 'nowhere' does not exist"),
         (["data", "check", "PMS"], "Unknown dataset 'PMS'. Did you mean PSM? Available: ASD, MSL"),
@@ -535,7 +534,7 @@ def test_a_bug_is_reported_as_a_bug(run, monkeypatch):
     def broken(path):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("cometad.comet.Comet.load", broken)
+    monkeypatch.setattr("cometad.network_comet.NetworkComet.load", broken)
     code, _, stderr = run("score", "plant.comet", "today.csv")
     assert code == 1
     assert "ZeroDivisionError" in stderr

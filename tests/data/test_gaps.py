@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
-from cometad import Comet, Quantile
+from cometad import Comet, NetworkComet, Quantile
 from cometad.alerting import DriftingSpot
 from cometad.alerting.alerts import Alerts
 from cometad.alerting.judge import Judge
@@ -168,7 +168,7 @@ FRESH = waves(170, seed=1)
 @cache
 def fitted(rule, adapts=False, **changes):
     adaptation = LEARNING if adapts else NoAdaptation()
-    return Comet(**{**SHAPE, "adaptation": adaptation, "gaps": rule, **changes}).fit(NORMAL)
+    return NetworkComet(**{**SHAPE, "adaptation": adaptation, "gaps": rule, **changes}).fit(NORMAL)
 
 
 @cache
@@ -373,7 +373,7 @@ def test_a_threshold_neither_flags_nor_follows_imputed_readings(rule, scores, cu
 def test_nothing_is_learned_from_doubtful_readings(rule, tmp_path):
     values = NORMAL.copy()
     values[100:140, 1] = np.nan
-    detector = Comet(**SHAPE, gaps=rule).fit(values)
+    detector = NetworkComet(**SHAPE, gaps=rule).fit(values)
     assert detector.scaling_.center[1] == pytest.approx(np.nanmean(values[:270, 1]))
     starts = window_starts(270, 24, 8)
     kept = learnable(starts, 24, detector._checked(values))
@@ -386,7 +386,7 @@ def test_nothing_is_learned_from_doubtful_readings(rule, tmp_path):
     assert detector.threshold_ == max(lines)
     assert detector.with_threshold(Quantile(0.01)).threshold_ == detector.threshold_
     detector.save(tmp_path / "detector")
-    loaded = Comet.load(tmp_path / "detector")
+    loaded = NetworkComet.load(tmp_path / "detector")
     assert loaded.gaps == rule
     assert judged_by(loaded, values).scores.tobytes() == judged.scores.tobytes()
     assert loaded.statistics_.names == detector.statistics_.names
@@ -400,12 +400,12 @@ def test_too_many_gaps_are_refused_when_fitting():
         InputError,
         match=r"Only 0 of 32 windows of 24 readings have no gap beyond the limit; most gaps are in variable 'v1'",
     ) as caught:
-        Comet(**SHAPE, gaps=ScoreMeasured()).fit(values)
+        NetworkComet(**SHAPE, gaps=ScoreMeasured()).fit(values)
     assert is_a_sentence(str(caught.value))
-    Comet(**SHAPE, gaps=ForwardFill(1)).fit(values)  # short gaps may be learned from
+    NetworkComet(**SHAPE, gaps=ForwardFill(1)).fit(values)  # short gaps may be learned from
     values[:, 1] = np.nan
     with pytest.raises(InputError, match="Variable 'v1' has no reading in the training part") as caught:
-        Comet(**SHAPE, gaps=ForwardFill(1)).fit(values)
+        NetworkComet(**SHAPE, gaps=ForwardFill(1)).fit(values)
     assert is_a_sentence(str(caught.value))
 
 
@@ -413,7 +413,7 @@ def test_a_threshold_needs_measured_readings():
     values = NORMAL.copy()
     values[::2] = np.nan
     with pytest.raises(InputError, match="Every time step of the training series depends on") as caught:
-        Comet(**SHAPE, gaps=ForwardFill(1)).fit(values)
+        NetworkComet(**SHAPE, gaps=ForwardFill(1)).fit(values)
     assert is_a_sentence(str(caught.value))
 
 
@@ -431,7 +431,7 @@ NAMES = ["flow", "level", "heat"]
 
 @cache
 def fitted_on_a_frame(rule):
-    return Comet(**SHAPE, gaps=rule, adaptation=NoAdaptation()).fit(pl.DataFrame(NORMAL, schema=NAMES))
+    return NetworkComet(**SHAPE, gaps=rule, adaptation=NoAdaptation()).fit(pl.DataFrame(NORMAL, schema=NAMES))
 
 
 def test_a_missing_column_is_reported_once_and_counts_as_missing_readings(caplog):

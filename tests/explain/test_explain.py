@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import naive
-from cometad import Comet
+from cometad import Comet, NetworkComet
 from cometad.alerting.alerts import Alerts, Event, find_events
 from cometad.alerting.severity import ScoreTail
 from cometad.cli import main
@@ -44,7 +44,7 @@ sizes = st.tuples(st.integers(1, 6), st.integers(1, 6)).filter(lambda size: size
 
 def tiny(**changes):
     parameters = {**SHAPE, "codebook_size": 16, "schedule": OneCycle(30), "batch_size": 8, "test_batch": 2}
-    return Comet(**{**parameters, **changes})
+    return NetworkComet(**{**parameters, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -345,7 +345,7 @@ def test_explaining_changes_neither_the_detector_nor_the_series(detector, faulty
 
 def test_a_loaded_detector_gives_the_same_explanation(detector, faulty, tmp_path):
     detector.save(tmp_path / "plant.comet")
-    loaded = Comet.load(tmp_path / "plant.comet")
+    loaded = NetworkComet.load(tmp_path / "plant.comet")
     assert loaded.explain(faulty, FAULT).as_json() == detector.explain(faulty, FAULT).as_json()
     assert [counts.sum() for counts in loaded.code_counts_] == [35 * 19 * 3, 35 * 5 * 3]
 
@@ -458,7 +458,7 @@ def test_json_output_equals_the_python_result(run, folder):
     code, shown, _ = run("plant.comet", "today.csv", "--step", "70", "--top", "1", "--context", "3", "--json")
     output = json.loads(shown)
     series = pl.read_csv(folder / "today.csv", try_parse_dates=True)
-    explanation = Comet.load(folder / "plant.comet").explain(series, 70, context=3).as_json()
+    explanation = NetworkComet.load(folder / "plant.comet").explain(series, 70, context=3).as_json()
     assert code == 0
     assert output.pop("variables") == ["flow", "level", "heat"]
     assert output.pop("times")[3] == "2024-03-01T01:10:00.000000"

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cometad import Alerts, Comet, Quantile
+from cometad import Alerts, NetworkComet, Quantile
 from cometad.data import ForwardFill
 from cometad.data.resample import Resampling, resample
 from cometad.errors import InputError, ModelFileError, ParameterError
@@ -35,12 +35,12 @@ MINUTE = Resampling("60s", "mean")
 
 @pytest.fixture(scope="module")
 def strict():
-    return Comet(**SHAPE).fit(waves(300))
+    return NetworkComet(**SHAPE).fit(waves(300))
 
 
 @pytest.fixture(scope="module")
 def lenient():
-    return Comet(**SHAPE, gaps=ForwardFill(3)).fit(waves(300))
+    return NetworkComet(**SHAPE, gaps=ForwardFill(3)).fit(waves(300))
 
 
 def readings(rows=None, times=SECONDS):

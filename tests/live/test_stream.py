@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cometad import Alerts, Comet, Quantile
+from cometad import Alerts, Comet, NetworkComet, Quantile
 from cometad.alerting import Conformal, DriftingSpot, Spot
 from cometad.errors import InputError, ModelFileError, NotFittedError
 from cometad.network import Epochs, NoAdaptation, OneCycle, OnlineAdaptation
@@ -32,7 +32,7 @@ QUICK = OnlineAdaptation(learning_rate=1e-2, max_drift=0.5, error_limit=0.99)
 
 
 def default(**changes):
-    return Comet(**{**SHAPE, "schedule": OneCycle(10), "adaptation": QUICK, **changes})
+    return NetworkComet(**{**SHAPE, "schedule": OneCycle(10), "adaptation": QUICK, **changes})
 
 
 def paper(**changes):
@@ -252,7 +252,7 @@ def test_another_threshold_leaves_the_detector_and_its_scores_unchanged():
 def test_a_saved_detector_judges_as_before(rule, tmp_path):
     detector, series = fitted("default").with_threshold(rule), fresh("default", 90)
     detector.save(tmp_path / "detector")
-    loaded = Comet.load(tmp_path / "detector")
+    loaded = NetworkComet.load(tmp_path / "detector")
     assert (loaded.threshold, loaded.threshold_, loaded.tail_) == (rule, detector.threshold_, detector.tail_)
     np.testing.assert_array_equal(loaded.predict(series), detector.predict(series))
 
@@ -307,7 +307,7 @@ def test_a_snapshot_fits_the_saved_and_loaded_detector(tmp_path):
     stream = detector.stream()
     stream.update_many(series[:70])
     detector.save(tmp_path / "detector")
-    other = Comet.load(tmp_path / "detector").stream(stream.snapshot())
+    other = NetworkComet.load(tmp_path / "detector").stream(stream.snapshot())
     assert other.update_many(series[70:]).scores.tobytes() == stream.update_many(series[70:]).scores.tobytes()
 
 
@@ -438,7 +438,7 @@ def test_reset_returns_to_the_fitted_state():
     series = np.sin(np.arange(600)[:, None] / np.array([3.0, 5.0, 7.0])) + 0.1 * np.random.default_rng(3).normal(
         size=(600, 3)
     )
-    detector = Comet(
+    detector = NetworkComet(
         schedule=OneCycle(5),
         window=32,
         patch_sizes=(2, 4),
@@ -459,7 +459,7 @@ def test_reset_returns_to_the_fitted_state():
 def test_a_missing_value_is_named_by_its_variable_and_its_time_step_in_the_stream():
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["flow", "level"])
     sizes = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 8, "codebook_size": 8}
-    stream = Comet(schedule=OneCycle(2), **sizes).fit(frame).stream()
+    stream = NetworkComet(schedule=OneCycle(2), **sizes).fit(frame).stream()
     stream.update_many(frame[:7])
     with pytest.raises(InputError, match="Variable 'level' is nan at time step 7"):
         stream.update({"flow": 1.0, "level": float("nan")})
@@ -468,14 +468,16 @@ def test_a_missing_value_is_named_by_its_variable_and_its_time_step_in_the_strea
 def test_a_pandas_row_is_matched_by_name():
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["flow", "level"])
     sizes = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "dim": 8, "codebook_size": 8}
-    detector = Comet(schedule=OneCycle(2), **sizes).fit(frame)
+    detector = NetworkComet(schedule=OneCycle(2), **sizes).fit(frame)
     one, other = detector.stream(), detector.stream()
     for _, row in frame[:40].iterrows():
         np.testing.assert_array_equal(one.update(row), other.update(row[["level", "flow"]]))
 
 
 def test_a_parameter_changed_after_fit_requires_another_fit():
-    detector = Comet(schedule=OneCycle(2), codebook_size=8, dim=8).fit(np.random.default_rng(0).normal(size=(300, 2)))
+    detector = NetworkComet(schedule=OneCycle(2), codebook_size=8, dim=8).fit(
+        np.random.default_rng(0).normal(size=(300, 2))
+    )
     detector.set_params(codebook_size=16)
     with pytest.raises(NotFittedError, match="'codebook_size' was changed after fit"):
         detector.stream()

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from jinja2 import UndefinedError
 
 import naive_report
-from cometad import BASELINES, Comet, Quantile
+from cometad import BASELINES, NetworkComet, Quantile
 from cometad.alerting.alerts import Alerts
 from cometad.cli import main
 from cometad.data import ForwardFill
@@ -233,7 +233,7 @@ def test_the_page_of_a_baseline_notes_missing_explanations_and_codebook():
 
 
 def test_a_detector_without_names_uses_those_of_the_data():
-    unnamed = Comet(**SMALL).fit(readings())
+    unnamed = NetworkComet(**SMALL).fit(readings())
     report = gather(unnamed, timed(faulty()), alerts=ALERTS)
     assert {panel.top[0][0] for panel in report.panels} <= set(NAMES)
     assert not re.search(r"\bv\d\b", page(report))
@@ -310,7 +310,7 @@ def test_names_from_the_data_are_escaped():
     hostile = "<script>alert(1)</script>&\"'"
     values = {hostile: readings()[:, 0], "b": readings()[:, 1]}
     frame = pl.DataFrame(values)
-    detector = Comet(**SMALL).fit(frame)
+    detector = NetworkComet(**SMALL).fit(frame)
     values[hostile] = values[hostile] + 40.0 * (np.arange(len(readings())) // 100 == 20)
     content = page(gather(detector, pl.DataFrame(values)))
     assert "<script" not in content

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cometad.bench.experiments import COMET_DETECTORS, Arm
+from cometad.bench.experiments import NETWORK_DETECTORS, Arm
 from cometad.bench.trial import learned_numbers
-from cometad.comet import Comet
 from cometad.data.windows import cut, window_starts
 from cometad.datasets.dataset import Dataset
 from cometad.errors import InputError, needs_extra
 from cometad.files import write_whole
 from cometad.network.patches import patches
+from cometad.network_comet import NetworkComet
 
 EACH = 500  # embeddings per kind and scale
 WINDOWS = 300  # windows they are sampled from
@@ -25,11 +25,11 @@ CODES = (("o", "#2f8f4e"), ("s", "#6b4fa0"), ("^", "#d9822b"), ("D", "#30343f"))
 
 
 def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[str, Any]:
-    """Fit a Comet and project its embeddings and codes to the plane; the result is ready for JSON."""
-    if arm.detector not in COMET_DETECTORS:
-        raise InputError(f"The arm {arm.name!r} has no embeddings. Choose an arm of {' or '.join(COMET_DETECTORS)}.")
+    """Fit a NetworkComet and project its embeddings and codes to the plane; the result is ready for JSON."""
+    if arm.detector not in NETWORK_DETECTORS:
+        raise InputError(f"The arm {arm.name!r} has no embeddings. Choose an arm of {' or '.join(NETWORK_DETECTORS)}.")
     started = time.monotonic()
-    detector = cast(Comet, arm.build(dataset.name, seed, device)).fit(dataset.train)
+    detector = cast(NetworkComet, arm.build(dataset.name, seed, device)).fit(dataset.train)
     fitted = time.monotonic()
     vectors, scales, kinds = sampled(detector, dataset, np.random.default_rng(seed))
     places = needs_extra("umap", "viz").UMAP(random_state=seed, n_jobs=1).fit_transform(vectors)
@@ -47,9 +47,9 @@ def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[
 
 
 def sampled(
-    detector: Comet, dataset: Dataset, rng: np.random.Generator
+    detector: NetworkComet, dataset: Dataset, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    """Return a sample of embeddings and all active codes of a fitted Comet (point, dim), with their scales and kinds.
+    """Return a sample of embeddings and all active codes of a fitted detector (point, dim), with scales and kinds.
 
     Kinds are indices into KINDS. A test patch is anomalous if any of its time steps is.
     """
@@ -67,7 +67,7 @@ def sampled(
 
 @torch.no_grad()
 def _embeddings(
-    detector: Comet, k: int, values: NDArray[Any], labels: NDArray[np.bool_] | None, rng: np.random.Generator
+    detector: NetworkComet, k: int, values: NDArray[Any], labels: NDArray[np.bool_] | None, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return sampled embeddings (patch, dim) of a series at one scale: of normal patches, and of anomalous ones."""
     starts = window_starts(len(values), detector.window, detector.window)

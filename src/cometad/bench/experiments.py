@@ -8,17 +8,18 @@ from cometad.baselines import BASELINES
 from cometad.baselines.deep import DeepBaseline
 from cometad.bench.floor import AllPositive
 from cometad.bench.summaries import REFERENCES
-from cometad.comet import SCORING, Comet
+from cometad.comet import Comet
 from cometad.detector import Detector
 from cometad.errors import unknown
 from cometad.network.adaptation import NoAdaptation, OnlineAdaptation
+from cometad.network_comet import SCORING, NetworkComet
 from cometad.presets import ABLATIONS, PAPER_SIZES
 
 PAPER = tuple(PAPER_SIZES)  # the paper's datasets
 PLANT = "plant"  # the synthetic dataset, always available, as a short stream and a long one
 SEEDS = (0, 1, 2, 3, 4)
 
-COMET_DETECTORS = ("comet", "comet-paper")  # names in `Arm.detector` that stand for a Comet
+NETWORK_DETECTORS = ("network", "comet-paper")  # names in `Arm.detector` that stand for a NetworkComet
 
 DEEP = tuple(name for name, kind in BASELINES.items() if issubclass(kind, DeepBaseline))
 SIMPLE = tuple(name for name in BASELINES if name not in DEEP)
@@ -34,7 +35,7 @@ class Arm:
     """
 
     name: str
-    detector: str  # comet, comet-paper, all-positive or a baseline
+    detector: str  # comet, network, comet-paper, all-positive or a baseline
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, dataset: str, seed: int, device: str) -> Detector:
@@ -44,6 +45,8 @@ class Arm:
             return Comet.paper(dataset if dataset in PAPER_SIZES else None, **common)
         if self.detector == "comet":
             return Comet(**common)
+        if self.detector == "network":
+            return NetworkComet(**common)
         return AllPositive(**common) if self.detector == "all-positive" else BASELINES[self.detector](**common)
 
     @property
@@ -52,11 +55,11 @@ class Arm:
         return {name: value for name, value in self.changes.items() if name in SCORING}
 
     def trained_like(self, other: "Arm") -> bool:
-        """Return whether this arm can reuse the other's trained network; only a Comet can."""
+        """Return whether this arm can reuse the other's trained network; only a NetworkComet can."""
         own, others = (
             {name: value for name, value in arm.changes.items() if name not in SCORING} for arm in (self, other)
         )
-        return self.detector == other.detector and self.detector in COMET_DETECTORS and own == others
+        return self.detector == other.detector and self.detector in NETWORK_DETECTORS and own == others
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ EXPERIMENTS = {
         ("SMD", "ASD", "MSL", PLANT),
         (
             DEFAULT,
-            Arm("comet w/ contrastive", "comet", {"adaptation": OnlineAdaptation(error_limit=0.99, max_drift=0.5)}),
+            Arm("comet w/ contrastive", "network", {"adaptation": OnlineAdaptation(error_limit=0.99, max_drift=0.5)}),
             COMETS[0],
             Arm("comet-paper, batches of 8", "comet-paper", {"test_batch": 8}),
             *_plain(REFERENCES),

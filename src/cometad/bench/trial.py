@@ -20,12 +20,12 @@ from cometad.baselines.footprint import parameter_count
 from cometad.bench.experiments import Arm
 from cometad.bench.results import Record
 from cometad.bench.threshold import common_threshold
-from cometad.comet import Comet
 from cometad.datasets.dataset import Dataset
 from cometad.datasets.readers import period
 from cometad.detector import Detector
 from cometad.errors import CometadError
 from cometad.metrics import evaluate, events_at, f1_at
+from cometad.network_comet import NetworkComet
 from cometad.registry import describe
 
 DAY = 86_400  # seconds
@@ -102,7 +102,7 @@ class Fitting:
             first, _, trained, seconds = self._trained
             wanted = arm.build(self._dataset.name, seed, self._device).get_params(deep=False)
             changes = {name: wanted[name] for name in {**first.scoring, **arm.scoring}}
-            rescored = cast(Comet, trained).with_scoring(self._dataset.train, **changes)
+            rescored = cast(NetworkComet, trained).with_scoring(self._dataset.train, **changes)
             return rescored, seconds + time.monotonic() - started
         detector = arm.build(self._dataset.name, seed, self._device).fit(self._dataset.train)
         seconds = time.monotonic() - started

@@ -21,7 +21,9 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write the detector to.")],
     detector: Annotated[
         str,
-        typer.Option(help="comet, or a baseline such as knn or vtt. An unknown name lists all of them."),
+        typer.Option(
+            help="comet, network (trained) or a baseline such as knn or vtt. An unknown name lists all of them."
+        ),
     ] = "comet",
     preset: Annotated[
         str, typer.Option(help="default, or paper for the published method with its published sizes.")
@@ -97,10 +99,10 @@ def _expected_flags(detector: "Detector") -> str:
 def _detector(
     name: str, preset: str, dataset: str | None, steps: int | None, changes: list[str], own: dict[str, Any]
 ) -> "Detector":
-    from cometad.comet import Comet
     from cometad.detectors import DETECTORS
     from cometad.errors import ParameterError, unknown
     from cometad.network.schedules import OneCycle
+    from cometad.network_comet import NetworkComet
 
     if name not in DETECTORS:
         raise unknown("detector", name, DETECTORS)
@@ -108,18 +110,17 @@ def _detector(
         raise unknown("preset", preset, ["default", "paper"])
     if dataset is not None and preset != "paper":
         raise ParameterError("--dataset selects sizes from the paper. Pass --preset paper with it.")
-    if dataset is not None and name != "comet":
+    published = preset == "paper" and name in ("comet", "network")  # a baseline's defaults are the published ones
+    if dataset is not None and not published:
         raise ParameterError(f"--dataset selects sizes of comet, not of {name}. Leave it out.")
-    defaults = DETECTORS[name]().get_params(deep=False)
+    kind = NetworkComet if published else DETECTORS[name]
+    defaults = kind().get_params(deep=False)
     parameters = dict(_parsed(change, defaults) for change in changes) | own
     if steps is not None and "schedule" not in defaults:
         raise ParameterError(f"The detector {name} is not trained in steps. Leave out --steps.")
     if steps is not None:
         parameters["schedule"] = OneCycle(steps, defaults["schedule"].learning_rate)
-    # A baseline's defaults are the published ones.
-    return (
-        Comet.paper(dataset, **parameters) if name == "comet" and preset == "paper" else DETECTORS[name](**parameters)
-    )
+    return NetworkComet.paper(dataset, **parameters) if published else kind(**parameters)
 
 
 def _parsed(change: str, defaults: dict[str, Any]) -> tuple[str, Any]:

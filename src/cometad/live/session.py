@@ -35,13 +35,13 @@ class Session:
     """A detector's stream behind a gate (a `Clock` or a `Grid`); gives one answer per scored reading.
 
     >>> import numpy as np
-    >>> from cometad import Comet
+    >>> from cometad import NetworkComet
     >>> from cometad.live.clock import Clock
     >>> from cometad.live.readings import Reading
     >>> from cometad.live.session import Session
     >>> from cometad.network.schedules import OneCycle
     >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-    >>> session = Session(Comet(schedule=OneCycle(5)).fit(normal), Clock())
+    >>> session = Session(NetworkComet(schedule=OneCycle(5)).fit(normal), Clock())
     >>> answers = [answer for number, row in enumerate(normal) for answer in session.take(Reading(number, row, number))]
     >>> sorted(answers[0])
     ['anomaly', 'score', 'step', 'time', 'variables']

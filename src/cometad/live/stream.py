@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Change
 from cometad.alerting.judge import Judge
-from cometad.arrays import Array, Flags, Floats
+from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
 from cometad.data.gaps import GapRun, complete
 from cometad.errors import InputError, ModelFileError
-from cometad.network.run import Run
 from cometad.scoring.pipeline import Decided, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
 
@@ -22,26 +21,31 @@ KIND = "Stream"
 
 @dataclass(frozen=True)
 class Scored:
-    """Final scores of consecutive time steps; converts to an array of the scores.
+    """Scores that became final; converts to an array of the ranking scores, as `decision_function` returns them.
+
+    The alert scores, with all that belongs to them, are of the time steps `steps`. The ranking scores are of
+    `ranking_steps`, which may come later.
 
     >>> import numpy as np
     >>> from cometad.live.stream import Scored
-    >>> flags, thresholds = np.array([0, 1]), np.array([2.0, 2.0])
-    >>> scored = Scored(7, np.array([0.1, 3.0]), flags, thresholds, variables=np.ones((2, 1)), changes=())
-    >>> np.concatenate([scored, scored]), list(scored.steps)
-    (array([0.1, 3. , 0.1, 3. ]), [7, 8])
+    >>> flags, thresholds, own = np.array([0, 1]), np.array([2.0, 2.0]), np.ones((2, 1))
+    >>> scored = Scored(7, np.array([0.1, 3.0]), flags, thresholds, own, (), ranking_start=4, scores=np.array([0.5]))
+    >>> np.concatenate([scored, scored]), list(scored.steps), list(scored.ranking_steps)
+    (array([0.5, 0.5]), [7, 8], [4])
     """
 
-    start: int  # the time step of the first score, counted from the start of the stream
-    scores: Floats  # (time,)
-    flags: NDArray[np.int64]  # (time,)  1 if the score is above the threshold and the time step is not imputed
-    thresholds: Floats  # (time,)  the threshold each score was compared with
+    start: int  # the time step of the first alert score, counted from the start of the stream
+    alert_scores: Floats  # (time,)
+    flags: NDArray[np.int64]  # (time,)  1 if the alert score is above the threshold and the time step is not imputed
+    thresholds: Floats  # (time,)  the threshold each alert score was compared with
     variables: Floats  # (time, variable)  each variable's calibrated score
     changes: Sequence[Change]  # events that opened, were updated or closed
+    ranking_start: int  # the time step of the first ranking score
+    scores: Floats  # (ranking time,)  ranking scores
     left_out: Flags | None = None  # (time, variable)  counted as normal because its readings were imputed
 
     def __len__(self) -> int:
-        return len(self.scores)
+        return len(self.alert_scores)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
         return np.array(self.scores, dtype=dtype, copy=copy)
@@ -49,22 +53,47 @@ class Scored:
     @property
     def imputed(self) -> Flags:
         """Which time steps (time,) depend on imputed readings only and are not judged."""
-        return np.zeros(len(self.scores), bool) if self.left_out is None else np.asarray(self.left_out.all(axis=1))
+        return np.zeros(len(self), bool) if self.left_out is None else np.asarray(self.left_out.all(axis=1))
 
     @property
     def steps(self) -> range:
-        """The scored time steps."""
-        return range(self.start, self.start + len(self.scores))
+        """The time steps of the alert scores."""
+        return range(self.start, self.start + len(self))
+
+    @property
+    def ranking_steps(self) -> range:
+        """The time steps of the ranking scores."""
+        return range(self.ranking_start, self.ranking_start + len(self.scores))
+
+
+class ScoringRun(Protocol):
+    """What a stream needs: something that scores readings as they come, and can be saved and resumed."""
+
+    @property
+    def adaptation_steps(self) -> tuple[int, int]:
+        """Number of adaptation steps taken, and how many of them were rolled back."""
+
+    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterable[Decided]:
+        """Add rows (time, variable), with a mask of `imputed` cells; returns the scores that become final."""
+
+    def finish(self) -> Iterable[Decided]:
+        """End the series; returns the remaining scores."""
+
+    def state(self) -> dict[str, Array]:
+        """Everything `restore` needs, by name."""
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Restore the state that `state` returned."""
 
 
 class Stream:
     """Scores readings as they arrive, in constant memory; created by `detector.stream()`.
 
     >>> import numpy as np
-    >>> from cometad import Comet
+    >>> from cometad import NetworkComet
     >>> from cometad.network import OneCycle
     >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-    >>> detector = Comet(schedule=OneCycle(20)).fit(normal)
+    >>> detector = NetworkComet(schedule=OneCycle(20)).fit(normal)
     >>> stream = detector.stream()
     >>> scored = [stream.update(row) for row in normal[:300]] + [stream.finish()]
     >>> bool(np.array_equal(np.concatenate(scored), detector.decision_function(normal[:300])))
@@ -73,7 +102,7 @@ class Stream:
 
     def __init__(
         self,
-        start: Callable[[], Run],
+        start: Callable[[], ScoringRun],
         scaling: Callable[..., NDArray[np.float32]],
         names: Sequence[str],
         named: bool,
@@ -98,7 +127,7 @@ class Stream:
         self._order = Order(self._late)
         self._warned = False  # about columns that are missing
         self._seen = 0
-        self._given = 0
+        self._given = self._ranked = 0
         self._finished = False
 
     @property
@@ -108,7 +137,7 @@ class Stream:
 
     @property
     def given(self) -> int:
-        """Number of final scores returned."""
+        """Number of alert scores returned."""
         return self._given
 
     @property
@@ -119,8 +148,7 @@ class Stream:
     @property
     def adaptation_steps(self) -> tuple[int, int]:
         """Number of adaptation steps taken, and how many of them were rolled back."""
-        adapter = self._run.raw.adapter
-        return (0, 0) if adapter is None else (adapter.steps, adapter.rolled_back)
+        return self._run.adaptation_steps
 
     def update(self, reading: Sequence[float] | NDArray[Any] | Mapping[str, float]) -> Scored:
         """Add one reading, as values in the order of the variables or by name; returns the scores that become final.
@@ -196,7 +224,7 @@ class Stream:
 
     def snapshot(self) -> bytes:
         """The full state of the stream; `detector.stream(snapshot)` resumes from it, bit for bit."""
-        facts = {"detector": self._fingerprint, "seen": self._seen, "given": self._given, "finished": self._finished}
+        facts = {"detector": self._fingerprint, "seen": self._seen, "given": self._given, "ranked": self._ranked, "finished": self._finished}
         facts["dropped"] = self._order.dropped
         facts["last_time"] = None if self._order.last is None else str(self._order.last)
         state = self._run.state() | _prefixed("judge.", self._judge.state())
@@ -218,6 +246,7 @@ class Stream:
         if self._filling is not None:
             self._filling.restore(_without("filling.", checkpoint.arrays))
         self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]
+        self._ranked = checkpoint.facts.get("ranked", self._given)  # 0.1 had one score only
         self._finished = checkpoint.facts["finished"]
         last = checkpoint.facts["last_time"]
         self._order.last = None if last is None else np.datetime64(last, "ns")
@@ -236,13 +265,15 @@ class Stream:
     def _scored(self, decided: Iterable[Decided]) -> Scored:
         parts = list(decided)
         if not parts:
-            return Scored(self._given, *self._nothing)
-        scores, variables, left_out = joined(parts)
-        start = self._given
+            return Scored(self._given, *self._nothing, self._ranked, np.empty(0))
+        scores, variables, left_out, ranking = joined(parts)
+        ranking = scores if ranking is None else ranking
+        start, ranking_start = self._given, self._ranked
         self._given += len(scores)
+        self._ranked += len(ranking)
         imputed = None if left_out is None else np.asarray(left_out.all(axis=1))
         flags, thresholds, changes = self._judge.push(scores, imputed)
-        return Scored(start, scores, flags, thresholds, variables, changes, left_out)
+        return Scored(start, scores, flags, thresholds, variables, changes, ranking_start, ranking, left_out)
 
 
 def _prefixed(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -66,9 +66,9 @@ class NormalCriteria:
 class NoAdaptation:
     """No adaptation: the detector stays as it was fitted.
 
-    >>> from cometad import Comet
+    >>> from cometad import NetworkComet
     >>> from cometad.network import NoAdaptation
-    >>> Comet(adaptation=NoAdaptation()).adaptation
+    >>> NetworkComet(adaptation=NoAdaptation()).adaptation
     NoAdaptation()
     """
 

@@ -257,6 +257,12 @@ class Run:
         """The run underneath."""
         return self._raw
 
+    @property
+    def adaptation_steps(self) -> tuple[int, int]:
+        """Number of adaptation steps taken, and how many of them were rolled back."""
+        adapter = self._raw.adapter
+        return (0, 0) if adapter is None else (adapter.steps, adapter.rolled_back)
+
     def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Decided]:
         """Add rows (time, variable), with a mask of `imputed` cells; yields the scores that become final."""
         return self._decide(self._raw.push, rows, imputed)

@@ -77,12 +77,12 @@ def event(axes: Any, explanation: Explanation, variable: str | None = None, time
 
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
-    >>> from cometad import Comet
+    >>> from cometad import NetworkComet
     >>> from cometad.network import OneCycle
     >>> from cometad.report import plots
     >>> normal, fresh = np.random.default_rng(0).normal(size=(2, 1000, 3))
     >>> fresh[500, 1] = 12.0
-    >>> explanation = Comet(schedule=OneCycle(5)).fit(normal).explain(fresh, 500)
+    >>> explanation = NetworkComet(schedule=OneCycle(5)).fit(normal).explain(fresh, 500)
     >>> axes = Figure().subplots()
     >>> plots.event(axes, explanation)
     >>> axes.get_ylabel(), float(axes.lines[1].get_ydata().max())

@@ -19,7 +19,7 @@ class Fused(NamedTuple):
 
 
 def fuse(errors: Floats, tails: Floats, pooling: int) -> Fused:
-    """Calibrate errors (view, time, variable), average them over views and pool them over variables.
+    """Calibrate errors (time, view, variable), average them over views and pool them over variables.
 
     `tails` is (view, 3, variable): the fields of `Tails` for each view. An error of NaN is unknown: the mean is over
     the other views. `pooling` is the exponent of the power mean: 1 is the mean over variables, and the higher it is,
@@ -28,11 +28,11 @@ def fuse(errors: Floats, tails: Floats, pooling: int) -> Fused:
     >>> import numpy as np
     >>> from cometad.scoring.fuse import fuse
     >>> tails = np.array([[[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]])
-    >>> fused = fuse(np.array([[[0.5, 0.0], [0.5, np.nan]]]), tails, pooling=1)
+    >>> fused = fuse(np.array([[[0.5, 0.0]], [[0.5, np.nan]]]), tails, pooling=1)
     >>> bool(np.allclose(fused.scores, fused.variables.mean(axis=1))), fused.left_out[1].tolist()
     (True, [False, True])
     """
-    _, steps, width = errors.shape
+    steps, _, width = errors.shape
     fused = Fused(np.empty(steps), np.empty((steps, width)), np.empty((steps, width), np.bool_))
     fuse_into(errors, tails, pooling, *fused)
     return fused
@@ -43,13 +43,13 @@ def fuse_into(
     errors: Floats, tails: Floats, pooling: int, scores: Floats, variables: Floats, left_out: NDArray[np.bool_]
 ) -> None:
     """`fuse`, into given arrays."""
-    views, steps, width = errors.shape
+    steps, views, width = errors.shape
     for t in range(steps):
         total = 0.0
         for i in range(width):
             known, summed = 0, 0.0
             for v in range(views):
-                error = errors[v, t, i]
+                error = errors[t, v, i]
                 if error == error:
                     known += 1
                     summed += calibrated(error, tails[v, 0, i], tails[v, 1, i], tails[v, 2, i])

@@ -23,11 +23,12 @@ class Block(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """Final scores of consecutive time steps."""
+    """Final scores of consecutive time steps. Ranking scores may be of earlier steps than alert scores."""
 
-    scores: Floats  # (time,)
+    scores: Floats  # (time,)  alert scores
     variables: Floats  # (time, variable)  each variable's calibrated score
     left_out: Flags | None = None  # (time, variable)  counts as normal because its readings were imputed
+    ranking: Floats | None = None  # (later time,)  ranking scores; None if they are the alert scores
 
     @property
     def imputed(self) -> Flags:
@@ -156,8 +157,11 @@ def joined(parts: Sequence[Decided]) -> Decided:
         left_out = np.concatenate(
             [np.zeros(part.variables.shape, bool) if part.left_out is None else part.left_out for part in parts]
         )
+    ranking = None
+    if any(part.ranking is not None for part in parts):
+        ranking = np.concatenate([part.scores if part.ranking is None else part.ranking for part in parts])
     scores = np.concatenate([part.scores for part in parts])
-    return Decided(scores, np.concatenate([part.variables for part in parts]), left_out)
+    return Decided(scores, np.concatenate([part.variables for part in parts]), left_out, ranking)
 
 
 def _left_out(blocks: Sequence[Block], width: int) -> Flags | None:

@@ -67,12 +67,12 @@ def measure(detector: AdaptiveStreaming, series: Controlled, adaptation: Adaptat
     The detector is not changed.
 
     >>> import numpy as np
-    >>> from cometad import Comet
+    >>> from cometad import NetworkComet
     >>> from cometad.network import NoAdaptation, OneCycle
     >>> from cometad.bench.drift.experiment import measure
     >>> from cometad.datasets.drift import controlled_series, split_normal
     >>> reference, base = split_normal(np.random.default_rng(0).normal(size=(1600, 3)))
-    >>> detector = Comet(schedule=OneCycle(20), codebook_size=32).fit(reference)
+    >>> detector = NetworkComet(schedule=OneCycle(20), codebook_size=32).fit(reference)
     >>> figures = measure(detector, controlled_series(reference, base, drift="offset"), NoAdaptation())
     >>> figures["steps"], sorted(figures["phases"]["after"])
     (0, ['auc_pr', 'auc_roc', 'false_alarms', 'found', 'normal_score'])

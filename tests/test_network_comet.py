@@ -1,8 +1,8 @@
-"""What Comet does only once, however often it is used: fleets open thousands of streams and explain many events."""
+"""What NetworkComet does only once, because fleets open thousands of streams and explain many events."""
 
 import pytest
 
-from cometad import Comet, Quantile, comet, detector
+from cometad import NetworkComet, Quantile, detector, network_comet
 from cometad.network import NoAdaptation, OneCycle
 from contract import FRESH, NORMAL
 
@@ -22,18 +22,18 @@ def counted(monkeypatch):
 
 
 def small():
-    return Comet(**SMALL, schedule=OneCycle(3), adaptation=NoAdaptation())
+    return NetworkComet(**SMALL, schedule=OneCycle(3), adaptation=NoAdaptation())
 
 
 def test_a_fit_builds_one_scorer(counted):
-    built = counted(comet, "Scorer")
+    built = counted(network_comet, "Scorer")
     small().fit(NORMAL)
     assert len(built) == 1
 
 
 def test_streams_of_one_detector_hash_its_state_once(counted):
     fitted = small().fit(NORMAL)
-    hashed = counted(Comet, "_scoring_state")
+    hashed = counted(NetworkComet, "_scoring_state")
     snapshots = {fitted.stream().snapshot() for _ in range(5)}
     assert len(hashed) == 1
     assert len(snapshots) == 1

@@ -1,0 +1,117 @@
+"""Errors and scores of training readings as new readings would have had them.
+
+A view fits the readings it was fitted on too well. So the training series is cut into four blocks, and each is scored
+by views that were fitted on the other three.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cometad.arrays import Flags, Floats
+from cometad.views.panel import Panel, fit_tails
+from cometad.views.run import ViewsRun
+from cometad.views.view import FittedView, View
+
+FOLDS = 4
+CALIBRATION_ROWS = 40_000  # at most, in stretches spread over the series: more change no quantile
+STRETCH = 1_024  # readings
+
+
+class Fold(NamedTuple):
+    """A block of time steps, and the views that were fitted without it."""
+
+    start: int
+    stop: int
+    views: tuple[FittedView, ...]
+
+
+class CrossFitted(NamedTuple):
+    """The outcome of cross-fitting."""
+
+    folds: list[Fold]
+    alert: Floats  # (view, 3, variable)  tails of the errors
+    ranking: Floats  # (view, 3, variable)  tails of the averaged errors
+
+
+def fit_views(views: Sequence[View], rows: Floats, usable: Flags, seed: int) -> tuple[FittedView, ...]:
+    """Fit each view on the usable rows; all of them draw the same random numbers, in any order."""
+    return tuple(view.fit(rows, usable, np.random.default_rng(seed)) for view in views)
+
+
+def cross_fit(
+    views: Sequence[View],
+    rows: Floats,
+    usable: Flags,
+    imputed: Flags | None,
+    seed: int,
+    report: Callable[[int], object] = lambda fold: None,
+) -> CrossFitted:
+    """Fit views without each block in turn, and the tails of the errors in that block.
+
+    `rows` are scaled readings (time, variable); `usable` (time,) marks those to learn from.
+    """
+    bounds = np.linspace(0, len(rows), FOLDS + 1).astype(int)
+    folds, alert, ranking = [], [], []
+    for k in range(FOLDS):
+        fold = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
+        for start, stop in _stretches(fold, len(rows)):
+            errors, covering = _errors(fold.views, rows, imputed, start, stop)
+            chosen = usable[start:stop]
+            alert.append(errors[chosen])
+            ranking.append(covering[chosen])
+        folds.append(fold)
+        report(k + 1)
+    return CrossFitted(folds, fit_tails(np.concatenate(alert)), fit_tails(np.concatenate(ranking)))
+
+
+def _without(views: Sequence[View], rows: Floats, usable: Flags, start: int, stop: int, seed: int) -> Fold:
+    others = usable.copy()
+    others[start:stop] = False
+    return Fold(start, stop, fit_views(views, rows, others, seed))
+
+
+def _stretches(fold: Fold, rows: int) -> list[tuple[int, int]]:
+    """The stretches of a fold that tails are fitted on."""
+    if rows <= CALIBRATION_ROWS:
+        return [(fold.start, fold.stop)]
+    count = CALIBRATION_ROWS // FOLDS // STRETCH
+    starts = np.linspace(fold.start, fold.stop - STRETCH, count).astype(int)
+    return [(int(start), int(start) + STRETCH) for start in starts]
+
+
+def _errors(
+    views: tuple[FittedView, ...], rows: Floats, imputed: Flags | None, start: int, stop: int
+) -> tuple[Floats, Floats]:
+    """The errors of the steps start..stop, and averaged over the spans that cover each."""
+    none = np.zeros((len(views), 3, rows.shape[1]))
+    panel = Panel(views, none, none, 1, ())
+    begin, end = max(start - panel.context, 0), min(stop + panel.span - 1, len(rows))
+    mask = None if imputed is None else imputed[begin:end]
+    errors = panel.errors(rows[begin:end], start - begin, mask)
+    return errors[: stop - start], panel.covering(errors, 0, stop - start)
+
+
+class TrainingScores(NamedTuple):
+    """Scores of training readings by views that were not fitted on them; each field is (time,)."""
+
+    alerts: Floats
+    ranking: Floats
+
+
+def score_folds(
+    found: CrossFitted, rows: Floats, imputed: Flags | None, pooling: int, smoothing: tuple[int, ...]
+) -> TrainingScores:
+    """Score each block with the views that were fitted without it."""
+    scores = TrainingScores(np.empty(len(rows)), np.empty(len(rows)))
+    for fold in found.folds:
+        panel = Panel(fold.views, found.alert, found.ranking, pooling, smoothing)
+        begin, end = max(fold.start - panel.context - panel.delay, 0), min(fold.stop + panel.delay, len(rows))
+        run = ViewsRun(panel)
+        parts = [*run.push(rows[begin:end], None if imputed is None else imputed[begin:end]), *run.finish()]
+        own = slice(fold.start - begin, fold.stop - begin)
+        scores.alerts[fold.start : fold.stop] = np.concatenate([part.scores for part in parts])[own]
+        ranking = [part.ranking for part in parts if part.ranking is not None]
+        scores.ranking[fold.start : fold.stop] = np.concatenate(ranking)[own]
+    return scores

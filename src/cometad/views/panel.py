@@ -1,0 +1,129 @@
+"""Several fitted views, and how their errors become one score."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cometad.arrays import Flags, Floats, Integers
+from cometad.compiled import jit
+from cometad.scoring.fuse import Fused, fuse
+from cometad.scoring.smooth import look_ahead
+from cometad.scoring.tail import Tails
+from cometad.threads import in_parts
+from cometad.views.view import FittedView
+
+MIN_SHARED = 256  # time steps; for fewer, starting threads takes longer than the work
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Fitted views with the tails of their errors. It never changes: a batch, a stream and an explanation share it."""
+
+    views: tuple[FittedView, ...]
+    alert: Floats  # (view, 3, variable)  tails of the errors
+    ranking: Floats  # (view, 3, variable)  tails of the errors averaged over the windows that cover a time step
+    pooling: int  # exponent of the power mean over variables
+    smoothing: tuple[int, ...]  # time steps of each centered mean
+
+    @property
+    def width(self) -> int:
+        """The number of variables."""
+        return self.alert.shape[2]
+
+    @property
+    def context(self) -> int:
+        """Readings before a time step that its errors depend on."""
+        return max(view.context for view in self.views)
+
+    @property
+    def span(self) -> int:
+        """Time steps that an error is about, at most."""
+        return max(view.span for view in self.views)
+
+    @property
+    def delay(self) -> int:
+        """Readings after a time step that its ranking score needs."""
+        return self.span - 1 + look_ahead(self.smoothing)
+
+    def errors(self, rows: Floats, first: int, imputed: Flags | None = None) -> Floats:
+        """The errors (time - first, view, variable) of scaled rows (time, variable); NaN where unknown.
+
+        The first `first` rows are context. An error is unknown if any reading of its variable in its span is `imputed`
+        (time, variable), or if there are too few readings before it.
+        """
+        errors = np.empty((len(rows) - first, len(self.views), rows.shape[1]))
+
+        def part(steps: slice) -> None:
+            for v, view in enumerate(self.views):
+                begin = max(first + steps.start - view.context, 0)
+                own = rows[begin : first + steps.stop]
+                errors[steps, v] = view.errors(own, first + steps.start - begin)
+
+        if len(errors) < MIN_SHARED:
+            part(slice(0, len(errors)))
+        else:
+            in_parts(part, len(errors))
+        if imputed is not None:
+            self._forget(errors, imputed, first)
+        return errors
+
+    def _forget(self, errors: Floats, imputed: Flags, first: int) -> None:
+        before = np.cumsum(np.concatenate([np.zeros((1, imputed.shape[1]), int), imputed]), axis=0)
+        stops = np.arange(first, len(imputed)) + 1
+        for v, view in enumerate(self.views):
+            errors[:, v][before[stops] > before[np.maximum(stops - view.span, 0)]] = np.nan
+
+    def covering(self, errors: Floats, start: int, stop: int) -> Floats:
+        """The errors (time, view, variable) of the steps start..stop, each averaged over the spans that cover it.
+
+        An error covers the `span` time steps up to its own. Unknown errors are left out of the mean; it is unknown if
+        all of them are.
+        """
+        spans = np.array([view.span for view in self.views])
+        means = np.empty((stop - start, *errors.shape[1:]))
+        _covering(errors, spans, start, means)
+        return means
+
+    def alerts(self, errors: Floats) -> Fused:
+        """Alert scores of errors (time, view, variable)."""
+        return fuse(errors, self.alert, self.pooling)
+
+    def ranks(self, covering: Floats) -> Fused:
+        """Ranking scores, before smoothing, of errors (time, view, variable) that `covering` averaged."""
+        return fuse(covering, self.ranking, self.pooling)
+
+
+def fit_tails(errors: Floats) -> Floats:
+    """The tails (view, 3, variable) of errors (time, view, variable).
+
+    >>> import numpy as np
+    >>> from cometad.views.panel import fit_tails
+    >>> fit_tails(np.random.default_rng(0).exponential(size=(100, 2, 5))).shape
+    (2, 3, 5)
+    """
+    return np.stack([np.stack(Tails.fit(errors[:, v])) for v in range(errors.shape[1])])
+
+
+def delays(views: Sequence[FittedView]) -> int:
+    """Readings after a time step that its errors, averaged over the spans that cover it, need."""
+    return max(view.span for view in views) - 1
+
+
+@jit
+def _covering(errors: Floats, spans: Integers, start: int, means: Floats) -> None:
+    rows, views, width = errors.shape
+    known = np.empty(width)
+    for k in range(len(means)):
+        t = start + k
+        for v in range(views):
+            mean = means[k, v]
+            mean[:] = 0.0
+            known[:] = 0.0
+            for s in range(t, min(t + spans[v], rows)):
+                for i in range(width):
+                    error = errors[s, v, i]
+                    mean[i] += error if error == error else 0.0
+                    known[i] += 1.0 if error == error else 0.0
+            for i in range(width):
+                mean[i] = mean[i] / known[i] if known[i] > 0.0 else np.nan

@@ -1,0 +1,121 @@
+"""Alert and ranking scores of a series that arrives in chunks of any size, in constant memory."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.scoring.pipeline import Decided
+from cometad.scoring.smooth import look_ahead, look_back, smooth_into
+from cometad.views.panel import Panel
+from cometad.views.tape import Tape
+
+CLIP = 50.0  # standard deviations: a broken sensor must not fill the window of every view for long
+BLOCK = 2048  # readings scored at once, which bounds memory
+
+
+def clipped(scaled: Floats32) -> Floats:
+    """Scaled readings as the views see them."""
+    rows: Floats = np.clip(scaled, -CLIP, CLIP).astype(np.float64)
+    return rows
+
+
+class ViewsRun:
+    """Scores readings with a panel of views.
+
+    >>> import numpy as np
+    >>> from cometad.views import Forecast
+    >>> from cometad.views.panel import Panel, fit_tails
+    >>> from cometad.views.run import ViewsRun
+    >>> rng = np.random.default_rng(0)
+    >>> rows = rng.normal(size=(300, 2))
+    >>> view = Forecast().fit(rows, np.ones(300, bool), rng)
+    >>> tails = fit_tails(view.errors(rows, 0)[:, None])
+    >>> run = ViewsRun(Panel((view,), tails, tails, pooling=4, smoothing=(4,)))
+    >>> [part.scores.size for part in run.push(rows)], [part.ranking.size for part in run.finish()]
+    ([300], [1])
+    """
+
+    def __init__(self, panel: Panel) -> None:
+        self._panel = panel
+        width, spans = panel.width, panel.smoothing or (1,)
+        self._spans = np.array(spans, np.int64)
+        self._ahead = look_ahead(spans)
+        self._rows = Tape(panel.context, (width,))
+        self._imputed = Tape(panel.context, (width,), np.bool_)
+        self._doubtful = 0  # further readings whose errors may depend on an imputed one
+        self._errors = Tape(panel.span - 1, (len(panel.views), width))
+        self._ranks = Tape(look_back(spans) + self._ahead, ())
+        self._seen = self._covered = self._ranked = 0
+        self._finished = False
+
+    adaptation_steps = (0, 0)
+
+    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Decided]:
+        """Add rows (time, variable), with a mask of `imputed` cells; yields scores as they become final."""
+        for begin in range(0, len(rows), BLOCK):
+            part = slice(begin, begin + BLOCK)
+            yield self._push(rows[part], None if imputed is None else imputed[part])
+
+    def _push(self, rows: Floats32, imputed: Flags | None) -> Decided:
+        count = len(rows)
+        known = self._rows.append(clipped(rows))
+        mask = self._mask(len(known), rows, imputed)
+        errors = self._panel.errors(known, len(known) - count, mask)
+        fused = self._panel.alerts(errors)
+        self._seen += count
+        left_out = fused.left_out if mask is not None else None
+        return Decided(fused.scores, fused.variables, left_out, self._rank(errors, self._seen - self._panel.span + 1))
+
+    def _mask(self, known: int, rows: Floats32, imputed: Flags | None) -> Flags | None:
+        """Which of the known readings are imputed (time, variable); None if none of them is."""
+        if imputed is not None and imputed.any():
+            if not self._doubtful:
+                self._imputed.restore(np.zeros((known - len(rows), rows.shape[1]), bool))
+            self._doubtful = self._panel.context + len(rows) + 1
+        if not self._doubtful:
+            return None
+        self._doubtful = max(self._doubtful - len(rows), 0)
+        return self._imputed.append(np.zeros(rows.shape, bool) if imputed is None else imputed)
+
+    def _rank(self, errors: Floats, final: int, last: bool = False) -> Floats:
+        """The ranking scores that become final when all errors of the steps up to `final` are known."""
+        known = self._errors.append(errors)
+        before = self._seen - len(known)  # the time step of known[0]
+        stop = max(final, self._covered)
+        ranks = self._panel.ranks(self._panel.covering(known, self._covered - before, stop - before)).scores
+        self._covered = stop
+        window = self._ranks.append(ranks)
+        before, stop = self._covered - len(window), max(self._covered - (0 if last else self._ahead), self._ranked)
+        scores = np.empty(stop - self._ranked)
+        smooth_into(window, self._spans, self._ranked - before, scores)
+        self._ranked = stop
+        return scores
+
+    def finish(self) -> Iterator[Decided]:
+        """End the series; yields the remaining ranking scores."""
+        if self._finished:
+            return
+        self._finished = True
+        none = np.empty((0, len(self._panel.views), self._panel.width))
+        ranking = self._rank(none, self._seen, last=True)
+        yield Decided(np.empty(0), np.empty((0, self._panel.width)), None, ranking)
+
+    def state(self) -> dict[str, Array]:
+        """Everything `restore` needs, by name."""
+        counts = [self._seen, self._covered, self._ranked, self._doubtful, self._finished]
+        return {
+            "counts": np.array(counts, np.int64),
+            "rows": self._rows.kept.copy(),
+            "imputed": self._imputed.kept[: None if self._doubtful else 0].copy(),
+            "errors": self._errors.kept.copy(),
+            "ranks": self._ranks.kept.copy(),
+        }
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Restore the state that `state` returned."""
+        self._seen, self._covered, self._ranked, self._doubtful, finished = map(int, state["counts"])
+        self._finished = bool(finished)
+        for name, tape in (("rows", self._rows), ("imputed", self._imputed), ("errors", self._errors)):
+            tape.restore(state[name])
+        self._ranks.restore(state["ranks"])

@@ -1,0 +1,46 @@
+"""The last rows of a stream in one piece of memory, which does not grow with the stream."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SPARE = 64  # rows: how many can be appended, at least, before the kept ones move
+
+
+class Tape:
+    """Keeps the last `keep` rows of a stream.
+
+    >>> import numpy as np
+    >>> from cometad.views.tape import Tape
+    >>> tape = Tape(keep=2, shape=(1,))
+    >>> [tape.append(np.array([[float(k)]])).ravel().tolist() for k in range(4)]
+    [[0.0], [0.0, 1.0], [0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]
+    """
+
+    def __init__(self, keep: int, shape: tuple[int, ...], dtype: Any = np.float64) -> None:
+        self._keep, self._stop = keep, 0
+        self._array = np.empty((2 * keep + SPARE, *shape), dtype)
+
+    @property
+    def kept(self) -> NDArray[Any]:
+        """The rows that are kept, at most `keep`."""
+        return self._array[max(self._stop - self._keep, 0) : self._stop]
+
+    def append(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Append rows; returns the rows kept so far, followed by the new ones, until the next call."""
+        kept, count = self.kept, len(rows)
+        if self._stop + count > len(self._array):
+            if len(kept) + count > len(self._array):
+                self._array = np.empty((len(kept) + 2 * count, *kept.shape[1:]), kept.dtype)
+            self._array[: len(kept)] = kept.copy()
+            self._stop = len(kept)
+        begin = self._stop - len(kept)
+        self._array[self._stop : self._stop + count] = rows
+        self._stop += count
+        return self._array[begin : self._stop]
+
+    def restore(self, kept: NDArray[Any]) -> None:
+        """Keep these rows and no others."""
+        self._stop = 0
+        self.append(kept)
