@@ -29,7 +29,7 @@ class SensorRange(VariableBaseline):
         self.low_, self.high_ = readings.min(axis=0), readings.max(axis=0)  # equal for a constant variable
 
     def _errors(self, readings: Floats) -> Floats:
-        return np.maximum(np.maximum(self.low_ - readings, readings - self.high_), 0.0)
+        return np.asarray(np.maximum(np.maximum(self.low_ - readings, readings - self.high_), 0.0))
 
     def _pool(self, errors: Floats) -> Floats:
         return np.asarray(errors.max(axis=1))

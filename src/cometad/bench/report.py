@@ -151,6 +151,9 @@ def _choice(name: str, records: Sequence[Record], ranked_by: str) -> Content:
 def _comparison(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     """Return the tests of every arm against the base arm, all metrics, and the ranks as a picture."""
     experiment = EXPERIMENTS[name]
+    if experiment.base not in blocks(records, ranked_by, "entity").arms:
+        content = _detection(name, records, ranked_by)
+        return replace(content, notes=(f"{experiment.base} lacks some trials, so no arm was compared with it.",))
     found = compare(records, experiment.base, ranked_by)
     tables = [
         comparison_table(records, experiment.title, experiment.base, ranked_by),
