@@ -29,11 +29,10 @@ DEEP = tuple(name for name, kind in BASELINES.items() if issubclass(kind, DeepBa
 SIMPLE = tuple(name for name in BASELINES if name not in DEEP)
 
 
-_KINDS: dict[str, Callable[..., Detector]] = {
+_OTHERS: dict[str, Callable[..., Detector]] = {
     "network": NetworkComet,
     "fair": FairBaseline,
     "all-positive": AllPositive,
-    **BASELINES,
 }
 
 
@@ -57,7 +56,8 @@ class Arm:
         common = {"seed": seed, "device": device, **self.changes}
         if self.detector == "comet-paper":
             return Comet.paper(dataset if dataset in PAPER_SIZES else None, **common)
-        return _KINDS[self.detector](**common)
+        kind = _OTHERS[self.detector] if self.detector in _OTHERS else BASELINES[self.detector]
+        return kind(**common)
 
     @property
     def scoring(self) -> dict[str, Any]:
