@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from cometad.baselines import BASELINES
 from cometad.baselines.deep import DeepBaseline
@@ -51,11 +51,11 @@ class Arm:
         common = {"seed": seed, "device": device, **self.changes}
         if self.detector == "comet-paper":
             return Comet.paper(dataset if dataset in PAPER_SIZES else None, **common)
-        if self.detector == "comet":
-            return Comet(**common)
-        if self.detector == "network":
-            return NetworkComet(**common)
-        return AllPositive(**common) if self.detector == "all-positive" else BASELINES[self.detector](**common)
+        own: dict[str, Any] = {"comet": Comet, "network": NetworkComet, "all-positive": AllPositive}
+        kind = own.get(self.detector) or BASELINES[self.detector]
+        if "device" not in kind._get_param_names():
+            del common["device"]
+        return cast(Detector, kind(**common))
 
     @property
     def scoring(self) -> dict[str, Any]:

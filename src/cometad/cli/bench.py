@@ -1,5 +1,6 @@
 """`cometad bench list`, `run`, `report` and `pack`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,6 +51,7 @@ def run(
         import torch
         from threadpoolctl import threadpool_limits
 
+        os.environ["COMETAD_THREADS"] = str(threads)
         torch.set_num_threads(threads)
         threadpool_limits(threads)  # for numpy and scikit-learn
     outcome = run_trials(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,11 @@ from cometad.arrays import Array, Flags, Floats
 from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
 from cometad.data.gaps import GapRun, complete
 from cometad.errors import InputError, ModelFileError
-from cometad.network.run import Run
 from cometad.scoring.pipeline import Decided, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
+
+if TYPE_CHECKING:
+    from cometad.network.run import Run
 
 KIND = "Stream"
 
@@ -73,7 +75,7 @@ class Stream:
 
     def __init__(
         self,
-        start: Callable[[], Run],
+        start: "Callable[[], Run]",
         scaling: Callable[..., NDArray[np.float32]],
         names: Sequence[str],
         named: bool,
