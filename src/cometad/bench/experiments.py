@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from cometad.baselines import BASELINES
 from cometad.baselines.deep import DeepBaseline
@@ -56,8 +56,10 @@ class Arm:
         common = {"seed": seed, "device": device, **self.changes}
         if self.detector == "comet-paper":
             return Comet.paper(dataset if dataset in PAPER_SIZES else None, **common)
-        kind = _OTHERS[self.detector] if self.detector in _OTHERS else BASELINES[self.detector]
-        return kind(**common)
+        kind: Any = _OTHERS[self.detector] if self.detector in _OTHERS else BASELINES[self.detector]
+        if "device" not in kind._get_param_names():
+            del common["device"]
+        return cast(Detector, kind(**common))
 
     @property
     def scoring(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Several processes that work on one experiment: each takes jobs that no other has claimed."""
 
 import multiprocessing
+import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -14,6 +15,7 @@ from cometad.validation import check_integer
 
 def limit_threads(threads: int) -> None:
     """Limit the threads of this process: those of torch, numpy, scikit-learn and the kernels."""
+    os.environ["COMETAD_THREADS"] = str(threads)
     torch.set_num_threads(threads)
     threadpool_limits(threads)
 
