@@ -130,8 +130,11 @@ def test_without_torch_the_command_line_says_so_in_one_sentence(folder, argument
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["stream", "plain.comet"], "SquaredNorm cannot score a stream. Use a Comet for that"),
-        (["explain", "plain.comet", "normal.csv", "--step", "3"], "SquaredNorm cannot explain its scores."),
+        (["stream", "plain.comet"], "holds a SquaredNorm, which cannot score a stream."),
+        (
+            ["explain", "plain.comet", "normal.csv", "--step", "3"],
+            "holds a SquaredNorm, which cannot explain its scores.",
+        ),
     ],
 )
 def test_without_torch_a_detector_that_cannot_stream_or_explain_says_so(folder, arguments, words):
