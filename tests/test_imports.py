@@ -125,3 +125,21 @@ def test_without_torch_the_command_line_says_so_in_one_sentence(folder, argument
     assert errors == f"cometad: {user} needs torch. Install it with pip install 'cometad[torch]'.\n"
     assert is_a_sentence(errors.removeprefix("cometad: ").strip())
     assert not (folder / "x.comet").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["stream", "plain.comet"], "holds a SquaredNorm, which cannot score a stream."),
+        (
+            ["explain", "plain.comet", "normal.csv", "--step", "3"],
+            "holds a SquaredNorm, which cannot explain its scores.",
+        ),
+    ],
+)
+def test_without_torch_a_detector_that_cannot_stream_or_explain_says_so(folder, arguments, words):
+    code = f"{WITHOUT_TORCH}from cometad.cli import main; sys.exit(main(sys.argv[1:]))"
+    exit_code, _, errors = python(code, *arguments, folder=folder)
+    assert exit_code == 2
+    assert words in errors
+    assert errors.count("\n") == 1

@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from cometad import BASELINES, NetworkComet
+from cometad import BASELINES, Detector, NetworkComet
 from cometad.errors import ParameterError
 from cometad.parameters import Parameters
 
@@ -57,3 +57,10 @@ def test_scikit_learn_clones_and_pipes_a_detector():
     check_is_fitted(detector)
     scaled = StandardScaler().fit_transform(NORMAL)
     assert np.array_equal(pipeline.decision_function(NORMAL), detector.decision_function(scaled))
+
+
+def test_a_file_of_a_detector_without_a_device_loads_on_the_cpu_only():
+    assert Detector._on_device({"seed": 1}, "cpu") == Detector._on_device({"seed": 1}, None) == {"seed": 1}
+    assert Detector._on_device({"device": "cuda"}, "cpu") == {"device": "cpu"}
+    with pytest.raises(ParameterError, match="Detector runs on the CPU only"):
+        Detector._on_device({"seed": 1}, "cuda")
