@@ -408,7 +408,8 @@ def test_the_report_of_select_on_one_dataset_has_its_metrics(tmp_path):
 # --- several processes ------------------------------------------------------------------------------------------------
 
 
-def test_several_processes_share_the_trials_and_each_runs_once(data, tmp_path):
+def test_several_processes_share_the_trials_and_each_runs_once(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("COMETAD_THREADS", "3")  # processes that share a machine use one thread each all the same
     arms = ["pca", "squared-norm"]
     options = {"datasets": ["SKAB"], "arms": arms, "data_dir": data, "folder": tmp_path / "results"}
     outcome = run_with_workers("validate", workers=2, **options)
@@ -416,5 +417,6 @@ def test_several_processes_share_the_trials_and_each_runs_once(data, tmp_path):
     entities = [name for name in NAMES if part_of("SKAB", name) == "validate"]
     assert sorted((record["entity"], record["arm"]) for record in records) == sorted(itertools.product(entities, arms))
     assert (outcome.done, outcome.failed, outcome.elsewhere) == (len(records), [], 0)
+    assert {record["threads"] for record in records} == {1}
     again = joined([run("validate", **options)])
     assert (again.done, again.done_before) == (0, len(records))

@@ -27,6 +27,7 @@ from cometad.errors import CometadError
 from cometad.metrics import METRICS, evaluate, events_at, f1_at
 from cometad.network_comet import NetworkComet
 from cometad.registry import describe
+from cometad.threads import thread_count
 
 DAY = 86_400  # seconds
 PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
@@ -81,7 +82,7 @@ def facts(device: str) -> dict[str, Any]:
     """Return the hardware, the versions and the time of a trial."""
     return {
         "device": _processor(device),
-        "threads": torch.get_num_threads(),
+        "threads": thread_count(),
         "source": source_fingerprint(),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
