@@ -18,10 +18,10 @@ from cometad.errors import InputError, ParameterError
 from cometad.live.stream import Stream
 from cometad.progress import show_progress
 from cometad.series import Series
-from cometad.validation import check, check_integer, integer, require
+from cometad.validation import check, check_integer, integer, require, strategy
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.crossfit import FOLDS, CrossFitted, cross_fit, fit_views, score_folds
-from cometad.views.panel import Panel
+from cometad.views.panel import Panel, lately
 from cometad.views.run import ViewsRun, clipped
 from cometad.views.trim import Stretch, outliers, stretches, unusable
 from cometad.views.view import View
@@ -165,7 +165,8 @@ class Comet(Detector):
         self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
         self.decision_scores_, _, imputed = self._step_scores(scaled, series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
-        self.imputed_ |= unusable(self.trimmed_, len(series))
+        left_out = unusable(self.trimmed_, len(series))[:, None]
+        self.imputed_ |= lately(left_out, 0, self.panel_.context + 1)[:, 0]  # the scores after it depend on it too
         self.alert_scores_ = score_folds(found, rows, series.imputed, self.pooling, ()).alerts
         self._fit_threshold()
         return self
@@ -233,10 +234,10 @@ class Comet(Detector):
 
     def _check_parameters(self) -> None:
         check(self.get_params(deep=False), RULES)
-        require(isinstance(self.views, Sequence) and len(self.views) >= 1, "views", "at least one view", self.views)
+        some = isinstance(self.views, Sequence) and len(self.views) >= 1
+        require(some, "views", "a sequence of one or more views", self.views)
         for view in self.views:
-            complete = all(hasattr(view, name) for name in ("fit", "reason", "min_rows"))
-            require(complete, "views", "views with fit, reason and min_rows", view)
+            strategy("fit", "restore", "reason", "min_rows")("views", view)
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
             check_integer("smoothing", span, 1)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Flags, Floats
-from cometad.views.panel import Panel, fit_tails
+from cometad.views.panel import Panel, fit_tails, lately
 from cometad.views.run import ViewsRun
 from cometad.views.view import FittedView, View
 
@@ -57,7 +57,7 @@ def cross_fit(
     for k in range(FOLDS):
         fold = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
         for start, stop in _stretches(fold, len(rows)):
-            errors, covering = _errors(fold.views, rows, imputed, start, stop)
+            errors, covering = _errors(fold.views, rows, usable, imputed, start, stop)
             chosen = usable[start:stop]
             alert.append(errors[chosen])
             ranking.append(covering[chosen])
@@ -82,14 +82,19 @@ def _stretches(fold: Fold, rows: int) -> list[tuple[int, int]]:
 
 
 def _errors(
-    views: tuple[FittedView, ...], rows: Floats, imputed: Flags | None, start: int, stop: int
+    views: tuple[FittedView, ...], rows: Floats, usable: Flags, imputed: Flags | None, start: int, stop: int
 ) -> tuple[Floats, Floats]:
-    """The errors of the steps start..stop, and averaged over the spans that cover each."""
+    """The errors of the steps start..stop, and averaged over the spans that cover each.
+
+    An error that depends on readings that are not usable is unknown: a fault would raise the tails for a whole window.
+    """
     none = np.zeros((len(views), 3, rows.shape[1]))
     panel = Panel(views, none, none, 1, ())
     begin, end = max(start - panel.context, 0), min(stop + panel.span - 1, len(rows))
     mask = None if imputed is None else imputed[begin:end]
     errors = panel.errors(rows[begin:end], start - begin, mask)
+    for v, view in enumerate(views):
+        errors[lately(~usable[begin:end, None], start - begin, view.context + 1)[:, 0], v] = np.nan
     return errors[: stop - start], panel.covering(errors, 0, stop - start)
 
 
