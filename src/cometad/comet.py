@@ -20,8 +20,8 @@ from cometad.progress import show_progress
 from cometad.series import Series
 from cometad.validation import check, check_integer, integer, require, strategy
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
-from cometad.views.crossfit import FOLDS, CrossFitted, cross_fit, fit_views, score_folds
-from cometad.views.panel import Panel, lately
+from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
+from cometad.views.panel import Panel
 from cometad.views.run import ViewsRun, clipped
 from cometad.views.trim import Stretch, outliers, stretches, unusable
 from cometad.views.view import View
@@ -165,8 +165,8 @@ class Comet(Detector):
         self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
         self.decision_scores_, _, imputed = self._step_scores(scaled, series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
-        left_out = unusable(self.trimmed_, len(series))[:, None]
-        self.imputed_ |= lately(left_out, 0, self.panel_.context + 1)[:, 0]  # the scores after it depend on it too
+        # The scores after a stretch that was left out depend on it too.
+        self.imputed_ |= ~all_usable(~unusable(self.trimmed_, len(series)), self.panel_.context)
         self.alert_scores_ = score_folds(found, rows, series.imputed, self.pooling, ()).alerts
         self._fit_threshold()
         return self

@@ -135,7 +135,7 @@ def _table(results: Sequence[FaultResult], names: Sequence[str]) -> Table:
 def _print_false_alarms(detector: Comet, plant: Plant, live: Live, console: Console) -> None:
     """Print the share of normal readings that were flagged, with and without adaptation."""
     # The last few readings have no score here, because this stream is never finished.
-    static = detector.stream(adaptation=NoAdaptation()).update_many(plant.test)  # type: ignore[call-arg]
+    static = detector.stream(adaptation=NoAdaptation()).update_many(plant.test)
     normal = ~plant.labels
     adapted, fixed = 100 * live.flags[normal].mean(), 100 * static.flags[normal[: len(static)]].mean()
     console.print(

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import naive_views as naive
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.kmeans import codes_of, kmeans
+from cometad.views.products import Matrix
 from cometad.views.view import windows_of
 
 shapes = st.tuples(st.integers(40, 60), st.integers(1, 4), st.integers(0, 999))
@@ -171,3 +172,17 @@ def test_windows_are_drawn_from_usable_readings_in_time_order(usable, length, li
     assert starts == sorted(set(starts))
     assert set(starts) <= set(possible)
     assert len(starts) == min(limit, len(possible))
+
+
+@given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 5), st.integers(1, 40), st.integers(0, 99))
+def test_products_of_windows_are_matrix_products(count, width, length, columns, seed):
+    rng = np.random.default_rng(seed)
+    begin = int(rng.integers(5))
+    rows, start = rng.normal(size=(begin + count + length - 1, width)), rng.normal(size=columns)
+    weights = rng.normal(size=(length * width, columns))
+    matrix = Matrix(weights, start)
+    found = matrix.times_windows(rows, begin, count)
+    windows = np.array([rows[begin + t : begin + t + length].ravel() for t in range(count)])
+    np.testing.assert_allclose(found, windows @ weights + start, rtol=1e-9, atol=1e-9)
+    alone = np.concatenate([matrix.times_windows(rows, begin + t, 1) for t in range(count)])
+    assert alone.tobytes() == found.tobytes()

@@ -4,11 +4,11 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometad.errors import InputError
+from cometad.threads import thread_count_of
 from cometad.views import VIEWS
 from cometad.views.panel import Panel
 from contract import is_a_sentence, waves
@@ -163,30 +163,22 @@ def test_the_bits_do_not_depend_on_the_number_of_variables(name, width):
         assert view.errors(rows[begin:stop], start - begin).tobytes() == whole[start:stop].tobytes()
 
 
-@pytest.fixture
-def three_threads(monkeypatch):
-    """Three threads for the kernels, where the tests otherwise use one."""
-    monkeypatch.setenv("COMETAD_THREADS", "3")
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(1)
-
-
 def panel_of(views):
     tails = np.ones((len(views), 3, 3))
     return Panel(tuple(views), tails, tails, 4, (4,))
 
 
 @every_view
-def test_threads_do_not_change_the_bits(name, request):
+def test_threads_do_not_change_the_bits(name):
     own, rows = fit("own", rows_of()), fresh(600)
-    alone = panel_of([fitted(name), own]).errors(rows, 10)
+    panel = panel_of([fitted(name), own])
+    with thread_count_of(1):
+        alone, state = panel.errors(rows, 10), state_of(fit(name, rows_of()))
     asked = own.asked
-    request.getfixturevalue("three_threads")
-    shared = panel_of([fitted(name), own]).errors(rows, 10)
+    with thread_count_of(3):
+        assert panel.errors(rows, 10).tobytes() == alone.tobytes()
+        assert state_of(fit(name, rows_of())) == state
     assert own.asked == asked + 3
-    assert shared.tobytes() == alone.tobytes()
-    assert state_of(fit(name, rows_of())) == state_of(fitted(name))
 
 
 @every_view

@@ -99,10 +99,10 @@ def _expected_flags(detector: "Detector") -> str:
 def _detector(
     name: str, preset: str, dataset: str | None, steps: int | None, changes: list[str], own: dict[str, Any]
 ) -> "Detector":
+    from cometad.comet import Comet
     from cometad.detectors import DETECTORS
     from cometad.errors import ParameterError, unknown
     from cometad.network.schedules import OneCycle
-    from cometad.network_comet import NetworkComet
 
     if name not in DETECTORS:
         raise unknown("detector", name, DETECTORS)
@@ -113,14 +113,17 @@ def _detector(
     published = preset == "paper" and name in ("comet", "network")  # a baseline's defaults are the published ones
     if dataset is not None and not published:
         raise ParameterError(f"--dataset selects sizes of comet, not of {name}. Leave it out.")
-    kind = NetworkComet if published else DETECTORS[name]
+    kind = DETECTORS["network" if published else name]
     defaults = kind().get_params(deep=False)
+    if "device" not in defaults and own["device"] != "cpu":
+        raise ParameterError(f"The detector {name} runs on the CPU only. Leave out --device.")
+    own = {option: value for option, value in own.items() if option in defaults or option != "device"}
     parameters = dict(_parsed(change, defaults) for change in changes) | own
     if steps is not None and "schedule" not in defaults:
         raise ParameterError(f"The detector {name} is not trained in steps. Leave out --steps.")
     if steps is not None:
         parameters["schedule"] = OneCycle(steps, defaults["schedule"].learning_rate)
-    return NetworkComet.paper(dataset, **parameters) if published else kind(**parameters)
+    return Comet.paper(dataset, **parameters) if published else kind(**parameters)
 
 
 def _parsed(change: str, defaults: dict[str, Any]) -> tuple[str, Any]:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Flags, Floats
 from cometad.compiled import jit
-from cometad.scoring.tail import calibrated
+from cometad.scoring.tail import LEVEL, log_beyond
 
 
 class Fused(NamedTuple):
@@ -44,19 +44,26 @@ def fuse_into(
 ) -> None:
     """`fuse`, into given arrays."""
     steps, views, width = errors.shape
+    summed, known = np.empty(width), np.empty(width)
+    slopes = LEVEL / (tails[:, 1] - tails[:, 0])
     for t in range(steps):
+        summed[:] = 0.0
+        known[:] = 0.0
+        for v in range(views):
+            for i in range(width):  # without branches, so that it becomes vector instructions
+                error = errors[t, v, i]
+                score = min(max((error - tails[v, 0, i]) * slopes[v, i], 0.0), LEVEL)
+                summed[i] += score if error == error else 0.0
+                known[i] += 1.0 if error == error else 0.0
+            for i in range(width):
+                if errors[t, v, i] > tails[v, 1, i]:
+                    summed[i] += log_beyond(errors[t, v, i], tails[v, 1, i], tails[v, 2, i])
         total = 0.0
         for i in range(width):
-            known, summed = 0, 0.0
-            for v in range(views):
-                error = errors[t, v, i]
-                if error == error:
-                    known += 1
-                    summed += calibrated(error, tails[v, 0, i], tails[v, 1, i], tails[v, 2, i])
-            score = summed / known if known else 0.0
-            variables[t, i], left_out[t, i] = score, known == 0
-            power = 1.0
-            for _ in range(pooling):
+            score = summed[i] / known[i] if known[i] > 0.0 else 0.0
+            variables[t, i], left_out[t, i] = score, known[i] == 0.0
+            power = score
+            for _ in range(1, pooling):
                 power *= score
             total += power
         scores[t] = (total / width) ** (1.0 / pooling)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Flags, Floats
-from cometad.views.panel import Panel, fit_tails, lately
+from cometad.views.panel import Panel, fit_tails
 from cometad.views.run import ViewsRun
 from cometad.views.view import FittedView, View
 
@@ -58,9 +58,8 @@ def cross_fit(
         fold = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
         for start, stop in _stretches(fold, len(rows)):
             errors, covering = _errors(fold.views, rows, usable, imputed, start, stop)
-            chosen = usable[start:stop]
-            alert.append(errors[chosen])
-            ranking.append(covering[chosen])
+            alert.append(errors)
+            ranking.append(covering)
         folds.append(fold)
         report(k + 1)
     return CrossFitted(folds, fit_tails(np.concatenate(alert)), fit_tails(np.concatenate(ranking)))
@@ -84,18 +83,29 @@ def _stretches(fold: Fold, rows: int) -> list[tuple[int, int]]:
 def _errors(
     views: tuple[FittedView, ...], rows: Floats, usable: Flags, imputed: Flags | None, start: int, stop: int
 ) -> tuple[Floats, Floats]:
-    """The errors of the steps start..stop, and averaged over the spans that cover each.
-
-    An error that depends on readings that are not usable is unknown: a fault would raise the tails for a whole window.
-    """
+    """The errors of the steps start..stop, and averaged over the spans that cover each; unknown if not all usable."""
     none = np.zeros((len(views), 3, rows.shape[1]))
     panel = Panel(views, none, none, 1, ())
     begin, end = max(start - panel.context, 0), min(stop + panel.span - 1, len(rows))
     mask = None if imputed is None else imputed[begin:end]
     errors = panel.errors(rows[begin:end], start - begin, mask)
     for v, view in enumerate(views):
-        errors[lately(~usable[begin:end, None], start - begin, view.context + 1)[:, 0], v] = np.nan
+        errors[~all_usable(usable, view.context)[start:end], v] = np.nan
     return errors[: stop - start], panel.covering(errors, 0, stop - start)
+
+
+def all_usable(usable: Flags, context: int) -> Flags:
+    """The time steps (time,) that are usable together with the `context` ones before them.
+
+    >>> import numpy as np
+    >>> from cometad.views.crossfit import all_usable
+    >>> all_usable(np.array([1, 0, 1, 1], bool), 1)
+    array([ True, False, False,  True])
+    """
+    before = np.concatenate([[0], np.cumsum(~usable)])
+    steps = np.arange(len(usable))
+    clean: Flags = before[steps + 1] == before[np.maximum(steps - context, 0)]
+    return clean
 
 
 class TrainingScores(NamedTuple):
