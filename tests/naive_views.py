@@ -211,7 +211,10 @@ def calibrated(error, middle, high, excess):
 
 
 def fused(errors, fitted, exponent):
-    """The score of one time step, and of each variable; errors[v][i], fitted[v] = (middles, highs, excesses)."""
+    """The score of one time step, and of each variable; errors[v][i], fitted[v] = (middles, highs, excesses).
+
+    The fewer views know an error, the less counts what their mean has above the usual 0.65: it varies more.
+    """
     variables = []
     for i in range(len(errors[0])):
         known = [
@@ -219,7 +222,9 @@ def fused(errors, fitted, exponent):
             for v, (middles, highs, excesses) in enumerate(fitted)
             if not math.isnan(errors[v][i])
         ]
-        variables.append(sum(known) / len(known) if known else 0.0)
+        mean = sum(known) / len(known) if known else 0.0
+        above = max(mean - 0.65, 0.0)
+        variables.append(mean - above + above * math.sqrt(len(known) / len(errors)))
     return power_mean(variables, exponent), variables
 
 

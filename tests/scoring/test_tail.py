@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_views as naive
-from cometad.scoring.fuse import fuse
+from cometad.scoring.fuse import USUAL, fuse
 from cometad.scoring.smooth import look_ahead, look_back, smooth
 from cometad.scoring.tail import LEVEL, Tails
+from cometad.views.panel import fit_tails
 
 seeds = st.integers(0, 9999)
 
@@ -98,7 +99,7 @@ def tails_of(views, width):
 
 
 @given(seeds, st.integers(1, 4), st.integers(1, 6), st.integers(1, 8), st.sampled_from([0.0, 0.4, 0.9]))
-def test_scores_are_power_means_of_means_over_the_views_that_know(seed, views, width, pooling, unknown):
+def test_scores_are_power_means_of_means_over_the_views_that_know_an_error(seed, views, width, pooling, unknown):
     tails = tails_of(views, width)
     errors = np.stack([errors_of(seed + v, 12, width, unknown) for v in range(views)], axis=1)
     fused = fuse(errors, tails, pooling)
@@ -116,6 +117,22 @@ def test_a_score_lies_between_the_mean_and_the_maximum_of_its_variables(seed, wi
     assert (fused.scores >= fused.variables.mean(axis=1) - 1e-9).all()
     assert (fused.scores <= fused.variables.max(axis=1) + 1e-9).all()
     assert (fuse(errors, tails_of(1, width), pooling + 1).scores >= fused.scores - 1e-9).all()
+
+
+def test_the_usual_score_is_the_mean_of_calibrated_errors():
+    rng = np.random.default_rng(0)
+    for errors in (rng.exponential(size=(20_000, 1)), np.abs(rng.normal(size=(20_000, 1)))):
+        assert abs(Tails.fit(errors)(errors).mean() - USUAL) < 0.1
+
+
+def test_high_scores_are_as_rare_when_fewer_views_know_an_error():
+    errors = np.random.default_rng(0).exponential(size=(4000, 5, 1))
+    tails = fit_tails(errors)
+    limit = np.quantile(fuse(errors, tails, 4).scores, 0.99)
+    for known in (1, 2, 4):
+        errors[:, known:] = np.nan
+        assert (fuse(errors, tails, 4).scores > limit).mean() < 0.03
+        errors[:] = np.random.default_rng(known).exponential(size=(4000, 5, 1))
 
 
 @given(seeds)
