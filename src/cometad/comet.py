@@ -191,7 +191,9 @@ class Comet(Detector):
         marked = outliers(scores, usable, 16, 6.0)
         return [Stretch(start, stop, (), "does not fit the rest") for start, stop in stretches(marked)]
 
-    def stream(self, snapshot: bytes | None = None, *, alerts: Alerts | None = None, late: str = "refuse") -> Stream:
+    def stream(
+        self, snapshot: bytes | None = None, *, alerts: Alerts | None = None, late: str = "refuse"
+    ) -> Stream:
         """Open a stream from the fitted state or from a snapshot.
 
         `alerts` defines what counts as one event. A reading that is not later than the one before is refused, or with

@@ -28,7 +28,7 @@ def fuse(errors: Floats, tails: Floats, pooling: int) -> Fused:
 
     `tails` is (view, 3, variable): the fields of `Tails` for each view. An error of NaN is unknown: the mean is over
     the other views, and what it has above `USUAL` shrinks by the square root of the share of views that are known. A
-    mean of fewer views is noisier by that factor; as it is, it flagged readings after a gap 30 times as often as others.
+    mean of fewer views is noisier by that factor; as it is, it flagged readings after a gap 30 times as often.
     `pooling` is the exponent of the power mean: 1 is the mean over variables, and the higher it is, the closer it comes
     to the maximum.
 

@@ -76,7 +76,7 @@ class FittedActivity:
 
 @fused
 def _logs(rows: Floats, first: int, length: int, logs: Floats) -> None:
-    """Set `logs` (time, variable) to the log standard deviation of the `length` rows up to each step from `first` on."""
+    """Set `logs` (time, variable) to the log standard deviation of the `length` rows up to each step from `first`."""
     width = rows.shape[1]
     mean, variance = np.empty(width), np.empty(width)
     for t in range(max(first, length - 1), len(rows)):
