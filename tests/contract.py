@@ -86,8 +86,10 @@ def check_there_is_one_finite_score_per_time_step(subject: Subject) -> None:
 
 
 def check_a_planted_spike_scores_highest(subject: Subject) -> None:
-    scores = subject.fitted.decision_function(SPIKED)
-    assert scores[SPIKE] == scores.max()
+    scores, alerts, _ = subject.fitted.step_scores(SPIKED)
+    assert alerts[SPIKE] == alerts.max()
+    late = 0 if np.array_equal(scores, alerts) else 4  # smoothing may move the peak of the ranking score a little
+    assert abs(int(scores.argmax()) - SPIKE) <= late
 
 
 def check_a_broken_sensor_gives_finite_scores(subject: Subject) -> None:
@@ -161,7 +163,9 @@ def check_use_before_fit_is_refused_with_advice(subject: Subject) -> None:
     detector = subject.make()
     uses = [lambda: detector.decision_function(FRESH), lambda: detector.predict(FRESH), lambda: saved(detector)]
     if detector.can_stream:
-        uses += [detector.stream, lambda: detector.score_map(FRESH)]
+        uses += [detector.stream]
+    if hasattr(detector, "score_map"):
+        uses += [lambda: detector.score_map(FRESH)]
     for use in uses:
         with pytest.raises(NotFittedError, match="Call fit") as caught:
             use()
@@ -191,8 +195,9 @@ def check_missing_readings_are_imputed_and_never_flagged(subject: Subject) -> No
     gappy[200, 1] = np.nan
     detector = subject.make().set_params(gaps=ScoreMeasured()).fit(NORMAL)
     assert detector.decision_function(FRESH).tobytes() == subject.scores.tobytes()
-    scores, imputed = detector.step_scores(gappy)
+    scores, alerts, imputed = detector.step_scores(gappy)
     assert np.isfinite(scores).all()
+    assert np.isfinite(alerts).all()
     assert imputed[60:110].all()
     assert not imputed[:40].any()
     assert not detector.predict(gappy)[imputed].any()
@@ -241,7 +246,7 @@ def check_variables_with_other_names_are_refused(subject: Subject) -> None:
 def check_predictions_are_scores_above_the_threshold(subject: Subject) -> None:
     flags = subject.fitted.predict(FRESH)
     assert set(np.unique(flags)) <= {0, 1}
-    assert np.array_equal(flags, subject.scores > subject.fitted.threshold_)
+    assert np.array_equal(flags, subject.fitted.step_scores(FRESH).alerts > subject.fitted.threshold_)
 
 
 def check_training_scores_and_threshold_are_kept(subject: Subject) -> None:
@@ -250,8 +255,8 @@ def check_training_scores_and_threshold_are_kept(subject: Subject) -> None:
     assert np.isfinite(detector.decision_scores_).all()
     assert detector.decision_scores_.tobytes() == detector.decision_function(NORMAL).tobytes()
     assert isinstance(detector.threshold_, float)
-    assert detector.threshold_ <= detector.decision_scores_.max()  # equal if the two highest scores are
-    assert (detector.decision_scores_ > detector.threshold_).mean() < 0.05
+    assert detector.threshold_ <= detector.alert_scores_.max()  # equal if the two highest scores are
+    assert (detector.alert_scores_ > detector.threshold_).mean() < 0.05
 
 
 CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")}

@@ -1,4 +1,4 @@
-"""NetworkComet, its paper preset and every arm of the ablation pass the checks for detectors."""
+"""Comet, NetworkComet, its paper preset and every arm of the ablation pass the checks for detectors."""
 
 from functools import cache
 
@@ -33,7 +33,7 @@ PER_ARM = (
     "training_scores_and_threshold_are_kept",
 )
 
-subjects = {"default": Subject(default), "paper": Subject(paper)}
+subjects = {"views": Subject(Comet), "default": Subject(default), "paper": Subject(paper)}
 
 
 @cache

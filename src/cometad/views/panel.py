@@ -1,6 +1,5 @@
 """Several fitted views, and how their errors become one score."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,14 +69,9 @@ class Panel:
         else:
             in_parts(part, len(errors))
         if imputed is not None:
-            self._forget(errors, imputed, first)
+            for v, view in enumerate(self.views):
+                errors[:, v][lately(imputed, first, view.span)] = np.nan
         return errors
-
-    def _forget(self, errors: Floats, imputed: Flags, first: int) -> None:
-        before = np.cumsum(np.concatenate([np.zeros((1, imputed.shape[1]), int), imputed]), axis=0)
-        stops = np.arange(first, len(imputed)) + 1
-        for v, view in enumerate(self.views):
-            errors[:, v][before[stops] > before[np.maximum(stops - view.span, 0)]] = np.nan
 
     def covering(self, errors: Floats, start: int, stop: int) -> Floats:
         """The errors (time, view, variable) of the steps start..stop, each averaged over the spans that cover it.
@@ -109,9 +103,18 @@ def fit_tails(errors: Floats) -> Floats:
     return np.stack([np.stack(Tails.fit(errors[:, v])) for v in range(errors.shape[1])])
 
 
-def delays(views: Sequence[FittedView]) -> int:
-    """Readings after a time step that its errors, averaged over the spans that cover it, need."""
-    return max(view.span for view in views) - 1
+def lately(imputed: Flags, first: int, span: int) -> Flags:
+    """Whether any of the last `span` readings of a variable is `imputed` (time, variable): (time - first, variable).
+
+    >>> import numpy as np
+    >>> from cometad.views.panel import lately
+    >>> lately(np.array([[0], [1], [0], [0]], bool), 1, 2)[:, 0]
+    array([ True,  True, False])
+    """
+    before = np.cumsum(np.concatenate([np.zeros((1, imputed.shape[1]), int), imputed]), axis=0)
+    stops = np.arange(first, len(imputed)) + 1
+    marked: Flags = before[stops] > before[np.maximum(stops - span, 0)]
+    return marked
 
 
 @jit

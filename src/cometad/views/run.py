@@ -7,7 +7,7 @@ import numpy as np
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.scoring.pipeline import Decided
 from cometad.scoring.smooth import look_ahead, look_back, smooth_into
-from cometad.views.panel import Panel
+from cometad.views.panel import Panel, lately
 from cometad.views.tape import Tape
 
 CLIP = 50.0  # standard deviations: a broken sensor must not fill the window of every view for long
@@ -61,10 +61,12 @@ class ViewsRun:
         count = len(rows)
         known = self._rows.append(clipped(rows))
         mask = self._mask(len(known), rows, imputed)
-        errors = self._panel.errors(known, len(known) - count, mask)
+        first = len(known) - count
+        errors = self._panel.errors(known, first, mask)
         fused = self._panel.alerts(errors)
         self._seen += count
-        left_out = fused.left_out if mask is not None else None
+        # Too few readings before a step leave it without errors too, but that is no gap.
+        left_out = None if mask is None else fused.left_out & lately(mask, first, self._panel.span)
         return Decided(fused.scores, fused.variables, left_out, self._rank(errors, self._seen - self._panel.span + 1))
 
     def _mask(self, known: int, rows: Floats32, imputed: Flags | None) -> Flags | None:
