@@ -7,6 +7,7 @@ come in chunks, as from a file. The exponent is the slope in a log-log plot: 1 i
 """
 
 import argparse
+import os
 import resource
 import time
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--figure", type=Path)
     arguments = parser.parse_args()
+    os.environ["COMETAD_THREADS"] = str(arguments.threads)
     torch.set_num_threads(arguments.threads)
     curves = {
         "readings": [(rows, seconds(rows)) for rows in LENGTHS],

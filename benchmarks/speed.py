@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--fit", nargs="*", choices=list(ROWS), default=[])
     arguments = parser.parse_args()
+    os.environ["COMETAD_THREADS"] = str(arguments.threads)
     torch.set_num_threads(arguments.threads)
     facts(arguments.threads)
     compare()

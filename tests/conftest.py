@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 # All before the first import of numpy, numba or torch.
-os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+os.environ |= dict.fromkeys(("COMETAD_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "numba"
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     if not (COMPILED / worker).exists():

@@ -86,6 +86,13 @@ def test_compilation_is_announced_once_and_not_when_the_cache_is_used(copied):
     assert "Compiling" not in python(KERNELS, **environment)[1]
 
 
+def test_compilation_is_announced_on_stderr_where_nobody_set_up_logging(copied):
+    script = KERNELS.replace("logging.basicConfig(level=logging.INFO)\n", "")
+    assert script != KERNELS
+    said = python(script, **copied[1])[1]
+    assert said == "Compiling for this machine, once: about 15 seconds, for a trained network up to a minute.\n"
+
+
 def test_editing_a_file_beside_a_kernel_recompiles_it(copied):
     """kernels.py is unchanged here; only the vector instructions that it imports from lanes.py are."""
     copy, environment = copied

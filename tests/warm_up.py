@@ -19,4 +19,7 @@ if __name__ == "__main__":
         detector.decision_function(gappy)
         detector.explain(gappy, 130)
         detector.stream().update(FRESH[0])
+    views = Comet(gaps=ScoreMeasured()).fit(NORMAL)
+    views.decision_function(gappy)
+    views.stream().update(FRESH[0])
     evaluate(np.arange(len(FRESH)) // 20 == 7, scores)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cometad.live.stream import Stream as Stream
     from cometad.network_comet import NetworkComet as NetworkComet
 
-# name: its module. Imported on first use: torch takes seconds to import, and `cometad --help` must not wait for it.
+# name: its module. Imported on first use: `cometad --help` must not wait for torch, which is also optional.
 _PUBLIC = {
     "Alerts": "alerting.alerts",
     "BASELINES": "baselines",
@@ -63,7 +63,7 @@ __all__ = sorted(_PUBLIC)
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
-        return getattr(importlib.import_module(f"cometad.{_PUBLIC[name]}"), name)
+        return _imported(name, f"cometad.{_PUBLIC[name]}")
     if name in _PACKAGES:
         return importlib.import_module(f"cometad.{name}")
     if name in _MOVED:
@@ -71,8 +71,14 @@ def __getattr__(name: str) -> Any:
         warnings.warn(
             f"cometad.{name} moved to {home}.{name}; the old name is removed in 0.3.", DeprecationWarning, stacklevel=2
         )
-        return getattr(importlib.import_module(home), name)
+        return _imported(name, home)
     raise AttributeError(f"module 'cometad' has no attribute {name!r}")
+
+
+def _imported(name: str, module: str) -> Any:
+    from cometad.errors import imported_for
+
+    return getattr(imported_for(name, module), name)
 
 
 def __dir__() -> list[str]:

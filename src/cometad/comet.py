@@ -18,9 +18,9 @@ from cometad.errors import InputError, ParameterError
 from cometad.live.stream import Stream
 from cometad.progress import show_progress
 from cometad.series import Series
-from cometad.validation import check, check_integer, integer, require
+from cometad.validation import check, check_integer, integer, require, strategy
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
-from cometad.views.crossfit import FOLDS, CrossFitted, cross_fit, fit_views, score_folds
+from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel
 from cometad.views.run import ViewsRun, clipped
 from cometad.views.trim import Stretch, outliers, stretches, unusable
@@ -165,7 +165,8 @@ class Comet(Detector):
         self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
         self.decision_scores_, _, imputed = self._step_scores(scaled, series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
-        self.imputed_ |= unusable(self.trimmed_, len(series))
+        # The scores after a stretch that was left out depend on it too.
+        self.imputed_ |= ~all_usable(~unusable(self.trimmed_, len(series)), self.panel_.context)
         self.alert_scores_ = score_folds(found, rows, series.imputed, self.pooling, ()).alerts
         self._fit_threshold()
         return self
@@ -231,10 +232,10 @@ class Comet(Detector):
 
     def _check_parameters(self) -> None:
         check(self.get_params(deep=False), RULES)
-        require(isinstance(self.views, Sequence) and len(self.views) >= 1, "views", "at least one view", self.views)
+        some = isinstance(self.views, Sequence) and len(self.views) >= 1
+        require(some, "views", "a sequence of one or more views", self.views)
         for view in self.views:
-            complete = all(hasattr(view, name) for name in ("fit", "reason", "min_rows"))
-            require(complete, "views", "views with fit, reason and min_rows", view)
+            strategy("fit", "restore", "reason", "min_rows")("views", view)
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
             check_integer("smoothing", span, 1)

@@ -85,7 +85,8 @@ class _CompileAnnouncer(event.Listener):
         module = event.data["dispatcher"].py_func.__module__
         if not self._announced and module.startswith("cometad."):
             self._announced = True
-            _log.info("Compiling for this machine. This takes up to a minute; later runs load the result from disk.")
+            # A warning, because Python shows those on stderr even if nobody set up logging.
+            _log.warning("Compiling for this machine, once: about 15 seconds, for a trained network up to a minute.")
 
     def on_end(self, event: event.Event) -> None:
         pass

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
 from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.judge import Judge
@@ -24,6 +23,7 @@ from cometad.data.gaps import Gaps, complete, fill
 from cometad.data.quality import Statistics
 from cometad.data.scale import SCALERS, Scaling, fit_scaling
 from cometad.errors import InputError, ModelFileError, NotFittedError, ParameterError
+from cometad.parameters import Parameters
 from cometad.registry import describe, from_json, to_json
 from cometad.series import Series, as_series, check_length, check_like
 from cometad.validation import Rule, choice, device, integer, number, strategy
@@ -58,7 +58,7 @@ class StepScores(NamedTuple):
     imputed: Flags | None  # not judged, because its readings were imputed; None if none were
 
 
-class Detector(BaseEstimator, ABC):
+class Detector(Parameters, ABC):
     """The base class of detectors; a subclass adds the method: `_learn`, `_score`, `_state` and `_take_state`.
 
     >>> from cometad import BASELINES, Comet, Detector
@@ -248,14 +248,23 @@ class Detector(BaseEstimator, ABC):
         """Load a detector that `save` wrote, onto its original device or another; `cometad.load` finds the class."""
         _, facts, arrays = read(path, cls.__name__, needs=("parameters", "names", "named"))
         parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
-        if device is not None and "device" in parameters:
-            parameters["device"] = device
-        detector = cls(**parameters)
+        detector = cls(**cls._on_device(parameters, device))
         try:
             detector._restore(facts, arrays)
         except (KeyError, RuntimeError, IndexError) as error:
             raise ModelFileError(f"'{path}' is not a complete saved {cls.__name__}.", advice="not saved") from error
         return detector
+
+    @classmethod
+    def _on_device(cls, parameters: dict[str, Any], device: str | None) -> dict[str, Any]:
+        """Parameters with another device, if one is given."""
+        if device is None:
+            return parameters
+        if "device" in parameters:
+            return {**parameters, "device": device}
+        if device != "cpu":
+            raise ParameterError(f"{cls.__name__} runs on the CPU only. Leave out the device.")
+        return parameters
 
     # -- what a detector adds ---------------------------------------------------------------------------------------
 

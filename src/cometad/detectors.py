@@ -4,11 +4,13 @@ import os
 
 from cometad.baselines import BASELINES
 from cometad.checkpoint import kind_of
-from cometad.comet import Comet
 from cometad.detector import Detector
-from cometad.network_comet import NetworkComet
+from cometad.lazy import LazyTable
 
-DETECTORS: dict[str, type[Detector]] = {"comet": Comet, "network": NetworkComet, **BASELINES}  # type: ignore[type-abstract]
+DETECTORS: LazyTable[type[Detector]] = LazyTable(
+    "detector",
+    {"comet": "cometad.comet:Comet", "network": "cometad.network_comet:NetworkComet", **BASELINES.rows},
+)
 
 
 def load(path: str | os.PathLike[str]) -> Detector:
@@ -24,5 +26,5 @@ def load(path: str | os.PathLike[str]) -> Detector:
     ...     type(load(Path(folder) / "plant.comet")).__name__
     'PcaError'
     """
-    known = {kind.__name__: kind for kind in DETECTORS.values()}
-    return known.get(kind_of(path), Comet).load(path)  # for an unknown class, Comet.load raises the error
+    name = DETECTORS.name_of(kind_of(path)) or "comet"  # for an unknown class, Comet.load raises the error
+    return DETECTORS[name].load(path)

@@ -35,6 +35,10 @@ ADVICE = {
 }
 
 
+# Optional packages that our own modules import, and the extra of cometad that installs each.
+OPTIONAL = {"torch": "torch"}
+
+
 class CometadError(Exception):
     """Base class: catch it to catch every error that cometad raises on purpose.
 
@@ -85,6 +89,31 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> ParameterError:
     close = get_close_matches(str(name).lower(), by_lowercase, n=1)
     hint = f" Did you mean {by_lowercase[close[0]]}?" if close else ""
     return ParameterError(f"Unknown {kind} {name!r}.{hint} Available: {', '.join(by_lowercase.values())}.")
+
+
+def imported_for(user: str, module: str) -> ModuleType:
+    """Import a module, or raise an error that says who needs a package that is not installed.
+
+    >>> from cometad.errors import imported_for
+    >>> imported_for("Comet.paper()", "json").__name__
+    'json'
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in OPTIONAL:
+            raise
+        raise MissingExtraError(missing_for(user, error.name)) from error
+
+
+def missing_for(user: str, package: str) -> str:
+    """The message for an optional package that is not installed.
+
+    >>> from cometad.errors import missing_for
+    >>> missing_for("Comet.paper()", "torch")
+    "Comet.paper() needs torch. Install it with pip install 'cometad[torch]'."
+    """
+    return f"{user} needs {package}. Install it with pip install 'cometad[{OPTIONAL[package]}]'."
 
 
 def needs_extra(module: str, extra: str) -> ModuleType:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
 from typing import Any
 
-from cometad.errors import ParameterError, needs_extra, unknown
+from cometad.errors import ParameterError, imported_for, unknown
 
 Rule = Callable[[str, Any], None]  # takes the name and value of a parameter; raises if the value is invalid
 
@@ -79,7 +79,7 @@ def device(name: str, value: Any) -> None:
     kind, _, place = str(value).partition(":")
     if not isinstance(value, str) or kind not in ("cpu", "cuda") or (place and not place.isdecimal()):
         raise unknown("device", value, ["cpu", "cuda"])
-    if kind == "cuda" and not needs_extra("torch", "torch").cuda.is_available():
+    if kind == "cuda" and not imported_for(f"The device {value!r}", "torch").cuda.is_available():
         raise ParameterError("The device 'cuda' is not available on this machine. Use 'cpu'.")
 
 

@@ -2,6 +2,8 @@
 
 import io
 import lzma
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -107,6 +109,14 @@ def psm_files():
     }
 
 
+def skab_files(rows=405):
+    header = "datetime;Current;Volume Flow RateRMS;anomaly;changepoint\r\n"
+    lines = [f"2020-03-09 10:14:33;{i};0.5;{float(i in (3, 402, 403))};0.0\r\n" for i in range(rows)]
+    table = header + "".join(lines)
+    paths = ("valve1/0", "valve1/10", "valve1/2", "valve2/0", "other/1", "anomaly-free/anomaly-free")
+    return {"SKAB/README.md": "notes", **{f"SKAB/data/{path}.csv": table for path in paths}}
+
+
 def entity(test_rows=4, causes=None, **fields):
     labels = np.zeros(test_rows, dtype=bool)
     arrays = {"train": np.zeros((3, 2)), "test": np.ones((test_rows, 2)), "labels": labels, "names": ("a", "b")}
@@ -122,7 +132,7 @@ def smd():
 
 
 @needs_archives
-@pytest.mark.parametrize("name", ["ASD", "MSL", "SMAP"])
+@pytest.mark.parametrize("name", ["ASD", "MSL", "SKAB", "SMAP"])
 def test_the_official_files_have_the_published_counts(name):
     result = check(name, SHARED)
     assert result.found == result.published
@@ -216,6 +226,42 @@ def test_asd_servers_come_in_sorted_order(tmp_path):
     assert [server.entity for server in servers] == ["omi-10", "omi-2"]
     assert servers[0].train.dtype == np.float64
     assert servers[0].labels.tolist() == [False, True]
+
+
+def test_skab_trains_on_the_first_400_rows_of_each_experiment(tmp_path):
+    experiments = load("SKAB", write(tmp_path, skab_files()))
+    assert [part.entity for part in experiments] == ["other/1", "valve1/0", "valve1/10", "valve1/2", "valve2/0"]
+    first = experiments[0]
+    assert first.names == ("Current", "Volume Flow RateRMS")
+    assert first.train[:, 0].tolist() == list(range(400))
+    assert first.test.tolist() == [[i, 0.5] for i in range(400, 405)]
+    assert first.labels.tolist() == [False, False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("time;Current;anomaly\n1;2;0\n", "is not a table of SKAB"),
+        ("datetime;Current;anomaly;changepoint\n1;x;0;0\n", "numbers per line"),
+    ],
+)
+def test_a_malformed_table_of_skab_is_refused(tmp_path, text, words):
+    with pytest.raises(InputError, match=words):
+        load("SKAB", write(tmp_path, {"SKAB/data/valve1/0.csv": text}))
+
+
+def test_the_readers_of_arrays_and_numbers_need_no_polars(tmp_path):
+    files = {**smd_files(), **skab_files(), **nasa_files()}
+    write(tmp_path, files)
+    code = (
+        "import sys; sys.modules['polars'] = None\n"
+        "from cometad.bench import runner\n"
+        "from cometad.bench.plants import plant_family\n"
+        "from cometad.datasets.readers import load\n"
+        f"print(*(len(load(name, {str(tmp_path)!r})) for name in ('SMD', 'SKAB', 'SMAP', 'MSL')), len(plant_family()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["2", "5", "2", "1", "10"], done.stderr
 
 
 def test_psm_drops_incomplete_rows_together_with_their_labels(tmp_path):
@@ -363,7 +409,7 @@ def test_the_error_names_a_missing_file(tmp_path):
 def test_the_error_for_an_unknown_dataset_lists_the_known_ones():
     for ask in (load, status, check):
         with pytest.raises(
-            ParameterError, match=r"Did you mean PSM\? Available: ASD, MSL, PSM, SMAP, SMD, SWaT, WADI\."
+            ParameterError, match=r"Did you mean PSM\? Available: ASD, MSL, PSM, SKAB, SMAP, SMD, SWaT, WADI\."
         ):
             ask("PMS")
 
@@ -380,7 +426,10 @@ def test_every_reader_documents_its_labels_and_how_to_get_the_data(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "seconds"),
-    [("ASD", 300), ("MSL", 60), ("PSM", 60), ("SMAP", 60), ("SMD", 60), ("SWaT", 1), ("WADI", 1), ("synthetic", 60)],
+    [
+        *(("ASD", 300), ("MSL", 60), ("PSM", 60), ("SKAB", 1), ("SMAP", 60), ("SMD", 60), ("SWaT", 1), ("WADI", 1)),
+        ("synthetic", 60),
+    ],
 )
 def test_the_period_of_a_dataset_is_as_published(name, seconds):
     assert period(name) == seconds

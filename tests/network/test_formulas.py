@@ -28,6 +28,7 @@ from cometad.scoring import (
     PercentileSelection,
 )
 from cometad.scoring.pipeline import Block, Pipeline
+from cometad.threads import thread_count_of
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -322,12 +323,8 @@ def test_scores_do_not_depend_on_the_number_of_threads():
     windows = some_windows(network, 20, seed=0, count=7)
     scorer = Scorer(network, [np.ones(16, bool)] * 2, neighbors=3, distance="local", device="cpu")
     alone = scorer.windows(windows)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
+    with thread_count_of(3):
         together = scorer.windows(windows)
-    finally:
-        torch.set_num_threads(threads)
     assert alone.tobytes() == together.tobytes()
 
 

@@ -85,6 +85,40 @@ class ReadingBaseline(Baseline):
         """The scores of scaled readings (reading, variable)."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class VariableBaseline(ReadingBaseline):
+    """A baseline whose score is made from one error per variable.
+
+    >>> from cometad.baselines import BASELINES
+    >>> from cometad.baselines.baseline import VariableBaseline
+    >>> [name for name, kind in BASELINES.items() if issubclass(kind, VariableBaseline)]
+    ['sensor-range', 'squared-norm', 'pca', 'hbos']
+    """
+
+    def errors(self, X: object) -> Floats:
+        """The errors (time, variable) behind the scores of a series (time, variable).
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> detector = BASELINES["squared-norm"]().fit(np.array([[-1.0, 0.0], [1.0, 0.0]]))
+        >>> detector.errors(np.array([[3.0, -2.0]]))
+        array([[3., 2.]])
+        """
+        scaled = self.scaling_(self._checked(X).values)
+        return self._errors(scaled.astype(np.float64))
+
+    def _score_readings(self, readings: Floats) -> Floats:
+        return self._pool(self._errors(readings))
+
+    @abstractmethod
+    def _errors(self, readings: Floats) -> Floats:
+        """The errors of scaled readings (reading, variable)."""
+
+    @abstractmethod
+    def _pool(self, errors: Floats) -> Floats:
+        """The score (reading,) of errors (reading, variable)."""
+
+
 def subsample(rows: int, limit: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The indices of a random sample of at most `limit` rows, in ascending order.
 

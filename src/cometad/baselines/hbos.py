@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from cometad.arrays import Floats, Floats32
-from cometad.baselines.baseline import ReadingBaseline
+from cometad.baselines.baseline import VariableBaseline
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Hbos(ReadingBaseline):
+class Hbos(VariableBaseline):
     """The histogram-based outlier score: the negative log height of a value's bin, summed over variables.
 
     The fullest bin of a variable has height 1. `floor` bounds the score of values in empty bins or outside all bins.
@@ -32,10 +32,16 @@ class Hbos(ReadingBaseline):
         self.edges_ = np.stack([edges for _, edges in counted])  # (variable, bin + 1)
         self.heights_ = np.stack([counts / counts.max() for counts, _ in counted])  # (variable, bin)
 
-    def _score_readings(self, readings: Floats) -> Floats:
-        score = np.zeros(len(readings))
-        for values, edges, heights in zip(readings.T, self.edges_, self.heights_, strict=True):
+    def _errors(self, readings: Floats) -> Floats:
+        errors = np.empty(readings.shape)
+        for i, (values, edges, heights) in enumerate(zip(readings.T, self.edges_, self.heights_, strict=True)):
             chosen = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, self.bins - 1)
             inside = (values >= edges[0]) & (values <= edges[-1])
-            score -= np.log(np.where(inside, heights[chosen], 0.0) + self.floor)
+            errors[:, i] = -np.log(np.where(inside, heights[chosen], 0.0) + self.floor)
+        return errors
+
+    def _pool(self, errors: Floats) -> Floats:
+        score = np.zeros(len(errors))
+        for column in errors.T:  # not sum(axis=1), which adds in another order
+            score += column
         return score

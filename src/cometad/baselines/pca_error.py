@@ -6,12 +6,12 @@ import numpy as np
 from sklearn.decomposition import PCA
 
 from cometad.arrays import Floats, Floats32
-from cometad.baselines.baseline import ReadingBaseline
+from cometad.baselines.baseline import VariableBaseline
 from cometad.validation import check_number
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PcaError(ReadingBaseline):
+class PcaError(VariableBaseline):
     """The mean squared error of a reading reconstructed from its principal components.
 
     Uses the fewest components that explain `variance_share` of the variance, and always leaves out at least one:
@@ -41,7 +41,9 @@ class PcaError(ReadingBaseline):
         self.center_ = components.mean_
         self.directions_ = components.components_[: min(count, readings.shape[1] - 1)]  # (direction, variable)
 
-    def _score_readings(self, readings: Floats) -> Floats:
+    def _errors(self, readings: Floats) -> Floats:
         centered = readings - self.center_
-        rest = centered - centered @ self.directions_.T @ self.directions_
-        return np.asarray((rest**2).mean(axis=1))
+        return np.asarray(np.abs(centered - centered @ self.directions_.T @ self.directions_))
+
+    def _pool(self, errors: Floats) -> Floats:
+        return np.asarray((errors**2).mean(axis=1))

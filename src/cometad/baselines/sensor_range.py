@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from cometad.arrays import Floats, Floats32
-from cometad.baselines.baseline import ReadingBaseline
+from cometad.baselines.baseline import VariableBaseline
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SensorRange(ReadingBaseline):
+class SensorRange(VariableBaseline):
     """The largest distance of any variable to its training range, in units of that range; 0 inside.
 
     Training readings score 0, so `predict` flags every reading outside the range.
@@ -28,6 +28,8 @@ class SensorRange(ReadingBaseline):
     def _learn_readings(self, readings: Floats32) -> None:
         self.low_, self.high_ = readings.min(axis=0), readings.max(axis=0)  # equal for a constant variable
 
-    def _score_readings(self, readings: Floats) -> Floats:
-        outside = np.maximum(self.low_ - readings, readings - self.high_).max(axis=1)
-        return np.asarray(np.maximum(outside, 0.0))
+    def _errors(self, readings: Floats) -> Floats:
+        return np.asarray(np.maximum(np.maximum(self.low_ - readings, readings - self.high_), 0.0))
+
+    def _pool(self, errors: Floats) -> Floats:
+        return np.asarray(errors.max(axis=1))

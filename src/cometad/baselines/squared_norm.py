@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from cometad.arrays import Floats, Floats32
-from cometad.baselines.baseline import ReadingBaseline
+from cometad.baselines.baseline import VariableBaseline
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SquaredNorm(ReadingBaseline):
+class SquaredNorm(VariableBaseline):
     """The mean square of a scaled reading over its variables.
 
     >>> import numpy as np
@@ -21,5 +21,8 @@ class SquaredNorm(ReadingBaseline):
     def _learn_readings(self, readings: Floats32) -> None:
         """Nothing to learn beyond the scaling."""
 
-    def _score_readings(self, readings: Floats) -> Floats:
-        return np.asarray((readings**2).mean(axis=1))
+    def _errors(self, readings: Floats) -> Floats:
+        return np.abs(readings)
+
+    def _pool(self, errors: Floats) -> Floats:
+        return np.asarray((errors**2).mean(axis=1))

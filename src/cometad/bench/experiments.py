@@ -1,13 +1,17 @@
 """Experiments as data: which detectors run on which datasets and seeds. To add one, add a row to `EXPERIMENTS`."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from cometad.baselines import BASELINES
 from cometad.baselines.deep import DeepBaseline
+from cometad.bench.configurations import configurations, labels
+from cometad.bench.fair import FairBaseline
 from cometad.bench.floor import AllPositive
-from cometad.bench.summaries import REFERENCES
+from cometad.bench.plants import PLANTS
+from cometad.bench.split import Part
+from cometad.bench.summaries import RANDOM, REFERENCES
 from cometad.comet import Comet
 from cometad.detector import Detector
 from cometad.errors import unknown
@@ -21,16 +25,15 @@ SEEDS = (0, 1, 2, 3, 4)
 
 NETWORK_DETECTORS = ("network", "comet-paper")  # names in `Arm.detector` that stand for a NetworkComet
 
-# Entities whose labels we looked at while choosing the defaults (docs/deviations.md).
-DEVELOPMENT = {
-    "ASD": ("omi-1", "omi-4", "omi-7", "omi-12"),
-    "MSL": ("C-1", "F-8", "P-10"),
-    "SMAP": ("A-4", "D-3", "E-2", "G-2"),
-    "SMD": ("machine-1-2", "machine-2-4"),
-}
-
 DEEP = tuple(name for name, kind in BASELINES.items() if issubclass(kind, DeepBaseline))
 SIMPLE = tuple(name for name in BASELINES if name not in DEEP)
+
+
+_OTHERS: dict[str, Callable[..., Detector]] = {
+    "network": NetworkComet,
+    "fair": FairBaseline,
+    "all-positive": AllPositive,
+}
 
 
 @dataclass(frozen=True)
@@ -43,19 +46,20 @@ class Arm:
     """
 
     name: str
-    detector: str  # comet, network, comet-paper, all-positive or a baseline
+    detector: str  # comet, network, comet-paper, fair, all-positive or a baseline
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, dataset: str, seed: int, device: str) -> Detector:
         """Return the unfitted detector; `comet-paper` gets the sizes that the paper uses for the dataset."""
+        if self.detector == "comet":
+            return Comet(**{"seed": seed, **self.changes})  # runs on the CPU only
         common = {"seed": seed, "device": device, **self.changes}
         if self.detector == "comet-paper":
             return Comet.paper(dataset if dataset in PAPER_SIZES else None, **common)
-        if self.detector == "comet":
-            return Comet(**common)
-        if self.detector == "network":
-            return NetworkComet(**common)
-        return AllPositive(**common) if self.detector == "all-positive" else BASELINES[self.detector](**common)
+        kind: Any = _OTHERS[self.detector] if self.detector in _OTHERS else BASELINES[self.detector]
+        if "device" not in kind._get_param_names():
+            del common["device"]
+        return cast(Detector, kind(**common))
 
     @property
     def scoring(self) -> dict[str, Any]:
@@ -86,6 +90,7 @@ class Experiment:
     seeds: tuple[int, ...] = SEEDS
     report: str = "detection"  # the kind of report
     entities: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by dataset, if only some of them are used
+    part: Part | None = None  # the part of the split that is used, if not all
     base: str = ""  # the arm that the others are variants of, if any
 
 
@@ -115,6 +120,25 @@ def _sensitivity() -> tuple[Arm, ...]:
     changes |= {f"neighbors {count}": {"neighbors": count} for count in _NEIGHBORS}
     return tuple(Arm(name, "comet-paper", {**WITHOUT_TTA, **change}) for name, change in changes.items())
 
+
+def _views() -> tuple[Arm, ...]:
+    """Each view of the default alone, and the default without it."""
+    views = tuple(Comet().views)
+    if len(views) < 2:
+        return ()
+    named = list(enumerate(labels(views)))
+    alone = (Arm(f"only {name}", "comet", {"views": (views[i],)}) for i, name in named)
+    without = (Arm(f"without {name}", "comet", {"views": views[:i] + views[i + 1 :]}) for i, name in named)
+    return (*alone, *without)
+
+
+def _fair() -> tuple[Arm, ...]:
+    default = Comet()
+    same = {"pooling": default.pooling, "smoothing": tuple(default.smoothing)}
+    return tuple(Arm(f"fair {name}", "fair", {"baseline": name, **same}) for name in SIMPLE if name != RANDOM)
+
+
+FAMILIES = ("SMD", "ASD", "MSL", "SMAP", "SKAB", PLANTS)
 
 EXPERIMENTS = {
     "main": Experiment(
@@ -168,6 +192,28 @@ EXPERIMENTS = {
             "ASD": ("omi-2", "omi-9"),
             "MSL": ("P-11", "P-15", "D-14"),
         },
+    ),
+    "select": Experiment(
+        "Configurations of Comet, on the entities that serve to choose one",
+        "entity",
+        FAMILIES,
+        tuple(Arm(name, "comet", changes) for name, changes in configurations().items()),
+        seeds=(0,),
+        report="choice",
+        part="select",
+    ),
+    "validate": Experiment(
+        "Comet against its views and the baselines, on entities that did not serve to choose it",
+        "entity",
+        FAMILIES,
+        (
+            *(DEFAULT, *_views(), Arm("network", "network"), COMETS[1], *_fair()),
+            *_plain((*SIMPLE, "all-positive")),
+        ),
+        seeds=(0,),
+        report="comparison",
+        part="validate",
+        base=DEFAULT.name,
     ),
     "embedding": Experiment("Embeddings and codes", "embedding", PAPER, COMETS[:1], seeds=(0,), report="embedding"),
 }

@@ -22,7 +22,7 @@ class AllPositive(ReadingBaseline):
     def fit(self, X: object, y: object = None) -> Self:
         """Fit the threshold; nothing is learned."""
         super().fit(X)
-        self.decision_scores_ = np.zeros_like(self.decision_scores_)
+        self.decision_scores_ = self.alert_scores_ = np.zeros_like(self.decision_scores_)
         self._fit_threshold()
         return self
 

@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from cometad.bench.compare import claim, compare, comparison_table, missing_arms
 from cometad.bench.drift.report import drift_table, save_drift
 from cometad.bench.embedding import save_embedding
-from cometad.bench.experiments import DEVELOPMENT, EXPERIMENTS
+from cometad.bench.experiments import EXPERIMENTS
 from cometad.bench.figures import efficiency_points, save_critical_difference, save_efficiency
 from cometad.bench.forms import anchor, as_latex, as_markdown, shown
+from cometad.bench.nested import headline, nested_table
 from cometad.bench.paired import paired_table
 from cometad.bench.published import published
 from cometad.bench.results import Record, failed, latest
 from cometad.bench.runner import FOLDER, results_of
+from cometad.bench.split import DEVELOPMENT
 from cometad.bench.summaries import RANKED_BY, REFERENCES, blocks
 from cometad.bench.tables import ResultTable, metric_table, threshold_table
 from cometad.errors import InputError, OutputError, unknown
@@ -121,18 +124,45 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     if experiment.base and any(record["arm"] == experiment.base for record in records):
         tables.append(paired_table(records, f"{experiment.title}: differences, paired by seed", experiment.base))
     tables.append(_costs(name, records))
+    return Content(tables, _rank_diagram(name, records, ranked_by, over))
+
+
+def _rank_diagram(name: str, records: Sequence[Record], ranked_by: str, over: str) -> list[Figure]:
     ranked = blocks(records, ranked_by, over)
-    figures = []
-    if len(ranked.blocks) > 1 and len(ranked.arms) > 1:
-        figures.append(
-            Figure(
-                f"{name}-ranks.png",
-                f"Mean ranks by {METRICS[ranked_by].title} over {len(ranked.blocks)} "
-                f"{'entities' if over == 'entity' else 'datasets'}; bars join arms that do not differ significantly",
-                lambda path: save_critical_difference(path, records, ranked_by, over),
-            )
+    if len(ranked.blocks) < 2 or len(ranked.arms) < 2:
+        return []
+    return [
+        Figure(
+            f"{name}-ranks.png",
+            f"Mean ranks by {METRICS[ranked_by].title} over {len(ranked.blocks)} "
+            f"{'entities' if over == 'entity' else 'datasets'}; bars join arms that do not differ significantly",
+            lambda path: save_critical_difference(path, records, ranked_by, over),
         )
-    return Content(tables, figures)
+    ]
+
+
+def _choice(name: str, records: Sequence[Record], ranked_by: str) -> Content:
+    """Return which configuration to choose, and what that choice is worth on a family without a say in it."""
+    if len({record["dataset"] for record in records}) < 2:
+        return _detection(name, records, ranked_by)
+    return Content([nested_table(records, EXPERIMENTS[name].title, ranked_by)], notes=(headline(records, ranked_by),))
+
+
+def _comparison(name: str, records: Sequence[Record], ranked_by: str) -> Content:
+    """Return the tests of every arm against the base arm, all metrics, and the ranks as a picture."""
+    experiment = EXPERIMENTS[name]
+    if experiment.base not in blocks(records, ranked_by, "entity").arms:
+        content = _detection(name, records, ranked_by)
+        return replace(content, notes=(f"{experiment.base} lacks some trials, so no arm was compared with it.",))
+    found = compare(records, experiment.base, ranked_by)
+    tables = [
+        comparison_table(records, experiment.title, experiment.base, ranked_by),
+        metric_table(records, f"{experiment.title}: all metrics", ranked_by=ranked_by, over="entity"),
+        _costs(name, records),
+    ]
+    absent = missing_arms(records, (experiment.base, *found))
+    ranks = _rank_diagram(name, records, ranked_by, "entity")
+    return Content(tables, ranks, (claim(experiment.base, found, absent),))
 
 
 def _costs(name: str, records: Sequence[Record]) -> ResultTable:
@@ -218,6 +248,8 @@ def _drift(name: str, records: Sequence[Record], ranked_by: str) -> Content:
 
 _CONTENTS: dict[str, Callable[[str, Sequence[Record], str], Content]] = {
     "detection": _detection,
+    "choice": _choice,
+    "comparison": _comparison,
     "drift": _drift,
     "sensitivity": _sensitivity,
     "efficiency": _efficiency,

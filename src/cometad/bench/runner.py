@@ -21,7 +21,9 @@ from filelock import Timeout
 from cometad.bench.drift.trial import drift_trials, plants, settings_of
 from cometad.bench.embedding import embedding_trial
 from cometad.bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chosen, groups
+from cometad.bench.plants import PLANTS, plant_family
 from cometad.bench.results import Record, Results, identity
+from cometad.bench.split import part_of
 from cometad.bench.trial import attempt, planned, trials
 from cometad.datasets.dataset import Dataset, concatenate
 from cometad.datasets.readers import READERS, load, status
@@ -29,6 +31,7 @@ from cometad.errors import ParameterError, needs_extra, unknown
 from cometad.progress import ProgressCallback, show_progress
 
 FOLDER = Path("results")
+SYNTHETIC = {PLANT: plants, PLANTS: plant_family}  # datasets that are made, not read
 WHOLE = ("concatenated", "embedding")  # protocols that join the entities of a dataset into one series
 
 
@@ -149,7 +152,7 @@ def _experiment(name: str) -> Experiment:
 
 
 def _datasets(experiment: Experiment, names: Sequence[str] | None) -> Sequence[str]:
-    known = (*READERS, PLANT) if PLANT in experiment.datasets else tuple(READERS)
+    known = (*READERS, *(name for name in experiment.datasets if name in SYNTHETIC))
     for name in names or ():
         if name not in known:
             raise unknown("dataset", name, known)
@@ -169,7 +172,7 @@ def _check_availability(
     dataset: str, arms: Sequence[Arm], device: str, data_dir: str | os.PathLike[str] | None, outcome: Outcome
 ) -> None:
     """Record whether a dataset is missing, and which arms need too much memory on it."""
-    if dataset == PLANT:
+    if dataset in SYNTHETIC:
         return
     found = status(dataset, data_dir)
     if not found.found:
@@ -183,11 +186,11 @@ def _check_availability(
 
 
 def _series(name: str, experiment: Experiment, data_dir: str | os.PathLike[str] | None) -> list[Dataset]:
-    if name == PLANT:
-        return plants()
-    entities = load(name, data_dir)
+    entities = SYNTHETIC[name]() if name in SYNTHETIC else load(name, data_dir)
     if name in experiment.entities:
         entities = [entity for entity in entities if entity.entity in experiment.entities[name]]
+    if experiment.part is not None:
+        entities = [entity for entity in entities if part_of(name, entity.entity) == experiment.part]
     return [concatenate(entities)] if experiment.protocol in WHOLE else entities
 
 

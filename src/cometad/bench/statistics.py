@@ -1,13 +1,16 @@
-"""Tests of whether arms differ across datasets: mean ranks, the Friedman test, the Nemenyi critical difference.
+"""Tests of whether arms differ: mean ranks, the Friedman test, the Nemenyi critical difference; for one arm against
+each of the others, Wilcoxon's signed-rank test with Holm's correction and a bootstrap stratified by family.
 
-Reference: J. Demsar, Statistical comparisons of classifiers over multiple data sets, JMLR 7 (2006).
+References: J. Demsar, Statistical comparisons of classifiers over multiple data sets, JMLR 7 (2006); S. Holm, A simple
+sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6 (1979).
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import chi2, rankdata, studentized_range
+from scipy.stats import chi2, rankdata, studentized_range, wilcoxon
 
 from cometad.errors import InputError, ParameterError
 
@@ -86,6 +89,73 @@ def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[str, ..
             groups.append(tuple(arms[start:stop]))
             reached = stop
     return groups
+
+
+def signed_rank(differences: ArrayLike) -> float:
+    """Return the two-sided p-value of Wilcoxon's test that paired differences are symmetric around 0.
+
+    >>> from cometad.bench.statistics import signed_rank
+    >>> signed_rank([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]), signed_rank([0.0, 0.0])
+    (0.03125, 1.0)
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    values = values[values != 0]  # an entity on which both arms are equal says nothing about which is better
+    return float(wilcoxon(values).pvalue) if len(values) else 1.0
+
+
+def rank_balance(differences: ArrayLike) -> float:
+    """Return the sum of the ranks of positive differences minus that of negative ones: which way the test leans.
+
+    >>> from cometad.bench.statistics import rank_balance
+    >>> rank_balance([0.1, -0.2, 0.3])
+    2.0
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    values = values[values != 0]
+    return float((np.sign(values) * rankdata(np.abs(values))).sum())
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Return the p-values corrected for having tested all of them, by Holm's step-down procedure.
+
+    >>> from cometad.bench.statistics import holm
+    >>> holm({"pca": 0.03, "knn": 0.01, "hbos": 0.04})
+    {'pca': 0.06, 'knn': 0.03, 'hbos': 0.06}
+    """
+    corrected: dict[str, float] = {}
+    highest = 0.0
+    for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        highest = max(highest, min(1.0, (len(p_values) - place) * p_values[name]))
+        corrected[name] = highest
+    return {name: corrected[name] for name in p_values}
+
+
+class Interval(NamedTuple):
+    """A mean and the ends of its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def stratified_interval(
+    differences: Mapping[str, ArrayLike], level: float = 0.95, draws: int = 10_000, seed: int = 0
+) -> Interval:
+    """Return the mean over families of the mean over entities, with a bootstrap interval.
+
+    Entities are drawn with replacement within each family, so that every draw has all families in full size.
+
+    >>> from cometad.bench.statistics import stratified_interval
+    >>> stratified_interval({"MSL": [0.1, 0.1], "SMD": [0.3]})
+    Interval(mean=0.2, low=0.2, high=0.2)
+    """
+    rng = np.random.default_rng(seed)
+    families = [np.asarray(values, dtype=np.float64) for values in differences.values()]
+    drawn = np.mean(
+        [values[rng.integers(len(values), size=(draws, len(values)))].mean(axis=1) for values in families], 0
+    )
+    low, high = np.quantile(drawn, ((1 - level) / 2, (1 + level) / 2))
+    return Interval(float(np.mean([values.mean() for values in families])), float(low), float(high))
 
 
 def _check_counts(arms: int, datasets: int) -> None:

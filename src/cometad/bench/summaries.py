@@ -98,8 +98,10 @@ class Blocks(NamedTuple):
     values: NDArray[np.float64]
 
 
-def blocks(records: Iterable[Record], metric: str, over: str = "dataset") -> Blocks:
+def blocks(records: Iterable[Record], metric: str, over: str = "dataset", *, references: bool = False) -> Blocks:
     """Return one metric of the detectors that cover every dataset (or every entity), ready for `mean_ranks`.
+
+    The no-skill references are left out, unless `references`.
 
     >>> from cometad.bench.summaries import blocks
     >>> cell = {"experiment": "main", "entity": "all", "seed": 0, "setting": {}, "error": None}
@@ -110,12 +112,12 @@ def blocks(records: Iterable[Record], metric: str, over: str = "dataset") -> Blo
     >>> blocks(records, "aff_f1").arms, blocks(records, "aff_f1").values.tolist()
     (['pca', 'knn'], [[0.7, 0.8], [0.6, 0.5]])
     """
-    if metric not in METRICS:
-        raise unknown("metric", metric, METRICS)
+    if metric not in RANKABLE:
+        raise unknown("metric", metric, RANKABLE)
     if over not in ("dataset", "entity"):
         raise unknown("kind of block", over, ("dataset", "entity"))
     counted = _checked(records)
-    detectors = [record for record in counted if record["arm"] not in REFERENCES]
+    detectors = [record for record in counted if references or record["arm"] not in REFERENCES]
     parts = ("dataset", "entity") if over == "entity" else ("dataset",)
     names = list(dict.fromkeys(tuple(str(record[part]) for part in parts) for record in detectors))
     means = _entity_means(counted, metric) if over == "entity" else _dataset_means(counted, metric)
@@ -189,7 +191,11 @@ COSTS = {
     "peak_bytes": Quantity(_from("peak_bytes"), _largest),
     "parameters": Quantity(_from("parameters"), _largest),
 }
-QUANTITIES = {name: Quantity(_from("metrics", name), _mean) for name in METRICS} | THRESHOLD_VALUES | COSTS
+UNTIED_VUS_PR = "untied_vus_pr"
+RANKABLE = {name: Quantity(_from("metrics", name), _mean) for name in METRICS} | {
+    UNTIED_VUS_PR: Quantity(_from("untied", "vus_pr"), _mean)
+}
+QUANTITIES = RANKABLE | THRESHOLD_VALUES | COSTS
 
 
 def _checked(records: Iterable[Record]) -> list[Record]:

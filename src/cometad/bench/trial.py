@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,9 +24,10 @@ from cometad.datasets.dataset import Dataset
 from cometad.datasets.readers import period
 from cometad.detector import Detector
 from cometad.errors import CometadError
-from cometad.metrics import evaluate, events_at, f1_at
+from cometad.metrics import METRICS, evaluate, events_at, f1_at
 from cometad.network_comet import NetworkComet
 from cometad.registry import describe
+from cometad.threads import thread_count
 
 DAY = 86_400  # seconds
 PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
@@ -81,7 +82,7 @@ def facts(device: str) -> dict[str, Any]:
     """Return the hardware, the versions and the time of a trial."""
     return {
         "device": _processor(device),
-        "threads": torch.get_num_threads(),
+        "threads": thread_count(),
         "source": source_fingerprint(),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -115,13 +116,44 @@ def _measured(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[s
     started = time.monotonic()
     scores = detector.decision_function(dataset.test)
     score_seconds = time.monotonic() - started
+    metrics = evaluate(dataset.labels, scores)
     return {
         "parameters": learned_numbers(detector),
         "fit_seconds": round(fit_seconds, 3),
         "score_seconds": round(score_seconds, 3),
-        "metrics": evaluate(dataset.labels, scores),
+        "metrics": metrics,
+        "untied": {"vus_pr": untied_vus_pr(dataset.labels, scores, metrics)},
         "at_threshold": at_threshold(dataset.labels, scores, common_threshold(detector), period(dataset.name)),
     }
+
+
+def untied_vus_pr(labels: NDArray[np.bool_], scores: NDArray[np.float64], metrics: Mapping[str, float]) -> float:
+    """Return VUS-PR with ties of scores broken at random: its classic form rewards constant scores.
+
+    >>> import numpy as np
+    >>> from cometad.bench.trial import untied_vus_pr
+    >>> from cometad.metrics import evaluate
+    >>> labels, scores = np.arange(200) % 50 > 45, np.zeros(200)
+    >>> metrics = evaluate(labels, scores)
+    >>> untied_vus_pr(labels, scores, metrics) < metrics["vus_pr"]
+    True
+    """
+    if len(np.unique(scores)) == len(scores):
+        return metrics["vus_pr"]
+    return METRICS["vus_pr"].function(labels, untied(scores))
+
+
+def untied(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the ranks of the scores, equal scores in an order that is random but always the same.
+
+    >>> import numpy as np
+    >>> from cometad.bench.trial import untied
+    >>> untied(np.array([3.0, 1.0, 2.0]))
+    array([2., 0., 1.])
+    """
+    ranks = np.empty(len(scores))
+    ranks[np.lexsort((np.random.default_rng(0).random(len(scores)), scores))] = np.arange(len(scores))
+    return ranks
 
 
 def at_threshold(labels: NDArray[np.bool_], scores: NDArray[np.float64], threshold: float, period: float) -> Record:

@@ -1,11 +1,11 @@
 """`cometad bench list`, `run`, `report` and `pack`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cometad.cli import options
+from cometad.cli import options as shared
 
 if TYPE_CHECKING:
     from cometad.bench.runner import Outcome
@@ -35,36 +35,27 @@ def run(
     seed: Annotated[list[int] | None, typer.Option(help="Seed; repeatable.", min=0)] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[int | None, typer.Option(help="Threads per trial. Default: all cores.", min=1)] = None,
+    workers: Annotated[int, typer.Option(help="Processes; several use one thread each by default.", min=1)] = 1,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed trials again.")] = False,
     results: Folder = Path("results"),
-    data_dir: options.DataDir = None,
+    data_dir: shared.DataDir = None,
 ) -> None:
     """Run the trials of an experiment that have no result yet; after an interrupt, the same command continues.
 
     Several processes may share one results folder; each takes trials that no other is running.
     """
     from cometad.bench.runner import run as run_trials
+    from cometad.bench.workers import limit_threads, run_with_workers
     from cometad.cli.exits import FAILED, MISTAKE, say
 
     if threads is not None:
-        import torch
-        from threadpoolctl import threadpool_limits
-
-        torch.set_num_threads(threads)
-        threadpool_limits(threads)  # for numpy and scikit-learn
-    outcome = run_trials(
-        experiment,
-        datasets=dataset,
-        entities=entity,
-        arms=arm,
-        seeds=seed,
-        device=device,
-        data_dir=data_dir,
-        folder=results,
-        retry=retry,
-        verbose=True,
-        notify=say,
-    )
+        limit_threads(threads)
+    options: dict[str, Any] = {"datasets": dataset, "entities": entity, "arms": arm, "seeds": seed, "device": device}
+    options |= {"data_dir": data_dir, "folder": results, "retry": retry, "verbose": True, "notify": say}
+    if workers > 1:
+        outcome = run_with_workers(experiment, workers=workers, threads=threads or 1, **options)
+    else:
+        outcome = run_trials(experiment, **options)
     print(_summary(outcome))
     for failed in outcome.failed:
         say(f"{failed['arm']} on {failed['dataset']} {failed['entity']}, seed {failed['seed']}: {failed['error']}")

@@ -92,10 +92,13 @@ def silence_output() -> None:
 
 def _explain(error: Exception) -> int:
     from cometad.cli.advice import message
-    from cometad.errors import CometadError
+    from cometad.errors import OPTIONAL, CometadError, missing_for
 
     if isinstance(error, CometadError):
         say(message(error))
+        return MISTAKE
+    if isinstance(error, ModuleNotFoundError) and error.name in OPTIONAL:
+        say(missing_for("This command", error.name))
         return MISTAKE
     traceback.print_exception(error)
     say("This is a bug in cometad, not your mistake. Please report it with the lines above.")

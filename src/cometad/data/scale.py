@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from cometad.arrays import Floats
 from cometad.compiled import jit
@@ -61,13 +60,25 @@ def fit_scaling(kind: str, values: Floats) -> Scaling:
 
 
 def _standard(values: Floats) -> Scaling:
-    scaler = StandardScaler().fit(values)
-    return Scaling(scaler.mean_, scaler.scale_)
+    """Mean and standard deviation, to the last bit as scikit-learn's StandardScaler computes them."""
+    missing = np.isnan(values)
+    total = np.nansum if missing.any() else np.sum
+    count = len(values) - missing.sum(axis=0)
+    mean = total(values, axis=0) / count
+    apart = values - mean
+    # The second term corrects for the rounding of the mean.
+    variance = (total(apart**2, axis=0) - total(apart, axis=0) ** 2 / count) / count
+    rounding = np.finfo(np.float64).eps
+    constant = variance <= count * rounding * variance + (count * mean * rounding) ** 2
+    return Scaling(mean, np.where(constant, 1.0, np.sqrt(variance)))
 
 
 def _min_max(values: Floats) -> Scaling:
-    scaler = MinMaxScaler().fit(values)
-    return Scaling(scaler.data_min_, 1 / scaler.scale_)
+    """Minimum and range, to the last bit as scikit-learn's MinMaxScaler computes them."""
+    low = np.nanmin(values, axis=0)
+    extent = np.nanmax(values, axis=0) - low
+    extent = np.where(extent < 10 * np.finfo(np.float64).eps, 1.0, extent)
+    return Scaling(low, 1 / (1 / extent))
 
 
 SCALERS = {"standard": _standard, "min-max": _min_max}

@@ -1,4 +1,4 @@
-"""Readers for the official files of seven benchmark datasets, as folders or archives.
+"""Readers for the official files of eight benchmark datasets, as folders or archives.
 
 To add a dataset, write a function that returns its entities and add a row to `READERS`.
 """
@@ -26,6 +26,9 @@ Content = TypeVar("Content")
 WADI_BLANK = ("2_LS_001_AL", "2_LS_002_AL", "2_P_001_STATUS", "2_P_002_STATUS")  # empty in every release
 WADI_LABEL = "Attack LABLE (1:No Attack, -1:Attack)"
 MINUTE = 60
+SKAB_TRAIN = 400  # rows at the start of an experiment
+SKAB_FILES = tuple(f"data/{folder}/*.csv" for folder in ("valve1", "valve2", "other"))
+SKAB_OTHERS = ("datetime", "anomaly", "changepoint")  # columns that are not sensors
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Data
     Traceback (most recent call last):
     ...
     cometad.errors.ParameterError: Unknown dataset 'PMS'. Did you mean PSM?
-    Available: ASD, MSL, PSM, SMAP, SMD, SWaT, WADI.
+    Available: ASD, MSL, PSM, SKAB, SMAP, SMD, SWaT, WADI.
     """
     reader = _reader(name)
     folder = find_data_dir(data_dir)
@@ -211,7 +214,7 @@ def _locate(reader: DatasetReader, data_dir: Path) -> Path | None:
     return archive if archive is not None and archive.is_file() else None
 
 
-# --- datasets with one file per entity and part: SMAP, MSL, SMD, ASD --------------------------------------------------
+# --- datasets with one file per entity or part: SMAP, MSL, SMD, ASD, SKAB ---------------------------------------------
 
 
 def _read_nasa(name: str, location: Path) -> list[Dataset]:
@@ -275,6 +278,33 @@ def _read_asd(name: str, location: Path) -> list[Dataset]:
         return Dataset(name, entity, _floats(train), _floats(test), labels > 0, _numbered(train))
 
     return [server(entity) for entity in sorted({PurePosixPath(path).parts[0] for path in files})]
+
+
+def _read_skab(name: str, location: Path) -> list[Dataset]:
+    """SKAB: one dataset per experiment of a water-circulation testbed, named by folder and file (valve1/0).
+
+    Files: data/{valve1,valve2,other}/<number>.csv, separated by semicolons, with a header; the anomaly-free run is not
+    read. Split: the official one, the first 400 rows of an experiment train. Variables: all columns but datetime,
+    anomaly and changepoint. Labels: the column anomaly, 1 is anomalous. No missing values; nothing is scaled. Known
+    criticism: experiments are short (about 1,100 rows), half of the test rows are anomalous, and the training rows of
+    other/2 have anomalies.
+    """
+    files = {f"{path.parent.name}/{path.stem}": (path, content) for path, content in members(location, *SKAB_FILES)}
+
+    def experiment(entity: str) -> Dataset:
+        path, content = files[entity]
+        header, _, body = content.partition(b"\n")
+        columns = header.decode(errors="replace").strip().split(";")
+        if any(other not in columns for other in SKAB_OTHERS) or columns[0] != "datetime":
+            raise InputError(f"'{path}' is not a table of SKAB v0.9. Download it again.")
+        cells = b"\n".join(line.partition(b";")[2] for line in body.splitlines())  # without the timestamps
+        table = dict(zip(columns[1:], text_numbers(cells, str(path), ";").T, strict=True))
+        names = tuple(column for column in columns if column not in SKAB_OTHERS)
+        values = np.column_stack([table[column] for column in names])
+        train, test, labels = values[:SKAB_TRAIN], values[SKAB_TRAIN:], table["anomaly"][SKAB_TRAIN:] > 0
+        return Dataset(name, entity, _floats(train), _floats(test), labels, names)
+
+    return [experiment(entity) for entity in sorted(files)]
 
 
 def _required(files: Mapping[str, Content], path: str, location: Path) -> Content:
@@ -378,8 +408,9 @@ def _read_wadi(name: str, location: Path) -> list[Dataset]:
 NASA_SOURCE = "Put the folder nasa or nasa-smap-msl.tar.xz (NASA's telemanom data) into the data folder."
 
 # Published counts: MSL, PSM, SMAP, SWaT and WADI from the paper's table of datasets (train and validation rows
-# together), SMD from the OmniAnomaly paper, ASD from the InterFusion paper. WADI's 1,209,551 training rows are close to
-# the first release; the second (WADI_14days_new.csv) leaves out unstable periods and is shorter.
+# together), SMD from the OmniAnomaly paper, ASD from the InterFusion paper, SKAB counted in the files of v0.9. WADI's
+# 1,209,551 training rows are close to the first release; the second (WADI_14days_new.csv) leaves out unstable periods
+# and is shorter.
 READERS: dict[str, DatasetReader] = {
     "ASD": DatasetReader(
         _read_asd,
@@ -404,6 +435,15 @@ READERS: dict[str, DatasetReader] = {
         mark="test_label.csv",
         published=Counts(entities=1, train=129_784, test=87_841, variables=25, anomaly_percent=27.76),
         how_to_get="Take train.csv, test.csv and test_label.csv from eBay's RANSynCoders and put them into PSM/.",
+    ),
+    "SKAB": DatasetReader(
+        _read_skab,
+        folder="SKAB",
+        mark="data/valve1/*.csv",
+        archive="SKAB.tar.xz",
+        published=Counts(entities=34, train=13_600, test=23_801, variables=8, anomaly_percent=53.66),
+        period=1,
+        how_to_get="Put the folder SKAB or SKAB.tar.xz (v0.9 of the SKAB repository) into the data folder.",
     ),
     "SMAP": DatasetReader(
         _read_nasa,

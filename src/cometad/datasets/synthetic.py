@@ -6,15 +6,17 @@ the same normal readings as one with them.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from cometad.arrays import Floats
 from cometad.datasets.dataset import Dataset
 from cometad.errors import ParameterError
+
+if TYPE_CHECKING:
+    import polars as pl  # imported where a frame is made, because arrays do not need it
 
 SENSORS = ("flow", "pressure", "temperature", "level", "valve", "vibration")  # of each unit, in this order
 PLANT_WIDE = ("plant_voltage", "plant_standby")  # near-constant; binary
@@ -60,7 +62,7 @@ class Plant:
         causes = tuple(((fault.start, fault.stop), fault.variables) for fault in self.faults)
         return Dataset("synthetic", "plant", self.train, self.test, self.labels, self.names, causes=causes)
 
-    def frames(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def frames(self) -> "tuple[pl.DataFrame, pl.DataFrame]":
         """The training and test parts as polars frames with named columns.
 
         >>> from cometad.datasets.synthetic import synthetic_plant
@@ -68,6 +70,8 @@ class Plant:
         >>> today.shape, today.columns[:2]
         ((500, 24), ['unit1_flow', 'unit1_pressure'])
         """
+        import polars as pl
+
         return pl.DataFrame(self.train, self.names), pl.DataFrame(self.test, self.names)
 
 

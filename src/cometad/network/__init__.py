@@ -1,6 +1,17 @@
 """The network of the paper: patches, encoder, codebook, training, memory, adaptation. Fast versions are in `fast`."""
 
-from cometad.network.adaptation import NoAdaptation, OnlineAdaptation
+from typing import TYPE_CHECKING, Any
+
+from cometad.errors import imported_for
 from cometad.network.schedules import Epochs, Halving, OneCycle
 
+if TYPE_CHECKING:
+    from cometad.network.adaptation import NoAdaptation, OnlineAdaptation
+
 __all__ = ["Epochs", "Halving", "NoAdaptation", "OneCycle", "OnlineAdaptation"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("NoAdaptation", "OnlineAdaptation"):  # imported on first use, because they need torch
+        return getattr(imported_for(name, "cometad.network.adaptation"), name)
+    raise AttributeError(f"module 'cometad.network' has no attribute {name!r}")

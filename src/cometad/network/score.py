@@ -14,10 +14,10 @@ from cometad.arrays import Floats
 from cometad.compiled import COMPILES
 from cometad.network.fast.fold import FoldedScale, fold
 from cometad.network.fast.kernels import back_to_time, nearest_codes
-from cometad.network.fast.threads import in_parts
 from cometad.network.memory import memory_table
 from cometad.network.network import Network
 from cometad.network.patches import coverage, patch_count, patches
+from cometad.threads import in_parts
 
 WINDOWS_AT_ONCE = 128  # limits the memory for scoring a long series
 

@@ -77,7 +77,11 @@ def _calibrate(errors: Floats, middle: Floats, high: Floats, excess: Floats) -> 
 def calibrated(error: float, middle: float, high: float, excess: float) -> float:
     """One calibrated error."""
     if error > high:
-        return LEVEL + math.log(1.0 + (error - high) / excess)
-    if error < middle:
-        return 0.0
-    return LEVEL * (error - middle) / (high - middle)
+        return LEVEL + log_beyond(error, high, excess)
+    return min(max(LEVEL * (error - middle) / (high - middle), 0.0), LEVEL)
+
+
+@jit
+def log_beyond(error: float, high: float, excess: float) -> float:
+    """What an error above the high quantile adds to `LEVEL`."""
+    return math.log(1.0 + (error - high) / excess)

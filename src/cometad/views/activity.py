@@ -43,11 +43,10 @@ class Activity:
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedActivity":
         """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
-        zero = np.zeros(rows.shape[1])
         logs = np.empty((len(rows), rows.shape[1]))
         _logs(rows, 0, self.length, logs)
         ends = windows_of(usable, self.length, WINDOWS, rng) + self.length - 1
-        return FittedActivity(np.median(logs[ends], axis=0) if len(ends) else zero, self.length)
+        return FittedActivity(np.median(logs[ends], axis=0), self.length)
 
     def restore(self, state: Mapping[str, Array]) -> "FittedActivity":
         """The fitted view with a state."""
@@ -77,7 +76,7 @@ class FittedActivity:
 
 @fused
 def _logs(rows: Floats, first: int, length: int, logs: Floats) -> None:
-    """Set `logs` (time, variable) to the log standard deviation of the `length` rows up to each step from `first` on."""
+    """Set `logs` (time, variable) to the log standard deviation of the `length` rows up to each step from `first`."""
     width = rows.shape[1]
     mean, variance = np.empty(width), np.empty(width)
     for t in range(max(first, length - 1), len(rows)):

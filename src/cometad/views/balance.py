@@ -10,7 +10,7 @@ from cometad.arrays import Array, Flags, Floats
 from cometad.compiled import fused
 from cometad.registry import register
 from cometad.validation import check_integer, check_number
-from cometad.views.products import window_products
+from cometad.views.products import Matrix
 from cometad.views.reduce import DIRECTIONS, directions
 from cometad.views.view import cut_windows, windows_of, with_unknown
 
@@ -77,29 +77,30 @@ class FittedBalance:
     def __init__(self, center: Floats, components: Floats) -> None:
         self.center, self.components = center, components
         self.span, self.context = len(center), len(center) - 1
-        self._turned = np.ascontiguousarray(components.T)
-        self._start = -components @ center.ravel()
+        self._factors_of = Matrix(components.T, -components @ center.ravel())
+        self._description = Matrix(components, center.ravel())
 
     def errors(self, rows: Floats, first: int) -> Floats:
         """The root mean square of each variable's part of the residual of the window that ends at each step."""
         errors = np.empty((len(rows) - first, rows.shape[1]))
         begin, factors = self._factors(rows, first)
-        _residuals(rows, begin, factors, self.components, self.center, errors[len(errors) - len(factors) :])
+        described = self._description.times_windows(factors, 0, len(factors))
+        _residuals(rows, begin, described, errors[len(errors) - len(factors) :])
         return with_unknown(errors, rows, first, self.context)
 
     def expected(self, rows: Floats, first: int) -> Floats:
         """The last readings of each window as its components describe them (time - first, variable)."""
         expected = np.empty((len(rows) - first, rows.shape[1]))
         _, factors = self._factors(rows, first)
-        last = np.ascontiguousarray(self.components[:, -rows.shape[1] :])
-        expected[len(expected) - len(factors) :] = window_products(factors, 0, len(factors), 1, last, self.center[-1])
+        described = self._description.times_windows(factors, 0, len(factors))
+        expected[len(expected) - len(factors) :] = described[:, -rows.shape[1] :]
         return with_unknown(expected, rows, first, self.context)
 
     def _factors(self, rows: Floats, first: int) -> tuple[int, Floats]:
         """The first row of the first window, and each window's factors (window, component)."""
         begin = max(first - self.context, 0)
         count = max(len(rows) - self.context - begin, 0)
-        return begin, window_products(rows, begin, count, self.span, self._turned, self._start)
+        return begin, np.ascontiguousarray(self._factors_of.times_windows(rows, begin, count))
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""
@@ -107,19 +108,15 @@ class FittedBalance:
 
 
 @fused
-def _residuals(rows: Floats, begin: int, factors: Floats, components: Floats, center: Floats, errors: Floats) -> None:
-    length, width = center.shape
-    gap = np.empty(width)
-    for t in range(len(factors)):
-        errors[t] = 0.0
+def _residuals(rows: Floats, begin: int, described: Floats, errors: Floats) -> None:
+    width = rows.shape[1]
+    length = described.shape[1] // width
+    squares = np.empty(width)
+    for t in range(len(described)):
+        squares[:] = 0.0
         for k in range(length):
             for i in range(width):
-                gap[i] = rows[begin + t + k, i] - center[k, i]
-            for c in range(len(components)):
-                factor = factors[t, c]
-                for i in range(width):
-                    gap[i] -= factor * components[c, k * width + i]
-            for i in range(width):
-                errors[t, i] += gap[i] * gap[i]
+                gap = rows[begin + t + k, i] - described[t, k * width + i]
+                squares[i] += gap * gap
         for i in range(width):
-            errors[t, i] = np.sqrt(errors[t, i] / length)
+            errors[t, i] = np.sqrt(squares[i] / length)

@@ -57,10 +57,9 @@ def cross_fit(
     for k in range(FOLDS):
         fold = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
         for start, stop in _stretches(fold, len(rows)):
-            errors, covering = _errors(fold.views, rows, imputed, start, stop)
-            chosen = usable[start:stop]
-            alert.append(errors[chosen])
-            ranking.append(covering[chosen])
+            errors, covering = _errors(fold.views, rows, usable, imputed, start, stop)
+            alert.append(errors)
+            ranking.append(covering)
         folds.append(fold)
         report(k + 1)
     return CrossFitted(folds, fit_tails(np.concatenate(alert)), fit_tails(np.concatenate(ranking)))
@@ -82,15 +81,31 @@ def _stretches(fold: Fold, rows: int) -> list[tuple[int, int]]:
 
 
 def _errors(
-    views: tuple[FittedView, ...], rows: Floats, imputed: Flags | None, start: int, stop: int
+    views: tuple[FittedView, ...], rows: Floats, usable: Flags, imputed: Flags | None, start: int, stop: int
 ) -> tuple[Floats, Floats]:
-    """The errors of the steps start..stop, and averaged over the spans that cover each."""
+    """The errors of the steps start..stop, and averaged over the spans that cover each; unknown if not all usable."""
     none = np.zeros((len(views), 3, rows.shape[1]))
     panel = Panel(views, none, none, 1, ())
     begin, end = max(start - panel.context, 0), min(stop + panel.span - 1, len(rows))
     mask = None if imputed is None else imputed[begin:end]
     errors = panel.errors(rows[begin:end], start - begin, mask)
+    for v, view in enumerate(views):
+        errors[~all_usable(usable, view.context)[start:end], v] = np.nan
     return errors[: stop - start], panel.covering(errors, 0, stop - start)
+
+
+def all_usable(usable: Flags, context: int) -> Flags:
+    """The time steps (time,) that are usable together with the `context` ones before them.
+
+    >>> import numpy as np
+    >>> from cometad.views.crossfit import all_usable
+    >>> all_usable(np.array([1, 0, 1, 1], bool), 1)
+    array([ True, False, False,  True])
+    """
+    before = np.concatenate([[0], np.cumsum(~usable)])
+    steps = np.arange(len(usable))
+    clean: Flags = before[steps + 1] == before[np.maximum(steps - context, 0)]
+    return clean
 
 
 class TrainingScores(NamedTuple):

@@ -10,7 +10,7 @@ from scipy.linalg import cho_factor, cho_solve
 from cometad.arrays import Array, Flags, Floats
 from cometad.registry import register
 from cometad.validation import check_integer, check_number
-from cometad.views.products import window_products
+from cometad.views.products import Matrix
 from cometad.views.reduce import directions
 from cometad.views.view import cut_windows, windows_of, with_unknown
 
@@ -70,7 +70,8 @@ class FittedForecast:
 
     def __init__(self, weights: Floats, level: Floats, basis: Floats | None, lags: int) -> None:
         self.weights, self.level, self.basis, self.context = weights, level, basis, lags
-        self._zero = None if basis is None else np.zeros(basis.shape[1])
+        self._prediction = Matrix(weights, level)
+        self._reduction = None if basis is None else Matrix(basis, np.zeros(basis.shape[1]))
 
     def errors(self, rows: Floats, first: int) -> Floats:
         """The absolute residual of each reading (time - first, variable)."""
@@ -83,9 +84,9 @@ class FittedForecast:
         begin = max(first - self.context, 0)
         count = max(len(rows) - self.context - begin, 0)
         inputs = rows[begin : begin + count + self.context - 1]
-        if self.basis is not None and self._zero is not None:
-            inputs = window_products(inputs, 0, len(inputs), 1, self.basis, self._zero)
-        expected[len(expected) - count :] = window_products(inputs, 0, count, self.context, self.weights, self.level)
+        if self._reduction is not None:
+            inputs = np.ascontiguousarray(self._reduction.times_windows(inputs, 0, len(inputs)))
+        expected[len(expected) - count :] = self._prediction.times_windows(inputs, 0, count)
         return with_unknown(expected, rows, first, self.context)
 
     def state(self) -> Mapping[str, Array]:

@@ -11,7 +11,7 @@ from cometad.compiled import fused
 from cometad.registry import register
 from cometad.validation import check_integer
 from cometad.views.kmeans import codes_of
-from cometad.views.products import window_products
+from cometad.views.products import Matrix
 from cometad.views.view import cut_windows, windows_of, with_unknown
 
 WINDOWS = 5_000  # at most, for k-means
@@ -65,8 +65,7 @@ class FittedJoint:
 
     def __init__(self, codes: Floats, length: int) -> None:
         self.codes, self.span, self.context = codes, length, length - 1
-        self._turned = np.ascontiguousarray(-codes.T)
-        self._halves = 0.5 * (codes**2).sum(axis=1)
+        self._closeness = Matrix(-codes.T, 0.5 * (codes**2).sum(axis=1))  # half the squared distance, less |window|^2
 
     def errors(self, rows: Floats, first: int) -> Floats:
         """The root mean square distance of each variable's part of the window that ends at each step."""
@@ -86,8 +85,7 @@ class FittedJoint:
         """The first row of the first window, and the nearest code of each window."""
         begin = max(first - self.context, 0)
         count = max(len(rows) - self.context - begin, 0)
-        scores = window_products(rows, begin, count, self.span, self._turned, self._halves)
-        return begin, scores.argmin(axis=1)
+        return begin, self._closeness.times_windows(rows, begin, count).argmin(axis=1)
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""
@@ -97,11 +95,13 @@ class FittedJoint:
 @fused
 def _split(rows: Floats, begin: int, nearest: Array, codes: Floats, length: int, errors: Floats) -> None:
     width = rows.shape[1]
+    squares = np.empty(width)
     for t in range(len(nearest)):
-        errors[t] = 0.0
+        code = codes[nearest[t]]
+        squares[:] = 0.0
         for k in range(length):
             for i in range(width):
-                gap = rows[begin + t + k, i] - codes[nearest[t], k * width + i]
-                errors[t, i] += gap * gap
+                gap = rows[begin + t + k, i] - code[k * width + i]
+                squares[i] += gap * gap
         for i in range(width):
-            errors[t, i] = np.sqrt(errors[t, i] / length)
+            errors[t, i] = np.sqrt(squares[i] / length)

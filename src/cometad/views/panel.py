@@ -1,6 +1,7 @@
 """Several fitted views, and how their errors become one score."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -25,22 +26,26 @@ class Panel:
     pooling: int  # exponent of the power mean over variables
     smoothing: tuple[int, ...]  # time steps of each centered mean
 
-    @property
+    @cached_property
     def width(self) -> int:
         """The number of variables."""
         return self.alert.shape[2]
 
-    @property
+    @cached_property
     def context(self) -> int:
         """Readings before a time step that its errors depend on."""
         return max(view.context for view in self.views)
 
-    @property
+    @cached_property
     def span(self) -> int:
         """Time steps that an error is about, at most."""
         return max(view.span for view in self.views)
 
-    @property
+    @cached_property
+    def _spans(self) -> Integers:
+        return np.array([view.span for view in self.views])
+
+    @cached_property
     def delay(self) -> int:
         """Readings after a time step that its ranking score needs."""
         return self.span - 1 + look_ahead(self.smoothing)
@@ -74,9 +79,8 @@ class Panel:
         An error covers the `span` time steps up to its own. Unknown errors are left out of the mean; it is unknown if
         all of them are.
         """
-        spans = np.array([view.span for view in self.views])
         means = np.empty((stop - start, *errors.shape[1:]))
-        _covering(errors, spans, start, means)
+        _covering(errors, self._spans, start, means)
         return means
 
     def alerts(self, errors: Floats) -> Fused:
@@ -116,17 +120,23 @@ def lately(imputed: Flags, first: int, span: int) -> Flags:
 @jit
 def _covering(errors: Floats, spans: Integers, start: int, means: Floats) -> None:
     rows, views, width = errors.shape
-    known = np.empty(width)
+    total, known = np.empty(width), np.empty(width)
     for k in range(len(means)):
         t = start + k
         for v in range(views):
-            mean = means[k, v]
-            mean[:] = 0.0
-            known[:] = 0.0
-            for s in range(t, min(t + spans[v], rows)):
+            stop = min(t + spans[v], rows)
+            total[:] = 0.0
+            for s in range(t, stop):
                 for i in range(width):
-                    error = errors[s, v, i]
-                    mean[i] += error if error == error else 0.0
-                    known[i] += 1.0 if error == error else 0.0
+                    total[i] += errors[s, v, i]
+            known[:] = stop - t
+            if np.isnan(total.sum()):  # rare: count what is known
+                total[:] = 0.0
+                known[:] = 0.0
+                for s in range(t, stop):
+                    for i in range(width):
+                        if errors[s, v, i] == errors[s, v, i]:
+                            total[i] += errors[s, v, i]
+                            known[i] += 1.0
             for i in range(width):
-                mean[i] = mean[i] / known[i] if known[i] > 0.0 else np.nan
+                means[k, v, i] = total[i] / known[i] if known[i] > 0.0 else np.nan

@@ -12,9 +12,11 @@ from cometad.registry import register
 from cometad.threads import in_parts
 from cometad.validation import check_integer
 from cometad.views.kmeans import ROUNDS, kmeans
+from cometad.views.products import Matrix, window_products
 from cometad.views.view import cut_windows, windows_of, with_unknown
 
 PATCHES = 3_000  # at most, for k-means
+AT_ONCE = 32  # patches whose products with the codes fit into the L1 cache
 
 
 @register("Patterns")
@@ -68,19 +70,21 @@ class FittedPatterns:
     def __init__(self, codes: Floats) -> None:
         self.codes, self.span = codes, codes.shape[2]
         self.context = self.span - 1
-        self._turned = np.ascontiguousarray(codes.transpose(0, 2, 1))
-        self._halves = 0.5 * (codes**2).sum(axis=2)
+        halves = 0.5 * (codes**2).sum(axis=2)
+        matrices = [Matrix(-own.T, half) for own, half in zip(codes, halves, strict=True)]
+        self._weights = np.stack([matrix.weights for matrix in matrices])  # (variable, length, code)
+        self._start = np.stack([matrix.start for matrix in matrices])
 
     def errors(self, rows: Floats, first: int) -> Floats:
         """The root mean square distance of the patches that end at each step (time - first, variable)."""
         errors = np.empty((len(rows) - first, rows.shape[1]))
-        _errors(rows, first, self._turned, self._halves, errors)
+        _compare(rows, first, self._weights, self._start, self.codes, False, errors)
         return with_unknown(errors, rows, first, self.context)
 
     def expected(self, rows: Floats, first: int) -> Floats:
         """The last reading of the nearest code (time - first, variable)."""
         expected = np.empty((len(rows) - first, rows.shape[1]))
-        _expected(rows, first, self._turned, self._halves, expected)
+        _compare(rows, first, self._weights, self._start, self.codes, True, expected)
         return with_unknown(expected, rows, first, self.context)
 
     def state(self) -> Mapping[str, Array]:
@@ -89,35 +93,43 @@ class FittedPatterns:
 
 
 @fused
-def _nearest(rows: Floats, begin: int, i: int, turned: Floats, halves: Floats, products: Floats) -> int:
-    """The code nearest to variable i's patch that begins at a row: the least |code|^2 / 2 - code'patch."""
-    products[:] = halves[i]
-    for k in range(turned.shape[1]):
-        value = rows[begin + k, i]
-        for c in range(turned.shape[2]):
-            products[c] -= value * turned[i, k, c]
-    return int(np.argmin(products))
+def _compare(
+    rows: Floats, first: int, weights: Floats, start: Floats, codes: Floats, expected: bool, out: Floats
+) -> None:
+    """Set `out` (time - first, variable) to the last reading of the nearest code, if `expected`, or to the errors."""
+    width, count, length = codes.shape
+    begin = max(first - length + 1, 0)
+    patches = max(len(rows) - length + 1 - begin, 0)
+    series, closeness = np.empty(len(rows)), np.empty((min(AT_ONCE, patches), weights.shape[2]))
+    for i in range(width):
+        for t in range(begin, len(rows)):
+            series[t] = rows[t, i]
+        for done in range(0, patches, AT_ONCE):
+            some = min(AT_ONCE, patches - done)
+            window_products(series, begin + done, 1, weights[i], start[i], closeness[:some])
+            for t in range(some):
+                nearest, least = 0, closeness[t, 0]
+                for c in range(1, count):
+                    if closeness[t, c] < least:
+                        nearest, least = c, closeness[t, c]
+                patch = begin + done + t
+                step = patch + length - 1 - first
+                if expected:
+                    out[step, i] = codes[i, nearest, length - 1]
+                else:
+                    out[step, i] = np.sqrt(_squared_gap(series, patch, codes[i, nearest]) / length)
 
 
 @fused
-def _errors(rows: Floats, first: int, turned: Floats, halves: Floats, errors: Floats) -> None:
-    width, length, codes = turned.shape
-    products = np.empty(codes)
-    for i in range(width):
-        for t in range(max(first, length - 1), len(rows)):
-            begin = t - length + 1
-            code, total = _nearest(rows, begin, i, turned, halves, products), 0.0
-            for k in range(length):
-                gap = rows[begin + k, i] - turned[i, k, code]
-                total += gap * gap
-            errors[t - first, i] = np.sqrt(total / length)
-
-
-@fused
-def _expected(rows: Floats, first: int, turned: Floats, halves: Floats, expected: Floats) -> None:
-    width, length, codes = turned.shape
-    products = np.empty(codes)
-    for i in range(width):
-        for t in range(max(first, length - 1), len(rows)):
-            code = _nearest(rows, t - length + 1, i, turned, halves, products)
-            expected[t - first, i] = turned[i, length - 1, code]
+def _squared_gap(series: Floats, begin: int, code: Floats) -> float:
+    """The squared distance of a patch, in four sums: one sum would wait for each addition."""
+    a = b = c = d = 0.0
+    whole = len(code) // 4 * 4
+    for k in range(0, whole, 4):
+        a += (series[begin + k] - code[k]) ** 2
+        b += (series[begin + k + 1] - code[k + 1]) ** 2
+        c += (series[begin + k + 2] - code[k + 2]) ** 2
+        d += (series[begin + k + 3] - code[k + 3]) ** 2
+    for k in range(whole, len(code)):
+        a += (series[begin + k] - code[k]) ** 2
+    return (a + b) + (c + d)

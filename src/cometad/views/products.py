@@ -5,35 +5,61 @@ fused multiply-adds, so that they get the same bits.
 """
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from cometad.arrays import Floats
-from cometad.compiled import fused
+from cometad.arrays import Array, Floats
+from cometad.compiled import COMPILES, fused
+from cometad.views.tiles import COLUMNS, ROWS, add_products, load_line, load_tile, store_tile
 
 
-def window_products(rows: Floats, begin: int, count: int, length: int, weights: Floats, start: Floats) -> Floats:
-    """`start` (column,) plus the product of each window, read row by row, with weights (length * width, column).
-
-    The windows of `length` rows begin at the rows begin, begin + 1, ...: the result is (count, column).
+class Matrix:
+    """A matrix (row, column) to multiply windows with, and what to add: padded to whole tiles.
 
     >>> import numpy as np
-    >>> from cometad.views.products import window_products
-    >>> rows = np.array([[1.0], [2.0], [3.0]])
-    >>> window_products(rows, 0, 2, 2, np.array([[1.0], [10.0]]), np.array([0.5])).ravel()
+    >>> from cometad.views.products import Matrix
+    >>> matrix = Matrix(np.array([[1.0], [10.0]]), np.array([0.5]))
+    >>> matrix.times_windows(np.array([[1.0], [2.0], [3.0]]), begin=0, count=2).ravel()
     array([21.5, 32.5])
     """
-    out = np.empty((count, weights.shape[1]))
-    _products(rows.reshape(-1), begin * rows.shape[1], rows.shape[1], weights, start, out)
-    return out
+
+    def __init__(self, weights: Floats, start: Floats) -> None:
+        self.columns = weights.shape[1]
+        padding = -self.columns % COLUMNS
+        self.weights = np.ascontiguousarray(np.pad(weights, ((0, 0), (0, padding))))
+        self.start = np.pad(start, (0, padding))
+
+    def times_windows(self, rows: Floats, begin: int, count: int) -> Floats:
+        """Multiply the windows that begin at the rows begin, begin + 1, ... of (time, variable): (count, column).
+
+        A window is read row by row; its length follows from the size of the matrix.
+        """
+        out = np.empty((count, self.weights.shape[1]))
+        window_products(rows.reshape(-1), begin * rows.shape[1], rows.shape[1], self.weights, self.start, out)
+        return out[:, : self.columns]
 
 
 @fused
-def _products(flat: Floats, begin: int, step: int, weights: Floats, start: Floats, out: Floats) -> None:
-    for t in range(len(out)):
-        out[t] = start
-    for first in range(0, len(out), 8):  # a block of windows reads each row of the matrix once
-        last = min(first + 8, len(out))
-        for k in range(weights.shape[0]):
-            for t in range(first, last):
-                value = flat[begin + t * step + k]
-                for j in range(weights.shape[1]):
-                    out[t, j] += value * weights[k, j]
+def _in_tiles(flat: Floats, begin: int, step: int, weights: Floats, start: Floats, out: Floats) -> None:
+    size, columns = weights.shape
+    table, target = weights.reshape(-1), out.reshape(-1)
+    whole = len(out) // ROWS * ROWS
+    for j in range(0, columns, COLUMNS):
+        for t in range(0, whole, ROWS):
+            tile, place = load_tile(start, j), begin + t * step
+            for k in range(size):
+                tile = add_products(tile, flat, place + k, step, table, k * columns + j)
+            store_tile(tile, target, t * columns + j, columns)
+        for t in range(whole, len(out)):
+            line, place = load_line(start, j), begin + t * step
+            for k in range(size):
+                line = add_products(line, flat, place + k, step, table, k * columns + j)
+            store_tile(line, target, t * columns + j, columns)
+
+
+def _plainly(flat: Floats, begin: int, step: int, weights: Floats, start: Floats, out: Floats) -> None:
+    """The same without compiled code: equal up to rounding."""
+    windows: Array = sliding_window_view(flat[begin:], len(weights))[::step][: len(out)]
+    out[:] = start + windows @ weights
+
+
+window_products = _in_tiles if COMPILES else _plainly

@@ -20,5 +20,7 @@ def directions(centered: Floats, rng: np.random.Generator) -> Floats | None:
     if centered.shape[1] <= DIRECTIONS:
         return None
     count = min(DIRECTIONS, len(centered))
-    *_, right = randomized_svd(centered, count, n_iter=4, random_state=np.random.RandomState(int(rng.integers(2**31))))
+    state = np.random.RandomState(int(rng.integers(2**31)))
+    # Transposed: it then draws random numbers per row, so that the order of the variables does not matter.
+    *_, right = randomized_svd(centered, count, n_iter=4, transpose=True, random_state=state)
     return np.ascontiguousarray(right.T)

@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
+from cometad.errors import InputError
 
 
 class FittedView(Protocol):
@@ -42,7 +43,7 @@ class View(Protocol):
 
 
 def windows_of(usable: Flags, length: int, limit: int, rng: np.random.Generator) -> Integers:
-    """The starts of at most `limit` windows of usable rows, drawn at random and in time order.
+    """The starts of at most `limit` windows of usable rows, drawn at random and in time order; refuses to find none.
 
     >>> import numpy as np
     >>> from cometad.views.view import windows_of
@@ -51,6 +52,11 @@ def windows_of(usable: Flags, length: int, limit: int, rng: np.random.Generator)
     """
     before = np.concatenate([[0], np.cumsum(~usable)])
     starts = np.flatnonzero(before[length:] == before[:-length])
+    if not len(starts):
+        raise InputError(
+            f"There are no {length} usable readings in a row to learn from. "
+            "Pass a longer series or one with fewer gaps, or exclude less of it."
+        )
     if len(starts) <= limit:
         return starts
     return np.sort(rng.choice(starts, limit, replace=False))

@@ -1,0 +1,253 @@
+"""The views and their scoring as plain loops, written from their definitions.
+
+`rows` is a list of readings, one list of scaled values per time step. The error of a window belongs to its last time
+step, and a time step with too few readings before it has the error NaN.
+"""
+
+import math
+
+NAN = float("nan")
+
+
+def window(rows, t, length):
+    """The `length` readings up to time step t."""
+    return [list(map(float, rows[s])) for s in range(t - length + 1, t + 1)]
+
+
+def usable_ends(usable, length):
+    """The time steps at which a window of usable readings ends."""
+    return [t for t in range(length - 1, len(usable)) if all(usable[t - length + 1 : t + 1])]
+
+
+def root_mean_square(values):
+    return math.sqrt(sum(value * value for value in values) / len(values))
+
+
+# -- errors, given what was learned ---------------------------------------------------------------------------------
+
+
+def nearest(point, codes):
+    """The position of the code with the least squared distance to a point."""
+    distances = [sum((x - c) ** 2 for x, c in zip(point, code, strict=True)) for code in codes]
+    return distances.index(min(distances))
+
+
+def patterns(rows, codes):
+    """Errors and expected readings; codes[i] are those of variable i."""
+    width, length = len(codes), len(codes[0][0])
+    errors, expected = unknown(rows, width), unknown(rows, width)
+    for t in range(length - 1, len(rows)):
+        for i in range(width):
+            patch = [reading[i] for reading in window(rows, t, length)]
+            code = codes[i][nearest(patch, codes[i])]
+            errors[t][i] = root_mean_square([x - c for x, c in zip(patch, code, strict=True)])
+            expected[t][i] = code[-1]
+    return errors, expected
+
+
+def joint(rows, codes, length):
+    """Errors and expected readings; a code is a window of all variables, reading after reading."""
+    width = len(rows[0])
+    errors, expected = unknown(rows, width), unknown(rows, width)
+    for t in range(length - 1, len(rows)):
+        flat = [value for reading in window(rows, t, length) for value in reading]
+        code = codes[nearest(flat, codes)]
+        for i in range(width):
+            errors[t][i] = root_mean_square([flat[k * width + i] - code[k * width + i] for k in range(length)])
+            expected[t][i] = code[(length - 1) * width + i]
+    return errors, expected
+
+
+def forecast(rows, weights, level, lags):
+    """Errors and expected readings; weights[k][i] is the weight of the k-th of the last readings, oldest first."""
+    width = len(rows[0])
+    errors, expected = unknown(rows, width), unknown(rows, width)
+    for t in range(lags, len(rows)):
+        last = [value for reading in window(rows, t - 1, lags) for value in reading]
+        for i in range(width):
+            expected[t][i] = level[i] + sum(value * weights[k][i] for k, value in enumerate(last))
+            errors[t][i] = abs(rows[t][i] - expected[t][i])
+    return errors, expected
+
+
+def balance(rows, center, components):
+    """Errors and expected readings; `center` (length, variable), orthonormal `components` (component, all of it)."""
+    length, width = len(center), len(center[0])
+    errors, expected = unknown(rows, width), unknown(rows, width)
+    for t in range(length - 1, len(rows)):
+        readings = window(rows, t, length)
+        gaps = [readings[k][i] - center[k][i] for k in range(length) for i in range(width)]
+        factors = [sum(g * c for g, c in zip(gaps, component, strict=True)) for component in components]
+        explained = [
+            sum(factor * component[d] for factor, component in zip(factors, components, strict=True))
+            for d in range(length * width)
+        ]
+        for i in range(width):
+            errors[t][i] = root_mean_square([gaps[k * width + i] - explained[k * width + i] for k in range(length)])
+            expected[t][i] = center[-1][i] + explained[(length - 1) * width + i]
+    return errors, expected
+
+
+def log_deviation(values):
+    mean = sum(values) / len(values)
+    return 0.5 * math.log(sum((value - mean) ** 2 for value in values) / len(values) + 0.001)
+
+
+def activity(rows, usual, length):
+    """Errors; this view expects no particular reading."""
+    width = len(usual)
+    errors = unknown(rows, width)
+    for t in range(length - 1, len(rows)):
+        for i in range(width):
+            values = [reading[i] for reading in window(rows, t, length)]
+            errors[t][i] = abs(log_deviation(values) - usual[i])
+    return errors, unknown(rows, width)
+
+
+def unknown(rows, width):
+    return [[NAN] * width for _ in rows]
+
+
+# -- fits that have a closed form -----------------------------------------------------------------------------------
+
+
+def solve(matrix, right):
+    """The solution of a linear system with several right-hand sides, by Gaussian elimination with pivots."""
+    size = len(matrix)
+    table = [[*map(float, matrix[k]), *map(float, right[k])] for k in range(size)]
+    for k in range(size):
+        pivot = max(range(k, size), key=lambda row: abs(table[row][k]))
+        table[k], table[pivot] = table[pivot], table[k]
+        for row in range(size):
+            if row != k:
+                factor = table[row][k] / table[k][k]
+                table[row] = [a - factor * b for a, b in zip(table[row], table[k], strict=True)]
+    return [[value / table[k][k] for value in table[k][size:]] for k in range(size)]
+
+
+def ridge(rows, usable, lags, penalty):
+    """The weights and level of a regression on the last `lags` readings; the level has no penalty."""
+    ends, width = usable_ends(usable, lags + 1), len(rows[0])
+    inputs = [[1.0, *(value for reading in window(rows, t - 1, lags) for value in reading)] for t in ends]
+    size = 1 + lags * width
+    gram = [
+        [sum(x[a] * x[b] for x in inputs) + (penalty if a == b and a > 0 else 0.0) for b in range(size)]
+        for a in range(size)
+    ]
+    right = [
+        [sum(x[a] * rows[t][i] for x, t in zip(inputs, ends, strict=True)) for i in range(width)] for a in range(size)
+    ]
+    level, *weights = solve(gram, right)
+    return weights, level
+
+
+def covariance(rows, usable, length):
+    """The center (length, variable) of the usable windows, and the sum of their outer products around it."""
+    width, ends = len(rows[0]), usable_ends(usable, length)
+    flat = [[value for reading in window(rows, t, length) for value in reading] for t in ends]
+    mean = [sum(column) / len(flat) for column in zip(*flat, strict=True)]
+    gaps = [[x - m for x, m in zip(point, mean, strict=True)] for point in flat]
+    size = length * width
+    outer = [[sum(gap[a] * gap[b] for gap in gaps) for b in range(size)] for a in range(size)]
+    return [mean[k * width : (k + 1) * width] for k in range(length)], outer
+
+
+def components_needed(variances, explained):
+    """How many of the variances, largest first, add up to this share of all of them."""
+    total, reached = sum(variances), 0.0
+    for count, variance in enumerate(variances, start=1):
+        reached += variance
+        if reached >= explained * total:
+            return count
+    return len(variances)
+
+
+def usual_activity(rows, usable, length):
+    """The median of each variable's log standard deviation over the usable windows."""
+    ends = usable_ends(usable, length)
+    return [
+        quantile([log_deviation([reading[i] for reading in window(rows, t, length)]) for t in ends], 0.5)
+        for i in range(len(rows[0]))
+    ]
+
+
+# -- from errors to one score ---------------------------------------------------------------------------------------
+
+
+def quantile(values, share):
+    """The quantile of a sample, interpolated between its two neighbors in order."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def tails(errors):
+    """Median, 98 % quantile and mean excess above it, of each variable; the widths have floors."""
+    middles, widths, excesses = [], [], []
+    for i in range(len(errors[0])):
+        known = [row[i] for row in errors if not math.isnan(row[i])]
+        middle, high = (quantile(known, 0.5), quantile(known, 0.98)) if known else (0.0, 0.0)
+        beyond = [error - high for error in known if error > high]
+        middles.append(middle)
+        widths.append(high - middle)
+        excesses.append(sum(beyond) / len(beyond) if beyond else 0.0)
+    widths, excesses = floored(widths), floored(excesses)
+    return middles, [middle + width for middle, width in zip(middles, widths, strict=True)], excesses
+
+
+def floored(widths):
+    """At least a tenth of their mean, and never nothing at all."""
+    floor = max(0.1 * sum(widths) / len(widths), 1e-3)
+    return [max(width, floor) for width in widths]
+
+
+def calibrated(error, middle, high, excess):
+    level = -math.log(0.02)
+    if error <= high:
+        return level * min(max((error - middle) / (high - middle), 0.0), 1.0)
+    return level + math.log(1 + (error - high) / excess)
+
+
+def fused(errors, fitted, exponent):
+    """The score of one time step, and of each variable; errors[v][i], fitted[v] = (middles, highs, excesses).
+
+    The fewer views know an error, the less counts what their mean has above the usual 0.65: it varies more.
+    """
+    variables = []
+    for i in range(len(errors[0])):
+        known = [
+            calibrated(errors[v][i], middles[i], highs[i], excesses[i])
+            for v, (middles, highs, excesses) in enumerate(fitted)
+            if not math.isnan(errors[v][i])
+        ]
+        mean = sum(known) / len(known) if known else 0.0
+        above = max(mean - 0.65, 0.0)
+        variables.append(mean - above + above * math.sqrt(len(known) / len(errors)))
+    return power_mean(variables, exponent), variables
+
+
+def power_mean(values, exponent):
+    return (sum(value**exponent for value in values) / len(values)) ** (1 / exponent)
+
+
+def covering(errors, span):
+    """For each time step the mean of the known errors whose windows of `span` steps cover it; errors (time,)."""
+    means = []
+    for t in range(len(errors)):
+        known = [error for s, error in enumerate(errors) if s - span + 1 <= t <= s and not math.isnan(error)]
+        means.append(sum(known) / len(known) if known else NAN)
+    return means
+
+
+def smoothed(scores, spans):
+    """The mean of centered means; an even span has one step more before its center than after it."""
+    result = []
+    for t in range(len(scores)):
+        means = []
+        for span in spans:
+            chosen = [score for s, score in enumerate(scores) if t - span // 2 <= s <= t + (span - 1) // 2]
+            means.append(sum(chosen) / len(chosen))
+        result.append(sum(means) / len(means) if means else scores[t])
+    return result
