@@ -69,7 +69,7 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Panel:
+class EventPanel:
     """One event."""
 
     number: int
@@ -96,7 +96,7 @@ class Report:
     axis: str  # what time axes show: "time" or "time step"
     strip: Strip
     event_count: int
-    panels: tuple[Panel, ...]  # of the worst events, in order of time
+    panels: tuple[EventPanel, ...]  # of the worst events, in order of time
     explained: bool  # whether the detector can name the variables behind an event
     usages: tuple[Usage, ...]  # one per scale; empty if the detector has no codebook
     drift: ScoreDrift

@@ -17,7 +17,7 @@ from cometad.detector import Detector, StepScores
 from cometad.explain.reasons import Explanation, Reason
 from cometad.registry import describe
 from cometad.report.axis import format_number
-from cometad.report.contents import Line, Mark, Panel, Report, Strip, Trace
+from cometad.report.contents import EventPanel, Line, Mark, Report, Strip, Trace
 from cometad.report.drift import drift
 from cometad.report.left_out import KIND, left_out, sentence
 from cometad.report.times import TimeAxis
@@ -114,7 +114,7 @@ def worst(events: Sequence[Event], most: int) -> list[Event]:
     return sorted(ranked[:most], key=lambda event: event.number)
 
 
-def _headline(events: Sequence[Event], panels: Sequence[Panel], axis: TimeAxis) -> str:
+def _headline(events: Sequence[Event], panels: Sequence[EventPanel], axis: TimeAxis) -> str:
     period = axis.duration(0, axis.readings)
     if not panels:
         return f"{_count(len(events), 'event')} in {period}"
@@ -181,7 +181,7 @@ def _panel(
     series: Series,
     curves: Curves,
     axis: TimeAxis,
-) -> Panel:
+) -> EventPanel:
     context = min(max(MIN_CONTEXT, event.stop - event.start), MAX_CONTEXT)
     begin, end = max(0, event.start - context), min(len(series), event.stop + context)
     traces: tuple[Trace, ...] = ()
@@ -191,7 +191,7 @@ def _panel(
         names = series.names if series.named else explanation.names
         readings, reasons = series.values[begin:end], _leading(explanation.reasons)
         traces = tuple(_trace(explanation, reason, readings, names, axis) for reason in reasons)
-    return Panel(
+    return EventPanel(
         number=event.number,
         start=axis.label(event.start),
         end=axis.short_label(event.stop - 1, event.start),

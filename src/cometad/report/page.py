@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from cometad.files import write_whole
 from cometad.report.axis import AsinhAxis, Axis, LinearAxis, format_number, score_axis
-from cometad.report.contents import Line, Panel, Report, Strip, Trace
+from cometad.report.contents import EventPanel, Line, Report, Strip, Trace
 from cometad.report.draw import Plot, bands, bars, curve, level
 from cometad.report.drift import LEVELS, ScoreDrift
 from cometad.report.html import render
@@ -85,7 +85,7 @@ def _score_shapes(strip: Strip, axis: Axis) -> list[Markup]:
     return [bands(strip.marks), *curves]
 
 
-def _panel(panel: Panel, report: Report, is_open: bool) -> dict[str, Any]:
+def _panel(panel: EventPanel, report: Report, is_open: bool) -> dict[str, Any]:
     """The plots of an event, one below the other; only the last one shows the ticks of their common time axis."""
     axis = _score_axis(panel.strip, report)
     score = format_number(panel.score)
@@ -109,7 +109,7 @@ def _panel(panel: Panel, report: Report, is_open: bool) -> dict[str, Any]:
     return {"panel": panel, "is_open": is_open, "scores": scores, "traces": traces}
 
 
-def _trace(trace: Trace, panel: Panel, across: Sequence[Tick]) -> Plot:
+def _trace(trace: Trace, panel: EventPanel, across: Sequence[Tick]) -> Plot:
     axis = LinearAxis.over(trace.observed.values, trace.normal.values)
     return Plot(
         [bands(panel.strip.marks), curve(trace.normal, axis, "normal"), curve(trace.observed, axis, "observed")],

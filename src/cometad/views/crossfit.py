@@ -108,7 +108,7 @@ def all_usable(usable: Flags, context: int) -> Flags:
     return clean
 
 
-class TrainingScores(NamedTuple):
+class FoldScores(NamedTuple):
     """Scores of training readings by views that were not fitted on them; each field is (time,)."""
 
     alerts: Floats
@@ -117,9 +117,9 @@ class TrainingScores(NamedTuple):
 
 def score_folds(
     found: CrossFitted, rows: Floats, imputed: Flags | None, pooling: int, smoothing: tuple[int, ...]
-) -> TrainingScores:
+) -> FoldScores:
     """Score each block with the views that were fitted without it."""
-    scores = TrainingScores(np.empty(len(rows)), np.empty(len(rows)))
+    scores = FoldScores(np.empty(len(rows)), np.empty(len(rows)))
     for fold in found.folds:
         panel = Panel(fold.views, found.alert, found.ranking, pooling, smoothing)
         begin, end = max(fold.start - panel.context - panel.delay, 0), min(fold.stop + panel.delay, len(rows))
