@@ -105,15 +105,12 @@ class ViewsExplainer:
         The level is no part of the score, so it is named only if no view rose.
         """
         known = np.where(np.isnan(rises), 0.0, rises)
-        order = [*np.argsort(-known[:-1], kind="stable").tolist(), len(self.views)]
-        if known[order[0]] > 0:
-            voice, first = self.views[order[0]], 0
-        elif known[-1] > 0:
-            voice, first = Voice(level.NAME, level.REASON), len(order) - 1
-        else:
-            voice, first = Voice("", NOTHING), 0
+        order = np.argsort(-known[:-1], kind="stable").tolist()
+        voice = self.views[order[0]] if known[order[0]] > 0 else Voice("", NOTHING)
+        if not voice.name and known[-1] > 0:
+            voice, order = Voice(level.NAME, level.REASON), [len(self.views)]
         bands = self._bands(i)
-        return Named(voice, next((v for v in order[first:] if not np.isnan(bands[v])), None))
+        return Named(voice, next((v for v in order if not np.isnan(bands[v])), None))
 
     def _bands(self, i: int) -> Floats:
         """The band of each voice (voice,) for variable `i`, in scaled units; NaN if it expects nothing particular."""
