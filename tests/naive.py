@@ -430,10 +430,16 @@ def rise_of_voice(before, inside):
     return max(0.0, max(heard) - median) if heard else math.nan
 
 
-def mean_of_known(values):
-    """The mean of the values that are not NaN; 0 if all are."""
+def known_mean(values):
+    """The mean of the values that are not NaN; NaN if all are."""
     known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else 0.0
+    return sum(known) / len(known) if known else math.nan
+
+
+def joined_rise(views, level):
+    """The mean of what the views rose on average and what the level rose, as far as they are known."""
+    rise = known_mean([known_mean(views), level])
+    return 0.0 if math.isnan(rise) else rise
 
 
 def worst_patch(window, variable, steps, scales, levels):

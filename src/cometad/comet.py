@@ -169,7 +169,7 @@ class Comet(Detector):
         rows = clipped(scaled)
         views = fit_views(self.views, rows, usable, self.seed)
         self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
-        self.level_, self.bands_ = Level.fit(rows, usable), fit_bands(found.folds, rows, usable)
+        self.level_, self.bands_ = Level.fit(scaled, usable), fit_bands(found.folds, rows, usable)
         self.decision_scores_, _, imputed = self._step_scores(scaled, series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         self.imputed_ |= unusable(self.trimmed_, len(series))

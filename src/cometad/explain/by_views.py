@@ -11,7 +11,7 @@ from cometad.arrays import Flags, Floats
 from cometad.data.scale import Scaling
 from cometad.explain import level
 from cometad.explain.level import Level
-from cometad.explain.reasons import Explanation, Reason, mean_rises, rises_of_voices, shares, stretch_of
+from cometad.explain.reasons import Explanation, Reason, joined_rises, rises_of_voices, shares, stretch_of
 from cometad.scoring.tail import Tails
 from cometad.validation import check_integer
 from cometad.views.panel import Panel
@@ -72,9 +72,9 @@ class ViewsExplainer:
     def _voices(
         self, values: Floats, start: int, stop: int, imputed: Flags | None
     ) -> tuple[Floats, Floats, int]:
-        """The alert scores (time,) of the steps start..stop, every voice's calibrated scores, and their first row.
+        """The alert scores (time,) of the steps start..stop, every voice's scores, and the row of `start`.
 
-        The voices (time, view and level, variable) begin up to 500 steps earlier. A view speaks with its error averaged
+        The voices (time, views and level, variable) begin up to 500 steps earlier. A view speaks with its error averaged
         over the windows that cover a step, which begins where the fault begins; NaN where imputed.
         """
         first, last = max(start - BEFORE, 0), min(stop + self.panel.span - 1, len(values))
@@ -85,14 +85,14 @@ class ViewsExplainer:
         scores = self.panel.alerts(errors[start - first : stop - first]).scores
         covering = self.panel.covering(errors, 0, stop - first)
         heard = [Tails(*tails)(covering[:, v]) for v, tails in enumerate(self.panel.ranking)]
-        levels = self.level(rows[first - origin : stop - origin])
+        levels = self.level(self.scaling(values[first:stop]))  # not clipped
         if imputed is not None:
             levels[imputed[first:stop]] = np.nan
         return scores, np.stack([*heard, levels], axis=1), start - first
 
     def _shares(self, rises: Floats) -> Floats:
         """The share of each variable (variable,), given rises (voice, variable); 0 for one that was imputed."""
-        raised = mean_rises(rises)
+        raised = joined_rises(rises)
         measured = ~np.isnan(rises).all(axis=0)
         if raised.max() > 0 or not measured.any():
             return shares(raised[None])

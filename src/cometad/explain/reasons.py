@@ -161,17 +161,26 @@ def rises_of_voices(voices: Floats, start: int) -> Floats:
     return np.where(np.isneginf(highest), np.nan, above)
 
 
-def mean_rises(rises: Floats) -> Floats:
-    """The mean over the voices that are known (variable,) of rises (voice, variable); 0 where none is.
+def joined_rises(rises: Floats) -> Floats:
+    """How far each variable rose (variable,), given rises (voice, variable) of the views and, last, of the level.
+
+    The mean of two: the mean over the views, and the level. Unknown ones (NaN) are left out; 0 where all are.
 
     >>> import numpy as np
-    >>> from cometad.explain.reasons import mean_rises
-    >>> mean_rises(np.array([[3.0, np.nan, np.nan], [1.0, 2.0, np.nan]]))
-    array([2., 2., 0.])
+    >>> from cometad.explain.reasons import joined_rises
+    >>> joined_rises(np.array([[3.0, np.nan, np.nan], [1.0, np.nan, np.nan], [4.0, 2.0, np.nan]]))
+    array([3., 2., 0.])
     """
-    known = ~np.isnan(rises)
-    mean: Floats = np.where(known, rises, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    return mean
+    views = _known_mean(rises[:-1])
+    both = _known_mean(np.stack([views, rises[-1]]))
+    return np.where(np.isnan(both), 0.0, both)
+
+
+def _known_mean(values: Floats) -> Floats:
+    """The mean of the known values (voice, variable); NaN where none is."""
+    known = (~np.isnan(values)).sum(axis=0)
+    mean: Floats = np.where(np.isnan(values), 0.0, values).sum(axis=0) / np.maximum(known, 1)
+    return np.where(known > 0, mean, np.nan)
 
 
 def _medians(values: Floats) -> Floats:
