@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import wilcoxon
 
-from cometad import Comet, Detector, NetworkComet, load as load_detector
+from cometad import Comet, Detector, NetworkComet
+from cometad import load as load_detector
 from cometad.data.scale import fit_scaling
 from cometad.datasets.dataset import Dataset
 from cometad.datasets.readers import load

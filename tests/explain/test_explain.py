@@ -402,6 +402,7 @@ def test_explain_before_fit_is_refused():
 
 # --- the command line -------------------------------------------------------------------------------------------------
 
+
 def _frame(rows: int, seed: int) -> pl.DataFrame:
     times = [datetime(2024, 3, 1) + timedelta(minutes=i) for i in range(rows)]
     return pl.DataFrame({"time": times, **dict(zip(("flow", "level", "heat"), waves(rows, seed=seed).T, strict=True))})

@@ -69,13 +69,11 @@ class ViewsExplainer:
         ranked = tuple(sorted(reasons, key=lambda reason: -reason.share))
         return Explanation(start, stop, peak, score, ranked, begin, observed, normal, tuple(names))
 
-    def _voices(
-        self, values: Floats, start: int, stop: int, imputed: Flags | None
-    ) -> tuple[Floats, Floats, int]:
+    def _voices(self, values: Floats, start: int, stop: int, imputed: Flags | None) -> tuple[Floats, Floats, int]:
         """The alert scores (time,) of the steps start..stop, every voice's scores, and the row of `start`.
 
-        The voices (time, views and level, variable) begin up to 500 steps earlier. A view speaks with its error averaged
-        over the windows that cover a step, which begins where the fault begins; NaN where imputed.
+        The voices (time, views and level, variable) begin up to 500 steps earlier; NaN where imputed. A view's is its
+        calibrated error averaged over the windows that cover a step, so that it rises where the fault begins.
         """
         first, last = max(start - BEFORE, 0), min(stop + self.panel.span - 1, len(values))
         origin = max(first - self.panel.context, 0)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Flags, Floats
+from cometad.arrays import Flags, Floats, Floats32
 from cometad.scoring.tail import HIGH
 
 NAME = "level"
@@ -29,14 +29,14 @@ class Level(NamedTuple):
     band: Floats  # 98 % of normal readings are this close to the mean
 
     @classmethod
-    def fit(cls, scaled: Floats, usable: Flags) -> "Level":
+    def fit(cls, scaled: Floats | Floats32, usable: Flags) -> "Level":
         """Fit on the `usable` (time,) ones of scaled readings (time, variable)."""
         known = scaled[usable].astype(np.float64)
         center, deviation = known.mean(axis=0), known.std(axis=0)
         deviation[deviation == 0] = 1.0
         return cls(center, deviation, np.quantile(np.abs(known - center), HIGH, axis=0))
 
-    def __call__(self, scaled: Floats) -> Floats:
+    def __call__(self, scaled: Floats | Floats32) -> Floats:
         """ln(1 + |z|) of scaled readings (time, variable), where z is the distance from the mean in deviations.
 
         Its scale is the same for all variables. A tail for each would hide one that often leaves its range, and on

@@ -1,6 +1,7 @@
 """Why a score is high: each variable's share, the view or scale that shows it best, and what was expected.
 
-This file has the arithmetic; `by_views.py` and `explainer.py` supply the numbers. docs/explanations.md says what shares mean.
+This file has the arithmetic; `by_views.py` and `explainer.py` supply the numbers. docs/explanations.md says what shares
+mean.
 """
 
 import math
