@@ -25,7 +25,6 @@ DEEP_BASELINES = {
 TORCH_EXCEPTIONS = {
     "bench/embedding.py": "plots the patch vectors of a trained network",
     "bench/trial.py": "sets torch's threads and measures GPU memory",
-    "bench/workers.py": "gives every process of the benchmark one thread of torch",
     "cli/bench.py": "chooses the device of the trials",
 }
 
