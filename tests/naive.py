@@ -413,6 +413,35 @@ def shares(rises):
     return [value / sum(highest) for value in highest]
 
 
+def calibrated_tail(error, middle, high, excess):
+    """An error on the scale of a tail: 0 up to the median, -ln 0.02 at the 98 % quantile, then growing by a log."""
+    level = -math.log(0.02)
+    if error > high:
+        return level + math.log(1 + (error - high) / excess)
+    return max(0.0, level * (error - middle) / (high - middle))
+
+
+def rise_of_voice(before, inside):
+    """The highest score of an event less the median of the scores before it, at least 0; scores may be NaN."""
+    known = sorted(score for score in before if not math.isnan(score))
+    half = len(known) // 2
+    median = 0.0 if not known else known[half] if len(known) % 2 else (known[half - 1] + known[half]) / 2
+    heard = [score for score in inside if not math.isnan(score)]
+    return max(0.0, max(heard) - median) if heard else math.nan
+
+
+def known_mean(values):
+    """The mean of the values that are not NaN; NaN if all are."""
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def joined_rise(views, level):
+    """The mean of what the views rose on average and what the level rose, as far as they are known."""
+    rise = known_mean([known_mean(views), level])
+    return 0.0 if math.isnan(rise) else rise
+
+
 def worst_patch(window, variable, steps, scales, levels):
     """The scale and patch with a variable's worst quantization score on some steps of a window.
 

@@ -1,12 +1,12 @@
 """Comet, the composition root: views, their calibration and fusion, trimming, thresholds and streams."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cometad.alerting.alerts import Alerts
+from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.thresholds import Quantile
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32
@@ -15,6 +15,10 @@ from cometad.data.scale import fit_scaling
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
 from cometad.errors import InputError, ParameterError
+from cometad.explain.bands import fit_bands
+from cometad.explain.by_views import ViewsExplainer, Voice
+from cometad.explain.level import Level
+from cometad.explain.reasons import Explanation
 from cometad.live.stream import Stream
 from cometad.progress import show_progress
 from cometad.series import Series
@@ -88,9 +92,11 @@ class Comet(Detector):
         Random seed (equal seeds give equal bytes); whether `fit` shows progress.
     """
 
-    can_stream = True
+    can_stream = can_explain = True
 
     panel_: Panel
+    level_: Level
+    bands_: Floats  # (view, variable)  how far a normal reading may be from what is expected, in scaled units
     trimmed_: tuple[Stretch, ...]
 
     def __init__(
@@ -164,6 +170,7 @@ class Comet(Detector):
         rows = clipped(scaled)
         views = fit_views(self.views, rows, usable, self.seed)
         self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
+        self.level_, self.bands_ = Level.fit(scaled, usable), fit_bands(found.folds, rows, usable)
         self.decision_scores_, _, imputed = self._step_scores(scaled, series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         # The scores after a stretch that was left out depend on it too.
@@ -221,6 +228,42 @@ class Comet(Detector):
         if snapshot is not None:
             stream.restore(snapshot)
         return stream
+
+    def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> Explanation:
+        """Attribute the score of an event, a time step or a pair (start, stop) of a series to variables.
+
+        Each reason names the view that rose most above the 500 readings before, and what was expected instead. The
+        explanation has the readings and expectations of `context` more time steps on either side. Imputed readings are
+        NaN and have no share.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> normal, fresh = np.random.default_rng(0).normal(size=(2, 1000, 3))
+        >>> fresh[500, 1] = 12.0
+        >>> reason = Comet().fit(normal).explain(fresh, 500).reasons[0]
+        >>> reason.variable, bool(abs(reason.expected[0]) < 3), bool(reason.band < 4)
+        ('v1', True, True)
+        """
+        return super().explain(X, event, context=context)
+
+    def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], Explanation]:
+        """A function that explains events of one series, which is checked only once.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+        >>> explain = Comet().fit(normal).explainer(normal)
+        >>> [explain(step, 8).peak for step in (100, 200)]
+        [100, 200]
+        """
+        series = self._checked(X)
+        views = tuple(Voice(type(view).__name__.lower(), view.reason) for view in self.views)
+        explain = ViewsExplainer(self.panel_, views, self.level_, self.bands_, self.scaling_)
+
+        def of_series(event: Event | int | Sequence[int], context: int = 32) -> Explanation:
+            return explain(series.values, self.names_, event, context, series.imputed)
+
+        return of_series
 
     def _start_filling(self) -> GapRun:
         return GapRun(self.gaps, self.statistics_.center, self.statistics_.usual)
@@ -282,7 +325,8 @@ class Comet(Detector):
             for v, view in enumerate(self.panel_.views)
             for name, array in view.state().items()
         }
-        return {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking, **views}
+        explain = {"level": np.stack(self.level_), "bands": self.bands_}
+        return {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking, **explain, **views}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
         fitted = []
@@ -290,6 +334,7 @@ class Comet(Detector):
             prefix = f"view.{v}."
             own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
             fitted.append(view.restore(own))
+        self.level_, self.bands_ = Level(*state["level"]), state["bands"]
         tails = state["tails.alert"], state["tails.ranking"]
         self.panel_ = Panel(tuple(fitted), *tails, self.pooling, tuple(self.smoothing))
 

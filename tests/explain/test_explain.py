@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import naive
-from cometad import Comet, NetworkComet
+from cometad import BASELINES, Comet, NetworkComet, load
 from cometad.alerting.alerts import Alerts, Event, find_events
 from cometad.alerting.severity import ScoreTail
 from cometad.cli import main
@@ -32,6 +33,7 @@ from cometad.network.network import Network
 from cometad.network.normal import back_to_readings, decoded, normal_codes
 from cometad.network.patches import coverage, patch_count, patch_weights, ready_steps
 from cometad.scoring import PercentileSelection
+from cometad.views import VIEWS
 from contract import is_a_sentence, saved, waves
 
 ROOT = Path(__file__).parents[2]
@@ -218,6 +220,8 @@ def test_a_planted_fault_is_explained_by_its_variable_readings_and_expected_patt
     first = explanation.reasons[0]
     assert first.variable == "v1"
     assert first.share > 0.5
+    assert (first.view, first.band) == ("network", None)
+    assert first.sentence().startswith("Unlike its normal patterns: it read ")
     assert first.start < FAULT + 3
     assert first.stop > FAULT
     assert np.array_equal(first.observed, faulty[first.start : first.stop, 1])
@@ -398,11 +402,6 @@ def test_explain_before_fit_is_refused():
 
 # --- the command line -------------------------------------------------------------------------------------------------
 
-TINY = [
-    *("--set", "window=32", "--set", "patch_sizes=[2,4]", "--set", "patch_strides=[1,2]"),
-    *("--set", "codebook_size=16", "--set", "dim=16", "--set", "core_dim=8", "--steps", "30"),
-]
-
 
 def _frame(rows: int, seed: int) -> pl.DataFrame:
     times = [datetime(2024, 3, 1) + timedelta(minutes=i) for i in range(rows)]
@@ -413,13 +412,13 @@ def _frame(rows: int, seed: int) -> pl.DataFrame:
 def folder(tmp_path_factory):
     """A folder with a fitted detector and readings with a fault, with and without times."""
     folder = tmp_path_factory.mktemp("explain")
-    _frame(400, seed=0).write_csv(folder / "normal.csv")
     today = _frame(100, seed=1)
     today[70, "level"] = 9.0
     today.write_csv(folder / "today.csv")
     today.drop("time").write_csv(folder / "timeless.csv")
-    assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / "plant.comet"), *TINY]) == 0
-    assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / "plant.knn"), "--detector", "knn"]) == 0
+    normal = _frame(400, seed=0)
+    Comet().fit(normal).save(folder / "plant.comet")
+    BASELINES["knn"]().fit(normal).save(folder / "plant.knn")
     return folder
 
 
@@ -436,7 +435,7 @@ def run(folder, monkeypatch, capsys):
     return run
 
 
-def test_the_table_starts_with_the_faulty_variable_its_time_and_both_patterns(run):
+def test_the_table_starts_with_the_faulty_variable_its_time_why_and_what_was_expected(run):
     code, shown, _ = run("plant.comet", "today.csv", "--start", "70", "--stop", "71", "--top", "2")
     assert code == 0
     assert "Time step 70 (2024-03-01 01:10:00)" in shown
@@ -444,7 +443,16 @@ def test_the_table_starts_with_the_faulty_variable_its_time_and_both_patterns(ru
     assert len(rows) == 2
     assert "level" in rows[0]
     assert "█" in rows[0]
-    assert "to 9" in shown
+    assert re.search(r"\b9 .* ± \d", shown)
+    assert any(kind.reason[:12] in rows[0] for kind in VIEWS.values())
+
+
+def test_the_table_fits_80_columns(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, shown, _ = run("plant.comet", "today.csv", "--start", "60", "--stop", "90")
+    assert code == 0
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_without_times_the_table_shows_time_steps(run):
@@ -458,7 +466,7 @@ def test_json_output_equals_the_python_result(run, folder):
     code, shown, _ = run("plant.comet", "today.csv", "--step", "70", "--top", "1", "--context", "3", "--json")
     output = json.loads(shown)
     series = pl.read_csv(folder / "today.csv", try_parse_dates=True)
-    explanation = NetworkComet.load(folder / "plant.comet").explain(series, 70, context=3).as_json()
+    explanation = load(folder / "plant.comet").explain(series, 70, context=3).as_json()
     assert code == 0
     assert output.pop("variables") == ["flow", "level", "heat"]
     assert output.pop("times")[3] == "2024-03-01T01:10:00.000000"

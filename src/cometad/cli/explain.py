@@ -34,9 +34,8 @@ def explain(
 ) -> None:
     """Explain the score of a time step (--step) or of an event (--start and --stop): which variables raised it.
 
-    Shows for each variable its share of the score, the patch that deviates most next to the closest normal pattern, and
-    how often that pattern occurred in training. Only comet can explain its scores; it uses the state after fit, without
-    later adaptation.
+    Shows for each variable its share, why it is unusual, and its readings next to what was expected. Only comet and
+    network can explain their scores; they use the state after fit, without later adaptation.
     """
     from cometad.cli.opened import Source, open_detector
     from cometad.errors import ModelFileError
@@ -91,25 +90,27 @@ def _table(explanation: "Explanation", series: "Series", top: int) -> "Table":
         steps = f"Time steps {_when(series, explanation.start)} to {_when(series, last)}"
     title = f"{steps}\nScore {explanation.score:.4g} at time step {_when(series, explanation.peak)}"
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in ("variable", "share", "scale", "from", "observed", "expected", "training"):
-        right = heading in ("share", "scale", "from", "training")
-        table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "variable", overflow="fold")
+    for heading in ("variable", "share", "why", "from", "observed", "expected"):
+        right, wrap = heading in ("share", "from"), heading in ("variable", "why")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=not wrap, overflow="fold")
     for reason in explanation.reasons[:top]:
         table.add_row(*(Text(cell) for cell in _row(reason)))
     return table
 
 
 def _row(reason: "Reason") -> "Sequence[str]":
-    low = min(reason.observed.min(), reason.expected.min())
-    high = max(reason.observed.max(), reason.expected.max())
+    both = [value for value in (*reason.observed, *reason.expected) if value == value]
+    low, high = min(both, default=0.0), max(both, default=0.0)
+    expected = _between(reason.expected)
+    if reason.band is not None and expected:
+        expected += f" ± {reason.band:.2g}"
     return (
         reason.variable,
         f"{reason.share:.1%}",
-        str(reason.scale),
+        reason.why,
         str(reason.start),
         f"{bars(reason.observed, low, high)}\n{_between(reason.observed)}",
-        f"{bars(reason.expected, low, high)}\n{_between(reason.expected)}",
-        f"{reason.frequency:.2%}",
+        f"{bars(reason.expected, low, high)}\n{expected}",
     )
 
 
@@ -124,19 +125,26 @@ def _when(series: "Series", step: int) -> str:
 
 
 def bars(values: "Floats", low: float, high: float) -> str:
-    """Values as a bar chart between `low` and `high`, one character each.
+    """Values as a bar chart between `low` and `high`, one character each; a space where a value is unknown.
 
     >>> import numpy as np
     >>> from cometad.cli.explain import bars
-    >>> bars(np.array([0.0, 5.0, 10.0]), 0.0, 10.0)
-    '▁▅█'
+    >>> bars(np.array([0.0, 5.0, np.nan, 10.0]), 0.0, 10.0)
+    '▁▅ █'
     """
+    return "".join(" " if value != value else _bar(value, low, high) for value in values)
+
+
+def _bar(value: float, low: float, high: float) -> str:
     if not high > low:
-        return BARS[0] * len(values)
-    places = [(value / 2 - low / 2) / (high / 2 - low / 2) for value in values]  # halves: the difference may overflow
-    return "".join(BARS[min(int(place * len(BARS)), len(BARS) - 1)] for place in places)
+        return BARS[0]
+    place = (value / 2 - low / 2) / (high / 2 - low / 2)  # halves: the difference may overflow
+    return BARS[min(int(place * len(BARS)), len(BARS) - 1)]
 
 
 def _between(values: "Floats") -> str:
-    low, high = f"{values.min():.3g}", f"{values.max():.3g}"
+    known = [value for value in values if value == value]
+    if not known:
+        return ""
+    low, high = f"{min(known):.3g}", f"{max(known):.3g}"
     return low if low == high else f"{low} to {high}"

@@ -18,6 +18,7 @@ from cometad.network.score import PatchScores, Scorer
 from cometad.scoring.pipeline import Pipeline
 from cometad.validation import check_integer
 
+VIEW, WHY = "network", "unlike its normal patterns"
 WINDOWS = 8  # shares come from the highest-scoring windows of an event only, which bounds their cost
 
 
@@ -76,7 +77,7 @@ class Covering(NamedTuple):
 
 @dataclass(frozen=True)
 class Explainer:
-    """Explains scores with the fitted state of a detector; see `Comet.explain`."""
+    """Explains scores with the fitted state of a detector; see `NetworkComet.explain`."""
 
     network: Network
     scorer: Scorer
@@ -213,15 +214,20 @@ class Explainer:
 
     def _reason(self, values: Floats, name: str, i: int, share: float, k: int, begin: int, code: int) -> Reason:
         end = begin + self.scorer.scales[k].size
-        pattern = decoded(list(self.network)[k])[code]
+        observed = values[begin:end, i].copy()
+        expected = decoded(list(self.network)[k])[code] * self.scaling.unit[i] + self.scaling.center[i]
+        widest = int(np.argmax(np.abs(observed / 2 - expected / 2)))  # halves: the difference may overflow
         return Reason(
             name,
             share,
-            end - begin,
+            VIEW,
+            WHY,
+            begin + widest,
             begin,
             end,
-            values[begin:end, i].copy(),
-            pattern * self.scaling.unit[i] + self.scaling.center[i],
-            code,
-            float(self.counts[k][code] / self.counts[k].sum()),
+            observed,
+            expected,
+            scale=end - begin,
+            code=code,
+            frequency=float(self.counts[k][code] / self.counts[k].sum()),
         )

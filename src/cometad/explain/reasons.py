@@ -1,8 +1,10 @@
-"""Why a score is high: each variable's share, the scale that shows it best, and readings next to a normal pattern.
+"""Why a score is high: each variable's share, the view or scale that shows it best, and what was expected.
 
-This file has the arithmetic; `explainer.py` supplies the numbers. docs/explanations.md says what shares mean.
+This file has the arithmetic; `by_views.py` and `explainer.py` supply the numbers. docs/explanations.md says what shares
+mean.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -15,26 +17,62 @@ from cometad.arrays import Floats, Floats32
 from cometad.errors import InputError
 from cometad.validation import is_integer
 
+LARGE = 1e9  # from here on numbers are written with an exponent
+MAX_PLACES = 12
+
 
 @dataclass(frozen=True, eq=False)
 class Reason:
-    """One variable's share of a score, and its worst patch next to the nearest normal pattern.
+    """One variable's share of a score, why it is unusual, and its readings next to what was expected.
 
     >>> import numpy as np
     >>> from cometad.explain.reasons import Reason
-    >>> Reason("flow", 0.9, 2, 5, 7, np.array([9.0, 9.5]), np.array([1.0, 1.1]), code=3, frequency=0.25).share
-    0.9
+    >>> why = "not what its last readings lead to"
+    >>> reason = Reason("flow", 0.9, "forecast", why, 6, 5, 7, np.array([4.1, 7.1]), np.array([4.0, 4.2]), band=0.3)
+    >>> reason.sentence()
+    'Not what its last readings lead to: it read 7.1, expected 4.2 ± 0.3.'
     """
 
     variable: str
-    share: float  # of the score, at least 0; the shares of all variables sum to 1
-    scale: int  # patch size of the scale that contributes most
-    start: int  # first time step of the observed patch
-    stop: int  # one after its last
-    observed: Floats  # (size,)  in sensor units
-    expected: Floats  # (size,)  the nearest code that training activated, decoded, in sensor units
-    code: int
-    frequency: float  # share of the training patches of this scale that took this code
+    share: float  # at least 0; the shares of all variables sum to 1
+    view: str  # the view of normal that shows it best: "forecast"; "network" if the detector has no views
+    why: str  # what that view finds, in words
+    step: int  # time step at which reading and expectation differ most
+    start: int  # first time step of `observed` and `expected`
+    stop: int  # one after their last
+    observed: Floats  # (time,)  in sensor units; NaN where imputed
+    expected: Floats  # (time,)  in sensor units; NaN where nothing particular is expected
+    band: float | None = None  # 98 % of normal readings are this close to what is expected, in sensor units
+    scale: int | None = None  # of the network: patch size of the scale that contributes most
+    code: int | None = None  # the nearest code that training activated; `expected` is that code, decoded
+    frequency: float | None = None  # share of the training patches of this scale that took this code
+
+    def sentence(self, when: str = "") -> str:
+        """What is unusual, what it read, at a time in words if given, and what was expected."""
+        row = self.step - self.start
+        read, expected = float(self.observed[row]), float(self.expected[row])
+        why, when = self.why[:1].upper() + self.why[1:], f" at {when}" if when else ""
+        if math.isnan(read):
+            return f"{why}."
+        if math.isnan(expected):
+            return f"{why}: it read {read:.4g}{when}."
+        unit = self.band or abs(read - expected)
+        band = "" if self.band is None else f" ± {rounded(self.band, unit)}"
+        return f"{why}: it read {rounded(read, unit)}{when}, expected {rounded(expected, unit)}{band}."
+
+
+def rounded(value: float, unit: float) -> str:
+    """A value with as many decimals as show two digits of `unit`, without zeros at the end.
+
+    >>> from cometad.explain.reasons import rounded
+    >>> rounded(100.23456, 0.021), rounded(7.1, 0.3), rounded(12345.6, 80.0), rounded(1e30, 0.1)
+    ('100.235', '7.1', '12,346', '1e+30')
+    """
+    if abs(value) >= LARGE or not unit > 0:
+        return f"{value:.4g}"
+    places = min(max(1 - math.floor(math.log10(unit)), 0), MAX_PLACES)
+    written = f"{value:,.{places}f}"
+    return written.rstrip("0").rstrip(".") if "." in written else written
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +88,11 @@ class Explanation:
     start: int
     stop: int  # half-open
     peak: int  # time step of the highest score
-    score: float  # at the peak
+    score: float  # alert score at the peak
     reasons: tuple[Reason, ...]  # one per variable, largest share first
     begin: int  # time step of the first row of `observed` and `normal`
     observed: Floats  # (time, variable)  readings in sensor units, with some context; NaN where imputed
-    normal: Floats  # (time, variable)  the same readings decoded from normal codes, in sensor units
+    normal: Floats  # (time, variable)  what was expected instead, in sensor units; NaN where unknown
     names: tuple[str, ...] = ()  # of the variables
 
     def as_json(self) -> dict[str, Any]:
@@ -104,6 +142,56 @@ def shares(raised: Floats) -> Floats:
     relative = highest / largest  # avoids overflow
     share: Floats = relative / relative.sum()
     return share
+
+
+def rises_of_voices(voices: Floats, start: int) -> Floats:
+    """How far each voice rose for each variable (voice, variable), given calibrated scores (time, voice, variable).
+
+    A rise is the highest score from row `start` on, less the median of the rows before: a variable that was odd for
+    days is not the cause of what began a minute ago. It is at least 0. Unknown scores (NaN) are left out; without
+    any known one before, the median is 0; without any from `start` on, the rise is NaN.
+
+    >>> import numpy as np
+    >>> from cometad.explain.reasons import rises_of_voices
+    >>> rises_of_voices(np.array([[[1.0, 2.0]], [[1.0, 2.0]], [[5.0, 1.0]], [[4.0, np.nan]]]), start=2)
+    array([[4., 0.]])
+    """
+    inside = voices[start:]
+    highest = np.where(np.isnan(inside), -np.inf, inside).max(axis=0)
+    above: Floats = np.maximum(highest - _medians(voices[:start]), 0.0)
+    return np.where(np.isneginf(highest), np.nan, above)
+
+
+def joined_rises(rises: Floats) -> Floats:
+    """How far each variable rose (variable,), given rises (voice, variable) of the views and, last, of the level.
+
+    The mean of two: the mean over the views, and the level. Unknown ones (NaN) are left out; 0 where all are.
+
+    >>> import numpy as np
+    >>> from cometad.explain.reasons import joined_rises
+    >>> joined_rises(np.array([[3.0, np.nan, np.nan], [1.0, np.nan, np.nan], [4.0, 2.0, np.nan]]))
+    array([3., 2., 0.])
+    """
+    views = _known_mean(rises[:-1])
+    both = _known_mean(np.stack([views, rises[-1]]))
+    return np.where(np.isnan(both), 0.0, both)
+
+
+def _known_mean(values: Floats) -> Floats:
+    """The mean of the known values (voice, variable); NaN where none is."""
+    known = (~np.isnan(values)).sum(axis=0)
+    mean: Floats = np.where(np.isnan(values), 0.0, values).sum(axis=0) / np.maximum(known, 1)
+    return np.where(known > 0, mean, np.nan)
+
+
+def _medians(values: Floats) -> Floats:
+    """The median over time of the known values (time, ...); 0 where none is."""
+    if not len(values):
+        return np.zeros(values.shape[1:])
+    known = (~np.isnan(values)).sum(axis=0)
+    ordered = np.sort(values, axis=0)  # NaN comes last
+    low, high = (np.take_along_axis(ordered, k[None], axis=0)[0] for k in (np.maximum(known - 1, 0) // 2, known // 2))
+    return np.where(known > 0, (low + np.where(known > 1, high, low)) / 2, 0.0)
 
 
 class Worst(NamedTuple):

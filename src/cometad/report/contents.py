@@ -61,10 +61,10 @@ class Trace:
     """One variable during an event."""
 
     variable: str
-    share: float  # of the event's score
+    share: float  # of the rises of all variables
     observed: Line
-    normal: Line  # the nearest normal pattern, in the variable's units
-    sentence: str  # where the two differ most
+    normal: Line  # what was expected, in the variable's units
+    sentence: str  # why it is unusual, and where the two differ most
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from cometad.data.quality import findings
 from cometad.detector import Detector, StepScores
 from cometad.explain.reasons import Explanation, Reason
 from cometad.registry import describe
-from cometad.report.axis import format_number
 from cometad.report.contents import Line, Mark, Panel, Report, Strip, Trace
 from cometad.report.drift import drift
 from cometad.report.times import TimeAxis
@@ -196,12 +195,10 @@ def _leading(reasons: Sequence[Reason]) -> list[Reason]:
 
 def _trace(explanation: Explanation, reason: Reason, readings: Floats, names: Sequence[str], axis: TimeAxis) -> Trace:
     column = explanation.names.index(reason.variable)
-    widest = int(np.argmax(np.abs(reason.observed - reason.expected)))  # where the two differ most
-    sentence = (
-        f"It read {format_number(float(reason.observed[widest]))} at {axis.label(reason.start + widest)}. The nearest "
-        f"normal pattern, {reason.scale} readings long and seen in {100 * reason.frequency:.2g} % of the training "
-        f"data, expects {format_number(float(reason.expected[widest]))}."
-    )
+    sentence = reason.sentence(axis.label(reason.step))
+    if reason.scale is not None and reason.frequency is not None:
+        seen = f"seen in {100 * reason.frequency:.2g} % of the training data"
+        sentence += f" Its nearest normal pattern is {reason.scale} readings long and {seen}."
     # Imputed values were never measured, so they are not drawn.
     observed = np.where(np.isnan(readings[:, column]), np.nan, explanation.observed[:, column])
     lines = (Line.of(observed), Line.of(explanation.normal[:, column]))

@@ -73,16 +73,15 @@ def scores(
 
 
 def event(axes: Any, explanation: Explanation, variable: str | None = None, times: NDArray[Any] | None = None) -> None:
-    """Draw a variable during an event with its nearest normal pattern; by default the one with the largest share.
+    """Draw a variable during an event with what was expected; by default the one with the largest share.
 
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
-    >>> from cometad import NetworkComet
-    >>> from cometad.network import OneCycle
+    >>> from cometad import Comet
     >>> from cometad.report import plots
     >>> normal, fresh = np.random.default_rng(0).normal(size=(2, 1000, 3))
     >>> fresh[500, 1] = 12.0
-    >>> explanation = NetworkComet(schedule=OneCycle(5)).fit(normal).explain(fresh, 500)
+    >>> explanation = Comet().fit(normal).explain(fresh, 500)
     >>> axes = Figure().subplots()
     >>> plots.event(axes, explanation)
     >>> axes.get_ylabel(), float(axes.lines[1].get_ydata().max())
@@ -95,7 +94,7 @@ def event(axes: Any, explanation: Explanation, variable: str | None = None, time
     steps = np.arange(explanation.begin, explanation.begin + len(explanation.observed))
     share = next(reason.share for reason in explanation.reasons if reason.variable == name)
     for values, color, dash, label in (
-        (explanation.normal, FOUND, "--", "nearest normal pattern"),
+        (explanation.normal, FOUND, "--", "expected"),
         (explanation.observed, SCORE, "-", "observed"),
     ):
         chosen = thin(values[:, column])
@@ -104,7 +103,7 @@ def event(axes: Any, explanation: Explanation, variable: str | None = None, time
     _bound(axes, explanation.begin, explanation.begin + len(steps), times)
     shade(axes, [(explanation.start, explanation.stop)], [False], times)
     axes.set_ylabel(name)
-    axes.set_title(f"{100 * share:.0f} % of the score", fontsize=9, loc="left")
+    axes.set_title(f"{100 * share:.0f} % share", fontsize=9, loc="left")
 
 
 def codebook(axes: Any, usage: Usage) -> None:

@@ -1,0 +1,61 @@
+"""Bands: how far a normal reading may be from what a view expects."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cometad.arrays import Flags, Floats
+from cometad.scoring.tail import HIGH
+from cometad.views.crossfit import Fold
+
+ROWS = 4_000  # at most, over all blocks: more would cost time and hardly move the quantile
+STRETCH = 250  # readings
+
+
+def fit_bands(folds: Sequence[Fold], rows: Floats, usable: Flags) -> Floats:
+    """The 98 % quantile of the distance between reading and expectation (view, variable), in scaled units.
+
+    Each block of the `usable` (time,) ones of scaled rows (time, variable) is compared with what the views that were
+    fitted without it expect. NaN for a view that expects no particular reading.
+
+    >>> import numpy as np
+    >>> from cometad.explain.bands import fit_bands
+    >>> from cometad.views import Activity, Forecast
+    >>> from cometad.views.crossfit import cross_fit
+    >>> rows, usable = np.random.default_rng(0).normal(size=(2000, 3)), np.ones(2000, bool)
+    >>> folds = cross_fit((Forecast(), Activity()), rows, usable, None, seed=0).folds
+    >>> fit_bands(folds, rows, usable).round().tolist()
+    [[2.0, 2.0, 2.0], [nan, nan, nan]]
+    """
+    gaps = []
+    for fold in folds:
+        for start, stop in _stretches(fold, len(folds)):
+            chosen = usable[start:stop]
+            gaps.append(np.abs(rows[start:stop, None] - _expected(fold, rows, start, stop))[chosen])
+    return _quantiles(np.concatenate(gaps))
+
+
+def _stretches(fold: Fold, folds: int) -> list[tuple[int, int]]:
+    length = min(STRETCH, fold.stop - fold.start)
+    count = min(max(ROWS // folds // STRETCH, 1), -(-(fold.stop - fold.start) // length))
+    starts = np.linspace(fold.start, fold.stop - length, count).astype(int)
+    return [(int(start), int(start) + length) for start in starts]
+
+
+def _expected(fold: Fold, rows: Floats, start: int, stop: int) -> Floats:
+    """What each view expects (time, view, variable) at the steps start..stop."""
+    parts = []
+    for view in fold.views:
+        begin = max(start - view.context, 0)
+        parts.append(view.expected(rows[begin:stop], start - begin))
+    return np.stack(parts, axis=1)
+
+
+def _quantiles(gaps: Floats) -> Floats:
+    """The quantile of the known ones of distances (time, view, variable)."""
+    bands = np.full(gaps.shape[1:], np.nan)
+    for v in range(gaps.shape[1]):
+        known = gaps[:, v][~np.isnan(gaps[:, v]).any(axis=1)]
+        if len(known):
+            bands[v] = np.quantile(known, HIGH, axis=0)
+    return bands

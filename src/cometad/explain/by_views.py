@@ -1,0 +1,157 @@
+"""Attribute the score of an event to variables, and name for each the view that shows it best."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from cometad.alerting.alerts import Event
+from cometad.arrays import Flags, Floats
+from cometad.data.scale import Scaling
+from cometad.explain import level
+from cometad.explain.level import Level
+from cometad.explain.reasons import Explanation, Reason, joined_rises, rises_of_voices, shares, stretch_of
+from cometad.scoring.tail import Tails
+from cometad.validation import check_integer
+from cometad.views.panel import Panel
+from cometad.views.run import clipped
+
+BEFORE = 500  # readings before an event that its scores are compared with
+SHOWN = 16  # readings of a reason, at most
+NOTHING = "no more unusual than before"
+
+
+class Voice(NamedTuple):
+    """A view, or the level, in words."""
+
+    name: str
+    reason: str
+
+
+class Named(NamedTuple):
+    """For one variable, the voice that shows best what is unusual, and the one that says what was expected."""
+
+    voice: Voice
+    expects: int | None  # index of a voice; None if none expects anything
+
+
+@dataclass(frozen=True)
+class ViewsExplainer:
+    """Explains scores with the fitted state of a detector; see `Comet.explain`."""
+
+    panel: Panel
+    views: tuple[Voice, ...]  # of the panel
+    level: Level
+    bands: Floats  # (view, variable)  of the panel's views, in scaled units
+    scaling: Scaling
+
+    def __call__(
+        self, values: Floats, names: Sequence[str], event: object, context: int, imputed: Flags | None = None
+    ) -> Explanation:
+        """Explain an event in a series (time, variable), some cells of which may be imputed."""
+        check_integer("context", context, 0)
+        start, stop = stretch_of(event, len(values))
+        begin, end = max(0, start - context), min(len(values), stop + context)
+        scores, voices, before = self._voices(values, start, stop, imputed)
+        peak, score = start + int(scores.argmax()), float(scores.max())
+        if isinstance(event, Event):  # keep the score it was raised with
+            peak, score = event.peak, event.peak_score
+        rises = rises_of_voices(voices, before)
+        named = [self._named(rises[:, i], i) for i in range(len(names))]
+        normal = self._normal(values, begin, end, named)
+        observed = values[begin:end].copy() if imputed is None else _measured(values, imputed, begin, end)
+        share = self._shares(rises)
+        reasons = [
+            self._reason(names[i], i, float(share[i]), named[i], slice(start, stop), begin, peak, observed, normal)
+            for i in range(len(names))
+        ]
+        ranked = tuple(sorted(reasons, key=lambda reason: -reason.share))
+        return Explanation(start, stop, peak, score, ranked, begin, observed, normal, tuple(names))
+
+    def _voices(self, values: Floats, start: int, stop: int, imputed: Flags | None) -> tuple[Floats, Floats, int]:
+        """The alert scores (time,) of the steps start..stop, every voice's scores, and the row of `start`.
+
+        The voices (time, views and level, variable) begin up to 500 steps earlier; NaN where imputed. A view's is its
+        calibrated error averaged over the windows that cover a step, so that it rises where the fault begins.
+        """
+        first, last = max(start - BEFORE, 0), min(stop + self.panel.span - 1, len(values))
+        origin = max(first - self.panel.context, 0)
+        rows = clipped(self.scaling(values[origin:last]))
+        mask = None if imputed is None else imputed[origin:last]
+        errors = self.panel.errors(rows, first - origin, mask)
+        scores = self.panel.alerts(errors[start - first : stop - first]).scores
+        covering = self.panel.covering(errors, 0, stop - first)
+        heard = [Tails(*tails)(covering[:, v]) for v, tails in enumerate(self.panel.ranking)]
+        levels = self.level(self.scaling(values[first:stop]))  # not clipped
+        if imputed is not None:
+            levels[imputed[first:stop]] = np.nan
+        return scores, np.stack([*heard, levels], axis=1), start - first
+
+    def _shares(self, rises: Floats) -> Floats:
+        """The share of each variable (variable,), given rises (voice, variable); 0 for one that was imputed."""
+        raised = joined_rises(rises)
+        measured = ~np.isnan(rises).all(axis=0)
+        if raised.max() > 0 or not measured.any():
+            return shares(raised[None])
+        equal: Floats = measured / measured.sum()
+        return equal
+
+    def _named(self, rises: Floats, i: int) -> Named:
+        """The voices that count for variable `i`, given how far each rose (voice,).
+
+        The level is no part of the score, so it is named only if no view rose.
+        """
+        known = np.where(np.isnan(rises), 0.0, rises)
+        order = np.argsort(-known[:-1], kind="stable").tolist()
+        voice = self.views[order[0]] if known[order[0]] > 0 else Voice("", NOTHING)
+        if not voice.name and known[-1] > 0:
+            voice, order = Voice(level.NAME, level.REASON), [len(self.views)]
+        bands = self._bands(i)
+        return Named(voice, next((v for v in order if not np.isnan(bands[v])), None))
+
+    def _bands(self, i: int) -> Floats:
+        """The band of each voice (voice,) for variable `i`, in scaled units; NaN if it expects nothing particular."""
+        return np.append(self.bands[:, i], self.level.band[i])
+
+    def _normal(self, values: Floats, begin: int, end: int, named: Sequence[Named]) -> Floats:
+        """What is expected at the steps begin..end (time, variable), in sensor units."""
+        normal = np.full((end - begin, len(named)), np.nan)
+        for v in {one.expects for one in named if one.expects is not None}:
+            chosen = [i for i, one in enumerate(named) if one.expects == v]
+            if v == len(self.views):
+                normal[:, chosen] = self.level.center[chosen]
+                continue
+            view = self.panel.views[v]
+            origin = max(begin - view.context, 0)
+            rows = clipped(self.scaling(values[origin:end]))
+            normal[:, chosen] = view.expected(rows, begin - origin)[:, chosen]
+        return self.scaling.back(normal)
+
+    def _reason(
+        self,
+        name: str,
+        i: int,
+        share: float,
+        named: Named,
+        event: slice,
+        begin: int,
+        peak: int,
+        observed: Floats,
+        normal: Floats,
+    ) -> Reason:
+        inside = slice(event.start - begin, event.stop - begin)
+        gaps = np.abs(observed[inside, i] / 2 - normal[inside, i] / 2)  # halves: the difference may overflow
+        step = peak if np.isnan(gaps).all() else event.start + int(np.nanargmax(gaps))
+        start = max(event.start, min(step - SHOWN // 2, event.stop - SHOWN))
+        stop = min(start + SHOWN, event.stop)
+        rows = slice(start - begin, stop - begin)
+        band = None
+        if named.expects is not None:
+            band = float(self._bands(i)[named.expects] * self.scaling.unit[i])
+        seen, expected = observed[rows, i].copy(), normal[rows, i].copy()
+        return Reason(name, share, *named.voice, step, start, stop, seen, expected, band)
+
+
+def _measured(values: Floats, imputed: Flags, begin: int, end: int) -> Floats:
+    return np.where(imputed[begin:end], np.nan, values[begin:end])

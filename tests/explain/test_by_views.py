@@ -1,0 +1,384 @@
+"""Explanations by views: the right variable and view for planted faults, and the attribution equals the loops."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import naive
+from cometad import Comet
+from cometad.alerting.alerts import Alerts
+from cometad.data import ScoreMeasured
+from cometad.errors import InputError, NotFittedError, ParameterError
+from cometad.explain.bands import fit_bands
+from cometad.explain.by_views import BEFORE, NOTHING, SHOWN
+from cometad.explain.level import Level
+from cometad.explain.reasons import Reason, joined_rises, rises_of_voices, rounded
+from cometad.views import VIEWS, Activity, Forecast
+from cometad.views.crossfit import cross_fit
+from contract import saved
+
+ROWS, FAULT = 1600, 1000
+REASONS = {kind.__name__.lower(): kind.reason for kind in VIEWS.values()}
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def plant(rows=ROWS, seed=1):
+    """Five variables: three follow one wave, one has a faster wave, and one a slower, independent one."""
+    time = np.arange(rows)
+    wave = np.sin(2 * np.pi * time / 48)
+    columns = [
+        *(20 + 5 * wave, 100 - 3 * wave, 60 + np.cos(2 * np.pi * time / 48)),
+        *(5 + np.sin(2 * np.pi * time / 24), 300 + 40 * np.sin(2 * np.pi * time / 130)),
+    ]
+    return np.column_stack(columns) + 0.2 * np.random.default_rng(seed).normal(size=(rows, 5))
+
+
+def spike(values):
+    values[FAULT, 1] += 9
+    return 1, (FAULT, FAULT + 1)
+
+
+def stuck(values):
+    values[FAULT : FAULT + 60, 0] = values[FAULT - 1, 0]
+    return 0, (FAULT, FAULT + 60)
+
+
+def broken(values):
+    values[FAULT : FAULT + 60, 2] = 120 - values[FAULT : FAULT + 60, 2]
+    return 2, (FAULT, FAULT + 60)
+
+
+def shift(values):
+    values[FAULT : FAULT + 60, 3] += 4
+    return 3, (FAULT, FAULT + 60)
+
+
+FAULTS = (spike, stuck, broken, shift)
+
+
+def faulty(fault):
+    values = plant()
+    return values, *fault(values)
+
+
+@pytest.fixture(scope="module")
+def detector():
+    return Comet().fit(plant(3000, seed=0))
+
+
+# --- the arithmetic ---------------------------------------------------------------------------------------------------
+
+
+@given(seeds, st.integers(0, 6), st.integers(1, 5), st.integers(2, 4), st.integers(1, 4))
+def test_rises_and_their_means_equal_the_loops(seed, before, inside, voices, variables):
+    rng = np.random.default_rng(seed)
+    scores = rng.exponential(size=(before + inside, voices, variables))
+    scores[rng.random(scores.shape) < 0.3] = np.nan
+    found = rises_of_voices(scores, before)
+    expected = [
+        [naive.rise_of_voice(scores[:before, v, i].tolist(), scores[before:, v, i].tolist()) for i in range(variables)]
+        for v in range(voices)
+    ]
+    np.testing.assert_allclose(found, expected)
+    joined = [naive.joined_rise([row[i] for row in expected[:-1]], expected[-1][i]) for i in range(variables)]
+    np.testing.assert_allclose(joined_rises(found), joined)
+
+
+def test_a_variable_that_was_as_odd_before_has_not_risen():
+    odd = np.full((50, 1, 2), 8.0)
+    odd[:40, 0, 1] = 1.0
+    assert rises_of_voices(odd, 40).tolist() == [[0.0, 7.0]]
+
+
+@given(seeds)
+def test_the_level_equals_the_loops(seed):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(3, 2, size=(80, 3))
+    rows[:, 2] = 1.5  # constant
+    usable = rng.random(80) < 0.8
+    level, fresh = Level.fit(rows, usable), rng.normal(3, 5, size=(7, 3))
+    found = level(fresh)
+    for i in range(3):
+        known = [float(row[i]) for row, use in zip(rows, usable, strict=True) if use]
+        mean = sum(known) / len(known)
+        deviation = math.sqrt(sum((value - mean) ** 2 for value in known) / len(known)) or 1.0
+        for t in range(7):
+            assert found[t, i] == pytest.approx(math.log(1 + abs(fresh[t, i] - mean) / deviation), rel=1e-9)
+        assert level.band[i] == pytest.approx(np.quantile([abs(value - mean) for value in known], 0.98))
+
+
+def test_bands_are_quantiles_of_what_views_fitted_without_a_block_miss_there():
+    rows = np.random.default_rng(0).normal(size=(700, 2))
+    usable = np.ones(700, bool)
+    usable[300:320] = False
+    folds = cross_fit((Forecast(), Activity()), rows, usable, None, seed=0).folds
+    gaps = [
+        np.abs(rows[t] - fold.views[0].expected(rows[: t + 1], t)[0])
+        for fold in folds
+        for t in range(fold.start, fold.stop)
+        if usable[t] and t >= fold.views[0].context
+    ]
+    bands = fit_bands(folds, rows, usable)
+    assert bands[0] == pytest.approx(np.quantile(gaps, 0.98, axis=0))
+    assert np.isnan(bands[1]).all()
+
+
+def test_bands_of_a_long_series_are_close_to_those_of_all_its_readings():
+    rows, usable = np.random.default_rng(0).normal(size=(20_000, 2)), np.ones(20_000, bool)
+    folds = cross_fit((Forecast(),), rows, usable, None, seed=0).folds
+    assert fit_bands(folds, rows, usable)[0] == pytest.approx([2.326, 2.326], rel=0.1)  # 98 % of a normal distribution
+
+
+@given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e6))
+def test_a_rounded_number_is_within_a_tenth_of_the_unit(value, unit):
+    shown = float(rounded(value, unit).replace(",", ""))
+    assert shown == pytest.approx(value, abs=0.1 * unit, rel=1e-3 if abs(value) >= 1e9 else 0)
+
+
+# --- planted faults ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_planted_fault_is_attributed_to_its_variable(detector, fault):
+    values, variable, event = faulty(fault)
+    first, second, *_ = detector.explain(values, event).reasons
+    assert first.variable == f"v{variable}"
+    assert first.share > second.share
+    assert first.why == REASONS[first.view]
+    assert event[0] <= first.start <= first.step < first.stop <= event[1]
+    assert first.observed[first.step - first.start] == values[first.step, variable]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_the_event_that_is_found_is_attributed_to_the_faulty_variable(detector, fault):
+    values, variable, (start, stop) = faulty(fault)
+    events = [event for event in detector.events(values, Alerts(merge_gap=16)) if start <= event.peak < stop + 32]
+    worst = max(events, key=lambda event: event.peak_score)
+    explanation = detector.explain(values, worst)
+    assert explanation.reasons[0].variable == f"v{variable}"
+    assert (explanation.peak, explanation.score) == (worst.peak, worst.peak_score)
+
+
+def test_a_stuck_variable_is_not_as_lively_as_usual(detector):
+    values, _, event = faulty(stuck)
+    reason = detector.explain(values, event).reasons[0]
+    assert (reason.view, reason.why) == ("activity", "not as lively as usual")
+    assert reason.band is not None  # another view says what was expected
+    assert reason.sentence().startswith("Not as lively as usual: it read ")
+
+
+def test_a_spike_is_far_outside_the_band_around_what_was_expected(detector):
+    values, _, event = faulty(spike)
+    reason = detector.explain(values, event).reasons[0]
+    assert abs(reason.observed[0] - reason.expected[0]) > 3 * reason.band
+    assert abs(reason.expected[0] - plant()[FAULT, 1]) < 5  # nearer to the reading without the spike than the spike is
+
+
+@pytest.mark.parametrize("kind", VIEWS.values(), ids=VIEWS)
+def test_a_view_alone_is_the_one_that_is_named(kind):
+    detector = Comet(views=(kind(),)).fit(plant(3000, seed=0))
+    values, _, event = faulty(shift)
+    values[FAULT + 30, 3] += 30
+    reason = detector.explain(values, event).reasons[0]
+    assert (reason.variable, reason.view, reason.why) == ("v3", kind.__name__.lower(), kind.reason)
+
+
+def test_without_an_expectation_only_the_reason_is_given():
+    values, _, event = faulty(stuck)
+    explanation = Comet(views=(Activity(),)).fit(plant(3000, seed=0)).explain(values, event)
+    reason = explanation.reasons[0]
+    assert (reason.variable, reason.band) == ("v0", None)
+    assert np.isnan(reason.expected).all()
+    assert np.isnan(explanation.normal).all()
+    assert "expected" not in reason.sentence()
+    assert json.loads(json.dumps(explanation.as_json(), allow_nan=False))["reasons"][0]["band"] is None
+
+
+def test_expectations_are_those_of_the_view_in_sensor_units():
+    detector = Comet(views=(Forecast(),)).fit(plant(3000, seed=0))
+    values, _, event = faulty(shift)
+    explanation = detector.explain(values, event, context=5)
+    scaled = detector.scaling_(values).astype(np.float64)
+    expected = detector.panel_.views[0].expected(scaled, 0)[FAULT - 5 : FAULT + 65]
+    np.testing.assert_allclose(explanation.normal, detector.scaling_.back(expected))
+    unit = dict(zip(detector.names_, detector.bands_[0] * detector.scaling_.unit, strict=True))
+    assert {reason.variable: reason.band for reason in explanation.reasons} == pytest.approx(unit)
+
+
+# --- laws -------------------------------------------------------------------------------------------------------------
+
+
+def test_shares_equal_the_loops(detector):
+    values, _, (start, stop) = faulty(broken)
+    panel, views = detector.panel_, len(detector.views)
+    rows = np.clip(detector.scaling_(values), -50, 50).astype(np.float64)
+    errors = panel.errors(rows, 0)
+    raised = []
+    for i in range(5):
+        rises = []
+        for v in range(views):
+            own = [
+                naive.known_mean(errors[t : t + panel.views[v].span, v, i].tolist())
+                for t in range(start - BEFORE, stop)
+            ]
+            heard = [naive.calibrated_tail(error, *panel.ranking[v, :, i]) for error in own]
+            rises.append(naive.rise_of_voice(heard[:BEFORE], heard[BEFORE:]))
+        center, deviation = detector.level_.center[i], detector.level_.deviation[i]
+        away = [math.log(1 + abs(rows[t, i] - center) / deviation) for t in range(start - BEFORE, stop)]
+        raised.append(naive.joined_rise(rises, naive.rise_of_voice(away[:BEFORE], away[BEFORE:])))
+    share = {reason.variable: reason.share for reason in detector.explain(values, (start, stop)).reasons}
+    assert [share[f"v{i}"] for i in range(5)] == pytest.approx([one / sum(raised) for one in raised])
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_permuting_variables_permutes_explanations(detector, fault):
+    order = [3, 0, 4, 2, 1]
+    values, _, event = faulty(fault)
+    other = Comet().fit(plant(3000, seed=0)[:, order]).explain(values[:, order], event)
+    same = {f"v{order[int(reason.variable[1:])]}": reason for reason in other.reasons}
+    for reason in detector.explain(values, event).reasons:
+        twin = same[reason.variable]
+        assert twin.share == pytest.approx(reason.share, abs=1e-6)
+        assert (twin.view, twin.step) == (reason.view, reason.step)
+        assert twin.expected == pytest.approx(reason.expected, rel=1e-6)
+
+
+def test_shares_are_not_negative_and_sum_to_one_at_every_step(detector):
+    explain = detector.explainer(plant())
+    for step in (0, 1, 7, 40, 499, 501, ROWS - 1):
+        share = [reason.share for reason in explain(step, 4).reasons]
+        assert min(share) >= 0
+        assert share == sorted(share, reverse=True)
+        assert sum(share) == pytest.approx(1.0)
+
+
+def test_explaining_changes_neither_the_detector_nor_the_series(detector):
+    values, _, event = faulty(shift)
+    before, series = saved(detector), values.copy()
+    explanation = detector.explain(series, event)
+    explanation.observed[:] = 0.0
+    explanation.reasons[0].observed[:] = 0.0
+    assert saved(detector) == before
+    assert np.array_equal(series, values)
+
+
+def test_a_loaded_detector_gives_the_same_explanation(detector, tmp_path):
+    values, _, event = faulty(broken)
+    detector.save(tmp_path / "plant.comet")
+    assert Comet.load(tmp_path / "plant.comet").explain(values, event).as_json() == (
+        detector.explain(values, event).as_json()
+    )
+
+
+def test_only_readings_around_the_event_matter(detector):
+    values, _, (start, stop) = faulty(spike)
+    reach, ahead = BEFORE + detector.panel_.context, detector.panel_.span - 1 + 32
+    other = values.copy()
+    other[: start - reach], other[stop + ahead :] = 1e5, -1e5
+    assert detector.explain(other, (start, stop)).as_json() == detector.explain(values, (start, stop)).as_json()
+
+
+def test_the_score_is_the_alert_score_of_the_peak(detector):
+    values, _, (start, stop) = faulty(stuck)
+    alerts = detector.step_scores(values).alerts
+    explanation = detector.explain(values, (start, stop))
+    assert explanation.score == alerts[start:stop].max()
+    assert explanation.peak == start + alerts[start:stop].argmax()
+
+
+def test_a_reason_shows_a_few_readings_inside_the_event(detector):
+    values, variable, (start, stop) = faulty(shift)
+    explanation = detector.explain(values, (start, stop), context=7)
+    for reason in explanation.reasons:
+        assert start <= reason.start <= reason.step < reason.stop <= stop
+        assert reason.stop - reason.start == len(reason.observed) == len(reason.expected) == SHOWN
+        assert np.array_equal(reason.observed, values[reason.start : reason.stop, int(reason.variable[1:])])
+    assert (explanation.begin, explanation.observed.shape) == (start - 7, (74, 5))
+    assert explanation.normal.shape == (74, 5)
+    assert variable == 3
+
+
+# --- gaps, edges and mistakes -----------------------------------------------------------------------------------------
+
+
+def test_imputed_readings_are_none_and_have_no_share():
+    detector = Comet(gaps=ScoreMeasured()).fit(plant(3000, seed=0))
+    values, _, event = faulty(shift)
+    values[FAULT - 2 : FAULT + 62, 0] = np.nan
+    explanation = detector.explain(values, event)
+    share = {reason.variable: reason.share for reason in explanation.reasons}
+    assert share["v0"] == 0
+    assert explanation.reasons[0].variable == "v3"
+    plain = json.loads(json.dumps(explanation.as_json(), allow_nan=False))
+    assert plain["observed"][FAULT - plain["begin"]][0] is None
+    gone = next(reason for reason in explanation.reasons if reason.variable == "v0")
+    assert np.isnan(gone.observed).all()
+    assert gone.why == NOTHING
+    assert gone.sentence() == "No more unusual than before."
+
+
+def test_if_nothing_rose_measured_variables_share_equally():
+    detector = Comet(gaps=ScoreMeasured()).fit(plant(3000, seed=0))
+    values = np.repeat(detector.scaling_.back(detector.level_.center[None]), ROWS, axis=0)
+    values[FAULT, 0] = np.nan
+    share = {reason.variable: reason.share for reason in detector.explain(values, FAULT).reasons}
+    assert share == pytest.approx({"v0": 0.0, "v1": 0.25, "v2": 0.25, "v3": 0.25, "v4": 0.25})
+
+
+def test_a_variable_that_only_left_its_level_is_far_from_it():
+    detector = Comet(views=(Forecast(lags=8),)).fit(plant(3000, seed=0))
+    values = plant()
+    values[0:3] = plant(3, seed=0)
+    values[1, 4] = 420.0  # before the view has the readings it needs
+    reason = detector.explain(values, (0, 3)).reasons[0]
+    assert (reason.variable, reason.view, reason.why) == ("v4", "level", "far from its usual level")
+    assert reason.expected[1] == pytest.approx(plant(3000, seed=0)[:, 4].mean())
+    assert 30 < reason.band < 60
+
+
+def test_one_variable_and_a_constant_one_are_explained():
+    values = plant()[:, :1]
+    values[FAULT] += 9
+    single = Comet().fit(plant(3000, seed=0)[:, :1]).explain(values, FAULT)
+    assert [reason.share for reason in single.reasons] == [1.0]
+    fixed = np.column_stack([plant(3000, seed=0)[:, 0], np.full(3000, 7.0)])
+    fresh = fixed[:ROWS].copy()
+    fresh[FAULT, 1] = 8.0
+    assert Comet().fit(fixed).explain(fresh, FAULT).reasons[0].variable == "v1"
+
+
+def test_readings_far_out_of_range_get_finite_explanations(detector):
+    values = plant()
+    values[FAULT, 0] = 1e308
+    reason = detector.explain(values, FAULT).reasons[0]
+    assert reason.variable == "v0"
+    assert math.isfinite(reason.share)
+    assert np.isfinite(reason.expected).all()
+    assert "it read 1e+308" in reason.sentence()
+
+
+def test_a_reason_says_when_it_was_unusual():
+    reason = Reason("flow", 1.0, "patterns", "alone unusual", 1, 0, 2, np.array([1.0, 7.1]), np.array([1.0, 4.2]))
+    assert reason.sentence("12:30") == "Alone unusual: it read 7.1 at 12:30, expected 4.2."
+
+
+@pytest.mark.parametrize("event", [True, 3.0, None, (5, 5), -1, ROWS, (ROWS - 1, ROWS + 1)])
+def test_an_invalid_event_is_refused(detector, event):
+    with pytest.raises(InputError):
+        detector.explain(plant(), event)
+
+
+@pytest.mark.parametrize("context", [-1, 2.5, True])
+def test_an_invalid_context_is_refused(detector, context):
+    with pytest.raises(ParameterError, match="'context' parameter must be an integer of at least 0"):
+        detector.explain(plant(), 5, context=context)
+
+
+def test_explain_before_fit_is_refused():
+    with pytest.raises(NotFittedError):
+        Comet().explain(plant(), 5)
