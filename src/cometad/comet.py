@@ -27,7 +27,7 @@ from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel
 from cometad.views.run import ViewsRun, clipped
-from cometad.views.trim import Stretch, outliers, stretches, unusable
+from cometad.views.trim import Stretch, find_misfits, unusable
 from cometad.views.view import View
 
 if TYPE_CHECKING:
@@ -161,7 +161,8 @@ class Comet(Detector):
         series = self._filled(series)
         found, usable = self._cross_fit(series)
         if self.trim:
-            trimmed = self._trimmed(series, found, usable)
+            rows = clipped(self.scaling_(series.values))
+            trimmed = find_misfits(found, self.views, rows, usable, series.imputed, series.names)
             if trimmed:
                 self.trimmed_ = tuple(sorted((*self.trimmed_, *trimmed)))
                 found, usable = self._cross_fit(series)
@@ -174,7 +175,7 @@ class Comet(Detector):
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         # The scores after a stretch that was left out depend on it too.
         self.imputed_ |= ~all_usable(~unusable(self.trimmed_, len(series)), self.panel_.context)
-        self.alert_scores_ = score_folds(found, rows, series.imputed, self.pooling, ()).alerts
+        self.alert_scores_ = score_folds(found, rows, series.imputed, self.pooling)
         self._fit_threshold()
         return self
 
@@ -192,13 +193,9 @@ class Comet(Detector):
             )
         return found, usable
 
-    def _trimmed(self, series: Series, found: CrossFitted, usable: Flags) -> list[Stretch]:
-        rows = clipped(self.scaling_(series.values))
-        scores = score_folds(found, rows, series.imputed, self.pooling, tuple(self.smoothing)).ranking
-        marked = outliers(scores, usable, 16, 6.0)
-        return [Stretch(start, stop, (), "does not fit the rest") for start, stop in stretches(marked)]
-
-    def stream(self, snapshot: bytes | None = None, *, alerts: Alerts | None = None, late: str = "refuse") -> Stream:
+    def stream(
+        self, snapshot: bytes | None = None, *, alerts: Alerts | None = None, late: str = "refuse"
+    ) -> Stream:
         """Open a stream from the fitted state or from a snapshot.
 
         `alerts` defines what counts as one event. A reading that is not later than the one before is refused, or with

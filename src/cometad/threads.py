@@ -5,6 +5,7 @@ number of CPUs that this process may use.
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -54,12 +55,29 @@ def in_parts(work: Callable[[slice], object], length: int) -> None:
     >>> sum(part.stop - part.start for part in parts)
     10
     """
-    threads = 1 if length <= 1 else min(thread_count(), length)
+    threads = 1 if length <= 1 or _here.busy else min(thread_count(), length)
     if threads == 1:
         work(slice(0, length))
         return
+
+    def part(steps: slice) -> None:
+        _here.busy = True
+        try:
+            work(steps)
+        finally:
+            _here.busy = False
+
     cuts = np.linspace(0, length, threads + 1).astype(int)
-    list(_pool(threads).map(work, [slice(int(a), int(b)) for a, b in pairwise(cuts)]))
+    list(_pool(threads).map(part, [slice(int(a), int(b)) for a, b in pairwise(cuts)]))
+
+
+class _Here(threading.local):
+    """Whether this thread is a part of some work: its own parts would wait for threads that wait for it."""
+
+    busy = False
+
+
+_here = _Here()
 
 
 @cache

@@ -102,6 +102,14 @@ def test_chunks_of_any_size_with_gaps_give_the_same_bits(panel, rows, data):
     assert whole[0].shape == whole[1].shape == (rows,)
 
 
+def test_row_by_row_a_gap_is_remembered_for_as_long_as_a_window_contains_it(panel):
+    imputed = np.zeros((60, 3), bool)
+    imputed[[20, 41], 1] = True
+    whole, rows = scored(panel, fresh(60), imputed), scored(panel, fresh(60), imputed, list(range(1, 60)))
+    for one, other in zip(whole, rows, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
 def test_a_series_longer_than_a_block_gives_the_same_bits(panel):
     rows = fresh(2 * BLOCK + 100)
     whole, chunked = scored(panel, rows), scored(panel, rows, cuts=(BLOCK + 7, BLOCK + 8))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Flags, Floats
+from cometad.threads import in_parts
 from cometad.views.panel import Panel, fit_tails
 from cometad.views.run import ViewsRun
 from cometad.views.view import FittedView, View
@@ -17,6 +18,7 @@ from cometad.views.view import FittedView, View
 FOLDS = 4
 CALIBRATION_ROWS = 40_000  # at most, in stretches spread over the series: more change no quantile
 STRETCH = 1_024  # readings
+SAMPLE = 10_000  # averaged errors kept, at most
 
 
 class Fold(NamedTuple):
@@ -33,6 +35,7 @@ class CrossFitted(NamedTuple):
     folds: list[Fold]
     alert: Floats  # (view, 3, variable)  tails of the errors
     ranking: Floats  # (view, 3, variable)  tails of the averaged errors
+    sample: Floats  # (time, view, variable)  some of the averaged errors
 
 
 def fit_views(views: Sequence[View], rows: Floats, usable: Flags, seed: int) -> tuple[FittedView, ...]:
@@ -53,16 +56,25 @@ def cross_fit(
     `rows` are scaled readings (time, variable); `usable` (time,) marks those to learn from.
     """
     bounds = np.linspace(0, len(rows), FOLDS + 1).astype(int)
-    folds, alert, ranking = [], [], []
-    for k in range(FOLDS):
-        fold = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
+    folds: list[Fold | None] = [None] * FOLDS
+
+    def part(chosen: slice) -> None:
+        for k in range(chosen.start, chosen.stop):
+            folds[k] = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
+            report(FOLDS - folds.count(None))
+
+    in_parts(part, FOLDS)
+    fitted = [fold for fold in folds if fold is not None]
+    alert, ranking = [], []
+    for fold in fitted:
         for start, stop in _stretches(fold, len(rows)):
-            errors, covering = _errors(fold.views, rows, usable, imputed, start, stop)
+            errors, covering = stretch_errors(fold.views, rows, usable, imputed, start, stop)
             alert.append(errors)
             ranking.append(covering)
-        folds.append(fold)
-        report(k + 1)
-    return CrossFitted(folds, fit_tails(np.concatenate(alert)), fit_tails(np.concatenate(ranking)))
+    averaged = np.concatenate(ranking)
+    known = averaged[~np.isnan(averaged).all(axis=(1, 2))]
+    sample = known[:: -(-len(known) // SAMPLE) or 1]
+    return CrossFitted(fitted, fit_tails(np.concatenate(alert)), fit_tails(averaged), sample)
 
 
 def _without(views: Sequence[View], rows: Floats, usable: Flags, start: int, stop: int, seed: int) -> Fold:
@@ -80,7 +92,7 @@ def _stretches(fold: Fold, rows: int) -> list[tuple[int, int]]:
     return [(int(start), int(start) + STRETCH) for start in starts]
 
 
-def _errors(
+def stretch_errors(
     views: tuple[FittedView, ...], rows: Floats, usable: Flags, imputed: Flags | None, start: int, stop: int
 ) -> tuple[Floats, Floats]:
     """The errors of the steps start..stop, and averaged over the spans that cover each; unknown if not all usable."""
@@ -108,25 +120,13 @@ def all_usable(usable: Flags, context: int) -> Flags:
     return clean
 
 
-class FoldScores(NamedTuple):
-    """Scores of training readings by views that were not fitted on them; each field is (time,)."""
-
-    alerts: Floats
-    ranking: Floats
-
-
-def score_folds(
-    found: CrossFitted, rows: Floats, imputed: Flags | None, pooling: int, smoothing: tuple[int, ...]
-) -> FoldScores:
-    """Score each block with the views that were fitted without it."""
-    scores = FoldScores(np.empty(len(rows)), np.empty(len(rows)))
+def score_folds(found: CrossFitted, rows: Floats, imputed: Flags | None, pooling: int) -> Floats:
+    """The alert score (time,) of each row, by views that were fitted without its block."""
+    scores = np.empty(len(rows))
     for fold in found.folds:
-        panel = Panel(fold.views, found.alert, found.ranking, pooling, smoothing)
-        begin, end = max(fold.start - panel.context - panel.delay, 0), min(fold.stop + panel.delay, len(rows))
+        panel = Panel(fold.views, found.alert, found.ranking, pooling, ())
+        begin = max(fold.start - panel.context, 0)
         run = ViewsRun(panel)
-        parts = [*run.push(rows[begin:end], None if imputed is None else imputed[begin:end]), *run.finish()]
-        own = slice(fold.start - begin, fold.stop - begin)
-        scores.alerts[fold.start : fold.stop] = np.concatenate([part.scores for part in parts])[own]
-        ranking = [part.ranking for part in parts if part.ranking is not None]
-        scores.ranking[fold.start : fold.stop] = np.concatenate(ranking)[own]
+        parts = run.push(rows[begin : fold.stop], None if imputed is None else imputed[begin : fold.stop])
+        scores[fold.start : fold.stop] = np.concatenate([part.scores for part in parts])[fold.start - begin :]
     return scores

@@ -4,6 +4,8 @@ import numpy as np
 
 from cometad.arrays import Floats, Integers
 from cometad.compiled import fused
+from cometad.views.products import window_products
+from cometad.views.tiles import COLUMNS
 
 ROUNDS = 8  # of Lloyd's algorithm: more change nothing
 
@@ -24,16 +26,17 @@ def codes_of(points: Floats, count: int, rng: np.random.Generator) -> Floats:
 @fused
 def kmeans(points: Floats, uniforms: Floats, rounds: int) -> Floats:
     """Codes (code, dim); each of the `uniforms` (code,) draws one initial code."""
-    codes, owners, distances = _initial(points, uniforms)
+    codes, owners = _initial(points, uniforms)
+    products = np.empty((len(points), (len(codes) + COLUMNS - 1) // COLUMNS * COLUMNS))
     for _ in range(rounds):
         if not _move(points, owners, codes):
             break
-        _assign(points, codes, owners, distances)
+        _assign(points, codes, owners, products)
     return codes
 
 
 @fused
-def _initial(points: Floats, uniforms: Floats) -> tuple[Floats, Integers, Floats]:
+def _initial(points: Floats, uniforms: Floats) -> tuple[Floats, Integers]:
     """k-means++: each next code is drawn in proportion to the squared distance from the codes so far."""
     count, dim = points.shape
     codes, owners = np.empty((len(uniforms), dim)), np.zeros(count, np.int64)
@@ -43,7 +46,7 @@ def _initial(points: Floats, uniforms: Floats) -> tuple[Floats, Integers, Floats
     while True:
         total = 0.0
         for n in range(count):
-            distance = _squared(points[n], codes[found - 1])
+            distance = squared_distance(points[n], codes[found - 1])
             if distance < distances[n]:
                 distances[n], owners[n] = distance, found - 1
             total += distances[n]
@@ -59,25 +62,24 @@ def _initial(points: Floats, uniforms: Floats) -> tuple[Floats, Integers, Floats
             chosen = int(np.argmax(distances))
         codes[found] = points[chosen]
         found += 1
-    return codes[:found].copy(), owners, distances
+    return codes[:found].copy(), owners
 
 
 @fused
-def _assign(points: Floats, codes: Floats, owners: Integers, distances: Floats) -> None:
-    """The nearest code of each point, by |code|^2 / 2 - code'point, with the products in blocks of codes."""
-    count, dim = points.shape
-    turned = np.ascontiguousarray(codes.T)
-    halves, products = np.empty(len(codes)), np.empty(len(codes))
+def _assign(points: Floats, codes: Floats, owners: Integers, products: Floats) -> None:
+    """The nearest code of each point: the least |code|^2 / 2 - code'point."""
+    weights, halves = np.zeros((points.shape[1], products.shape[1])), np.zeros(products.shape[1])
     for c in range(len(codes)):
-        halves[c] = 0.5 * _squared(codes[c], np.zeros(dim))
-    for n in range(count):
-        products[:] = halves
-        for d in range(dim):
-            value = points[n, d]
-            for c in range(len(codes)):
-                products[c] -= value * turned[d, c]
-        owners[n] = np.argmin(products)
-        distances[n] = products[owners[n]]
+        for d in range(points.shape[1]):
+            weights[d, c] = -codes[c, d]
+            halves[c] += 0.5 * codes[c, d] * codes[c, d]
+    window_products(points.reshape(-1), 0, points.shape[1], weights, halves, products)
+    for n in range(len(points)):
+        nearest, least = 0, products[n, 0]
+        for c in range(1, len(codes)):
+            if products[n, c] < least:
+                nearest, least = c, products[n, c]
+        owners[n] = nearest
 
 
 @fused
@@ -99,9 +101,15 @@ def _move(points: Floats, owners: Integers, codes: Floats) -> bool:
 
 
 @fused
-def _squared(left: Floats, right: Floats) -> float:
-    total = 0.0
-    for d in range(len(left)):
-        difference = left[d] - right[d]
-        total += difference * difference
-    return total
+def squared_distance(left: Floats, right: Floats) -> float:
+    """The squared distance, in four sums: one sum would wait for each addition."""
+    a = b = c = d = 0.0
+    whole = len(left) // 4 * 4
+    for k in range(0, whole, 4):
+        a += (left[k] - right[k]) ** 2
+        b += (left[k + 1] - right[k + 1]) ** 2
+        c += (left[k + 2] - right[k + 2]) ** 2
+        d += (left[k + 3] - right[k + 3]) ** 2
+    for k in range(whole, len(left)):
+        a += (left[k] - right[k]) ** 2
+    return (a + b) + (c + d)

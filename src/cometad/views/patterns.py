@@ -11,7 +11,7 @@ from cometad.compiled import fused
 from cometad.registry import register
 from cometad.threads import in_parts
 from cometad.validation import check_integer
-from cometad.views.kmeans import ROUNDS, kmeans
+from cometad.views.kmeans import ROUNDS, kmeans, squared_distance
 from cometad.views.products import Matrix, window_products
 from cometad.views.view import cut_windows, windows_of, with_unknown
 
@@ -117,19 +117,4 @@ def _compare(
                 if expected:
                     out[step, i] = codes[i, nearest, length - 1]
                 else:
-                    out[step, i] = np.sqrt(_squared_gap(series, patch, codes[i, nearest]) / length)
-
-
-@fused
-def _squared_gap(series: Floats, begin: int, code: Floats) -> float:
-    """The squared distance of a patch, in four sums: one sum would wait for each addition."""
-    a = b = c = d = 0.0
-    whole = len(code) // 4 * 4
-    for k in range(0, whole, 4):
-        a += (series[begin + k] - code[k]) ** 2
-        b += (series[begin + k + 1] - code[k + 1]) ** 2
-        c += (series[begin + k + 2] - code[k + 2]) ** 2
-        d += (series[begin + k + 3] - code[k + 3]) ** 2
-    for k in range(whole, len(code)):
-        a += (series[begin + k] - code[k]) ** 2
-    return (a + b) + (c + d)
+                    out[step, i] = np.sqrt(squared_distance(series[patch : patch + length], codes[i, nearest]) / length)

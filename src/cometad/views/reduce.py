@@ -1,7 +1,6 @@
 """Fewer directions for many variables, so that the cost of a view grows no faster than their number."""
 
 import numpy as np
-from sklearn.utils.extmath import randomized_svd
 
 from cometad.arrays import Floats
 
@@ -19,6 +18,8 @@ def directions(centered: Floats, rng: np.random.Generator) -> Floats | None:
     """
     if centered.shape[1] <= DIRECTIONS:
         return None
+    from sklearn.utils.extmath import randomized_svd  # takes a second to import, and few variables do not need it
+
     count = min(DIRECTIONS, len(centered))
     state = np.random.RandomState(int(rng.integers(2**31)))
     # Transposed: it then draws random numbers per row, so that the order of the variables does not matter.

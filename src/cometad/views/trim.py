@@ -1,13 +1,30 @@
-"""Find stretches of the training series that do not fit the rest: what users call normal contains faults."""
+"""Find stretches of the training series that do not fit the rest: what users call normal contains faults.
+
+The score that finds anomalies in new readings cannot find them here: its tails are fitted on the same errors, so that
+faults widen them. This one compares errors with the usual ones and never saturates. A variable with few values, such as
+a valve, has no say: a command that was given once is not a fault.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Flags, Floats
+from cometad.arrays import Flags, Floats, Integers
+from cometad.scoring.smooth import smooth
+from cometad.scoring.tail import FLOOR, LEAST
+from cometad.views.crossfit import CrossFitted, Fold, stretch_errors
+from cometad.views.view import View
 
-MOST = 0.1  # of the readings: beyond that it is not a fault in normal data, but another kind of normal
+HIGH = 0.9  # the quantile of an error, or of a misfit, that counts as high but usual
+LIMIT = 3.0  # a misfit this many times as far above the median as the high one is left out
+MARGIN = 16  # readings before and after it that are left out too
+SPAN = 64  # readings that a misfit is averaged over
+POOLING = 4  # exponent of the power mean over variables
+FEW = 8  # a variable with no more different values than this has no say
+BLOCK = 4_096  # readings at once, which bounds memory
+NAMED = 3  # variables that are named, at most
+MOST = 0.25  # of the usable readings: more than that is not a fault, but another kind of normal
 
 
 class Stretch(NamedTuple):
@@ -19,19 +36,87 @@ class Stretch(NamedTuple):
     reason: str  # what is unusual about them, or that the user asked for it
 
 
-def outliers(scores: Floats, usable: Flags, margin: int, factor: float) -> Flags:
-    """The time steps (time,) to leave out: those whose score is beyond the tail of the others, with a margin.
+def find_misfits(
+    found: CrossFitted, views: Sequence[View], rows: Floats, usable: Flags, imputed: Flags | None, names: Sequence[str]
+) -> list[Stretch]:
+    """The stretches of scaled rows (time, variable) that do not fit the rest, by views that were not fitted on them."""
+    voters = np.flatnonzero([len(np.unique(column)) > FEW for column in rows.T])
+    voters = voters if len(voters) else np.arange(rows.shape[1])
+    usual = _usual(found.sample)
+    scores = np.concatenate([_scores(fold, rows, usable, imputed, usual, voters) for fold in found.folds])
+    marked = outliers(smooth(scores, (SPAN,)), usable)
+    if marked.sum() > MOST * usable.sum():
+        return []
+    described = []
+    for start, stop in stretches(marked):
+        misfits = np.concatenate(
+            [
+                _misfits(fold, rows, usable, imputed, usual, max(start, fold.start), min(stop, fold.stop))
+                for fold in found.folds
+                if start < fold.stop and fold.start < stop
+            ]
+        )
+        described.append(Stretch(start, stop, *_described(misfits[:, :, voters], views, [names[i] for i in voters])))
+    return described
 
-    `scores` (time,) are ranking scores by views that were not fitted on them.
+
+def _usual(errors: Floats) -> Floats:
+    """The median and the distance of the high quantile above it (2, view, variable) of errors (time, view, variable).
+
+    As in the tails, the distance is at least a tenth of the mean over variables.
     """
-    known = scores[usable]
-    middle, high = np.quantile(known, (0.5, 0.9))
-    limit = max(middle + factor * (high - middle), float(np.quantile(known, 1 - MOST)))
-    found = np.flatnonzero((scores > limit) & usable)
+    errors = np.nan_to_num(errors)  # unknown errors are rare; they count as none
+    middle, high = np.quantile(errors, (0.5, HIGH), axis=0)
+    width = high - middle
+    return np.stack([middle, np.maximum(width, np.maximum(FLOOR * width.mean(axis=1, keepdims=True), LEAST))])
+
+
+def _misfits(
+    fold: Fold, rows: Floats, usable: Flags, imputed: Flags | None, usual: Floats, start: int, stop: int
+) -> Floats:
+    """How many usual distances each error of the steps start..stop is above its median: (time, view, variable)."""
+    _, errors = stretch_errors(fold.views, rows, usable, imputed, start, stop)
+    misfits: Floats = np.nan_to_num(np.maximum((errors - usual[0]) / usual[1], 0.0))
+    return misfits
+
+
+def _scores(
+    fold: Fold, rows: Floats, usable: Flags, imputed: Flags | None, usual: Floats, voters: Integers
+) -> Floats:
+    """The misfit (time,) of each step of a fold: the mean over views, then the power mean over variables."""
+    scores = []
+    for start in range(fold.start, fold.stop, BLOCK):
+        misfits = _misfits(fold, rows, usable, imputed, usual, start, min(start + BLOCK, fold.stop))
+        scores.append(((misfits.mean(axis=1)[:, voters] ** POOLING).mean(axis=1)) ** (1 / POOLING))
+    return np.concatenate(scores)
+
+
+def outliers(scores: Floats, usable: Flags) -> Flags:
+    """The usable time steps (time,) with a score (time,) far above the others', and their neighbors.
+
+    >>> import numpy as np
+    >>> from cometad.views.trim import outliers
+    >>> scores = np.random.default_rng(0).uniform(size=500)
+    >>> outliers(scores, np.ones(500, bool)).any()
+    np.False_
+    >>> scores[200] = 9.0
+    >>> outliers(scores, np.ones(500, bool)).nonzero()[0][[0, -1]].tolist()
+    [184, 216]
+    """
+    middle, high = np.quantile(scores[usable], (0.5, HIGH))
+    limit = max(middle + LIMIT * (high - middle), high)
     marked = np.zeros(len(scores), bool)
-    for step in found:
-        marked[max(step - margin, 0) : step + margin + 1] = True
+    for step in np.flatnonzero((scores > limit) & usable):
+        marked[max(step - MARGIN, 0) : step + MARGIN + 1] = True
     return marked & usable
+
+
+def _described(misfits: Floats, views: Sequence[View], names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """The variables with the highest misfits (time, view, variable), and what the worst of them is."""
+    own = misfits.mean(axis=(0, 1))
+    worst = own.argsort()[::-1][:NAMED]
+    chosen = tuple(names[i] for i in worst if own[i] >= 0.5 * own[worst[0]])
+    return chosen, views[int(misfits[:, :, worst[0]].mean(axis=0).argmax())].reason
 
 
 def stretches(marked: Flags) -> list[tuple[int, int]]:
