@@ -224,7 +224,13 @@ class Stream:
 
     def snapshot(self) -> bytes:
         """The full state of the stream; `detector.stream(snapshot)` resumes from it, bit for bit."""
-        facts = {"detector": self._fingerprint, "seen": self._seen, "given": self._given, "ranked": self._ranked, "finished": self._finished}
+        facts = {
+            "detector": self._fingerprint,
+            "seen": self._seen,
+            "given": self._given,
+            "ranked": self._ranked,
+            "finished": self._finished,
+        }
         facts["dropped"] = self._order.dropped
         facts["last_time"] = None if self._order.last is None else str(self._order.last)
         state = self._run.state() | _prefixed("judge.", self._judge.state())
