@@ -42,7 +42,9 @@ _OF_NETWORK = (
 )
 _OF_PAPER = ("neighbors", "memory_distance", "score_weight", "calibration", "normalization", "test_batch")
 REMOVED = {
-    **dict.fromkeys(_OF_NETWORK, "It belongs to the network: views=(Network({name}=...),) or Comet.paper({name}=...)."),
+    **dict.fromkeys(
+        _OF_NETWORK, "It belongs to the network: views=(NetworkView({name}=...),) or Comet.paper({name}=...)."
+    ),
     **dict.fromkeys(_OF_PAPER, "It belongs to the published method: Comet.paper({name}=...)."),
     "selection": "Use pooling, the exponent of the power mean over variables, or Comet.paper(selection=...).",
     "validation_share": "Views are cross-fitted instead. The published method still has it: Comet.paper({name}=...).",
@@ -193,9 +195,7 @@ class Comet(Detector):
             )
         return found, usable
 
-    def stream(
-        self, snapshot: bytes | None = None, *, alerts: Alerts | None = None, late: str = "refuse"
-    ) -> Stream:
+    def stream(self, snapshot: bytes | None = None, *, alerts: Alerts | None = None, late: str = "refuse") -> Stream:
         """Open a stream from the fitted state or from a snapshot.
 
         `alerts` defines what counts as one event. A reading that is not later than the one before is refused, or with

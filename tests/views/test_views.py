@@ -1,6 +1,6 @@
 """Every view, and a user's own, keeps the contract in views/view.py."""
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -8,13 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometad.errors import InputError
+from cometad.network import OneCycle
 from cometad.threads import thread_count_of
-from cometad.views import VIEWS
+from cometad.views import VIEWS, NetworkView
 from cometad.views.panel import Panel
 from contract import is_a_sentence, waves
 from own_views import Level
 
-KINDS = {**VIEWS, "own": Level}
+SMALL = {"patch_sizes": (2, 4), "window": 16, "dim": 4, "core_dim": 2, "codebook_size": 8, "schedule": OneCycle(2)}
+KINDS = {**VIEWS, "network": partial(NetworkView, **SMALL), "own": Level}
 ROWS = 300
 every_view = pytest.mark.parametrize("name", KINDS)
 few = settings(max_examples=8)

@@ -1,11 +1,38 @@
-"""Ways to expect a reading, one per file; a `Comet` combines several of them."""
+"""Ways to expect a reading, one per file; a `Comet` combines several of them.
 
+To add one, write its file and add a row to `VIEWS`; the contract tests and the command line pick it up from there.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from cometad.errors import imported_for
+from cometad.lazy import LazyTable
 from cometad.views.activity import Activity
 from cometad.views.balance import Balance
 from cometad.views.forecast import Forecast
 from cometad.views.joint import Joint
 from cometad.views.patterns import Patterns
+from cometad.views.view import View
 
-VIEWS = {"patterns": Patterns, "joint": Joint, "forecast": Forecast, "balance": Balance, "activity": Activity}
+if TYPE_CHECKING:
+    from cometad.views.network import NetworkView
 
-__all__ = ["VIEWS", "Activity", "Balance", "Forecast", "Joint", "Patterns"]
+VIEWS: LazyTable[type[View]] = LazyTable(
+    "view",
+    {
+        "patterns": "cometad.views.patterns:Patterns",
+        "joint": "cometad.views.joint:Joint",
+        "forecast": "cometad.views.forecast:Forecast",
+        "balance": "cometad.views.balance:Balance",
+        "activity": "cometad.views.activity:Activity",
+        "network": "cometad.views.network:NetworkView",
+    },
+)
+
+__all__ = ["VIEWS", "Activity", "Balance", "Forecast", "Joint", "NetworkView", "Patterns"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "NetworkView":  # imported on first use, because it needs torch
+        return imported_for(name, "cometad.views.network").NetworkView
+    raise AttributeError(f"module 'cometad.views' has no attribute {name!r}")

@@ -80,9 +80,7 @@ def _misfits(
     return misfits
 
 
-def _scores(
-    fold: Fold, rows: Floats, usable: Flags, imputed: Flags | None, usual: Floats, voters: Integers
-) -> Floats:
+def _scores(fold: Fold, rows: Floats, usable: Flags, imputed: Flags | None, usual: Floats, voters: Integers) -> Floats:
     """The misfit (time,) of each step of a fold: the mean over views, then the power mean over variables."""
     scores = []
     for start in range(fold.start, fold.stop, BLOCK):

@@ -1,0 +1,136 @@
+"""The published network as a view: patches against a trained codebook. It needs torch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from cometad.arrays import Array, Flags, Floats
+from cometad.network.network import Network
+from cometad.network.normal import decoded
+from cometad.network.schedules import OneCycle, Schedule
+from cometad.network.score import PatchScores, Scorer
+from cometad.network.state import from_arrays, to_arrays
+from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
+from cometad.registry import register
+from cometad.validation import check, choice, device, integer, number, require, strategy
+from cometad.views.view import windows_of, with_unknown
+
+WINDOWS = 4_000  # at most, to train on
+
+
+RULES = {
+    **dict.fromkeys(("window", "dim", "core_dim", "codebook_size", "batch_size"), integer(1)),
+    "refit": integer(0),
+    "initialization": choice(INITIALIZATIONS),
+    "schedule": strategy("steps", "rate"),
+    **dict.fromkeys(("weight_decay", "codebook_weight", "commitment_weight"), number(0, np.inf)),
+    "device": device,
+}
+
+
+@register("NetworkView")
+@dataclass(frozen=True)
+class NetworkView:
+    """The distance of each variable's patches to the nearest code of COMET's trained network, averaged over scales.
+
+    >>> import numpy as np
+    >>> from cometad.network import OneCycle
+    >>> from cometad.views import NetworkView
+    >>> rng = np.random.default_rng(0)
+    >>> rows = rng.normal(size=(400, 2))
+    >>> view = NetworkView(schedule=OneCycle(5)).fit(rows, np.ones(400, bool), rng)
+    >>> view.errors(rows, first=15).shape
+    (385, 2)
+    """
+
+    patch_sizes: Sequence[int] = (4, 8, 16)
+    window: int = 128  # readings per training window
+    dim: int = 64
+    core_dim: int = 8
+    codebook_size: int = 512
+    initialization: str = "k-means"
+    refit: int = 10
+    schedule: Schedule = OneCycle(400)
+    batch_size: int = 32
+    weight_decay: float = 5e-4
+    codebook_weight: float = 1.0
+    commitment_weight: float = 1.0
+    device: str = "cpu"
+    reason: ClassVar[str] = "alone unusual"
+
+    def __post_init__(self) -> None:
+        check(vars(self), RULES)
+        require(self.dim % 2 == 0, "dim", "even: one half embeds each variable on its own", self.dim)
+        require(len(self.patch_sizes) >= 1, "patch_sizes", "at least one integer", self.patch_sizes)
+        for size in self.patch_sizes:
+            require(1 <= size <= self.window, "patch_sizes", f"between 1 and the window ({self.window})", size)
+
+    @property
+    def min_rows(self) -> int:
+        """Readings it needs."""
+        return self.window
+
+    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedNetworkView":
+        """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
+        seed = int(rng.integers(2**31))
+        starts = windows_of(usable, self.window, WINDOWS, rng)
+        network = fit_network(
+            self._new_network(rows.shape[1], seed),
+            rows.astype(np.float32),
+            starts,
+            self.window,
+            initialization=self.initialization,
+            refit=self.refit,
+            schedule=self.schedule,
+            objective=Objective(self.codebook_weight, self.commitment_weight, self.weight_decay),
+            batch_size=self.batch_size,
+            seed=seed,
+            report=lambda epoch: None,
+        )
+        return FittedNetworkView(network, tuple(self.patch_sizes), self.device)
+
+    def restore(self, state: Mapping[str, Array]) -> "FittedNetworkView":
+        """The fitted view with a state."""
+        network = self._new_network(int(state["variables"][0]), 0)
+        from_arrays(network, state)
+        return FittedNetworkView(network, tuple(self.patch_sizes), self.device)
+
+    def _new_network(self, variables: int, seed: int) -> Network:
+        strides = tuple(max(size // 2, 1) for size in self.patch_sizes)
+        sizes = (tuple(self.patch_sizes), strides, self.dim, self.core_dim, self.codebook_size)
+        return new_network(lambda: Network(variables, *sizes), seed, self.device)
+
+
+class FittedNetworkView:
+    """A trained network, and the errors of the patches that end at each time step."""
+
+    def __init__(self, network: Network, sizes: tuple[int, ...], device: str) -> None:
+        self.network, self._sizes, self.span, self.context = network, sizes, max(sizes), max(sizes) - 1
+        self._scorer = Scorer(network, None, 1, "plain", device)
+        self._scorer.scales = [scale._replace(stride=1) for scale in self._scorer.scales]
+        self._normal = [decoded(scale)[:, -1] for scale in network]  # the last reading that each code stands for
+
+    def errors(self, rows: Floats, first: int) -> Floats:
+        """The mean over scales of the distance to the nearest code (time - first, variable)."""
+        return self._mean(rows, first, lambda scale, scored: scored.errors)
+
+    def expected(self, rows: Floats, first: int) -> Floats:
+        """The mean over scales of the last reading of the nearest code, decoded (time - first, variable)."""
+        return self._mean(rows, first, lambda scale, scored: self._normal[scale][scored.codes])
+
+    def _mean(self, rows: Floats, first: int, value: Callable[[int, PatchScores], Array]) -> Floats:
+        out = np.zeros((len(rows) - first, rows.shape[1]))
+        begin = max(first - self.context, 0)
+        count = max(len(rows) - self.context - begin, 0)
+        if count:
+            window = np.ascontiguousarray(rows[None, begin:], np.float32)
+            for scale, size in enumerate(self._sizes):
+                ends = value(scale, self._scorer.whole(window, scale))[0, self.context + 1 - size :]
+                out[len(out) - count :] += ends / len(self._sizes)
+        return with_unknown(out, rows, first, self.context)
+
+    def state(self) -> Mapping[str, Array]:
+        """Everything that was learned, by name."""
+        return {"variables": np.array([len(self._scorer.scales[0].series_codes)]), **to_arrays(self.network)}
