@@ -577,6 +577,7 @@ NETWORK_FIT = ["fit", "normal.csv", "-o", "x", "--detector", "network", "--set"]
             "Unknown view 'jiont'. Did you mean joint? Available: patterns, joint, forecast",
         ),
         (["fit", "normal.csv", "-o", "x", "--views", "patterns:long"], "Write it as patterns or patterns:LENGTH."),
+        (["fit", "normal.csv", "-o", "x", "--views", "network:64"], "not one length. Write it as network."),
         (["fit", "normal.csv", "-o", "x", "--exclude", "3"], "Cannot read --exclude '3'. Write time steps like"),
         (["fit", "normal.csv", "-o", "x", "--exclude", "3..2024-03-01"], "Cannot read --exclude '3..2024-03-01'"),
         (["fit", "normal.csv", "-o", "x", "--exclude", "60..40"], "Cannot exclude (60, 40): it is not a stretch"),

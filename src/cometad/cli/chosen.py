@@ -71,10 +71,14 @@ def parse_views(text: str) -> "tuple[View, ...]":
     >>> parse_views("patterns:64,activity")
     (Patterns(length=64, codes=32), Activity(length=32))
     """
+    from cometad.errors import ParameterError
     from cometad.specs import parse
     from cometad.views import VIEWS
 
-    return tuple(parse(part.strip(), VIEWS, kind="view", value="LENGTH", convert=int) for part in text.split(","))
+    parts = [part.strip() for part in text.split(",")]
+    if any(part.startswith("network:") for part in parts):
+        raise ParameterError("The view network has several patch sizes, not one length. Write it as network.")
+    return tuple(parse(part, VIEWS, kind="view", value="LENGTH", convert=int) for part in parts)
 
 
 def parse_stretch(text: str) -> tuple[int, int] | tuple[str, str]:
