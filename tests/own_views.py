@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from cometad.registry import register
 
 
 class FittedLevel:
@@ -29,7 +28,6 @@ class FittedLevel:
         return {"level": self.level}
 
 
-@register("tests-level")
 @dataclass(frozen=True)
 class Level:
     """The distance from the median of training."""
