@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 
 
-
 class FittedLevel:
     """The usual level (variable,) of each variable."""
 

@@ -141,14 +141,16 @@ class Comet(Detector):
         >>> detector.codebook_size, detector.dim, detector.patch_sizes
         (32, 64, (2, 4, 6))
         """
-        return _network("Comet.paper()").paper(dataset, **changes)
+        detector: NetworkComet = _network_comet("Comet.paper()").paper(dataset, **changes)
+        return detector
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Any:
-        """Load a detector that `save` wrote; one with the published network, onto its original device or another."""
-        if kind_of(path) == "NetworkComet":
-            return _network(f"The detector in '{path}'").load(path, device=device)
-        return super().load(path, device=device)
+    def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Self:
+        """Load a detector that `save` wrote; one that was saved before there were views loads as a `NetworkComet`."""
+        if kind_of(path) != "NetworkComet":
+            return super().load(path, device=device)
+        detector: Self = _network_comet(f"The detector in '{path}'").load(path, device=device)
+        return detector
 
     def fit(self, X: object, y: object = None, *, exclude: Sequence[tuple[Any, Any]] = ()) -> Self:
         """Learn what is normal from a series (time, variable); `y` is ignored.
@@ -347,7 +349,7 @@ class Comet(Detector):
         self.panel_ = Panel(tuple(fitted), *tails, self.pooling, tuple(self.smoothing))
 
 
-def _network(user: str) -> Any:
+def _network_comet(user: str) -> Any:
     """`NetworkComet`, imported when it is needed, because torch is optional; `user` is who needs it."""
     return imported_for(user, "cometad.network_comet").NetworkComet
 

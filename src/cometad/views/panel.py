@@ -29,7 +29,7 @@ class Panel:
     @cached_property
     def width(self) -> int:
         """The number of variables."""
-        return self.alert.shape[2]
+        return int(self.alert.shape[2])
 
     @cached_property
     def context(self) -> int:

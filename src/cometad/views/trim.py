@@ -56,7 +56,9 @@ def find_misfits(
                 if start < fold.stop and fold.start < stop
             ]
         )
-        described.append(Stretch(start, stop, *_described(misfits[:, :, voters], views, [names[i] for i in voters])))
+        described.append(
+            Stretch(start, stop, *_described(misfits[:, :, voters], views, [names[int(i)] for i in voters]))
+        )
     return described
 
 
