@@ -25,7 +25,6 @@ DEEP_BASELINES = {
 TORCH_EXCEPTIONS = {
     "bench/embedding.py": "plots the patch vectors of a trained network",
     "bench/trial.py": "measures GPU memory",
-    "bench/workers.py": "sets torch's threads",
 }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from cometad.arrays import Flags, Floats
 from cometad.scoring.tail import HIGH
-from cometad.views.crossfit import Fold
+from cometad.views.crossfit import Fold, all_usable
 
 ROWS = 4_000  # at most, over all blocks: more would cost time and hardly move the quantile
 STRETCH = 250  # readings
@@ -27,10 +27,11 @@ def fit_bands(folds: Sequence[Fold], rows: Floats, usable: Flags) -> Floats:
     >>> fit_bands(folds, rows, usable).round().tolist()
     [[2.0, 2.0, 2.0], [nan, nan, nan]]
     """
+    clean = all_usable(usable, max(view.context for view in folds[0].views))
     gaps = []
     for fold in folds:
         for start, stop in _stretches(fold, len(folds)):
-            chosen = usable[start:stop]
+            chosen = clean[start:stop]
             gaps.append(np.abs(rows[start:stop, None] - _expected(fold, rows, start, stop))[chosen])
     return _quantiles(np.concatenate(gaps))
 
