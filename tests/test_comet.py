@@ -399,7 +399,7 @@ def test_a_changed_parameter_asks_for_another_fit():
     assert detector.get_params()["pooling"] == 3
     with pytest.raises(NotFittedError, match="'pooling' was changed"):
         detector.predict(waves(100))
-    assert detector.fit(waves(600)).panel_.pooling == 8
+    assert detector.fit(waves(600)).panel_.pooling == 3
 
 
 def test_every_parameter_has_an_effect():

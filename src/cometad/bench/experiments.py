@@ -141,6 +141,9 @@ def _fair() -> tuple[Arm, ...]:
     return tuple(Arm(f"fair {name}", "fair", {"baseline": name, **same}) for name in SIMPLE if name != RANDOM)
 
 
+# Besides the default, what the nested choice picked on select. They give it a figure on validate too.
+RUNNERS_UP = ("four", "five, patterns 8 32 64")
+
 FAMILIES = ("SMD", "ASD", "MSL", "SMAP", "SKAB", PLANTS)
 
 EXPERIMENTS = {
@@ -211,6 +214,7 @@ EXPERIMENTS = {
         FAMILIES,
         (
             *(DEFAULT, *_views(), Arm("network", "network"), *_fair()),
+            *(Arm(name, "comet", configurations()[name]) for name in RUNNERS_UP),
             *_plain((*SIMPLE, "all-positive")),
         ),
         seeds=(0,),

@@ -144,6 +144,9 @@ def shares(raised: Floats) -> Floats:
     return share
 
 
+ROUNDING = 1e-9  # a rise this small is a rounding error of the scores
+
+
 def rises_of_voices(voices: Floats, start: int) -> Floats:
     """How far each voice rose for each variable (voice, variable), given calibrated scores (time, voice, variable).
 
@@ -158,7 +161,8 @@ def rises_of_voices(voices: Floats, start: int) -> Floats:
     """
     inside = voices[start:]
     highest = np.where(np.isnan(inside), -np.inf, inside).max(axis=0)
-    above: Floats = np.maximum(highest - _medians(voices[:start]), 0.0)
+    above: Floats = highest - _medians(voices[:start])
+    above = np.where(above > ROUNDING, above, 0.0)
     return np.where(np.isneginf(highest), np.nan, above)
 
 
