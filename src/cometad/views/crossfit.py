@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
-from cometad.threads import in_parts
+from cometad.threads import in_parts, one_blas_thread
 from cometad.views.panel import Panel, fit_tails
 from cometad.views.run import ViewsRun
 from cometad.views.view import FittedView, View
@@ -38,6 +38,7 @@ class CrossFitted(NamedTuple):
     sample: Floats  # (time, view, variable)  some of the averaged errors
 
 
+@one_blas_thread()
 def fit_views(views: Sequence[View], rows: Floats, usable: Flags, seed: int) -> tuple[FittedView, ...]:
     """Fit each view on the usable rows; all of them draw the same random numbers, in any order."""
     return tuple(view.fit(rows, usable, np.random.default_rng(seed)) for view in views)

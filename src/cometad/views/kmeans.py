@@ -41,9 +41,11 @@ def _initial(points: Floats, uniforms: Floats) -> tuple[Floats, Integers]:
     count, dim = points.shape
     codes, owners = np.empty((len(uniforms), dim)), np.zeros(count, np.int64)
     distances = np.full(count, np.inf)
-    codes[0] = points[min(int(uniforms[0] * count), count - 1)]
-    found = 1
+    chosen, found = min(int(uniforms[0] * count), count - 1), 0
     while True:
+        for d in range(dim):
+            codes[found, d] = points[chosen, d]
+        found += 1
         total = 0.0
         for n in range(count):
             distance = squared_distance(points[n], codes[found - 1])
@@ -60,8 +62,6 @@ def _initial(points: Floats, uniforms: Floats) -> tuple[Floats, Integers]:
                 break
         if distances[chosen] == 0.0:  # rounding carried the sum past the last point that is not a code
             chosen = int(np.argmax(distances))
-        codes[found] = points[chosen]
-        found += 1
     return codes[:found].copy(), owners
 
 
