@@ -42,7 +42,8 @@ def fit(large: bool) -> None:
     shapes = [(25_000, 38), *([(1_000_000, 123)] if large else [])]
     for rows, variables in shapes:
         X = series(rows, variables)
-        print(f"fit, {rows:,} x {variables}, {thread_count()} threads: {seconds(lambda: Comet().fit(X), 1):.1f} s")
+        taken = seconds(lambda x=X: Comet().fit(x), 1)
+        print(f"fit, {rows:,} x {variables}, {thread_count()} threads: {taken:.1f} s")
 
 
 def scoring() -> None:
@@ -100,9 +101,9 @@ print(time.process_time() - started)
 def compile() -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+        command = [sys.executable, "-c", FIRST_USE]
         first, later = (
-            float(subprocess.check_output([sys.executable, "-c", FIRST_USE], env=environment, stderr=subprocess.DEVNULL))
-            for _ in range(2)
+            float(subprocess.check_output(command, env=environment, stderr=subprocess.DEVNULL)) for _ in range(2)
         )
     print(f"first fit, predict and update of a machine: {first:.1f} s of CPU time; of a later process: {later:.1f} s")
 

@@ -7,8 +7,6 @@ root="$(cd "$(dirname "$0")/.." && pwd)"
 python="${1:-python3}"
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
-# Once the default detector needs no torch: remove the option, and the line on streams further down runs.
-detector=(--detector pca)
 
 "$python" -m pip wheel --quiet --no-deps --wheel-dir "$folder" "$root"
 "$python" -m venv "$folder/venv"
@@ -31,12 +29,12 @@ with open("normal.csv", "w") as normal, open("today.csv", "w") as today:
             readings[1] += fault * (300 <= t < 310)
             file.write(",".join(f"{value + 0.01 * math.sin(t * t):.4f}" for value in readings) + "\n")
 PYTHON
-venv/bin/cometad fit normal.csv -o plant.comet "${detector[@]}"
+venv/bin/cometad fit normal.csv -o plant.comet
 venv/bin/cometad score plant.comet today.csv -o scores.csv
-if [ "${#detector[@]}" -eq 0 ]; then
-  venv/bin/cometad stream plant.comet < today.csv > stream.jsonl
-  test -s stream.jsonl
-fi
+venv/bin/cometad stream plant.comet < today.csv > stream.jsonl
+test "$(wc -l < stream.jsonl)" -ge 600
+venv/bin/cometad explain plant.comet today.csv --step 305 > why.txt
+grep -q level why.txt
 venv/bin/python - <<'PYTHON'
 import csv
 import sys
