@@ -99,6 +99,7 @@ class Comet(Detector):
     """
 
     can_stream = can_explain = can_adapt = True
+    without_adaptation = KeepFitted()
 
     panel_: Panel
     level_: Level

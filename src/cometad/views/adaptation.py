@@ -11,9 +11,8 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
 from cometad.registry import register
-from cometad.scoring.fuse import Fused
 from cometad.validation import check, integer, number
-from cometad.views.panel import Panel
+from cometad.views.panel import Panel, lately
 from cometad.views.tape import Tape
 
 SAMPLE = 256  # readings, at most, that one step learns from
@@ -58,11 +57,11 @@ class FollowLevel:
 
     >>> from cometad.views.adaptation import FollowLevel
     >>> FollowLevel(half_life=4096)
-    FollowLevel(half_life=4096, limit=4.0, max_drift=1.0, every=1024)
+    FollowLevel(half_life=4096, limit=2.0, max_drift=1.0, every=1024)
     """
 
     half_life: int = 2048
-    limit: float = 4.0
+    limit: float = 2.0
     max_drift: float = 1.0
     every: int = 1024
 
@@ -88,17 +87,16 @@ class Follower:
         self._scores = Tape(self._sample, (panel.width,))
         self.steps = self.rolled_back = 0
 
-    def see(self, rows: Floats, imputed: Flags | None, scored: Fused) -> None:
-        """Remember scaled readings (time, variable), with a mask of `imputed` cells, and their scores."""
+    def see(self, rows: Floats, imputed: Flags | None, scores: Floats) -> None:
+        """Remember scaled readings and their scores (time, variable), with a mask of `imputed` cells."""
         self._rows.append(rows)
         self._imputed.append(np.zeros(rows.shape, bool) if imputed is None else imputed)
-        self._scores.append(np.where(scored.left_out, np.nan, scored.variables))
+        self._scores.append(scores)
 
     def learn(self) -> Floats:
         """Take one step; returns the change (variable,) of the offset."""
         self.steps += 1
-        scores = self._scores.kept
-        accepted = scores <= self._settings.limit  # never true for NaN
+        scores, accepted = self._scores.kept, self._accepted()
         proposed = self._proposed(accepted)
         if not self._rescored(proposed)[accepted].sum() < scores[accepted].sum():
             self.rolled_back += 1
@@ -106,6 +104,14 @@ class Follower:
         change: Floats = proposed - self.offset
         self.offset = proposed
         return change
+
+    def _accepted(self) -> Flags:
+        """The readings (time, variable) to learn from: low scores in which every view has its say."""
+        scores, imputed = self._scores.kept, self._imputed.kept
+        first = len(imputed) - len(scores)
+        accepted = (scores <= self._settings.limit) & ~lately(imputed, first, self._panel.span)
+        accepted[: max(self._panel.context - first, 0)] = False
+        return accepted
 
     def _proposed(self, accepted: Flags) -> Floats:
         """The offset after a step toward the mean distance of the accepted readings from what is expected."""
@@ -124,10 +130,8 @@ class Follower:
 
     def _rescored(self, offset: Floats) -> Floats:
         """The scores (time, variable) of the last readings with another offset."""
-        rows, imputed = self._rows.kept - offset, self._imputed.kept
-        first = len(rows) - len(self._scores.kept)
-        errors = self._panel.errors(rows, first, imputed if imputed.any() else None)
-        return self._panel.alerts(errors).variables
+        rows = self._rows.kept - offset
+        return self._panel.alerts(self._panel.errors(rows, len(rows) - len(self._scores.kept))).variables
 
     def state(self) -> dict[str, Array]:
         """Everything `restore` needs, by name."""

@@ -77,7 +77,7 @@ class ViewsRun:
         fused = self._panel.alerts(errors)
         self._seen += count
         if follower is not None:
-            follower.see(fresh, imputed, fused)
+            follower.see(fresh, imputed, fused.variables)
             if self._seen % follower.every == 0:
                 self._rows.kept[:] -= follower.learn()
         # Too few readings before a step leave it without errors too, but that is no gap.
