@@ -40,6 +40,8 @@ ADAPTATIONS = (KeepFitted(), FollowLevel())
 
 
 class Case(NamedTuple):
+    """A stream, and a detector that was fitted on what came before it."""
+
     group: str
     detector: Comet
     values: np.ndarray
@@ -48,6 +50,8 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
+    """The figures of one stream."""
+
     false_alarms: float  # share of normal readings
     touched: int  # faults with a flag
     found: int  # faults with a flag that the twin does not have
@@ -123,9 +127,7 @@ def plants() -> Iterator[Case]:
     fitted: dict[int, Comet] = {}
     for drift in (0.0, 1.0, 2.0):
         for seed in seeds:
-            plant, twin = (
-                synthetic_plant(**sizes, faults_per_kind=count, drift=drift, seed=seed) for count in (6, 0)
-            )
+            plant, twin = (synthetic_plant(**sizes, faults_per_kind=count, drift=drift, seed=seed) for count in (6, 0))
             detector = fitted[seed] = fitted.get(seed) or Comet().fit(plant.train)
             yield Case(f"plants, drift {drift:g}", detector, plant.test, plant.labels, twin.test)
 

@@ -212,8 +212,9 @@ class Comet(Detector):
     ) -> Stream:
         """Open a stream from the fitted state or from a snapshot.
 
-        `adaptation` replaces the detector's own: `KeepFitted()` keeps the fitted state throughout. `alerts` defines what counts as one event. A reading that is not later than the one before is refused, or with
-        `late="drop"` dropped and counted.
+        `adaptation` replaces the detector's own: `KeepFitted()` keeps the fitted state throughout. `alerts` defines
+        what counts as one event. A reading that is not later than the one before is refused, or with `late="drop"`
+        dropped and counted.
 
         >>> import numpy as np
         >>> from cometad import Comet
