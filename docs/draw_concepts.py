@@ -11,7 +11,7 @@ import matplotlib
 import numpy as np
 import torch
 
-from cometad import Alerts, Comet, Quantile
+from cometad import Alerts, NetworkComet, Quantile
 from cometad.alerting import Spot
 from cometad.datasets.synthetic import Fault, Plant, synthetic_plant
 from cometad.network import NoAdaptation, OneCycle
@@ -27,7 +27,7 @@ BLUE, RED, GREEN, ORANGE = "#2f86b5", "#d1495b", "#3b9a62", "#e0862f"
 SCALES = (BLUE, GREEN, ORANGE)
 
 
-def draw_window(plant: Plant, detector: Comet) -> None:
+def draw_window(plant: Plant, detector: NetworkComet) -> None:
     rows, shown = 3 * detector.window, (0, 1, 2, 3)
     figure, axes = plt.subplots(len(shown), 1, figsize=(6, 3.4), sharex=True, layout="constrained")
     for axis, variable in zip(axes, shown, strict=True):
@@ -42,7 +42,7 @@ def draw_window(plant: Plant, detector: Comet) -> None:
     save(figure, "concept-window.svg")
 
 
-def draw_patches(plant: Plant, detector: Comet) -> None:
+def draw_patches(plant: Plant, detector: NetworkComet) -> None:
     length = 48
     figure, (above, below) = plt.subplots(
         2, 1, figsize=(6, 3.6), sharex=True, height_ratios=(3, 4), layout="constrained"
@@ -63,7 +63,7 @@ def draw_patches(plant: Plant, detector: Comet) -> None:
     save(figure, "concept-patches.svg")
 
 
-def draw_codebook(plant: Plant, detector: Comet, fault: Fault) -> None:
+def draw_codebook(plant: Plant, detector: NetworkComet, fault: Fault) -> None:
     """Draw embeddings and codes in a plane that shows the faulty patch, and two patches next to their codes."""
     k, variable = 2, fault.variables[0]
     scale = list(detector.network_)[k]
@@ -103,7 +103,7 @@ def draw_codebook(plant: Plant, detector: Comet, fault: Fault) -> None:
     save(figure, "concept-codebook.svg")
 
 
-def draw_scores(plant: Plant, detector: Comet, fault: Fault) -> None:
+def draw_scores(plant: Plant, detector: NetworkComet, fault: Fault) -> None:
     around = _around(fault, detector, len(plant.test))
     variable = fault.variables[0]
     maps = detector.score_map(plant.test)
@@ -126,7 +126,7 @@ def draw_scores(plant: Plant, detector: Comet, fault: Fault) -> None:
     save(figure, "concept-scores.svg")
 
 
-def draw_selection(plant: Plant, detector: Comet, fault: Fault) -> None:
+def draw_selection(plant: Plant, detector: NetworkComet, fault: Fault) -> None:
     around = _around(fault, detector, len(plant.test))
     scored = detector.stream(adaptation=NoAdaptation()).update_many(plant.test)
     raw = detector.score_map(plant.test).quantization.mean(axis=0)[around]
@@ -155,7 +155,7 @@ def draw_selection(plant: Plant, detector: Comet, fault: Fault) -> None:
     save(figure, "concept-selection.svg")
 
 
-def draw_adaptation(detector: Comet) -> None:
+def draw_adaptation(detector: NetworkComet) -> None:
     """Draw the median scores of a long normal series with drift, with and without adaptation."""
     drifting = synthetic_plant(test_rows=60_000, variables=12, faults_per_kind=0, drift=2.0).test
     batch = detector.window * detector.test_batch
@@ -171,7 +171,7 @@ def draw_adaptation(detector: Comet) -> None:
     save(figure, "concept-adaptation.svg")
 
 
-def draw_events(plant: Plant, detector: Comet) -> None:
+def draw_events(plant: Plant, detector: NetworkComet) -> None:
     lenient, strict = (detector.with_threshold(rule) for rule in (Quantile(rate=0.01), Spot(rate=1e-4)))
     alerts = Alerts(min_length=3, merge_gap=16)
     scores = strict.decision_function(plant.test)
@@ -193,12 +193,12 @@ def draw_events(plant: Plant, detector: Comet) -> None:
     save(figure, "concept-events.svg")
 
 
-def _windows(detector: Comet, series: np.ndarray, starts: Any) -> torch.Tensor:
+def _windows(detector: NetworkComet, series: np.ndarray, starts: Any) -> torch.Tensor:
     scaled = detector.scaling_(series)
     return torch.as_tensor(np.stack([scaled[start : start + detector.window] for start in starts]))
 
 
-def _around(fault: Fault, detector: Comet, rows: int) -> slice:
+def _around(fault: Fault, detector: NetworkComet, rows: int) -> slice:
     return slice(max(0, fault.start - 2 * detector.window), min(rows, fault.stop + 2 * detector.window))
 
 
@@ -230,7 +230,7 @@ def main() -> None:
     plt.rcParams.update(dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor"), INK))
     plt.rcParams.update({"xtick.color": INK, "ytick.color": INK, "figure.facecolor": GROUND, "axes.facecolor": "none"})
     plant = synthetic_plant(train_rows=6000, test_rows=6000, variables=12, faults_per_kind=1)
-    detector = Comet(schedule=OneCycle(200), codebook_size=256).fit(plant.train)
+    detector = NetworkComet(schedule=OneCycle(200), codebook_size=256).fit(plant.train)
     fault = next(fault for fault in plant.faults if fault.kind == "shape")
     draw_window(plant, detector)
     draw_patches(plant, detector)

@@ -1,4 +1,4 @@
-"""Fixtures of the command line tests: small readings with times, a detector that fits in a second, and a deadline."""
+"""Fixtures of the command line tests: small readings with times, a network that trains in a second, and a deadline."""
 
 import signal
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import polars as pl
 
-TINY = [
+NETWORK = [
     *("--detector", "network"),
     *("--set", "window=32", "--set", "patch_sizes=[2,4]", "--set", "patch_strides=[1,2]"),
     *("--set", "codebook_size=16", "--set", "dim=16", "--set", "core_dim=8", "--steps", "10"),

@@ -6,6 +6,8 @@ step, and a time step with too few readings before it has the error NaN.
 
 import math
 
+import naive
+
 NAN = float("nan")
 
 
@@ -102,6 +104,27 @@ def activity(rows, usual, length):
             values = [reading[i] for reading in window(rows, t, length)]
             errors[t][i] = abs(log_deviation(values) - usual[i])
     return errors, unknown(rows, width)
+
+
+def network(rows, scales):
+    """Errors and expected readings; `scales` are the `naive.Weights` of each patch size.
+
+    The mean over scales of the distance of the last patch's embedding to the nearest code, and of the last reading that
+    this code stands for.
+    """
+    width = len(rows[0])
+    errors, expected = unknown(rows, width), unknown(rows, width)
+    for t in range(max(weights.size for weights in scales) - 1, len(rows)):
+        for i in range(width):
+            distances, readings = [], []
+            for weights in scales:
+                vector = naive.embedding(window(rows, t, weights.size), i, 0, weights)
+                code = naive.nearest_code(vector, weights.codes)
+                distances.append(naive.quantization_score(vector, weights.codes[code]))
+                readings.append(naive.decoded(code, weights)[-1])
+            errors[t][i] = sum(distances) / len(scales)
+            expected[t][i] = sum(readings) / len(scales)
+    return errors, expected
 
 
 def unknown(rows, width):

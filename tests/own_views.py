@@ -6,8 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from cometad.registry import register
-
 
 class FittedLevel:
     """The usual level (variable,) of each variable."""
@@ -29,7 +27,6 @@ class FittedLevel:
         return {"level": self.level}
 
 
-@register("tests-level")
 @dataclass(frozen=True)
 class Level:
     """The distance from the median of training."""

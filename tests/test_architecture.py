@@ -24,8 +24,7 @@ DEEP_BASELINES = {
 # Other files that import torch, and why. Remove a line when its reason is gone; add none.
 TORCH_EXCEPTIONS = {
     "bench/embedding.py": "plots the patch vectors of a trained network",
-    "bench/trial.py": "sets torch's threads and measures GPU memory",
-    "cli/bench.py": "chooses the device of the trials",
+    "bench/trial.py": "measures GPU memory",
 }
 
 

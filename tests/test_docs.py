@@ -4,8 +4,7 @@ A `python` block with >>> is a doctest; one without is executed, and an `output`
 printed. In a `console` block, lines after "$ " are run, and the lines below must appear in their output in that order;
 in an `sh` block every line is run. Commands are `cometad ...` and the few in `PLAIN`, with pipes and redirections. HTML
 comments hide what readers do not need: <!-- run first --> holds Python that prepares data, and <!-- not run: reason -->
-skips the block below it. If a page leaves the size of a fit open (`Comet()`, `cometad fit` without --steps), it is a
-small one here.
+skips the block below it.
 """
 
 import ast
@@ -68,7 +67,7 @@ def run_python(block: Block, page: Path, names: dict[str, Any]) -> str:
     if ">>>" not in block.text:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * (block.line - 1) + small(block.text), str(page), "exec"), names)
+            exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), names)
         return printed.getvalue()
     test = doctest.DocTestParser().get_doctest(block.text, names, page.name, str(page), block.line - 1)
     test.globs = names  # not a copy: later blocks use it
@@ -118,19 +117,12 @@ def run_program(words: list[str], given: str) -> tuple[str, str]:
         assert words[0] in PLAIN, f"Cannot run {words[0]}: put <!-- not run: reason --> before its block"
         once = [word for word in words if word != "-f"]  # no file grows here
         return subprocess.run(once, input=given, capture_output=True, text=True, check=True, timeout=60).stdout, ""
-    if words[1] == "fit" and "--steps" not in words and "--detector" not in words:
-        words = [*words, "--steps", "5", "--set", "codebook_size=32"]
     output, errors = io.StringIO(), io.StringIO()
     stdin = io.TextIOWrapper(io.BytesIO(given.encode()))
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), mock.patch("sys.stdin", stdin):
         code = main(words[1:])
     assert code == 0, f"{shlex.join(words)}: {errors.getvalue()}"
     return output.getvalue(), errors.getvalue()
-
-
-def small(code: str) -> str:
-    schedule = "__import__('cometad.network', fromlist=['OneCycle']).OneCycle(5)"
-    return code.replace("Comet()", f"Comet(schedule={schedule}, codebook_size=32)")
 
 
 def name(page: Path) -> str:

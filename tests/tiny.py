@@ -1,6 +1,6 @@
 """Parameters that make detectors small enough to fit quickly."""
 
-from cometad.network import Epochs
+from cometad.network import Epochs, OneCycle
 
 TRAINED = {"window": 20, "window_stride": 10, "batch_size": 16, "schedule": Epochs(2, learning_rate=1e-3)}
 TINY = {
@@ -23,4 +23,12 @@ UNEVEN = {
     "codebook_size": 12,
     "batch_size": 16,
     "test_batch": 2,
+}
+NETWORK_VIEW = {
+    "patch_sizes": (2, 4),
+    "window": 16,
+    "dim": 4,
+    "core_dim": 2,
+    "codebook_size": 8,
+    "schedule": OneCycle(2),
 }

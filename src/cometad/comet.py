@@ -1,6 +1,7 @@
 """Comet, the composition root: views, their calibration and fusion, trimming, thresholds and streams."""
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,11 +11,12 @@ from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.thresholds import Quantile
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.checkpoint import kind_of
 from cometad.data.gaps import GapRun, Gaps, RefuseGaps
 from cometad.data.scale import fit_scaling
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
-from cometad.errors import InputError, ParameterError
+from cometad.errors import InputError, ParameterError, imported_for
 from cometad.explain.bands import fit_bands
 from cometad.explain.by_views import ViewsExplainer, Voice
 from cometad.explain.level import Level
@@ -110,7 +112,7 @@ class Comet(Detector):
         self,
         *,
         views: Sequence[View] = DEFAULT_VIEWS,
-        pooling: int = 4,
+        pooling: int = 8,
         smoothing: Sequence[int] = (4, 16, 64),
         trim: bool = True,
         adaptation: LevelAdaptation = KeepFitted(),
@@ -146,9 +148,16 @@ class Comet(Detector):
         >>> detector.codebook_size, detector.dim, detector.patch_sizes
         (32, 64, (2, 4, 6))
         """
-        from cometad.network_comet import NetworkComet
+        detector: NetworkComet = _network_comet("Comet.paper()").paper(dataset, **changes)
+        return detector
 
-        return NetworkComet.paper(dataset, **changes)
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Self:
+        """Load a detector that `save` wrote; one that was saved before there were views loads as a `NetworkComet`."""
+        if kind_of(path) != "NetworkComet":
+            return super().load(path, device=device)
+        detector: Self = _network_comet(f"The detector in '{path}'").load(path, device=device)
+        return detector
 
     def fit(self, X: object, y: object = None, *, exclude: Sequence[tuple[Any, Any]] = ()) -> Self:
         """Learn what is normal from a series (time, variable); `y` is ignored.
@@ -292,6 +301,7 @@ class Comet(Detector):
         require(some, "views", "a sequence of one or more views", self.views)
         for view in self.views:
             strategy("fit", "restore", "reason", "min_rows")("views", view)
+        require(isinstance(self.trim, bool), "trim", "True or False", self.trim)
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
             check_integer("smoothing", span, 1)
@@ -353,6 +363,11 @@ class Comet(Detector):
         self.level_, self.bands_ = Level(*state["level"]), state["bands"]
         tails = state["tails.alert"], state["tails.ranking"]
         self.panel_ = Panel(tuple(fitted), *tails, self.pooling, tuple(self.smoothing))
+
+
+def _network_comet(user: str) -> Any:
+    """`NetworkComet`, imported when it is needed, because torch is optional; `user` is who needs it."""
+    return imported_for(user, "cometad.network_comet").NetworkComet
 
 
 def _checked_pairs(exclude: Sequence[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:

@@ -20,7 +20,6 @@ from cometad.datasets.synthetic import Fault, Plant, synthetic_plant
 from cometad.detector import StepScores
 from cometad.errors import OutputError, needs_extra
 from cometad.live.stream import Scored
-from cometad.network.adaptation import NoAdaptation
 from cometad.report.gather import gather
 from cometad.report.page import save_report
 from cometad.report.plots import save_overview
@@ -45,9 +44,10 @@ class FaultResult:
 class Live(NamedTuple):
     """The output of the stream for the whole test part."""
 
-    scores: Floats  # (time,)
+    alert_scores: Floats  # (time,)
     flags: NDArray[np.int64]  # (time,)
     variables: Floats  # (time, variable)
+    scores: Floats  # (time,)  ranking scores
 
 
 def run(out: Path, seed: int) -> None:
@@ -66,7 +66,7 @@ def run(out: Path, seed: int) -> None:
     results = [judge(fault, live) for fault in plant.faults]
     console.print()
     console.print(_table(results, plant.names))
-    _print_false_alarms(detector, plant, live, console)
+    console.print(_false_alarms(detector, plant, live))
     picture = out / "demo.png"
     _draw(picture, detector, plant, live, results)
     console.print(f"Picture: {picture}", soft_wrap=True)  # a path broken over two lines cannot be copied
@@ -100,8 +100,6 @@ def _watch(detector: Comet, plant: Plant, console: Console) -> Live:
         parts.append(stream.update(reading))
         active = _announce(parts[-1], active, plant, console)
     parts.append(stream.finish())
-    steps, rolled_back = stream.adaptation_steps
-    console.print(f"\nAdapted {steps} times; {rolled_back} of these were rolled back.")
     return Live(*(np.concatenate([getattr(part, field) for part in parts]) for field in Live._fields))
 
 
@@ -110,7 +108,7 @@ def _announce(scored: Scored, active: bool, plant: Plant, console: Console) -> b
     for k, step in enumerate(scored.steps):
         if scored.flags[k] and not active:
             named = ", ".join(plant.names[i] for i in np.argsort(scored.variables[k])[::-1][:2])
-            console.print(f"  step {step:>6}  score {scored.scores[k]:>7.2f}  {named}")
+            console.print(f"  step {step:>6}  alert score {scored.alert_scores[k]:>5.2f}  {named}")
         active = bool(scored.flags[k])
     return active
 
@@ -132,14 +130,11 @@ def _table(results: Sequence[FaultResult], names: Sequence[str]) -> Table:
     return table
 
 
-def _print_false_alarms(detector: Comet, plant: Plant, live: Live, console: Console) -> None:
-    """Print the share of normal readings that were flagged, with and without adaptation."""
-    # The last few readings have no score here, because this stream is never finished.
-    static = detector.stream(adaptation=NoAdaptation()).update_many(plant.test)
-    normal = ~plant.labels
-    adapted, fixed = 100 * live.flags[normal].mean(), 100 * static.flags[normal[: len(static)]].mean()
-    console.print(
-        f"False alarms on normal readings: {adapted:.2f} %; without adaptation {fixed:.2f} % "
+def _false_alarms(detector: Comet, plant: Plant, live: Live) -> str:
+    """A sentence with the share of normal readings that were flagged."""
+    flagged = 100 * live.flags[~plant.labels].mean()
+    return (
+        f"False alarms on normal readings: {flagged:.2f} % "
         f"(the threshold allows {100 * detector.threshold.rate:.1f} % when nothing drifts)."
     )
 
@@ -150,7 +145,7 @@ def _draw(path: Path, detector: Comet, plant: Plant, live: Live, results: Sequen
         path,
         plant.test[:, faulty],
         [plant.names[i] for i in faulty],
-        live.scores,
+        live.alert_scores,
         detector.threshold_,
         [(fault.start, fault.stop) for fault in plant.faults],
         [result.found for result in results],
@@ -159,4 +154,6 @@ def _draw(path: Path, detector: Comet, plant: Plant, live: Live, results: Sequen
 
 def _report(path: Path, detector: Comet, plant: Plant, live: Live) -> None:
     readings = pl.DataFrame(plant.test, schema=list(plant.names))
-    save_report(path, gather(detector, readings, alerts=ALERTS, scored=StepScores(live.scores, None)))
+    save_report(
+        path, gather(detector, readings, alerts=ALERTS, scored=StepScores(live.scores, live.alert_scores, None))
+    )

@@ -23,11 +23,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cometad.errors import ModelFileError, ParameterError
+from cometad.errors import ModelFileError, ParameterError, imported_for
 
 Kind = TypeVar("Kind", bound=type)
 
 _KINDS: dict[str, Any] = {}
+_LATER: dict[str, str] = {}  # name: the module that registers it
 
 
 def register(name: str) -> Callable[[Kind], Kind]:
@@ -44,6 +45,17 @@ def register(name: str) -> Callable[[Kind], Kind]:
         return kind
 
     return add
+
+
+def register_later(name: str, module: str) -> None:
+    """Say which module registers a name; it is imported when a file uses the name.
+
+    >>> from cometad.registry import from_json, register_later
+    >>> register_later("OneCycle", "cometad.network.schedules")
+    >>> from_json({"kind": "OneCycle", "total": 5}).total
+    5
+    """
+    _LATER[name] = module
 
 
 def to_json(value: Any, parameter: str = "value") -> Any:
@@ -88,6 +100,8 @@ def from_json(value: Any) -> Any:
     if isinstance(value, dict):
         fields = dict(value)
         name = fields.pop("kind", None)
+        if name in _LATER:
+            imported_for(name, _LATER[name])
         if name not in _KINDS:
             raise ModelFileError(
                 f"The detector uses {name!r}, which is not registered here. Import the module that registers it, "

@@ -37,7 +37,7 @@ def test_a_baseline_is_fitted_and_scores(name, folder, capsys):
     assert "Fitted on 500 readings of 3 variables" in capsys.readouterr().out
     assert main(["score", f"{name}.model", "fresh.csv", "-o", f"{name}.csv"]) == 0
     table = pl.read_csv(f"{name}.csv")
-    assert table.columns == ["step", "score", "anomaly"]
+    assert table.columns == ["step", "score", "alert_score", "threshold", "anomaly"]
     detector = BASELINES[name].load(folder / f"{name}.model")
     assert (detector.seed, detector.verbose) == (3, False)
     assert np.array_equal(table["score"].to_numpy(), detector.decision_function(FRESH))

@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cli_case import TINY, table_of_readings
-from cometad import NetworkComet
+from cli_case import NETWORK, table_of_readings
+from cometad import Comet
 from cometad.cli import main
 from cometad.data.gaps import Interpolate
 
@@ -23,8 +23,10 @@ def folder(tmp_path_factory):
     """A folder with normal readings and two detectors fitted on them, with and without a gap rule."""
     folder = tmp_path_factory.mktemp("real")
     table_of_readings(300, seed=0).write_csv(folder / "normal.csv")
-    for name, options in (("strict.comet", []), ("plant.comet", ["--gaps", "interpolate:3"])):
-        assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / name), *TINY, *options]) == 0
+    gaps = ["--gaps", "interpolate:3"]
+    kinds = {"strict.comet": [], "plant.comet": gaps, "network.comet": [*gaps, *NETWORK]}
+    for name, options in kinds.items():
+        assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / name), *options]) == 0
     return folder
 
 
@@ -59,7 +61,7 @@ def all_gone():
 
 
 def test_the_gap_rule_is_saved_with_the_detector(folder):
-    assert NetworkComet.load(folder / "plant.comet").gaps == Interpolate(3)
+    assert Comet.load(folder / "plant.comet").gaps == Interpolate(3)
 
 
 def test_score_marks_imputed_readings(run, folder):
@@ -67,7 +69,7 @@ def test_score_marks_imputed_readings(run, folder):
     code, shown, stderr = run("score", "plant.comet", "today.csv")
     assert code == 0, stderr
     table = pl.read_csv(io.StringIO(shown))
-    assert table.columns == ["step", "time", "score", "anomaly", "imputed", "variable"]
+    assert table.columns == ["step", "time", "score", "alert_score", "threshold", "anomaly", "variable", "imputed"]
     imputed = table.filter(pl.col("imputed") == 1)
     assert set(range(60, 80)) <= set(imputed["step"])
     assert imputed["anomaly"].sum() == 0
@@ -85,9 +87,11 @@ def test_the_columns_of_a_score_table_have_their_types(run, folder):
         "step": pl.Int64,
         "time": pl.Datetime("us"),
         "score": pl.Float64,
+        "alert_score": pl.Float64,
+        "threshold": pl.Float64,
         "anomaly": pl.Int64,
-        "imputed": pl.Int64,
         "variable": pl.String,
+        "imputed": pl.Int64,
     }
 
 
@@ -102,7 +106,7 @@ def test_the_stream_accepts_gaps_and_equals_the_batch(run, folder):
         code, shown, stderr = run("stream", "plant.comet", stdin=sent)
         assert code == 0, stderr
         given = [json.loads(line) for line in shown.splitlines()]
-        assert [line["score"] for line in given] == expected["score"].to_list()
+        assert [line["alert_score"] for line in given] == expected["alert_score"].to_list()
         assert [line["imputed"] for line in given] == expected["imputed"].to_list()
         assert given[50]["left_out"] == ["flow"]
         assert given[90]["left_out"] == ["level"]
@@ -144,12 +148,13 @@ def test_explain_accepts_gaps_with_a_gap_rule_only(run, folder):
     table = with_gaps()
     table[51, "valve"] = 9.0  # while flow is missing
     table.write_csv(folder / "gaps.csv")
-    code, shown, stderr = run("explain", "plant.comet", "gaps.csv", "--step", "51", "--json")
+    code, shown, stderr = run("explain", "network.comet", "gaps.csv", "--step", "51", "--json")
     assert code == 0, stderr
     shares = {reason["variable"]: reason["share"] for reason in json.loads(shown)["reasons"]}
     assert shares["flow"] == 0
     assert shares["valve"] == max(shares.values())
-    code, _, stderr = run("explain", "strict.comet", "gaps.csv", "--step", "51")
+    assert run("fit", "normal.csv", "-o", "strict_network.comet", *NETWORK)[0] == 0
+    code, _, stderr = run("explain", "strict_network.comet", "gaps.csv", "--step", "51")
     assert code == 2
     assert "fit with a gap rule such as --gaps forward-fill:5." in stderr
 
@@ -168,7 +173,7 @@ def test_readings_are_resampled_for_fit_and_score(run, folder):
         time=pl.Series([datetime(2024, 3, 1) + timedelta(seconds=20 * i + i % 7) for i in range(900)])
     )
     irregular.write_csv(folder / "irregular.csv")
-    options = ["--resample", "60s:mean", "--gaps", "forward-fill:2", *TINY]
+    options = ["--resample", "60s:mean", "--gaps", "forward-fill:2"]
     code, _, stderr = run("fit", "irregular.csv", "-o", "regular.comet", *options)
     assert code == 0, stderr
     assert "Resampled to 300 readings: 0 are empty, 300 combine several." in stderr
@@ -203,13 +208,15 @@ def test_a_resampled_stream_equals_the_resampled_file(run, folder, tmp_path, cut
     assert first[0] == 0, first[2]
     second = run(*arguments, *kept, stdin="".join([header, *late[cut:]]))
     lines = [json.loads(line) for line in (first[1] + second[1]).splitlines()]
-    assert [line["score"] for line in lines] == expected["score"].to_list()[: len(lines)]
-    assert 0 < len(expected) - len(lines) < 12  # the rest waits in the snapshot
+    assert [line["alert_score"] for line in lines] == expected["alert_score"].to_list()[: len(lines)]
+    assert len(expected) - len(lines) == 1  # a bin that is not complete waits in the snapshot
     assert [line["time"][:19] for line in lines] == [time[:19] for time in expected["time"]][: len(lines)]
     assert "Dropped 1 late or repeated readings" in second[2]
     code, shown, stderr = run(*arguments, stdin="".join([header, *late]))
     assert code == 0
-    assert [json.loads(line)["score"] for line in shown.splitlines()] == expected["score"].to_list()
+    *given, closing = [json.loads(line) for line in shown.splitlines()]
+    assert [line["alert_score"] for line in given] == expected["alert_score"].to_list()
+    assert [change["change"] for change in closing["events"]] == ["closed"]
     assert re.search(r"Resampled to \d+ readings: \d+ are empty", stderr)
     code, _, stderr = run("stream", "plant.comet", *kept, stdin="".join([header, *late[cut:]]))
     assert code == 2
@@ -234,7 +241,7 @@ def test_a_baseline_scores_resampled_readings_too(run, folder):
     TODAY[:10].write_csv(folder / "few.csv")
     code, shown, stderr = run("score", "knn.model", "few.csv", "--resample", "30s")
     assert code == 0, stderr
-    assert [row.split(",")[4] for row in shown.splitlines()] == ["imputed", *(["0", "1"] * 10)[:19]]
+    assert [row.split(",")[6] for row in shown.splitlines()] == ["imputed", *(["0", "1"] * 10)[:19]]
     assert "Readings are 30 s apart, but 60 s in training." in stderr
 
 
@@ -268,7 +275,7 @@ def test_late_and_duplicate_readings_are_dropped_and_counted_across_snapshots(ru
 def test_fit_and_score_report_problems_with_the_readings(run, folder):
     still = table_of_readings(300, seed=0).with_columns(valve=1.0)
     still.write_csv(folder / "still.csv")
-    code, _, stderr = run("fit", "still.csv", "-o", "still.comet", *TINY)
+    code, _, stderr = run("fit", "still.csv", "-o", "still.comet")
     assert code == 0, stderr
     assert "Variable 'valve' is always 1 in training, so there is no other value to compare with." in stderr
     broken = TODAY.with_columns(flow=1000 * pl.col("flow"), level=0.5)

@@ -13,15 +13,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cli_case import TINY, deadline, table_of_readings
-from cometad import Alerts, NetworkComet, Quantile
+from cli_case import NETWORK, deadline, table_of_readings
+from cometad import Alerts, Comet, NetworkComet, Quantile
 from cometad.cli import main
 from cometad.errors import InputError
 from cometad.live.clock import Clock
 from cometad.live.interrupts import Interrupts
 from cometad.live.readings import Layout, Reading, readings
-from cometad.network import NoAdaptation
 from cometad.network.schedules import OneCycle
+from cometad.views import Activity, Forecast
 
 COMETAD = [sys.executable, "-m", "cometad"]
 TIMEOUT = 300  # seconds, for a process on a slow machine
@@ -37,7 +37,8 @@ def folder(tmp_path_factory):
     today.write_csv(folder / "today.csv")
     today.write_parquet(folder / "today.parquet")
     today.with_columns(pl.col("time").dt.to_string("iso:strict")).write_ndjson(folder / "today.jsonl")
-    assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / "plant.comet"), *TINY]) == 0
+    for name, options in (("plant.comet", []), ("network.comet", NETWORK)):
+        assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / name), *options]) == 0
     arguments = [str(folder / name) for name in ("plant.comet", "today.csv", "scores.csv")]
     assert main(["score", *arguments[:2], "-o", arguments[2]]) == 0
     return folder
@@ -116,13 +117,42 @@ def test_the_version_is_shown(run):
 
 def test_fit_on_the_command_line_equals_fit_in_python(run, folder):
     parameters = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16}
-    detector = NetworkComet(**parameters, dim=16, core_dim=8, schedule=OneCycle(10))
-    detector.fit(pl.read_csv("normal.csv", try_parse_dates=True)).save(folder / "python.comet")
-    assert (folder / "python.comet").read_bytes() == (folder / "plant.comet").read_bytes()
+    network = NetworkComet(**parameters, dim=16, core_dim=8, schedule=OneCycle(10))
+    for detector, name in ((Comet(), "plant.comet"), (network, "network.comet")):
+        detector.fit(pl.read_csv("normal.csv", try_parse_dates=True)).save(folder / "python.comet")
+        assert (folder / "python.comet").read_bytes() == (folder / name).read_bytes()
+
+
+def test_the_options_of_comet_are_its_parameters(run, folder):
+    options = ("--views", "forecast:4,activity", "--no-trim", "--seed", "3", "--set", "pooling=8")
+    assert run("fit", "normal.csv", "-o", "other.comet", *options, "--set", "smoothing=[16]")[0] == 0
+    expected = Comet(views=(Forecast(4), Activity()), trim=False, seed=3, pooling=8, smoothing=(16,))
+    assert Comet.load("other.comet").get_params() == expected.get_params()
+
+
+def test_left_out_stretches_are_listed_with_their_times(run, folder):
+    both = ("--exclude", "40..60", "--exclude", "2024-03-01T02:00:00..2024-03-01 02:30")
+    code, _, stderr = run("fit", "normal.csv", "-o", "other.comet", "--no-trim", *both)
+    assert code == 0
+    stretches = Comet.load("other.comet").trimmed_
+    assert [(stretch.start, stretch.stop) for stretch in stretches] == [(40, 60), (120, 150)]
+    said = [line for line in stderr.splitlines() if "Left out" in line]
+    assert said == [
+        "cometad: Left out of training: 2024-03-01 00:40 to 00:59: excluded by the user.",
+        "cometad: Left out of training: 2024-03-01 02:00 to 02:29: excluded by the user.",
+    ]
+
+
+def test_only_the_first_of_many_left_out_stretches_are_listed(run, folder):
+    many = [word for start in range(10, 130, 10) for word in ("--exclude", f"{start}..{start + 2}")]
+    _, _, stderr = run("fit", "normal.csv", "-o", "other.comet", "--no-trim", *many)
+    assert stderr.count("Left out of training: ") == 10
+    assert "2 more stretches were left out; cometad report lists all of them." in stderr
 
 
 def test_fit_ends_with_a_summary(run, folder):
-    code, shown, stderr = run("fit", "normal.csv", "-o", "other.comet", *TINY, "--preset", "paper", "--dataset", "WADI")
+    preset = ("--preset", "paper", "--dataset", "WADI")
+    code, shown, stderr = run("fit", "normal.csv", "-o", "other.comet", *NETWORK, *preset)
     threshold = NetworkComet.load("other.comet").threshold_
     assert code == 0
     assert shown == (
@@ -134,12 +164,32 @@ def test_fit_ends_with_a_summary(run, folder):
 
 def test_score_gives_one_row_per_reading(folder):
     scores = pl.read_csv(folder / "scores.csv", try_parse_dates=True)
-    detector, today = NetworkComet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
-    assert scores.columns == ["step", "time", "score", "anomaly", "variable"]
+    detector, today = Comet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
+    assert scores.columns == ["step", "time", "score", "alert_score", "threshold", "anomaly", "variable"]
     assert scores["time"].equals(today["time"])
     np.testing.assert_array_equal(scores["score"], detector.decision_function(today))
+    np.testing.assert_array_equal(scores["alert_score"], detector.step_scores(today).alerts)
+    np.testing.assert_array_equal(scores["threshold"], np.full(len(today), detector.threshold_))
     np.testing.assert_array_equal(scores["anomaly"], detector.predict(today))
     assert scores.row(70, named=True)["variable"] == "flow"
+
+
+def test_the_two_scores_of_a_network_are_equal(run, folder):
+    assert run("score", "network.comet", "today.csv", "-o", "network_scores.csv")[0] == 0
+    scores = pl.read_csv("network_scores.csv")
+    detector = NetworkComet.load("network.comet")
+    np.testing.assert_array_equal(scores["score"], detector.decision_function(pl.read_parquet("today.parquet")))
+    assert scores["score"].equals(scores["alert_score"])
+
+
+def test_the_threshold_of_a_row_is_the_one_in_force_there(run, folder):
+    rule = ("--threshold", "drifting-spot:1e-3")
+    assert run("score", "plant.comet", "today.csv", "-o", "drifting.csv", *rule)[0] == 0
+    scores = pl.read_csv("drifting.csv")
+    assert scores["threshold"].n_unique() > 1
+    assert scores["anomaly"].to_list() == (scores["alert_score"] > scores["threshold"]).cast(int).to_list()
+    _, shown, _ = run("stream", "plant.comet", *rule, stdin=(folder / "today.csv").read_bytes())
+    assert [line["threshold"] for line in _answers(shown)] == scores["threshold"].to_list()
 
 
 def test_scores_are_the_same_from_and_to_every_format(run, folder):
@@ -158,8 +208,7 @@ LONG = 2**17  # readings: more than the block of 2**16 that is read at a time
 @pytest.fixture(scope="module")
 def long(folder):
     """The folder with a detector that scores fast, and many readings."""
-    shape = {"window": 32, "patch_sizes": (2, 4), "patch_strides": (1, 2), "codebook_size": 16, "dim": 16}
-    detector = NetworkComet(**shape, core_dim=8, schedule=OneCycle(10), adaptation=NoAdaptation())
+    detector = Comet(views=(Forecast(4), Activity(16)))
     detector.fit(pl.read_csv(folder / "normal.csv", try_parse_dates=True)).save(folder / "fast.comet")
     table_of_readings(LONG + 5, seed=3).drop("time").write_csv(folder / "long.csv")
     return folder
@@ -168,7 +217,7 @@ def long(folder):
 def test_a_file_of_several_blocks_is_scored_like_the_whole_series(run, long):
     readings = pl.read_csv(long / "long.csv")
     readings.write_parquet(long / "long.parquet")
-    detector = NetworkComet.load(long / "fast.comet")
+    detector = Comet.load(long / "fast.comet")
     assert run("score", "fast.comet", "long.csv", "-o", "long_scores.csv")[0] == 0
     assert run("score", "fast.comet", "long.parquet", "-o", "long_scores.parquet")[0] == 0
     scores = pl.read_csv("long_scores.csv")
@@ -214,7 +263,7 @@ def test_peak_memory_does_not_grow_with_the_file(long):
 
 
 def test_events_are_written_with_their_times(run, folder):
-    detector, readings = NetworkComet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
+    detector, readings = Comet.load(folder / "plant.comet"), pl.read_parquet(folder / "today.parquet")
     arguments = ("--threshold", "quantile:0.02", "--min-length", "2")
     code, shown, stderr = run("score", "plant.comet", "today.csv", "-o", "s.csv", "--events", "events.csv", *arguments)
     expected = detector.with_threshold(Quantile(0.02)).events(readings, Alerts(min_length=2))
@@ -258,9 +307,16 @@ def _lines(text: str) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def _answers(text: str) -> list[dict]:
+    """The lines of readings, without one that closes an event at the end."""
+    lines = _lines(text)
+    assert all(list(line) == ["step", "events"] for line in lines[-1:] if "alert_score" not in line)
+    return lines[:-1] if "alert_score" not in lines[-1] else lines
+
+
 def _assert_scores(lines: list[dict], folder: Path) -> None:
     scores = pl.read_csv(folder / "scores.csv")
-    for name in ("step", "score", "anomaly"):
+    for name in ("step", "alert_score", "threshold", "anomaly"):
         assert [line[name] for line in lines] == scores[name].to_list()
     assert [next(iter(line["variables"])) for line in lines] == scores["variable"].to_list()
     assert [line["time"][:19] for line in lines] == scores["time"].to_list()
@@ -273,7 +329,7 @@ def test_the_stream_equals_the_batch(run, folder, file, form):
         return
     code, shown, _ = run("stream", "plant.comet", "--format", form, stdin=(folder / file).read_bytes())
     assert code == 0
-    _assert_scores(_lines(shown), folder)
+    _assert_scores(_answers(shown), folder)
 
 
 def test_fields_are_matched_by_name_and_others_ignored(run, folder):
@@ -281,7 +337,13 @@ def test_fields_are_matched_by_name_and_others_ignored(run, folder):
     code, shown, _ = run("stream", "plant.comet", stdin=mixed.write_csv())
     assert code == 0
     assert "time" not in _lines(shown)[0]
-    assert [line["score"] for line in _lines(shown)] == pl.read_csv("scores.csv")["score"].to_list()
+    assert [line["alert_score"] for line in _answers(shown)] == pl.read_csv("scores.csv")["alert_score"].to_list()
+
+
+def test_a_line_has_no_ranking_score(run, folder):
+    _, shown, _ = run("stream", "plant.comet", stdin=(folder / "today.csv").read_bytes())
+    wanted = {"step", "time", "alert_score", "threshold", "anomaly", "variables"}
+    assert {frozenset(line.keys() - {"events"}) for line in _answers(shown)} == {frozenset(wanted)}
 
 
 @pytest.mark.parametrize("cut", [1, 3, 40, 99])
@@ -290,13 +352,26 @@ def test_a_stream_in_two_parts_scores_like_one(run, folder, tmp_path, cut):
     snapshot = str(tmp_path / "plant.stream")
     first = run("stream", "plant.comet", "--snapshot", snapshot, stdin="".join([header, *rows[:cut]]))
     second = run("stream", "plant.comet", "--snapshot", snapshot, stdin="".join([header, *rows[cut:]]))
-    assert f"after {cut} readings" in first[2]
-    assert "after 100 readings" in second[2]
+    assert f"after {cut} readings." in first[2]
+    assert "after 100 readings." in second[2]
+    assert len(_lines(first[1])) == cut
+    _assert_scores(_lines(first[1] + second[1]), folder)
+
+
+@pytest.mark.parametrize("cut", [1, 40])
+def test_readings_of_a_network_that_wait_for_a_score_wait_in_the_snapshot(run, folder, tmp_path, cut):
+    header, *rows = (folder / "today.csv").read_text().splitlines(keepends=True)
+    snapshot = str(tmp_path / "plant.stream")
+    first = run("stream", "network.comet", "--snapshot", snapshot, stdin="".join([header, *rows[:cut]]))
+    second = run("stream", "network.comet", "--snapshot", snapshot, stdin="".join([header, *rows[cut:]]))
+    assert f"after {cut} readings;" in first[2]
+    assert "after 100 readings;" in second[2]
     waiting = int(second[2].partition("scores of the last ")[2].split()[0])
     assert 0 < waiting < 4
     lines = _lines(first[1] + second[1])
-    scores = pl.read_csv("scores.csv")[: 100 - waiting]
-    assert [line["score"] for line in lines] == scores["score"].to_list()
+    assert run("score", "network.comet", "today.csv", "-o", "network_scores.csv")[0] == 0
+    scores = pl.read_csv("network_scores.csv")[: 100 - waiting]
+    assert [line["alert_score"] for line in lines] == scores["alert_score"].to_list()
     assert [line["time"][:19] for line in lines] == scores["time"].to_list()  # including those that waited
 
 
@@ -310,13 +385,13 @@ def test_events_open_and_close_once_across_snapshots(run, folder, tmp_path, cut)
     parts += run(*arguments, *snapshot, stdin="".join([header, *rows[cut:]]))[1]
     changes = [change for line in _lines(whole) for change in line["events"]]
     readings = pl.read_parquet(folder / "today.parquet")
-    events = NetworkComet.load("plant.comet").events(readings, Alerts(min_length=2, merge_gap=1))
+    events = Comet.load("plant.comet").events(readings, Alerts(min_length=2, merge_gap=1))
     closed = [change for change in changes if change["change"] == "closed"]
     assert [(change["number"], change["start"], change["stop"], change["severity"]) for change in closed] == [
         (event.number, event.start, event.stop, event.severity) for event in events
     ]
     assert len([change for change in changes if change["change"] == "opened"]) == len(events) > 0
-    assert parts == whole[: len(parts)]  # except what waits in the snapshot
+    assert parts == whole[: len(parts)]  # except an event that is still open
 
 
 def test_after_a_bad_reading_the_snapshot_resumes_with_the_corrected_one(run, folder, tmp_path):
@@ -326,9 +401,7 @@ def test_after_a_bad_reading_the_snapshot_resumes_with_the_corrected_one(run, fo
     first = run("stream", "plant.comet", *snapshot, stdin="".join([header, *rows[:50], bad, *rows[51:]]))
     _refused(first, "Line 52: variable 'valve' is missing. Correct that reading and send it again.")
     second = run("stream", "plant.comet", *snapshot, stdin="".join([header, *rows[50:]]))
-    scores = [line["score"] for line in _lines(first[1] + second[1])]
-    assert scores == pl.read_csv("scores.csv")["score"].to_list()[: len(scores)]
-    assert len(scores) > 96
+    _assert_scores(_lines(first[1] + second[1]), folder)
 
 
 def test_without_a_snapshot_every_reading_before_a_bad_one_is_scored(run, folder):
@@ -346,7 +419,6 @@ ROW = "2024-03-01T00:00:00,1,2,3"
     [
         ("", "No readings arrived. Send CSV with a header line, or JSON lines, on standard input."),
         ("\n\n", "No readings arrived. Send CSV with a header line, or JSON lines, on standard input."),
-        ("flow,level,valve\n1,2,3\n", "The stream ended after 1 readings"),
         ("flow,level,valve\n1,2,high\n", "Line 2: variable 'valve' is 'high', not a number"),
         ("flow,level,valve\n1,2,nan\n", "Line 2: variable 'valve' is missing"),
         ("flow,level,valve\n1,2,1e999\n", "Line 2: variable 'valve' is inf, not a finite number"),
@@ -365,6 +437,11 @@ ROW = "2024-03-01T00:00:00,1,2,3"
 )
 def test_bad_input_to_the_stream_is_refused_with_its_line(run, text, sentence):
     _refused(run("stream", "plant.comet", stdin=text), sentence)
+
+
+def test_a_network_needs_a_window_of_readings(run):
+    result = run("stream", "network.comet", stdin="flow,level,valve\n1,2,3\n")
+    _refused(result, "The stream ended after 1 readings")
 
 
 def test_columns_are_matched_by_position_for_a_detector_fitted_on_an_array():
@@ -405,7 +482,7 @@ def test_scores_are_printed_while_the_input_is_open_and_ctrl_c_keeps_the_rest(fo
         timeout.start()
         live.stdin.write("".join(lines[:41]))
         live.stdin.flush()
-        first = [live.stdout.readline() for _ in range(36)]  # the input is still open
+        first = [live.stdout.readline() for _ in range(40)]  # the input is still open
         live.send_signal(signal.SIGINT)
         rest, stderr = live.stdout.read(), live.stderr.read()  # communicate would miss what readline has buffered
         timeout.cancel()
@@ -413,9 +490,8 @@ def test_scores_are_printed_while_the_input_is_open_and_ctrl_c_keeps_the_rest(fo
     assert "Traceback" not in stderr
     assert "Wrote 'live.stream' after 40 readings" in stderr
     _, more, _ = run("stream", "plant.comet", "--snapshot", "live.stream", stdin="".join([lines[0], *lines[41:]]))
-    scores = [line["score"] for line in _lines("".join(first) + rest + more)]
-    assert scores == pl.read_csv(folder / "scores.csv")["score"].to_list()[: len(scores)]
-    assert len(scores) > 96
+    assert rest == ""
+    _assert_scores(_lines("".join(first) + more), folder)
 
 
 def test_a_closed_pipe_is_not_an_error(folder):
@@ -442,13 +518,16 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
     ctrl_c = threading.Timer(1.0, signal.pthread_kill, [main_thread, signal.SIGINT])
     with deadline(60):
         ctrl_c.start()
-        code, _, stderr = run("fit", "normal.csv", "-o", "late.comet", *TINY, "--steps", "1000000")
+        code, _, stderr = run("fit", "normal.csv", "-o", "late.comet", *NETWORK, "--steps", "1000000")
     assert code == 130
     assert stderr.endswith("cometad: Interrupted; nothing was written.\n")
     assert not list(folder.glob("*late*"))
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+NETWORK_FIT = ["fit", "normal.csv", "-o", "x", "--detector", "network", "--set"]
 
 
 @pytest.mark.parametrize(
@@ -470,21 +549,60 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
         (["fit", "normal.csv", "-o", "x", "--dataset", "MSL"], "Pass --preset paper with it"),
         (["fit", "normal.csv", "-o", "x", "--preset", "paper", "--dataset", "X"], "Available: PSM, SWaT, SMAP"),
         (
-            ["fit", "normal.csv", "-o", "x", "--device", "tpu"],
+            ["fit", "normal.csv", "-o", "x", "--detector", "network", "--device", "tpu"],
             "Unknown device 'tpu'. Did you mean cpu? Available: cpu, cuda",
         ),
         (
-            ["fit", "normal.csv", "-o", "x", "--set", "wndow=3"],
-            "Unknown hyperparameter 'wndow'. Did you mean window? Available: batch",
+            ["fit", "normal.csv", "-o", "x", "--device", "cuda"],
+            "The detector comet runs on the CPU only, so it has no --device. Pass --detector network or --preset paper",
         ),
-        (["fit", "normal.csv", "-o", "x", "--set", "schedule=3"], "Unknown hyperparameter 'schedule'"),
-        (["fit", "normal.csv", "-o", "x", "--set", "window"], "'window' must be an integer"),
-        (["fit", "normal.csv", "-o", "x", "--set", "window=2.5"], "'window' must be an integer"),
-        (["fit", "normal.csv", "-o", "x", "--set", "weight_decay=NaN"], "'weight_decay' must be a number"),
-        (["fit", "normal.csv", "-o", "x", "--set", "patch_sizes=4"], "'patch_sizes' must be a list of integers"),
+        (
+            ["fit", "normal.csv", "-o", "x", "--steps", "9"],
+            "comet is not trained in steps, so it has no --steps. Pass --detector network or --preset paper with it.",
+        ),
+        (
+            ["fit", "normal.csv", "-o", "x", "--preset", "paper", "--views", "joint"],
+            "--views is an option of comet, not of --preset paper. Leave it out.",
+        ),
+        (
+            ["fit", "normal.csv", "-o", "x", "--detector", "knn", "--no-trim"],
+            "--no-trim is an option of comet, not of knn. Leave it out.",
+        ),
+        (
+            ["fit", "normal.csv", "-o", "x", "--detector", "knn", "--exclude", "3..5"],
+            "--exclude is an option of comet, not of knn. Remove those readings from the file.",
+        ),
+        (
+            ["fit", "normal.csv", "-o", "x", "--views", "patterns,jiont"],
+            "Unknown view 'jiont'. Did you mean joint? Available: patterns, joint, forecast",
+        ),
+        (["fit", "normal.csv", "-o", "x", "--views", "patterns:long"], "Write it as patterns or patterns:LENGTH."),
+        (["fit", "normal.csv", "-o", "x", "--views", "network:64"], "not one length. Write it as network."),
+        (["fit", "normal.csv", "-o", "x", "--exclude", "3"], "Cannot read --exclude '3'. Write time steps like"),
+        (["fit", "normal.csv", "-o", "x", "--exclude", "3..2024-03-01"], "Cannot read --exclude '3..2024-03-01'"),
+        (["fit", "normal.csv", "-o", "x", "--exclude", "60..40"], "Cannot exclude (60, 40): it is not a stretch"),
+        (["fit", "normal.csv", "-o", "x", "--exclude", "0..280"], "Only 20 of 300 readings can be learned from"),
+        (
+            ["fit", "normal.csv", "-o", "x", "--drop", "time", "--exclude", "2024-03-01..2024-03-02"],
+            "the series has no times. Pass time steps.",
+        ),
+        (
+            ["fit", "normal.csv", "-o", "x", "--set", "poling=3"],
+            "Unknown hyperparameter 'poling'. Did you mean pooling? Available: pooling, scaler, smoothing",
+        ),
+        (
+            ["fit", "normal.csv", "-o", "x", "--set", "window=64"],
+            "The hyperparameter 'window' belongs to the trained network. Pass --detector network or --preset paper",
+        ),
+        (["fit", "normal.csv", "-o", "x", "--set", "threshold=3"], "Unknown hyperparameter 'threshold'"),
+        (["fit", "normal.csv", "-o", "x", "--set", "pooling"], "'pooling' must be an integer"),
+        (["fit", "normal.csv", "-o", "x", "--set", "pooling=2.5"], "'pooling' must be an integer"),
+        (["fit", "normal.csv", "-o", "x", "--set", "smoothing=4"], "'smoothing' must be a list of integers"),
+        (["fit", "normal.csv", "-o", "x", "--set", "trim=3"], "'trim' must be true or false"),
         (["fit", "normal.csv", "-o", "x", "--set", "scaler=z"], "Unknown scaler 'z'. Available:"),
-        (["fit", "normal.csv", "-o", "x", "--set", "patch_strides=[9,4,8]"], "between 1 and its patch size (4)"),
-        (["fit", "normal.csv", "-o", "x", "--set", "window=301"], "300 readings, fewer than a window (301)"),
+        ([*NETWORK_FIT, "weight_decay=NaN"], "'weight_decay' must be a number"),
+        ([*NETWORK_FIT, "patch_strides=[9,4,8]"], "between 1 and its patch size (4)"),
+        ([*NETWORK_FIT, "window=301"], "300 readings, fewer than a window (301)"),
         (["score", "absent.comet", "today.csv"], "The detector 'absent.comet' does not exist"),
         (["score", "normal.csv", "today.csv"], "'normal.csv' is not a complete saved Comet"),
         (["score", "plant.comet", "today.csv", "-o", "x.txt"], "does not end in .csv or .parquet"),
@@ -497,7 +615,7 @@ def test_ctrl_c_during_fit_writes_nothing(run, folder):
         (["stream", "absent.comet"], "The detector 'absent.comet' does not exist"),
         (["stream", "plant.comet", "--format", "xml"], "Unknown format 'xml'. Available: auto, csv, jsonl"),
         (["stream", "plant.comet", "--snapshot", "nowhere/x"], "Cannot write 'nowhere/x'"),
-        (["stream", "plant.comet", "--snapshot", "plant.comet"], "holds a saved NetworkComet, not a stream snapshot"),
+        (["stream", "plant.comet", "--snapshot", "plant.comet"], "holds a saved Comet, not a stream snapshot"),
         (["stream", "plant.comet", "--snapshot", "normal.csv"], "'normal.csv' is not a complete saved stream snapshot"),
         (["data", "list", "--data-dir", "nowhere"], "The data folder 'nowhere' does not exist"),
         (["data", "check", "PMS"], "Unknown dataset 'PMS'. Did you mean PSM? Available: ASD, MSL"),
@@ -520,7 +638,7 @@ def test_a_mistake_is_reported_in_one_sentence_and_nothing_is_written(run, folde
         ),
         ("gap.csv", "flow,level,valve\n1,2,3\n1,,3\n", "Variable 'level' is nan at time step 1"),
         ("names.csv", "flow,level,pump\n1,2,3\n", "a variable 'valve' where this series has 'pump'"),
-        ("short.csv", "flow,level,valve\n1,2,3\n", "has 1 readings, fewer than a window (32)"),
+        ("short.csv", "flow,level,valve\n1,2,3\n", "has 1 readings, fewer than a window (9)"),
         ("twice.csv", f"time,flow,level,valve\n{ROW}\n{ROW}\n", "appears twice"),
     ],
 )
@@ -534,7 +652,7 @@ def test_a_bug_is_reported_as_a_bug(run, monkeypatch):
     def broken(path):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("cometad.network_comet.NetworkComet.load", broken)
+    monkeypatch.setattr("cometad.comet.Comet.load", broken)
     code, _, stderr = run("score", "plant.comet", "today.csv")
     assert code == 1
     assert "ZeroDivisionError" in stderr

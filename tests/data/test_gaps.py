@@ -193,7 +193,7 @@ class Judged(NamedTuple):
 
 
 def judged_by(detector, values):
-    scores, imputed = detector.step_scores(values)
+    scores, _, imputed = detector.step_scores(values)
     assert detector.decision_function(values).tobytes() == scores.tobytes()
     return Judged(scores, np.zeros(len(scores), bool) if imputed is None else imputed, detector.predict(values))
 

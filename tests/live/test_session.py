@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from cometad import Alerts, NetworkComet, Quantile
+from cometad import Alerts, Comet, NetworkComet, Quantile
 from cometad.data import ForwardFill
 from cometad.data.resample import Resampling, resample
 from cometad.errors import InputError, ModelFileError, ParameterError
@@ -17,7 +17,7 @@ from cometad.network import OneCycle
 from cometad.series import Series
 from contract import is_a_sentence, waves
 
-SHAPE = {
+NETWORK = {
     "window": 24,
     "patch_sizes": (2, 5),
     "patch_strides": (1, 2),
@@ -25,7 +25,6 @@ SHAPE = {
     "core_dim": 5,
     "codebook_size": 12,
     "schedule": OneCycle(10),
-    "threshold": Quantile(0.05),
 }
 FRESH = waves(160, seed=1)
 FRESH[100:104] += 5
@@ -35,12 +34,18 @@ MINUTE = Resampling("60s", "mean")
 
 @pytest.fixture(scope="module")
 def strict():
-    return NetworkComet(**SHAPE).fit(waves(300))
+    return Comet(threshold=Quantile(0.05)).fit(waves(300))
 
 
 @pytest.fixture(scope="module")
 def lenient():
-    return NetworkComet(**SHAPE, gaps=ForwardFill(3)).fit(waves(300))
+    return Comet(threshold=Quantile(0.05), gaps=ForwardFill(3)).fit(waves(300))
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A detector whose scores wait for later readings."""
+    return NetworkComet(**NETWORK, threshold=Quantile(0.05), gaps=ForwardFill(3)).fit(waves(300))
 
 
 def readings(rows=None, times=SECONDS):
@@ -62,12 +67,32 @@ def gates(detector, late="refuse"):
 
 def test_a_session_with_a_clock_answers_like_the_batch(strict):
     session = Session(strict, Clock())
-    found = [*answers(session, readings()), *session.finish()]
+    found = answers(session, readings())
+    assert_answers_like_the_batch(found, strict)
+    assert "imputed" not in found[0]
+    assert all("step" in answer and "events" in answer and "time" not in answer for answer in session.finish())
+
+
+def test_every_reading_is_answered_at_once(strict):
+    session = Session(strict, Clock())
+    for number, reading in enumerate(readings()):
+        (answer,) = session.take(reading)
+        assert answer["step"] == number
+
+
+def test_a_network_answers_like_the_batch_too(network):
+    session = Session(network, Clock())
+    assert_answers_like_the_batch([*answers(session, readings()), *session.finish()], network)
+
+
+def assert_answers_like_the_batch(found, detector):
     assert [answer["step"] for answer in found] == list(range(len(FRESH)))
     assert [answer["time"] for answer in found] == SECONDS
-    np.testing.assert_array_equal([answer["score"] for answer in found], strict.decision_function(FRESH))
-    np.testing.assert_array_equal([answer["anomaly"] for answer in found], strict.predict(FRESH))
-    assert "imputed" not in found[0]
+    np.testing.assert_array_equal([answer["alert_score"] for answer in found], detector.step_scores(FRESH).alerts)
+    np.testing.assert_array_equal([answer["anomaly"] for answer in found], detector.predict(FRESH))
+    above = [answer["alert_score"] > answer["threshold"] for answer in found]
+    assert above == [bool(answer["anomaly"]) for answer in found]
+    assert 0 < sum(above) < len(above)
 
 
 def test_a_session_with_a_grid_answers_like_the_resampled_batch(lenient):
@@ -75,7 +100,8 @@ def test_a_session_with_a_grid_answers_like_the_resampled_batch(lenient):
     found = [*answers(session, readings()), *session.finish()]
     times = np.array(SECONDS) * 1_000_000
     bins = resample(Series(FRESH, lenient.names_, times.astype("datetime64[us]"), named=True), "60s", "mean")
-    np.testing.assert_array_equal([answer["score"] for answer in found], lenient.decision_function(bins.values))
+    found = [answer for answer in found if "time" in answer]  # without one that closes an event at the end
+    np.testing.assert_array_equal([answer["alert_score"] for answer in found], lenient.step_scores(bins.values).alerts)
     assert [answer["time"][:19] for answer in found] == [str(time)[:19] for time in bins.times]
     assert {answer["imputed"] for answer in found} == {0}
 
@@ -83,7 +109,7 @@ def test_a_session_with_a_grid_answers_like_the_resampled_batch(lenient):
 def test_the_variables_of_an_answer_are_its_highest_and_events_open_and_close_once(strict):
     session = Session(strict, Clock(), Alerts(min_length=2))
     found = [*answers(session, readings()), *session.finish()]
-    for answer in found:
+    for answer in found[: len(FRESH)]:
         assert len(answer["variables"]) == 3
         assert list(answer["variables"].values()) == sorted(answer["variables"].values(), reverse=True)
     changes = [change for answer in found for change in answer.get("events", [])]
@@ -141,8 +167,9 @@ def test_late_readings_are_refused_by_default_and_change_nothing(lenient, kind, 
 
 @pytest.mark.parametrize("cut", [0, 1, 50, 101, 159])
 @pytest.mark.parametrize("kind", ["clock", "grid"])
-def test_a_session_resumes_from_its_snapshot(lenient, tmp_path, kind, cut):
-    alerts = Alerts(min_length=2, merge_gap=1)
+@pytest.mark.parametrize("detector", ["lenient", "network"])
+def test_a_session_resumes_from_its_snapshot(request, tmp_path, detector, kind, cut):
+    alerts, lenient = Alerts(min_length=2, merge_gap=1), request.getfixturevalue(detector)
     whole = Session(lenient, gates(lenient)[kind], alerts)
     expected = [*answers(whole, readings()), *whole.finish()]
     first = Session(lenient, gates(lenient)[kind], alerts)
@@ -154,13 +181,13 @@ def test_a_session_resumes_from_its_snapshot(lenient, tmp_path, kind, cut):
 
 
 @pytest.mark.parametrize("kind", ["clock", "grid"])
-def test_a_resumed_session_can_finish_without_another_reading(lenient, tmp_path, kind):
-    first = Session(lenient, gates(lenient)[kind])
+def test_a_resumed_session_can_finish_without_another_reading(network, tmp_path, kind):
+    first = Session(network, gates(network)[kind])
     answers(first, readings())
     first.save(tmp_path / "state")
     expected = first.finish()
     assert expected
-    assert Session.resume(tmp_path / "state", lenient, gates(lenient)[kind]).finish() == expected
+    assert Session.resume(tmp_path / "state", network, gates(network)[kind]).finish() == expected
 
 
 def test_a_snapshot_needs_the_same_resampling(lenient, tmp_path):

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from jinja2 import UndefinedError
 
 import naive_report
-from cometad import BASELINES, NetworkComet, Quantile
+from cometad import BASELINES, Comet, NetworkComet, Quantile
 from cometad.alerting.alerts import Alerts
 from cometad.cli import main
 from cometad.data import ForwardFill
@@ -24,10 +24,12 @@ from cometad.report.draw import Plot, curve
 from cometad.report.drift import LEVELS, drift
 from cometad.report.gather import gather
 from cometad.report.html import render
+from cometad.report.left_out import sentence
 from cometad.report.page import page, save_report
 from cometad.report.thin import thin
 from cometad.report.times import TimeAxis, duration
 from cometad.report.usage import usage
+from cometad.views.trim import Stretch
 from report_case import BEGIN, FAULTS, NAMES, SMALL, faulty, fitted, readings, timed
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -208,7 +210,7 @@ def test_imputed_readings_are_neither_judged_nor_drawn_and_the_page_notes_it():
     report = gather(detector, timed(values), alerts=ALERTS)
     first, last = (str(BEGIN + timedelta(minutes=step))[:16] for step in (1230, 1380))
     assert not [panel for panel in report.panels if first <= panel.start <= last]
-    assert np.isnan(report.strip.scores.values).any()
+    assert np.isnan(report.strip.alerts.values).any()
     assert dict(report.summary)["imputed, not judged"].endswith(" %")
     assert "gaps" in dict(report.findings)
     assert "<b>gaps</b>" in page(report)
@@ -222,14 +224,46 @@ def test_a_page_without_events_notes_it():
     assert "No events in 500 readings" in page(quiet)
 
 
-def test_the_page_of_a_baseline_notes_missing_explanations_and_codebook():
+def test_the_page_of_a_baseline_notes_missing_explanations_and_has_no_codebook():
     report = gather(BASELINES["squared-norm"]().fit(readings()), faulty(), alerts=ALERTS)
     content = page(report)
     assert "cannot tell which variables are behind an event" in content
-    assert "has no codebook" in content
+    assert 'id="codebook"' not in content
+    assert "ranking score" not in content
     assert "top variables" not in content
     assert report.panels
     assert not any(panel.traces for panel in report.panels)
+
+
+def test_both_scores_of_comet_are_drawn_and_its_flags_are_those_of_the_alert_score():
+    detector = Comet(threshold=Quantile(0.001)).fit(readings())
+    scored = detector.step_scores(faulty())
+    report = gather(detector, faulty(), alerts=ALERTS)
+    assert np.nanmax(report.strip.alerts.values) == scored.alerts.max()
+    assert report.strip.ranking.values.max() == scored.scores.max()
+    assert all(panel.score == scored.alerts.max() for panel in [max(report.panels, key=lambda panel: panel.score)])
+    assert report.drift.training.tolist() == np.quantile(detector.alert_scores_[~detector.imputed_], LEVELS).tolist()
+    content = page(report)
+    for words in ("alert score", "ranking score", 'class="curve ranking"'):
+        assert words in content
+
+
+def test_left_out_stretches_are_among_the_findings():
+    detector = Comet(trim=False).fit(readings(), exclude=[(200, 260), (300, 301)])
+    report = gather(detector, faulty(500))
+    assert report.findings[:2] == (
+        ("left out", "Left out of training: time steps 200 to 259: excluded by the user."),
+        ("left out", "Left out of training: time step 300: excluded by the user."),
+    )
+    assert "<b>left out</b>: Left out of training: time steps 200 to 259" in page(report)
+
+
+def test_a_left_out_stretch_is_given_by_its_times_and_variables():
+    axis = TimeAxis(3, np.datetime64("2026-03-01T00:00", "us") + np.arange(3).astype("timedelta64[h]"))
+    stretch = Stretch(0, 3, ("a", "b", "c", "d"), "does not fit the rest")
+    assert sentence(stretch, axis) == (
+        "Left out of training: 2026-03-01 00:00 to 02:00 (a, b, c and 1 more): does not fit the rest."
+    )
 
 
 def test_a_detector_without_names_uses_those_of_the_data():

@@ -1,14 +1,17 @@
 """Every view agrees with its plain loops."""
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import naive_views as naive
-from cometad.views import Activity, Balance, Forecast, Joint, Patterns
+from cometad.views import Activity, Balance, Forecast, Joint, NetworkView, Patterns
 from cometad.views.kmeans import codes_of, kmeans
 from cometad.views.products import Matrix
 from cometad.views.view import windows_of
+from naive import Weights
+from tiny import NETWORK_VIEW
 
 shapes = st.tuples(st.integers(40, 60), st.integers(1, 4), st.integers(0, 999))
 
@@ -23,10 +26,10 @@ def series(rows, width, seed):
     return values, usable
 
 
-def agree(view, rows, expectation):
+def agree(view, rows, expectation, within=1e-8):
     errors, expected = (np.array(part) for part in expectation)
-    np.testing.assert_allclose(view.errors(rows, 0), errors, rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(view.expected(rows, 0), expected, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(view.errors(rows, 0), errors, rtol=within, atol=within)
+    np.testing.assert_allclose(view.expected(rows, 0), expected, rtol=within, atol=within)
 
 
 @given(shapes, st.integers(1, 9), st.integers(1, 7))
@@ -72,6 +75,15 @@ def test_activity_is_the_distance_from_the_usual_log_deviation(shape, length):
     usual = naive.usual_activity(rows.tolist(), usable, length)
     np.testing.assert_allclose(view.state()["usual"], usual, rtol=1e-12, atol=1e-12)
     agree(view, rows, naive.activity(rows, usual, length))
+
+
+@pytest.mark.parametrize("initialization", ["k-means", "normal"])
+@pytest.mark.parametrize("width, patch_sizes", [(1, (1,)), (1, (3,)), (2, (5, 2)), (4, (2, 3, 8))])
+def test_network_errors_are_distances_of_embeddings_to_the_nearest_code(width, patch_sizes, initialization):
+    rows, usable = series(60, width, seed=0)
+    kind = NetworkView(**{**NETWORK_VIEW, "patch_sizes": patch_sizes, "initialization": initialization})
+    view = kind.fit(rows, usable, np.random.default_rng(0))
+    agree(view, rows, naive.network(rows, [Weights.of(scale) for scale in view.network]), within=1e-4)  # 32 bits
 
 
 def many_variables(rng):

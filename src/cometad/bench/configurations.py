@@ -20,7 +20,7 @@ def configurations() -> dict[str, dict[str, Any]]:
 
     >>> from cometad.bench.configurations import configurations
     >>> configurations()["joint"]
-    {'views': (Joint(length=20, codes=20),)}
+    {'views': (Joint(length=20, codes=20),), 'pooling': 4, 'smoothing': (4, 16, 64)}
     """
     return parsed((files("cometad.bench") / "configurations.toml").read_text(encoding="utf-8"))
 
@@ -32,14 +32,15 @@ def parsed(text: str) -> dict[str, dict[str, Any]]:
     >>> parsed('configuration = [{name = "short", views = [{kind = "forecast", lags = 2}], smoothing = []}]')
     {'short': {'views': (Forecast(lags=2, penalty=10.0),), 'smoothing': ()}}
     """
-    rows = tomllib.loads(text)["configuration"]
+    content = tomllib.loads(text)
+    rows = content.pop("configuration")
     if len(rows) > MOST:
         raise InputError(f"There are {len(rows)} configurations; list at most {MOST}, so that the choice stays honest.")
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         if row["name"] in found:
             raise InputError(f"Two configurations are named {row['name']!r}. Rename one of them.")
-        found[row["name"]] = _parameters(row)
+        found[row["name"]] = _parameters(content | row)
     return found
 
 

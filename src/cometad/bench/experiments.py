@@ -1,7 +1,7 @@
 """Experiments as data: which detectors run on which datasets and seeds. To add one, add a row to `EXPERIMENTS`."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from cometad.baselines import BASELINES
@@ -12,12 +12,13 @@ from cometad.bench.floor import AllPositive
 from cometad.bench.plants import PLANTS
 from cometad.bench.split import Part
 from cometad.bench.summaries import RANDOM, REFERENCES
-from cometad.comet import Comet
+from cometad.comet import DEFAULT_VIEWS, Comet
 from cometad.detector import Detector
 from cometad.errors import unknown
 from cometad.network.adaptation import NoAdaptation, OnlineAdaptation
 from cometad.network_comet import SCORING, NetworkComet
 from cometad.presets import ABLATIONS, PAPER_SIZES
+from cometad.views import NetworkView
 
 PAPER = tuple(PAPER_SIZES)  # the paper's datasets
 PLANT = "plant"  # the synthetic dataset, always available, as a short stream and a long one
@@ -52,7 +53,9 @@ class Arm:
     def build(self, dataset: str, seed: int, device: str) -> Detector:
         """Return the unfitted detector; `comet-paper` gets the sizes that the paper uses for the dataset."""
         if self.detector == "comet":
-            return Comet(**{"seed": seed, **self.changes})  # runs on the CPU only
+            made = Comet(**{"seed": seed, **self.changes})  # only a network view can use another device
+            views = [replace(view, device=device) if isinstance(view, NetworkView) else view for view in made.views]
+            return made.set_params(views=tuple(views))
         common = {"seed": seed, "device": device, **self.changes}
         if self.detector == "comet-paper":
             return Comet.paper(dataset if dataset in PAPER_SIZES else None, **common)
@@ -207,13 +210,26 @@ EXPERIMENTS = {
         "entity",
         FAMILIES,
         (
-            *(DEFAULT, *_views(), Arm("network", "network"), COMETS[1], *_fair()),
+            *(DEFAULT, *_views(), Arm("network", "network"), *_fair()),
             *_plain((*SIMPLE, "all-positive")),
         ),
         seeds=(0,),
         report="comparison",
         part="validate",
         base=DEFAULT.name,
+    ),
+    "training": Experiment(
+        "What the trained network adds to the other views",
+        "entity",
+        FAMILIES,
+        (
+            Arm("comet, no trimming", "comet", {"trim": False}),
+            Arm("comet and network", "comet", {"trim": False, "views": (*DEFAULT_VIEWS, NetworkView())}),
+        ),
+        seeds=(0,),
+        report="comparison",
+        part="select",
+        base="comet and network",
     ),
     "embedding": Experiment("Embeddings and codes", "embedding", PAPER, COMETS[:1], seeds=(0,), report="embedding"),
 }

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from cometad.baselines.footprint import parameter_count
 from cometad.bench.experiments import Arm
@@ -243,3 +244,10 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
+
+
+def limit_threads(threads: int) -> None:
+    """Limit the threads of this process: those of torch, numpy, scikit-learn and the kernels."""
+    os.environ["COMETAD_THREADS"] = str(threads)
+    torch.set_num_threads(threads)
+    threadpool_limits(threads)

@@ -1,23 +1,13 @@
 """Several processes that work on one experiment: each takes jobs that no other has claimed."""
 
 import multiprocessing
-import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-import torch
-from threadpoolctl import threadpool_limits
-
 from cometad.bench.runner import Outcome, run
+from cometad.bench.trial import limit_threads
 from cometad.validation import check_integer
-
-
-def limit_threads(threads: int) -> None:
-    """Limit the threads of this process: those of torch, numpy, scikit-learn and the kernels."""
-    os.environ["COMETAD_THREADS"] = str(threads)
-    torch.set_num_threads(threads)
-    threadpool_limits(threads)
 
 
 def run_with_workers(name: str, *, workers: int, threads: int = 1, **options: Any) -> Outcome:

@@ -45,7 +45,8 @@ def run(
     Several processes may share one results folder; each takes trials that no other is running.
     """
     from cometad.bench.runner import run as run_trials
-    from cometad.bench.workers import limit_threads, run_with_workers
+    from cometad.bench.trial import limit_threads
+    from cometad.bench.workers import run_with_workers
     from cometad.cli.exits import FAILED, MISTAKE, say
 
     if threads is not None:

@@ -12,7 +12,7 @@ def demo(
 ) -> None:
     """Watch a detector find injected faults in a simulated plant that drifts.
 
-    Downloads nothing, takes less than two minutes, and ends with a table of the faults, a picture and a report.
+    Downloads nothing, takes less than a minute, and ends with a table of the faults, a picture and a report.
     """
     from cometad.demo import run
 

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cometad.alerting.alerts import Alerts, Change, Event
-    from cometad.arrays import Array, Floats
     from cometad.data.quality import Inspection
     from cometad.detector import Detector
-    from cometad.live.stream import Scored, Stream
+    from cometad.live.stream import Stream
     from cometad.series import Series
 
     Chunk = pl.DataFrame | Series
@@ -44,10 +43,13 @@ def score(
 ) -> None:
     """Score every reading in a file.
 
-    Writes one row per reading: step (counted from 0), time if known, score (higher is more anomalous), anomaly (1 if
-    above the threshold) and, for comet, variable (the one with the highest score). If the detector was fitted with a
-    gap rule, imputed is 1 for a reading that was imputed and not judged (anomaly is then 0). Problems found in the
-    readings are reported on stderr.
+    Writes one row per reading: step (counted from 0), time if known, score, alert_score, threshold, anomaly and, for
+    comet, variable (the one with the highest score). The score is the ranking score: smoothed, it uses readings after
+    its own, and it orders readings best; cometad evaluate reads it. The alert score uses no later reading; anomaly is
+    1 where it is above the threshold, and events are made of it. For detectors with one score the two are equal.
+
+    If the detector was fitted with a gap rule, imputed is 1 for a reading that was imputed and not judged (anomaly is
+    then 0). Problems found in the readings are reported on stderr.
     """
     from cometad.alerting.alerts import Alerts
     from cometad.cli.opened import Source, open_detector, say_findings
@@ -130,50 +132,34 @@ def _streamed(
     stream: "Stream", detector: "Detector", chunks: "Iterable[Chunk]", totals: _Totals
 ) -> "Iterator[pl.DataFrame]":
     """The table of scores in parts, as they become final."""
-    import numpy as np
     import polars as pl
 
+    from cometad.cli.rows import RowRun
     from cometad.series import check_length
 
-    names = np.array(detector.names_)
-    waiting: list[pl.DataFrame] = []  # times of readings without a final score yet
+    rows, times = RowRun(detector.names_, detector.gaps.allowed), pl.DataFrame()
     for chunk in chunks:
         scored = stream.update_many(chunk)
         totals.inspection.push(chunk)
         totals.take(scored.changes)
-        times = pl.concat([*waiting, _times(chunk)])
-        yield _with_variables(scored, times[: len(scored)], names, detector.gaps.allowed)
-        waiting = [times[len(scored) :]]
+        times = _times(chunk)
+        yield rows.push(times, scored)
     check_length(stream.seen, detector.min_readings, "a window")
     scored = stream.finish()
     totals.take(scored.changes)
-    yield _with_variables(scored, pl.concat(waiting), names, detector.gaps.allowed)
-
-
-def _with_variables(scored: "Scored", times: "pl.DataFrame", names: "Array", gaps: bool) -> "pl.DataFrame":
-    """The table of scores, with the highest variable of each reading; empty if the reading is not judged."""
-    import numpy as np
-
-    own = scored.variables
-    variables = names[own.argmax(axis=1)]
-    if scored.left_out is not None:
-        measured = names[np.where(scored.left_out, -np.inf, own).argmax(axis=1)]
-        variables = np.where(scored.imputed, "", measured)
-    columns = {"imputed": scored.imputed.astype(int)} if gaps else {}
-    return _table(scored.start, times, scored.scores, scored.flags, columns | {"variable": variables})
+    yield rows.push(times[:0], scored)
 
 
 def _at_once(detector: "Detector", alerts: "Alerts", readings: "Chunk", totals: _Totals) -> "pl.DataFrame":
     """The table of scores of a detector that needs the whole series."""
-    import numpy as np
+    from cometad.cli.rows import whole_rows
 
-    scores, imputed = detector.step_scores(readings)
+    scored = detector.step_scores(readings)
     totals.inspection.push(readings)
     judge = detector.judge(alerts)
-    judged = judge.push(scores, imputed)
+    judged = judge.push(scored.alerts, scored.imputed)
     totals.take([*judged.changes, *judge.finish()])
-    marks = np.zeros(len(scores), int) if imputed is None else imputed.astype(int)
-    return _table(0, _times(readings), scores, judged.flags, {"imputed": marks} if detector.gaps.allowed else {})
+    return whole_rows(_times(readings), scored, judged, detector.gaps.allowed)
 
 
 def _times(readings: "Chunk") -> "pl.DataFrame":
@@ -183,23 +169,6 @@ def _times(readings: "Chunk") -> "pl.DataFrame":
     if not isinstance(readings, pl.DataFrame):
         return pl.DataFrame([] if readings.times is None else [pl.Series("time", readings.times)])
     return readings.select(column.alias("time") for column in readings if column.dtype.is_temporal())
-
-
-def _table(
-    start: int, times: "pl.DataFrame", scores: "Floats", flags: "Array", more: "dict[str, Array]"
-) -> "pl.DataFrame":
-    import numpy as np
-    import polars as pl
-
-    return pl.DataFrame(
-        [
-            pl.Series("step", np.arange(start, start + len(scores))),
-            *times,
-            pl.Series("score", scores),
-            pl.Series("anomaly", flags),
-            *(pl.Series(name, column) for name, column in more.items()),
-        ]
-    )
 
 
 def _print_whole(tables: "Iterable[pl.DataFrame]") -> None:

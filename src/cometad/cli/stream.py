@@ -27,10 +27,7 @@ def stream(
     ] = "auto",
     snapshot: Annotated[
         Path | None,
-        typer.Option(
-            help="Resume from this file if it exists, and save the stream's state to it at the end, including "
-            "readings without a final score yet."
-        ),
+        typer.Option(help="Resume from this file if it exists, and save the stream's state to it at the end."),
     ] = None,
     threshold: options.Threshold = None,
     min_length: options.MinLength = 1,
@@ -54,11 +51,14 @@ def stream(
 ) -> None:
     """Score readings as they arrive: CSV or JSON lines on standard input, JSON lines on standard output.
 
-    Each scored reading is one line with step, time (as it was sent), score, anomaly (0 or 1) and the variables with the
-    highest scores. A line is printed as soon as its score is final, a few readings later.
+    Each reading is one line, printed at once: step, time (as it was sent), alert_score, threshold, anomaly (1 if the
+    alert score is above the threshold) and the variables with the highest scores. A detector with a trained network
+    prints it a few readings later. The ranking score is not printed, because it needs later readings: use cometad score
+    to rank readings.
 
     Flagged readings that belong together form an event. A line has the field events if an event opened, was updated
-    (rose to a new peak) or closed there. Each event opens and closes exactly once, even across snapshots.
+    (rose to a new peak) or closed there. Each event opens and closes exactly once, even across snapshots; one
+    that is open at the end is closed by a last line with step and events only.
 
     With --resample each line is a bin, with the time of its left edge; a bin is complete at the first reading after it.
 
@@ -66,7 +66,7 @@ def stream(
     reading was imputed and not judged (anomaly is then 0). If only some variables were left out, the field left_out
     names them.
 
-    End of input and Ctrl-C both end the stream: readings that still wait for later ones are scored or, with --snapshot,
+    End of input and Ctrl-C both end the stream: readings that still wait for a score are scored or, with --snapshot,
     kept for the next call. A bad reading also ends it, with its line number and exit code 2; correct it and send it
     again, followed by the rest.
     """

@@ -6,7 +6,7 @@ import numpy as np
 
 from cometad.arrays import Flags, Floats
 from cometad.scoring.tail import HIGH
-from cometad.views.crossfit import Fold
+from cometad.views.crossfit import Fold, all_usable
 
 ROWS = 4_000  # at most, over all blocks: more would cost time and hardly move the quantile
 STRETCH = 250  # readings
@@ -30,8 +30,7 @@ def fit_bands(folds: Sequence[Fold], rows: Floats, usable: Flags) -> Floats:
     gaps = []
     for fold in folds:
         for start, stop in _stretches(fold, len(folds)):
-            chosen = usable[start:stop]
-            gaps.append(np.abs(rows[start:stop, None] - _expected(fold, rows, start, stop))[chosen])
+            gaps.append(np.abs(rows[start:stop, None] - _expected(fold, rows, usable, start, stop)))
     return _quantiles(np.concatenate(gaps))
 
 
@@ -42,12 +41,13 @@ def _stretches(fold: Fold, folds: int) -> list[tuple[int, int]]:
     return [(int(start), int(start) + length) for start in starts]
 
 
-def _expected(fold: Fold, rows: Floats, start: int, stop: int) -> Floats:
-    """What each view expects (time, view, variable) at the steps start..stop."""
+def _expected(fold: Fold, rows: Floats, usable: Flags, start: int, stop: int) -> Floats:
+    """What each view expects (time, view, variable) at the steps start..stop; NaN if its context is not all usable."""
     parts = []
     for view in fold.views:
         begin = max(start - view.context, 0)
-        parts.append(view.expected(rows[begin:stop], start - begin))
+        clean = all_usable(usable[begin:stop], view.context)[start - begin :]
+        parts.append(np.where(clean[:, None], view.expected(rows[begin:stop], start - begin), np.nan))
     return np.stack(parts, axis=1)
 
 

@@ -1,8 +1,9 @@
 """A live stream: readings in, answers out, and one snapshot file to resume from.
 
 A session checks the order of readings (`Clock`) or resamples them (`Grid`), scores them with a detector's stream and
-returns one answer per scored reading: a dictionary ready for JSON. It does not depend on the command line, so a
-service, a broker consumer or a cluster worker can use it unchanged.
+returns one answer per reading, with its alert score: a dictionary ready for JSON. Ranking scores come too late to act
+on and are not part of it. A session does not depend on the command line, so a service, a broker consumer or a cluster
+worker can use it unchanged.
 """
 
 import dataclasses
@@ -32,19 +33,18 @@ _log = logging.getLogger("cometad")
 
 
 class Session:
-    """A detector's stream behind a gate (a `Clock` or a `Grid`); gives one answer per scored reading.
+    """A detector's stream behind a gate (a `Clock` or a `Grid`); gives one answer per reading.
 
     >>> import numpy as np
-    >>> from cometad import NetworkComet
+    >>> from cometad import Comet
     >>> from cometad.live.clock import Clock
     >>> from cometad.live.readings import Reading
     >>> from cometad.live.session import Session
-    >>> from cometad.network.schedules import OneCycle
     >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-    >>> session = Session(NetworkComet(schedule=OneCycle(5)).fit(normal), Clock())
-    >>> answers = [answer for number, row in enumerate(normal) for answer in session.take(Reading(number, row, number))]
-    >>> sorted(answers[0])
-    ['anomaly', 'score', 'step', 'time', 'variables']
+    >>> session = Session(Comet().fit(normal), Clock())
+    >>> (answer,) = session.take(Reading(1, [9.0, 0.5], "2026-03-01T12:00"))
+    >>> list(answer)
+    ['step', 'time', 'alert_score', 'threshold', 'anomaly', 'variables']
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Session:
             raise InputError("An empty bin is a gap, and this detector has no gap rule.", advice="no gap rule")
         self.detector, self.gate = detector, gate
         self._stream = detector.stream(snapshot, alerts=alerts)
-        self._times = deque(times)  # of readings without a final score yet
+        self._times = deque(times)  # of readings without an alert score yet
 
     @classmethod
     def resume(cls, path: Path, detector: Detector, gate: Clock | Grid, alerts: Alerts | None = None) -> "Session":
@@ -87,12 +87,8 @@ class Session:
         facts = {"times": list(self._times), "gate": self.gate.facts()}
         stream = np.frombuffer(self._stream.snapshot(), np.uint8)
         write(path, Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays()))
-        _log.info(
-            "Wrote '%s' after %s readings; the scores of the last %d will follow with the next readings.",
-            path,
-            f"{self._stream.seen:,}",
-            len(self._times),
-        )
+        waiting = f"; the scores of the last {len(self._times)} will follow with the next readings"
+        _log.info("Wrote '%s' after %s readings%s.", path, f"{self._stream.seen:,}", waiting if self._times else "")
 
     def _score(self, reading: Reading) -> Iterator[Answer]:
         scored = self._stream.update(reading.values)
@@ -121,7 +117,8 @@ class Session:
         return {
             "step": step,
             **({} if time is None else {"time": time}),
-            "score": float(scored.scores[i]),
+            "alert_score": float(scored.alert_scores[i]),
+            "threshold": float(scored.thresholds[i]),
             "anomaly": int(scored.flags[i]),
             **gaps,
             "variables": {self.detector.names_[variable]: float(own[variable]) for variable in top},

@@ -50,10 +50,11 @@ class Mark(NamedTuple):
 class Strip:
     """Scores over a period, with its events."""
 
-    scores: Line
+    alerts: Line  # alert scores
     thresholds: Line
     ticks: tuple[Tick, ...]
     marks: tuple[Mark, ...]
+    ranking: Line | None = None  # ranking scores; None if they are the alert scores
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Panel:
+class EventPanel:
     """One event."""
 
     number: int
@@ -77,7 +78,7 @@ class Panel:
     peak: str
     duration: str
     severity: float
-    score: float  # at the peak
+    score: float  # the alert score at its peak
     top: tuple[tuple[str, float], ...]  # variables with the largest shares; empty if the detector cannot explain
     strip: Strip  # the scores around the event
     traces: tuple[Trace, ...]
@@ -90,14 +91,14 @@ class Report:
     headline: str
     period: str  # first and last time of the series
     summary: tuple[tuple[str, str], ...]  # key figures: label and value
-    center: float  # median of the training scores
+    center: float  # median of the alert scores in training
     threshold: float  # in training
     axis: str  # what time axes show: "time" or "time step"
     strip: Strip
     event_count: int
-    panels: tuple[Panel, ...]  # of the worst events, in order of time
+    panels: tuple[EventPanel, ...]  # of the worst events, in order of time
     explained: bool  # whether the detector can name the variables behind an event
     usages: tuple[Usage, ...]  # one per scale; empty if the detector has no codebook
     drift: ScoreDrift
-    findings: tuple[tuple[str, str], ...]  # on data quality: kind and sentence
+    findings: tuple[tuple[str, str], ...]  # left out of training, and on data quality: kind and sentence
     settings: Mapping[str, Any]  # as JSON values

@@ -3,8 +3,8 @@
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
-from typing import Any
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,9 @@ from cometad.data.quality import findings
 from cometad.detector import Detector, StepScores
 from cometad.explain.reasons import Explanation, Reason
 from cometad.registry import describe
-from cometad.report.contents import Line, Mark, Panel, Report, Strip, Trace
+from cometad.report.contents import EventPanel, Line, Mark, Report, Strip, Trace
 from cometad.report.drift import drift
+from cometad.report.left_out import KIND, left_out, sentence
 from cometad.report.times import TimeAxis
 from cometad.report.usage import usage
 from cometad.series import Series, as_series
@@ -29,6 +30,19 @@ MARKS = 1000  # positions on the overview; events without a panel share a mark i
 MIN_CONTEXT, MAX_CONTEXT = 60, 1000  # readings shown before and after an event: its own length, within these
 
 Explain = Callable[[Event, int], Explanation]  # an event of the series, with some readings of context
+
+
+class Curves(NamedTuple):
+    """The scores to draw; each field is (time,)."""
+
+    alerts: Floats  # NaN where imputed
+    thresholds: Floats
+    ranking: Floats | None  # None if they are the alert scores
+
+    def during(self, begin: int, end: int) -> "Curves":
+        """The curves from one time step up to another."""
+        ranking = None if self.ranking is None else self.ranking[begin:end]
+        return Curves(self.alerts[begin:end], self.thresholds[begin:end], ranking)
 
 
 def gather(
@@ -56,16 +70,18 @@ def gather(
     series = as_series(X, missing=detector.gaps.allowed)
     if detector.gaps.allowed and detector.named_:
         series = complete(series, detector.names_)
-    scores, imputed = detector.step_scores(series) if scored is None else scored
+    scored = detector.step_scores(series) if scored is None else scored
+    imputed = scored.imputed
     axis = TimeAxis(len(series), series.times)
     judge = detector.judge(alerts)
-    flags, thresholds, changes = judge.push(scores, imputed)
+    flags, thresholds, changes = judge.push(scored.alerts, imputed)
     events = [change.event for change in changes + judge.finish() if change.kind == "closed"]
-    judged = _judged(scores, imputed)
+    judged = _judged(scored.alerts, imputed)
+    curves = Curves(judged, thresholds, None if np.array_equal(scored.scores, scored.alerts) else scored.scores)
     shown = worst(events, most_events)
 
     explain = detector.explainer(series) if detector.can_explain else None
-    panels = [_panel(event, explain, series, judged, thresholds, axis) for event in shown]
+    panels = [_panel(event, explain, series, curves, axis) for event in shown]
     return Report(
         headline=_headline(events, panels, axis),
         period=f"{axis.label(0)} to {axis.short_label(len(series) - 1, 0)}",
@@ -73,12 +89,12 @@ def gather(
         center=detector.tail_.center,
         threshold=float(detector.threshold_),
         axis=axis.name,
-        strip=_strip(judged, thresholds, axis, _marks(events, shown, len(scores))),
+        strip=_strip(curves, axis, _marks(events, shown, len(series))),
         event_count=len(events),
         panels=tuple(panels),
         explained=detector.can_explain,
         usages=tuple(usage(*scale) for scale in detector.code_usage(series)),
-        drift=drift(_measured(judged), _measured(_judged(detector.decision_scores_, detector.imputed_))),
+        drift=drift(_measured(judged), _measured(_judged(detector.alert_scores_, detector.imputed_))),
         findings=_findings(detector, series),
         settings=_settings(detector, alerts, sources or {}),
     )
@@ -97,7 +113,7 @@ def worst(events: Sequence[Event], most: int) -> list[Event]:
     return sorted(ranked[:most], key=lambda event: event.number)
 
 
-def _headline(events: Sequence[Event], panels: Sequence[Panel], axis: TimeAxis) -> str:
+def _headline(events: Sequence[Event], panels: Sequence[EventPanel], axis: TimeAxis) -> str:
     period = axis.duration(0, axis.readings)
     if not panels:
         return f"{_count(len(events), 'event')} in {period}"
@@ -132,9 +148,11 @@ def _imputed_share(imputed: Flags | None) -> list[tuple[str, str]]:
     return [("imputed, not judged", f"{100 * imputed.mean():.2g} %")]
 
 
-def _strip(scores: Floats, thresholds: Floats, axis: TimeAxis, marks: Sequence[Mark], first: int = 0) -> Strip:
+def _strip(curves: Curves, axis: TimeAxis, marks: Sequence[Mark], first: int = 0) -> Strip:
+    alerts, thresholds, ranking = curves
     limits = Line.of(thresholds) if np.ptp(thresholds) else Line(np.array([0.0, 1.0]), thresholds[[0, -1]])
-    return Strip(Line.of(scores), limits, axis.ticks(first, first + len(scores)), tuple(marks))
+    ranked = None if ranking is None else Line.of(ranking)
+    return Strip(Line.of(alerts), limits, axis.ticks(first, first + len(alerts)), tuple(marks), ranked)
 
 
 def _mark(event: Event, first: int, count: int) -> Mark:
@@ -160,12 +178,11 @@ def _panel(
     event: Event,
     explain: Explain | None,
     series: Series,
-    scores: Floats,
-    thresholds: Floats,
+    curves: Curves,
     axis: TimeAxis,
-) -> Panel:
+) -> EventPanel:
     context = min(max(MIN_CONTEXT, event.stop - event.start), MAX_CONTEXT)
-    begin, end = max(0, event.start - context), min(len(scores), event.stop + context)
+    begin, end = max(0, event.start - context), min(len(series), event.stop + context)
     traces: tuple[Trace, ...] = ()
     if explain is not None:
         explanation = explain(event, context)
@@ -173,8 +190,7 @@ def _panel(
         names = series.names if series.named else explanation.names
         readings, reasons = series.values[begin:end], _leading(explanation.reasons)
         traces = tuple(_trace(explanation, reason, readings, names, axis) for reason in reasons)
-    inside = slice(begin, end)
-    return Panel(
+    return EventPanel(
         number=event.number,
         start=axis.label(event.start),
         end=axis.short_label(event.stop - 1, event.start),
@@ -183,7 +199,7 @@ def _panel(
         severity=event.severity,
         score=event.peak_score,
         top=tuple((trace.variable, trace.share) for trace in traces),
-        strip=_strip(scores[inside], thresholds[inside], axis, [_mark(event, begin, end - begin)], begin),
+        strip=_strip(curves.during(begin, end), axis, [_mark(event, begin, end - begin)], begin),
         traces=traces,
     )
 
@@ -215,11 +231,12 @@ def _judged(scores: Floats, imputed: Flags | None) -> Floats:
 
 
 def _findings(detector: Detector, series: Series) -> tuple[tuple[str, str], ...]:
-    """The findings of the data quality checks."""
+    """What training left out, and the findings of the data quality checks."""
     statistics = detector.statistics_
     if not detector.named_:  # fitted on an array: use the names of this series
         statistics = replace(statistics, names=series.names)
-    return tuple((finding.kind, finding.sentence) for finding in findings(series, statistics))
+    trimmed = [(KIND, sentence(stretch)) for stretch in left_out(detector)]
+    return (*trimmed, *((finding.kind, finding.sentence) for finding in findings(series, statistics)))
 
 
 def _settings(detector: Detector, alerts: Alerts, sources: Mapping[str, str]) -> dict[str, Any]:
@@ -232,6 +249,14 @@ def _settings(detector: Detector, alerts: Alerts, sources: Mapping[str, str]) ->
         "versions": {
             "cometad": version("cometad"),
             "python": platform.python_version(),
-            **{name: version(name) for name in ("numpy", "torch")},
+            "numpy": version("numpy"),
+            **_torch_version(),
         },
     }
+
+
+def _torch_version() -> dict[str, str]:
+    try:
+        return {"torch": version("torch")}
+    except PackageNotFoundError:  # an extra of cometad
+        return {}

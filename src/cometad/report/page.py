@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from cometad.files import write_whole
 from cometad.report.axis import AsinhAxis, Axis, LinearAxis, format_number, score_axis
-from cometad.report.contents import Line, Panel, Report, Strip, Trace
+from cometad.report.contents import EventPanel, Line, Report, Strip, Trace
 from cometad.report.draw import Plot, bands, bars, curve, level
 from cometad.report.drift import LEVELS, ScoreDrift
 from cometad.report.html import render
@@ -60,11 +60,11 @@ def _overview(report: Report, numbers: Sequence[int]) -> dict[str, Any]:
     """The plot of all scores; `numbers` are the events to number, most important first, while there is room."""
     axis = _score_axis(report.strip, report)
     marks = {mark.number: mark for mark in report.strip.marks}
-    highest = format_number(float(np.nanmax(report.strip.scores.values)))
+    highest = format_number(float(np.nanmax(report.strip.alerts.values)))
     plot = Plot(
         _score_shapes(report.strip, axis),
         name="Scores over time",
-        description=f"{report.headline}. The highest score is {highest}.",
+        description=f"{report.headline}. The highest alert score is {highest}.",
         up=axis.ticks(4),
         across=report.strip.ticks,
         size="tall",
@@ -74,14 +74,18 @@ def _overview(report: Report, numbers: Sequence[int]) -> dict[str, Any]:
 
 
 def _score_axis(strip: Strip, report: Report) -> Axis:
-    return score_axis([strip.scores.values, strip.thresholds.values], report.center, report.threshold)
+    ranking = [] if strip.ranking is None else [strip.ranking.values]
+    values = [strip.alerts.values, strip.thresholds.values, *ranking]
+    return score_axis(values, report.center, report.threshold)
 
 
 def _score_shapes(strip: Strip, axis: Axis) -> list[Markup]:
-    return [bands(strip.marks), curve(strip.scores, axis, "score"), curve(strip.thresholds, axis, "threshold")]
+    ranking = [] if strip.ranking is None else [curve(strip.ranking, axis, "ranking")]
+    curves = [curve(strip.alerts, axis, "score"), *ranking, curve(strip.thresholds, axis, "threshold")]
+    return [bands(strip.marks), *curves]
 
 
-def _panel(panel: Panel, report: Report, is_open: bool) -> dict[str, Any]:
+def _panel(panel: EventPanel, report: Report, is_open: bool) -> dict[str, Any]:
     """The plots of an event, one below the other; only the last one shows the ticks of their common time axis."""
     axis = _score_axis(panel.strip, report)
     score = format_number(panel.score)
@@ -105,7 +109,7 @@ def _panel(panel: Panel, report: Report, is_open: bool) -> dict[str, Any]:
     return {"panel": panel, "is_open": is_open, "scores": scores, "traces": traces}
 
 
-def _trace(trace: Trace, panel: Panel, across: Sequence[Tick]) -> Plot:
+def _trace(trace: Trace, panel: EventPanel, across: Sequence[Tick]) -> Plot:
     axis = LinearAxis.over(trace.observed.values, trace.normal.values)
     return Plot(
         [bands(panel.strip.marks), curve(trace.normal, axis, "normal"), curve(trace.observed, axis, "observed")],
@@ -150,9 +154,9 @@ def _quantiles(report: Report) -> Plot:
     training, first, last = (format_number(float(median)) for median in medians)
     return Plot(
         [*(level(float(axis.place(value)), "then") for value in drift.training), *curves],
-        name="Quantiles of the scores over time",
+        name="Quantiles of the alert scores over time",
         description=(
-            f"The median score was {training} in training. In this data it starts at {first} and ends at {last}. "
+            f"The median alert score was {training} in training. In this data it starts at {first} and ends at {last}. "
             f"Of its scores, {100 * drift.above:.2g} % exceed the {100 * LEVELS[-1]:g} % quantile of the training "
             f"scores; {100 * (1 - LEVELS[-1]):.2g} % would be normal."
         ),
@@ -166,7 +170,7 @@ def _histogram(drift: ScoreDrift) -> Plot:
     axis = LinearAxis.over(before, after, start=0.0)
     return Plot(
         [bars(before, axis, "before"), bars(after, axis, "line")],
-        name="Histogram of the scores in training and in this data",
+        name="Histogram of the alert scores in training and in this data",
         description="Share of readings by score in training and in this data; the last bar includes all higher scores.",
         up=[Tick(tick.place, f"{tick.label} %") for tick in axis.ticks(3)],
         across=LinearAxis(float(drift.edges[0]), float(drift.edges[-1])).ticks(3),

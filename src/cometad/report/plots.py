@@ -191,12 +191,12 @@ def overview(
     below: Any,
     values: NDArray[Any],
     names: Sequence[str],
-    step_scores: Floats,
+    alert_scores: Floats,
     threshold: float,
     intervals: Sequence[Interval],
     found: Sequence[bool],
 ) -> None:
-    """Draw variables (time, variable) above and their scores (time,) below, with planted faults shaded.
+    """Draw variables (time, variable) above and their alert scores (time,) below, with planted faults shaded.
 
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
@@ -207,9 +207,10 @@ def overview(
     (1, 1)
     """
     series(above, values, names)
-    scores(below, step_scores, threshold)
-    top = max(1.15 * threshold, float(np.quantile(step_scores, 0.999)) * 1.2)
-    below.set_ylim(min(0.0, float(step_scores.min())), top)
+    scores(below, alert_scores, threshold)
+    below.set_ylabel("alert score")
+    top = max(1.15 * threshold, float(np.quantile(alert_scores, 0.999)) * 1.2)
+    below.set_ylim(min(0.0, float(alert_scores.min())), top)
     for axes in (above, below):
         shade(axes, intervals, found)
         axes.spines[["top", "right"]].set_visible(False)
@@ -221,12 +222,12 @@ def save_overview(
     path: str | os.PathLike[str],
     values: NDArray[Any],
     names: Sequence[str],
-    step_scores: Floats,
+    alert_scores: Floats,
     threshold: float,
     intervals: Sequence[Interval],
     found: Sequence[bool],
 ) -> None:
-    """Write a PNG: variables above, their scores below, planted faults shaded in both.
+    """Write a PNG: variables above, their alert scores below, planted faults shaded in both.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -240,7 +241,7 @@ def save_overview(
     """
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(11, 5.2), dpi=130, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    overview(above, below, values, names, step_scores, threshold, intervals, found)
+    overview(above, below, values, names, alert_scores, threshold, intervals, found)
     write_whole(path, lambda temporary: figure.savefig(temporary))
 
 

@@ -51,7 +51,7 @@ def fuse_into(
 ) -> None:
     """`fuse`, into given arrays."""
     steps, views, width = errors.shape
-    summed, known = np.empty(width), np.empty(width)
+    summed, known, powers = np.empty(width), np.empty(width), np.empty(width)
     slopes = LEVEL / (tails[:, 1] - tails[:, 0])
     for t in range(steps):
         summed[:] = 0.0
@@ -65,14 +65,16 @@ def fuse_into(
             for i in range(width):
                 if errors[t, v, i] > tails[v, 1, i]:
                     summed[i] += log_beyond(errors[t, v, i], tails[v, 1, i], tails[v, 2, i])
-        total = 0.0
         for i in range(width):
             score = summed[i] / known[i] if known[i] > 0.0 else 0.0
             if 0.0 < known[i] < views and score > USUAL:
                 score = USUAL + (score - USUAL) * math.sqrt(known[i] / views)
             variables[t, i], left_out[t, i] = score, known[i] == 0.0
-            power = score
-            for _ in range(1, pooling):
-                power *= score
-            total += power
+            powers[i] = score
+        for _ in range(1, pooling):
+            for i in range(width):
+                powers[i] *= variables[t, i]
+        total = 0.0
+        for i in range(width):
+            total += powers[i]
         scores[t] = (total / width) ** (1.0 / pooling)

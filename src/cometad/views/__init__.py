@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cometad.errors import imported_for
 from cometad.lazy import LazyTable
+from cometad.registry import register_later
 from cometad.views.activity import Activity
 from cometad.views.balance import Balance
 from cometad.views.forecast import Forecast
@@ -30,6 +31,8 @@ VIEWS: LazyTable[type[View]] = LazyTable(
 )
 
 __all__ = ["VIEWS", "Activity", "Balance", "Forecast", "Joint", "NetworkView", "Patterns"]
+
+register_later("NetworkView", "cometad.views.network")
 
 
 def __getattr__(name: str) -> Any:

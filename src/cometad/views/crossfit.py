@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Flags, Floats
+from cometad.arrays import Array, Flags, Floats
 from cometad.threads import in_parts
 from cometad.views.panel import Panel, fit_tails
 from cometad.views.run import ViewsRun
@@ -120,7 +120,7 @@ def all_usable(usable: Flags, context: int) -> Flags:
     return clean
 
 
-def score_folds(found: CrossFitted, rows: Floats, imputed: Flags | None, pooling: int) -> Floats:
+def score_folds(found: CrossFitted, rows: Array, imputed: Flags | None, pooling: int) -> Floats:
     """The alert score (time,) of each row, by views that were fitted without its block."""
     scores = np.empty(len(rows))
     for fold in found.folds:

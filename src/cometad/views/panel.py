@@ -29,7 +29,7 @@ class Panel:
     @cached_property
     def width(self) -> int:
         """The number of variables."""
-        return self.alert.shape[2]
+        return int(self.alert.shape[2])
 
     @cached_property
     def context(self) -> int:
@@ -126,7 +126,11 @@ def _covering(errors: Floats, spans: Integers, start: int, means: Floats) -> Non
         for v in range(views):
             stop = min(t + spans[v], rows)
             total[:] = 0.0
-            for s in range(t, stop):
+            whole = t + (stop - t) // 4 * 4
+            for s in range(t, whole, 4):
+                for i in range(width):
+                    total[i] += (errors[s, v, i] + errors[s + 1, v, i]) + (errors[s + 2, v, i] + errors[s + 3, v, i])
+            for s in range(whole, stop):
                 for i in range(width):
                     total[i] += errors[s, v, i]
             known[:] = stop - t

@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
-from cometad.arrays import Array, Flags, Floats
-from cometad.compiled import fused
+from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.compiled import COMPILES, fused
 from cometad.registry import register
 from cometad.threads import in_parts
 from cometad.validation import check_integer
 from cometad.views.kmeans import ROUNDS, kmeans, squared_distance
-from cometad.views.products import Matrix, window_products
+from cometad.views.tiles import LANES, ROWS, add_products, initial_best, splat_tile, store_codes, update_best
 from cometad.views.view import cut_windows, windows_of, with_unknown
 
 PATCHES = 3_000  # at most, for k-means
-AT_ONCE = 32  # patches whose products with the codes fit into the L1 cache
 
 
 @register("Patterns")
@@ -70,21 +71,22 @@ class FittedPatterns:
     def __init__(self, codes: Floats) -> None:
         self.codes, self.span = codes, codes.shape[2]
         self.context = self.span - 1
+        padding = (0, -codes.shape[1] % ROWS)
+        turned = np.pad(-codes.transpose(0, 2, 1), ((0, 0), (0, 0), padding))
+        self._weights = np.ascontiguousarray(turned, np.float32)  # (variable, length, code)
         halves = 0.5 * (codes**2).sum(axis=2)
-        matrices = [Matrix(-own.T, half) for own, half in zip(codes, halves, strict=True)]
-        self._weights = np.stack([matrix.weights for matrix in matrices])  # (variable, length, code)
-        self._start = np.stack([matrix.start for matrix in matrices])
+        self._halves = np.pad(halves, ((0, 0), padding), constant_values=np.inf).astype(np.float32)
 
     def errors(self, rows: Floats, first: int) -> Floats:
         """The root mean square distance of the patches that end at each step (time - first, variable)."""
         errors = np.empty((len(rows) - first, rows.shape[1]))
-        _compare(rows, first, self._weights, self._start, self.codes, False, errors)
+        _compare(rows, first, self._weights, self._halves, self.codes, False, errors)
         return with_unknown(errors, rows, first, self.context)
 
     def expected(self, rows: Floats, first: int) -> Floats:
         """The last reading of the nearest code (time - first, variable)."""
         expected = np.empty((len(rows) - first, rows.shape[1]))
-        _compare(rows, first, self._weights, self._start, self.codes, True, expected)
+        _compare(rows, first, self._weights, self._halves, self.codes, True, expected)
         return with_unknown(expected, rows, first, self.context)
 
     def state(self) -> Mapping[str, Array]:
@@ -94,27 +96,53 @@ class FittedPatterns:
 
 @fused
 def _compare(
-    rows: Floats, first: int, weights: Floats, start: Floats, codes: Floats, expected: bool, out: Floats
+    rows: Floats, first: int, weights: Floats32, halves: Floats32, codes: Floats, expected: bool, out: Floats
 ) -> None:
     """Set `out` (time - first, variable) to the last reading of the nearest code, if `expected`, or to the errors."""
-    width, count, length = codes.shape
+    width, _, length = codes.shape
     begin = max(first - length + 1, 0)
     patches = max(len(rows) - length + 1 - begin, 0)
-    series, closeness = np.empty(len(rows)), np.empty((min(AT_ONCE, patches), weights.shape[2]))
+    series = np.empty(len(rows) - begin)
+    padded, nearest = np.zeros(len(series) + LANES, np.float32), np.empty(patches + LANES, np.int32)
     for i in range(width):
-        for t in range(begin, len(rows)):
-            series[t] = rows[t, i]
-        for done in range(0, patches, AT_ONCE):
-            some = min(AT_ONCE, patches - done)
-            window_products(series, begin + done, 1, weights[i], start[i], closeness[:some])
-            for t in range(some):
-                nearest, least = 0, closeness[t, 0]
-                for c in range(1, count):
-                    if closeness[t, c] < least:
-                        nearest, least = c, closeness[t, c]
-                patch = begin + done + t
-                step = patch + length - 1 - first
-                if expected:
-                    out[step, i] = codes[i, nearest, length - 1]
-                else:
-                    out[step, i] = np.sqrt(squared_distance(series[patch : patch + length], codes[i, nearest]) / length)
+        for t in range(len(series)):
+            series[t] = padded[t] = rows[begin + t, i]
+        search(padded, patches, weights[i], halves[i], nearest)
+        for t in range(patches):
+            code, step = codes[i, nearest[t]], begin + t + length - 1 - first
+            if expected:
+                out[step, i] = code[length - 1]
+            else:
+                out[step, i] = np.sqrt(squared_distance(series[t : t + length], code) / length)
+
+
+@fused
+def _search_in_tiles(
+    series: Floats32, patches: int, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]
+) -> None:
+    """The nearest code of each patch of a series: the least |code|^2 / 2 - code'patch.
+
+    Only the search is in single precision: between codes that are equally near at that precision, either will do.
+    """
+    length, codes = weights.shape
+    table = weights.reshape(-1)
+    for t in range(0, patches, LANES):
+        best = initial_best()
+        for c in range(0, codes, ROWS):
+            tile = splat_tile(halves, c)
+            for k in range(length):
+                tile = add_products(tile, table, k * codes + c, 1, series, t + k)
+            best = update_best(best, tile, c)
+        store_codes(best, nearest, t)
+
+
+def _search_plainly(
+    series: Floats32, patches: int, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]
+) -> None:
+    """The same without compiled code: equal up to rounding."""
+    if patches:
+        windows = sliding_window_view(series, len(weights))[:patches]
+        nearest[:patches] = (halves + windows @ weights).argmin(axis=1)
+
+
+search = _search_in_tiles if COMPILES else _search_plainly

@@ -1,7 +1,9 @@
-"""The vector instructions that `products` is written in, as numba intrinsics.
+"""The vector instructions that the products of `views` are written in, as numba intrinsics.
 
-A tile holds sums of 4 windows (or of one) by 8 columns, and stays in registers while products are added to it. Every
+A tile is 4 rows (or one) of 8 doubles or 16 floats that stay in registers while products are added to them. Every
 multiply-add is fused, so a sum depends only on the order of its additions, to the last bit, whatever the tile.
+
+Offsets count elements from the start of a contiguous array.
 """
 
 from typing import Any
@@ -13,23 +15,51 @@ from numba.extending import models, register_model
 
 intrinsic: Any = extending.intrinsic  # untyped: the signature that callers see is not the one defined here
 
-COLUMNS = 8  # doubles in a row of a tile
-ROWS = 4  # windows in a tile
+ROWS = 4  # of a tile
+COLUMNS = 8  # doubles in a row
+LANES = 16  # floats in a row
 
-_VECTOR, _INT = ir.VectorType(ir.DoubleType(), COLUMNS), ir.IntType(32)
+_INT = ir.IntType(32)
+_VECTORS = {
+    types.float64: ir.VectorType(ir.DoubleType(), COLUMNS),
+    types.float32: ir.VectorType(ir.FloatType(), LANES),
+}
+_CODES = ir.VectorType(_INT, LANES)
 
 
-class TileRow(types.Type):
+class DoubleRow(types.Type):
     """8 doubles."""
 
 
-@register_model(TileRow)
-class _TileRowModel(models.PrimitiveModel):
+class FloatRow(types.Type):
+    """16 floats."""
+
+
+class CodeRow(types.Type):
+    """16 codes."""
+
+
+@register_model(DoubleRow)
+class _DoubleRowModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _VECTOR)
+        super().__init__(manager, kind, _VECTORS[types.float64])
 
 
-_tile, _line = types.UniTuple(TileRow("TileRow"), ROWS), types.UniTuple(TileRow("TileRow"), 1)
+@register_model(FloatRow)
+class _FloatRowModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _VECTORS[types.float32])
+
+
+@register_model(CodeRow)
+class _CodeRowModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _CODES)
+
+
+_double_row, _float_row, _code_row = DoubleRow("DoubleRow"), FloatRow("FloatRow"), CodeRow("CodeRow")
+_tile, _line = types.UniTuple(_double_row, ROWS), types.UniTuple(_double_row, 1)
+_float_tile, _best = types.UniTuple(_float_row, ROWS), types.Tuple((_float_row, _code_row))
 
 
 @intrinsic
@@ -45,20 +75,37 @@ def load_line(typing: Any, array: Any, offset: Any) -> Any:
 
 
 @intrinsic
-def add_products(typing: Any, tile: Any, x: Any, place: Any, step: Any, weights: Any, offset: Any) -> Any:
-    """Add to row r of a tile the 8 weights from `offset` on, times x[place + r * step]."""
+def splat_tile(typing: Any, array: Any, offset: Any) -> Any:
+    """A tile of floats: row r has the element offset + r of an array 16 times."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        tile, x, place, step, weights, offset = args
-        weight = builder.load(_vector_at(context, builder, signature.args[4], weights, offset), align=8)
+        array, offset = args
+        rows = []
+        for r in range(ROWS):
+            place = builder.add(offset, ir.Constant(offset.type, r))
+            value = builder.load(_at(context, builder, signature.args[0], array, place))
+            rows.append(_splat(builder, value, _VECTORS[types.float32]))
+        return context.make_tuple(builder, _float_tile, rows)
+
+    return _float_tile(array, types.int64), generate
+
+
+@intrinsic
+def add_products(typing: Any, tile: Any, factors: Any, place: Any, step: Any, row: Any, offset: Any) -> Any:
+    """Add to row r of a tile factors[place + r * step] times the elements of `row` from `offset` on."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        tile, factors, place, step, row, offset = args
+        vector = _VECTORS[signature.args[4].dtype]
+        values = builder.load(_vector_at(context, builder, signature.args[4], row, offset), align=4)
         rows = cgutils.unpack_tuple(builder, tile)
         for r in range(len(signature.return_type)):
-            value = builder.load(_at(context, builder, signature.args[1], x, place))
-            rows[r] = _fused(builder, _splat(builder, value), weight, rows[r])
+            factor = builder.load(_at(context, builder, signature.args[1], factors, place))
+            rows[r] = _fused(builder, _splat(builder, factor, vector), values, rows[r])
             place = builder.add(place, step)
         return context.make_tuple(builder, signature.return_type, rows)
 
-    return tile(tile, x, types.int64, types.int64, weights, types.int64), generate
+    return tile(tile, factors, types.int64, types.int64, row, types.int64), generate
 
 
 @intrinsic
@@ -68,16 +115,64 @@ def store_tile(typing: Any, tile: Any, array: Any, offset: Any, stride: Any) -> 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         tile, array, offset, stride = args
         for row in cgutils.unpack_tuple(builder, tile):
-            builder.store(row, _vector_at(context, builder, signature.args[1], array, offset), align=8)
+            builder.store(row, _vector_at(context, builder, signature.args[1], array, offset), align=4)
             offset = builder.add(offset, stride)
         return context.get_dummy_value()
 
     return types.void(tile, array, types.int64, types.int64), generate
 
 
+# --- the lowest of many codes, 16 places at a time --------------------------------------------------------------------
+
+
+@intrinsic
+def initial_best(typing: Any) -> Any:
+    """The lowest value so far, infinity, and its code at 16 places."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        infinite = ir.Constant(_VECTORS[types.float32], [float("inf")] * LANES)
+        return context.make_tuple(builder, _best, [infinite, ir.Constant(_CODES, [0] * LANES)])
+
+    return _best(), generate
+
+
+@intrinsic
+def update_best(typing: Any, best: Any, tile: Any, first: Any) -> Any:
+    """Update the lowest values and their codes with a tile whose rows are the codes first, first + 1, ..."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        best, tile, first = args
+        least, codes = cgutils.unpack_tuple(builder, best)
+        for r, row in enumerate(cgutils.unpack_tuple(builder, tile)):
+            code = builder.add(builder.trunc(first, _INT), _INT(r))
+            lower = builder.fcmp_ordered("<", row, least)
+            least = builder.select(lower, row, least)
+            codes = builder.select(lower, _splat(builder, code, _CODES), codes)
+        return context.make_tuple(builder, _best, [least, codes])
+
+    return _best(best, tile, types.int64), generate
+
+
+@intrinsic
+def store_codes(typing: Any, best: Any, array: Any, offset: Any) -> Any:
+    """Store the codes of 16 places."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        best, array, offset = args
+        _, codes = cgutils.unpack_tuple(builder, best)
+        address = builder.bitcast(_at(context, builder, signature.args[1], array, offset), _CODES.as_pointer())
+        builder.store(codes, address, align=4)
+        return context.get_dummy_value()
+
+    return types.void(best, array, types.int64), generate
+
+
+# --- helpers ----------------------------------------------------------------------------------------------------------
+
+
 def _loading(kind: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        row = builder.load(_vector_at(context, builder, signature.args[0], *args), align=8)
+        row = builder.load(_vector_at(context, builder, signature.args[0], *args), align=4)
         return context.make_tuple(builder, kind, [row] * len(kind))
 
     return generate
@@ -88,16 +183,17 @@ def _at(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
 
 
 def _vector_at(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
-    return builder.bitcast(_at(context, builder, kind, array, offset), _VECTOR.as_pointer())
+    return builder.bitcast(_at(context, builder, kind, array, offset), _VECTORS[kind.dtype].as_pointer())
 
 
-def _splat(builder: Any, value: Any) -> Any:
-    undefined = ir.Constant(_VECTOR, ir.Undefined)
-    first = ir.Constant(ir.VectorType(_INT, COLUMNS), [0] * COLUMNS)
+def _splat(builder: Any, value: Any, vector: Any) -> Any:
+    undefined = ir.Constant(vector, ir.Undefined)
+    first = ir.Constant(ir.VectorType(_INT, vector.count), [0] * vector.count)
     return builder.shuffle_vector(builder.insert_element(undefined, value, _INT(0)), undefined, first)
 
 
 def _fused(builder: Any, left: Any, right: Any, total: Any) -> Any:
-    kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
-    fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{COLUMNS}f64")
+    vector = left.type
+    name = f"llvm.fma.v{vector.count}f{32 if vector.count == LANES else 64}"
+    fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
     return builder.call(fma, [left, right, total])

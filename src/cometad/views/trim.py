@@ -44,7 +44,7 @@ def find_misfits(
     voters = voters if len(voters) else np.arange(rows.shape[1])
     usual = _usual(found.sample)
     scores = np.concatenate([_scores(fold, rows, usable, imputed, usual, voters) for fold in found.folds])
-    marked = outliers(smooth(scores, (SPAN,)), usable)
+    marked = outliers(_smoothed(scores), usable)
     if marked.sum() > MOST * usable.sum():
         return []
     described = []
@@ -56,7 +56,9 @@ def find_misfits(
                 if start < fold.stop and fold.start < stop
             ]
         )
-        described.append(Stretch(start, stop, *_described(misfits[:, :, voters], views, [names[i] for i in voters])))
+        described.append(
+            Stretch(start, stop, *_described(misfits[:, :, voters], views, [names[int(i)] for i in voters]))
+        )
     return described
 
 
@@ -87,6 +89,14 @@ def _scores(fold: Fold, rows: Floats, usable: Flags, imputed: Flags | None, usua
         misfits = _misfits(fold, rows, usable, imputed, usual, start, min(start + BLOCK, fold.stop))
         scores.append(((misfits.mean(axis=1)[:, voters] ** POOLING).mean(axis=1)) ** (1 / POOLING))
     return np.concatenate(scores)
+
+
+def _smoothed(scores: Floats) -> Floats:
+    """Means over `SPAN` steps; at the ends, where a mean would be over fewer and so vary more, the nearest one."""
+    smoothed, half = smooth(scores, (SPAN,)), SPAN // 2
+    if len(smoothed) > 2 * SPAN:
+        smoothed[:half], smoothed[-half:] = smoothed[half], smoothed[-half - 1]
+    return smoothed
 
 
 def outliers(scores: Floats, usable: Flags) -> Flags:

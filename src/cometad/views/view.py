@@ -32,8 +32,13 @@ class FittedView(Protocol):
 class View(Protocol):
     """A way to expect readings, before it has seen any."""
 
-    reason: str  # what an error of this view means, for explanations: "alone unusual"
-    min_rows: int  # readings it needs
+    @property
+    def reason(self) -> str:
+        """What an error of this view means, for explanations: "alone unusual"."""
+
+    @property
+    def min_rows(self) -> int:
+        """Readings it needs."""
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedView:
         """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
@@ -64,7 +69,8 @@ def windows_of(usable: Flags, length: int, limit: int, rng: np.random.Generator)
 
 def cut_windows(rows: Floats, starts: Integers, length: int) -> Floats:
     """The windows (window, length, variable) that begin at `starts`."""
-    return rows[starts[:, None] + np.arange(length)]
+    windows: Floats = rows[starts[:, None] + np.arange(length)]
+    return windows
 
 
 def with_unknown(errors: Floats, rows: Floats, first: int, context: int) -> Floats:

@@ -1,0 +1,154 @@
+"""The detector that the options of `cometad fit` describe."""
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from cometad.validation import is_integer
+
+if TYPE_CHECKING:
+    from cometad.detector import Detector
+    from cometad.errors import ParameterError
+    from cometad.views.view import View
+
+OWN_OPTIONS = ("seed", "device", "verbose", "views")  # not set with --set: they have flags of their own, or none
+
+
+def chosen_detector(
+    name: str, preset: str, dataset: str | None, steps: int | None, changes: list[str], own: dict[str, Any]
+) -> "Detector":
+    """The detector by name, with `steps`, hyperparameters as NAME=VALUE (`changes`) and parsed ones (`own`).
+
+    >>> from cometad.cli.chosen import chosen_detector
+    >>> chosen_detector("comet", "default", None, None, ["pooling=8", "smoothing=[16]"], {"seed": 1}).smoothing
+    (16,)
+    """
+    from cometad.comet import Comet
+    from cometad.detectors import DETECTORS
+    from cometad.errors import ParameterError, unknown
+
+    if name not in DETECTORS:
+        raise unknown("detector", name, DETECTORS)
+    if preset not in ("default", "paper"):
+        raise unknown("preset", preset, ["default", "paper"])
+    if dataset is not None and preset != "paper":
+        raise ParameterError("--dataset selects sizes from the paper. Pass --preset paper with it.")
+    published = preset == "paper" and name in ("comet", "network")  # a baseline's defaults are the published ones
+    if dataset is not None and not published:
+        raise ParameterError(f"--dataset selects sizes of comet, not of {name}. Leave it out.")
+    kind = DETECTORS["network" if published else name]
+    defaults = kind().get_params(deep=False)
+    for option in own:
+        if option not in defaults:
+            raise _misplaced(f"--{'no-trim' if option == 'trim' else option}", name, published)
+    if steps is not None and "schedule" not in defaults:
+        raise _misplaced("--steps", name, published)
+    parameters = dict(_parsed(change, defaults) for change in changes) | own
+    if steps is not None:
+        from cometad.network.schedules import OneCycle
+
+        parameters["schedule"] = OneCycle(steps, defaults["schedule"].learning_rate)
+    return Comet.paper(dataset, **parameters) if published else kind(**parameters)
+
+
+def _misplaced(option: str, name: str, published: bool) -> "ParameterError":
+    """The error for an option that this detector does not have."""
+    from cometad.errors import ParameterError
+
+    if option not in ("--device", "--steps"):
+        chosen = "--preset paper" if published else name
+        return ParameterError(f"{option} is an option of comet, not of {chosen}. Leave it out.")
+    instead = "Pass --detector network or --preset paper with it." if name == "comet" else "Leave it out."
+    what = "runs on the CPU only" if option == "--device" else "is not trained in steps"
+    return ParameterError(f"The detector {name} {what}, so it has no {option}. {instead}")
+
+
+def parse_views(text: str) -> "tuple[View, ...]":
+    """The views in NAME[:LENGTH],...
+
+    >>> from cometad.cli.chosen import parse_views
+    >>> parse_views("patterns:64,activity")
+    (Patterns(length=64, codes=32), Activity(length=32))
+    """
+    from cometad.errors import ParameterError
+    from cometad.specs import parse
+    from cometad.views import VIEWS
+
+    parts = [part.strip() for part in text.split(",")]
+    if any(part.startswith("network:") for part in parts):
+        raise ParameterError("The view network has several patch sizes, not one length. Write it as network.")
+    return tuple(parse(part, VIEWS, kind="view", value="LENGTH", convert=int) for part in parts)
+
+
+def parse_stretch(text: str) -> tuple[int, int] | tuple[str, str]:
+    """The two ends in START..STOP, both time steps or both timestamps.
+
+    >>> from cometad.cli.chosen import parse_stretch
+    >>> parse_stretch("1200..1260"), parse_stretch("2026-03-01T08:00Z..2026-03-01T09:30Z")
+    ((1200, 1260), ('2026-03-01T08:00:00', '2026-03-01T09:30:00'))
+    """
+    from cometad.errors import ParameterError
+
+    start, _, stop = text.partition("..")
+    if start.isdecimal() and stop.isdecimal():
+        return int(start), int(stop)
+    try:
+        return _iso(start), _iso(stop)
+    except ValueError as error:
+        raise ParameterError(
+            f"Cannot read --exclude {text!r}. Write time steps like 1200..1260, or times like "
+            "2026-03-01T08:00..2026-03-01T09:30."
+        ) from error
+
+
+def _iso(text: str) -> str:
+    """A timestamp as the series has it: without a time zone, in UTC if it had one."""
+    time = datetime.fromisoformat(text.strip())
+    return (time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None)).isoformat()
+
+
+def _parsed(change: str, defaults: dict[str, Any]) -> tuple[str, Any]:
+    """The name and value in NAME=VALUE; the value must have the type of the default."""
+    from cometad.comet import REMOVED
+    from cometad.errors import ParameterError, unknown
+
+    name, equals, text = change.partition("=")
+    plain = {
+        known: default
+        for known, default in defaults.items()
+        if isinstance(default, bool | int | float | str | tuple) and known not in OWN_OPTIONS
+    }
+    if name not in plain and name in REMOVED and "views" in defaults:
+        raise ParameterError(
+            f"The hyperparameter {name!r} belongs to the trained network. Pass --detector network or --preset paper "
+            "with it."
+        )
+    if name not in plain:
+        raise unknown("hyperparameter", name, plain)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text  # scaler=min-max needs no quotes
+    for kind, (wanted, fits) in _KINDS.items():
+        if equals and isinstance(plain[name], kind) and fits(value):
+            return name, tuple(value) if kind is tuple else value
+        if isinstance(plain[name], kind):
+            raise ParameterError(
+                f"The hyperparameter {name!r} must be {wanted}, got --set {change!r}. "
+                f"Write it like --set '{name}={json.dumps(plain[name])}'."
+            )
+    raise AssertionError(name)
+
+
+def _is_number(value: Any) -> bool:
+    return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+_KINDS: dict[type, tuple[str, Any]] = {
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    int: ("an integer", is_integer),
+    float: ("a number", _is_number),
+    str: ("a word", lambda value: isinstance(value, str) and value != ""),
+    tuple: ("a list of integers", lambda value: isinstance(value, list) and all(map(is_integer, value))),
+}

@@ -1,0 +1,79 @@
+"""The rows that `cometad score` writes: times, ranking scores and alert scores, which are final at different times."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cometad.alerting.judge import Judged
+    from cometad.arrays import Array
+    from cometad.detector import StepScores
+    from cometad.live.stream import Scored
+
+
+class RowRun:
+    """Joins the times of readings with their alert scores and, when those follow, their ranking scores.
+
+    It holds only what still waits for a score, so its memory does not grow with the series.
+
+    >>> import numpy as np
+    >>> import polars as pl
+    >>> from cometad import Comet
+    >>> from cometad.cli.rows import RowRun
+    >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+    >>> stream, rows = Comet().fit(normal).stream(), RowRun(["flow", "level"], gaps=False)
+    >>> now = rows.push(pl.DataFrame({"time": range(200)}), stream.update_many(normal[:200]))
+    >>> later = rows.push(pl.DataFrame({"time": []}, schema={"time": pl.Int64}), stream.finish())
+    >>> len(now) < 200, len(now) + len(later)
+    (True, 200)
+    >>> later.columns
+    ['step', 'time', 'score', 'alert_score', 'threshold', 'anomaly', 'variable']
+    """
+
+    def __init__(self, names: "Sequence[str]", gaps: bool) -> None:
+        self._names, self._gaps = np.array(names), gaps
+        self._times: list[pl.DataFrame] = []  # of readings without an alert score
+        self._alerts: list[pl.DataFrame] = []  # rows without a ranking score
+
+    def push(self, times: pl.DataFrame, scored: "Scored") -> pl.DataFrame:
+        """Add the times of new readings and the scores that became final; returns the rows that are complete."""
+        known = pl.concat([*self._times, times])
+        alerts = pl.concat([*self._alerts, self._alert_rows(known[: len(scored)], scored)])
+        ready = len(scored.scores)
+        self._times, self._alerts = [known[len(scored) :]], [alerts[ready:]]
+        return _with_scores(alerts[:ready], scored.scores)
+
+    def _alert_rows(self, times: pl.DataFrame, scored: "Scored") -> pl.DataFrame:
+        """The rows without their ranking score; the variable is the highest, or empty if the reading is not judged."""
+        own = scored.variables
+        variables = self._names[own.argmax(axis=1)]
+        if scored.left_out is not None:
+            measured = self._names[np.where(scored.left_out, -np.inf, own).argmax(axis=1)]
+            variables = np.where(scored.imputed, "", measured)
+        more: dict[str, Array] = {"variable": variables}
+        if self._gaps:
+            more["imputed"] = scored.imputed.astype(int)
+        judged = {"alert_score": scored.alert_scores, "threshold": scored.thresholds, "anomaly": scored.flags}
+        return _rows(scored.start, times, {**judged, **more})
+
+
+def whole_rows(times: pl.DataFrame, scored: "StepScores", judged: "Judged", gaps: bool) -> pl.DataFrame:
+    """The rows of a series that was scored at once."""
+    columns = {"alert_score": scored.alerts, "threshold": judged.thresholds, "anomaly": judged.flags}
+    if gaps:
+        imputed = np.zeros(len(scored.scores), bool) if scored.imputed is None else scored.imputed
+        columns["imputed"] = imputed.astype(int)
+    return _with_scores(_rows(0, times, columns), scored.scores)
+
+
+def _rows(start: int, times: pl.DataFrame, columns: "dict[str, Array]") -> pl.DataFrame:
+    count = len(columns["anomaly"])
+    steps = pl.Series("step", np.arange(start, start + count))
+    return pl.DataFrame([steps, *times, *(pl.Series(name, column) for name, column in columns.items())])
+
+
+def _with_scores(rows: pl.DataFrame, scores: "Array") -> pl.DataFrame:
+    return rows.insert_column(rows.columns.index("alert_score"), pl.Series("score", scores))
