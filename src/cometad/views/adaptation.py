@@ -15,7 +15,7 @@ from cometad.validation import check, integer, number
 from cometad.views.panel import Panel, lately
 from cometad.views.tape import Tape
 
-SAMPLE = 256  # readings, at most, that one step learns from
+SAMPLE = 128  # readings, at most, that one step learns from
 
 RULES = {
     **dict.fromkeys(("half_life", "every"), integer(1)),
@@ -57,11 +57,11 @@ class FollowLevel:
 
     >>> from cometad.views.adaptation import FollowLevel
     >>> FollowLevel(half_life=4096)
-    FollowLevel(half_life=4096, limit=2.0, max_drift=1.0, every=1024)
+    FollowLevel(half_life=4096, limit=3.0, max_drift=1.0, every=1024)
     """
 
     half_life: int = 2048
-    limit: float = 2.0
+    limit: float = 3.0
     max_drift: float = 1.0
     every: int = 1024
 
