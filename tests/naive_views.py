@@ -274,3 +274,22 @@ def smoothed(scores, spans):
             means.append(sum(chosen) / len(chosen))
         result.append(sum(means) / len(means) if means else scores[t])
     return result
+
+
+# -- adaptation -----------------------------------------------------------------------------------------------------
+
+
+def level_step(offset, readings, expected, scores, half_life, limit, max_drift, every):
+    """The proposed offset of one variable; expected[v][t] is what view v expects, both without the old offset.
+
+    A score or an expectation of NaN is unknown.
+    """
+    distances = [
+        readings[t] - offset - view[t]
+        for view in expected
+        for t in range(len(readings))
+        if scores[t] <= limit and not math.isnan(view[t])
+    ]
+    mean = sum(distances) / len(distances) if distances else 0.0
+    moved = offset + (1 - 0.5 ** (every / half_life)) * mean
+    return min(max(moved, -max_drift), max_drift)

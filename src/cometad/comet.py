@@ -26,6 +26,7 @@ from cometad.progress import show_progress
 from cometad.series import Series
 from cometad.validation import check, check_integer, integer, require, strategy
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
+from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel
 from cometad.views.run import ViewsRun, clipped
@@ -55,6 +56,7 @@ REMOVED = {
 RULES = {
     **{name: SHARED_RULES[name] for name in ("scaler", "gaps", "threshold", "seed")},
     "pooling": integer(1),
+    "adaptation": strategy("follow"),
 }
 
 
@@ -85,6 +87,8 @@ class Comet(Detector):
         not the alert score.
     trim
         Whether `fit` leaves out stretches of the training series that do not fit the rest.
+    adaptation
+        What a stream or a batch learns from the readings it scores: `KeepFitted` or `FollowLevel`.
     scaler
         "standard" or "min-max".
     gaps
@@ -96,7 +100,8 @@ class Comet(Detector):
         Random seed (equal seeds give equal bytes); whether `fit` shows progress.
     """
 
-    can_stream = can_explain = True
+    can_stream = can_explain = can_adapt = True
+    without_adaptation = KeepFitted()
 
     panel_: Panel
     level_: Level
@@ -110,6 +115,7 @@ class Comet(Detector):
         pooling: int = 8,
         smoothing: Sequence[int] = (4, 16, 64),
         trim: bool = True,
+        adaptation: LevelAdaptation = KeepFitted(),
         scaler: str = "standard",
         gaps: Gaps = RefuseGaps(),
         threshold: Threshold = Quantile(rate=0.01),
@@ -125,6 +131,7 @@ class Comet(Detector):
         self.pooling = pooling
         self.smoothing = smoothing
         self.trim = trim
+        self.adaptation = adaptation
         self.scaler = scaler
         self.gaps = gaps
         self.threshold = threshold
@@ -204,11 +211,19 @@ class Comet(Detector):
             )
         return found, usable
 
-    def stream(self, snapshot: bytes | None = None, *, alerts: Alerts | None = None, late: str = "refuse") -> Stream:
+    def stream(
+        self,
+        snapshot: bytes | None = None,
+        *,
+        adaptation: LevelAdaptation | None = None,
+        alerts: Alerts | None = None,
+        late: str = "refuse",
+    ) -> Stream:
         """Open a stream from the fitted state or from a snapshot.
 
-        `alerts` defines what counts as one event. A reading that is not later than the one before is refused, or with
-        `late="drop"` dropped and counted.
+        `adaptation` replaces the detector's own: `KeepFitted()` keeps the fitted state throughout. `alerts` defines
+        what counts as one event. A reading that is not later than the one before is refused, or with `late="drop"`
+        dropped and counted.
 
         >>> import numpy as np
         >>> from cometad import Comet
@@ -222,14 +237,15 @@ class Comet(Detector):
         True
         """
         self._check_fitted()
-        alerts = alerts or Alerts()
+        adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
+        check({"adaptation": adaptation}, RULES)
         stream = Stream(
-            lambda: ViewsRun(self.panel_),
+            lambda: ViewsRun(self.panel_, adaptation),
             self.scaling_.__call__,
             self.names_,
             self.named_,
             lambda: self.judge(alerts),
-            hashlib.sha256(self._identity() + repr(alerts).encode()).hexdigest()[:16],
+            hashlib.sha256(self._identity() + repr((adaptation, alerts)).encode()).hexdigest()[:16],
             lambda: "",
             self._start_filling if self.gaps.allowed else None,
             late,
@@ -312,7 +328,7 @@ class Comet(Detector):
         return self._step_scores(scaled, series).scores
 
     def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
-        run = ViewsRun(self.panel_)
+        run = ViewsRun(self.panel_, self.adaptation)
         decided = [*run.push(scaled, series.imputed), *run.finish()]
         ranking = np.concatenate([part.ranking for part in decided if part.ranking is not None])
         alerts = np.concatenate([part.scores for part in decided])

@@ -21,7 +21,7 @@ from cometad.errors import ParameterError
 from cometad.explain.explainer import Explainer
 from cometad.explain.reasons import Explanation
 from cometad.live.stream import Stream
-from cometad.network.adaptation import Adaptation, OnlineAdaptation
+from cometad.network.adaptation import Adaptation, NoAdaptation, OnlineAdaptation
 from cometad.network.memory import DISTANCES
 from cometad.network.network import Network
 from cometad.network.run import RawRun, Run, RunSettings
@@ -123,6 +123,7 @@ class NetworkComet(Detector):
     """
 
     can_stream = can_explain = can_adapt = True
+    without_adaptation = NoAdaptation()
     _identity_name = "Comet"  # its name in 0.1: snapshots written then must still resume
 
     # Set by `_prepare`.

@@ -7,6 +7,7 @@ import numpy as np
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.scoring.pipeline import Decided
 from cometad.scoring.smooth import look_ahead, look_back, smooth_into
+from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.panel import Panel, lately
 from cometad.views.tape import Tape
 
@@ -36,8 +37,8 @@ class ViewsRun:
     ([300], [1])
     """
 
-    def __init__(self, panel: Panel) -> None:
-        self._panel = panel
+    def __init__(self, panel: Panel, adaptation: LevelAdaptation = KeepFitted()) -> None:
+        self._panel, self._follower = panel, adaptation.follow(panel)
         width, spans = panel.width, panel.smoothing or (1,)
         self._spans = np.array(spans, np.int64)
         self._ahead = look_ahead(spans)
@@ -49,22 +50,36 @@ class ViewsRun:
         self._seen = self._covered = self._ranked = 0
         self._finished = False
 
-    adaptation_steps = (0, 0)
+    @property
+    def adaptation_steps(self) -> tuple[int, int]:
+        """Number of adaptation steps taken, and how many of them were rolled back."""
+        return (0, 0) if self._follower is None else (self._follower.steps, self._follower.rolled_back)
 
     def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Decided]:
         """Add rows (time, variable), with a mask of `imputed` cells; yields scores as they become final."""
-        for begin in range(0, len(rows), BLOCK):
-            part = slice(begin, begin + BLOCK)
+        begin = 0
+        while begin < len(rows):
+            part = slice(begin, begin + self._until_step())
             yield self._push(rows[part], None if imputed is None else imputed[part])
+            begin = part.stop
+
+    def _until_step(self) -> int:
+        """Readings to score at once: a step comes after a fixed number of readings, however they are cut."""
+        return BLOCK if self._follower is None else min(BLOCK, self._follower.every - self._seen % self._follower.every)
 
     def _push(self, rows: Floats32, imputed: Flags | None) -> Decided:
-        count = len(rows)
-        known = self._rows.append(clipped(rows))
+        count, follower = len(rows), self._follower
+        fresh = clipped(rows)
+        known = self._rows.append(fresh if follower is None else fresh - follower.offset)
         mask = self._mask(len(known), rows, imputed)
         first = len(known) - count
         errors = self._panel.errors(known, first, mask)
         fused = self._panel.alerts(errors)
         self._seen += count
+        if follower is not None:
+            follower.see(fresh, imputed, fused.variables)
+            if self._seen % follower.every == 0:
+                self._rows.kept[:] -= follower.learn()
         # Too few readings before a step leave it without errors too, but that is no gap.
         left_out = None if mask is None else fused.left_out & lately(mask, first, self._panel.span)
         return Decided(fused.scores, fused.variables, left_out, self._rank(errors, self._seen - self._panel.span + 1))
@@ -106,7 +121,9 @@ class ViewsRun:
     def state(self) -> dict[str, Array]:
         """Everything `restore` needs, by name."""
         counts = [self._seen, self._covered, self._ranked, self._doubtful, self._finished]
+        level = {} if self._follower is None else self._follower.state()
         return {
+            **{f"level.{name}": array for name, array in level.items()},
             "counts": np.array(counts, np.int64),
             "rows": self._rows.kept.copy(),
             "imputed": self._imputed.kept[: None if self._doubtful else 0].copy(),
@@ -121,3 +138,6 @@ class ViewsRun:
         for name, tape in (("rows", self._rows), ("imputed", self._imputed), ("errors", self._errors)):
             tape.restore(state[name])
         self._ranks.restore(state["ranks"])
+        if self._follower is not None:
+            prefix = "level."
+            self._follower.restore({n.removeprefix(prefix): a for n, a in state.items() if n.startswith(prefix)})

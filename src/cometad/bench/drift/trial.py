@@ -15,7 +15,6 @@ from cometad.datasets.dataset import Dataset
 from cometad.datasets.drift import controlled_series, split_normal
 from cometad.datasets.synthetic import synthetic_plant
 from cometad.detector import Detector
-from cometad.network.adaptation import NoAdaptation
 
 READINGS = {"short": 8_000, "long": 60_000}  # normal readings that a plant's controlled series is built from
 LONG = tuple(Setting(drift, contamination=share) for drift in ("none", "offset") for share in (0.0, 0.3))
@@ -66,11 +65,11 @@ def _trial(
         detectors[arm.name] = fitting(arm, plan["seed"])
     detector, seconds = detectors[arm.name]
     streaming = cast(AdaptiveStreaming, detector) if detector.can_stream and detector.can_adapt else None
-    window = streaming.window if streaming else 1
+    window = getattr(detector, "window", 1)
     series = controlled_series(*parts, **plan["setting"], align=window, seed=plan["seed"])
     started = time.monotonic()
     if streaming:
-        adapting, fixed = measure(streaming, series), measure(streaming, series, NoAdaptation())
+        adapting, fixed = measure(streaming, series), measure(streaming, series, streaming.without_adaptation)
     else:
         adapting = fixed = outcome(series, detector.decision_function(series.values), common_threshold(detector))
     return {
