@@ -200,8 +200,10 @@ class AlertRun:
         skipped = None if imputed is None else np.asarray(imputed, np.bool_)
         _check_shapes(values, tops, skipped)
         # Fast path for most chunks: nothing in progress, nothing hot. NaN fails the comparison and is checked below.
-        if self._now.phase == _IDLE and bool((values <= tops).all()):
+        if self._now.phase == _IDLE and np.count_nonzero(values <= tops) == len(values):
             changes = []
+        elif len(values) == 1 and skipped is None and not np.isnan(values[0] - tops.item()):
+            changes = self._through_one(values.item(), tops.item())
         else:
             changes = self._through(self._measured(values, np.broadcast_to(tops, values.shape), skipped))
         self._now.step += len(values)
@@ -243,6 +245,11 @@ class AlertRun:
                 # Lists, because reading single numbers from arrays would take most of the time.
                 changes += self._through_block(*(column[block].tolist() for column in steps))
         return changes
+
+    def _through_one(self, score: float, top: float) -> list[Change]:
+        """`_through` for a single step of a stream, without arrays, which would take most of the time."""
+        hot, warm = score > top, bool(score >= self._alerts.low_marks(top, self._tail.center))
+        return list(self._through_block([self._now.step], [score], [hot], [warm]))
 
     def _through_block(
         self, numbers: list[int], scores: list[float], hot: list[bool], warm: list[bool]

@@ -1,6 +1,7 @@
 """How rare a score is, as a severity from 0 to 1 that a person can read."""
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -93,7 +94,14 @@ def severity(scores: ArrayLike, tail: ScoreTail) -> Floats:
     >>> severity(np.log([1e2, 1e3, 1e6, 1e9, 1e12]), tail).round(6)
     array([0. , 0. , 0.5, 1. , 1. ])
     """
-    base = tail.log_probability(tail.base)
-    rarest = np.minimum(np.log(RAREST), base + np.log(LEAST_RANGE))
-    cut: Floats = np.clip((base - tail.log_probability(scores)) / (base - rarest), 0.0, 1.0)
+    base, rarest = _ends(tail)
+    share = (base - tail.log_probability(scores)) / (base - rarest)
+    cut: Floats = np.minimum(np.maximum(share, 0.0), 1.0)
     return cut
+
+
+@lru_cache(maxsize=16)  # of the tails in use: each event of a stream asks
+def _ends(tail: ScoreTail) -> tuple[Floats, Floats]:
+    """The log probabilities with severity 0 and 1."""
+    base = tail.log_probability(tail.base)
+    return base, np.minimum(np.log(RAREST), base + np.log(LEAST_RANGE))

@@ -88,7 +88,7 @@ def as_scores(scores: ArrayLike) -> Floats:
     if values.ndim != 1:
         raise InputError(f"Expected scores of shape (time,), got {values.shape}.")
     finite = np.isfinite(values)
-    if not finite.all():
+    if np.count_nonzero(finite) < len(values):
         first = int(np.argmin(finite))
         raise InputError(f"The score at position {first} is {values[first]}; a threshold needs finite scores.")
     return values

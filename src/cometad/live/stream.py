@@ -180,7 +180,7 @@ class Stream:
         if values.dtype.kind not in "iuf" or values.shape != (len(self._names),):
             return None
         values = values.astype(np.float64, copy=False)
-        return values if np.isfinite(values).all() else None
+        return values if np.count_nonzero(np.isfinite(values)) == len(values) else None
 
     def update_many(self, readings: object) -> Scored:
         """Add readings, an array (time, variable) or a frame; returns the scores that become final."""

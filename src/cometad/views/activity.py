@@ -10,7 +10,7 @@ from cometad.arrays import Array, Flags, Floats
 from cometad.compiled import fused
 from cometad.registry import register
 from cometad.validation import check_integer
-from cometad.views.view import windows_of, with_unknown
+from cometad.views.view import WindowView, windows_of
 
 WINDOWS = 20_000  # at most, for the median
 LEAST = 1e-3  # variance that is added: below it a variable counts as constant
@@ -53,21 +53,20 @@ class Activity:
         return FittedActivity(state["usual"], self.length)
 
 
-class FittedActivity:
+class FittedActivity(WindowView):
     """The usual log standard deviation (variable,), and distances from it."""
 
     def __init__(self, usual: Floats, length: int) -> None:
         self.usual, self.span, self.context = usual, length, length - 1
 
-    def errors(self, rows: Floats, first: int) -> Floats:
-        """The distance of the log standard deviation up to each step from its usual value (time - first, variable)."""
-        logs = np.empty((len(rows) - first, rows.shape[1]))
-        _logs(rows, first, self.span, logs)
-        return with_unknown(np.abs(logs - self.usual), rows, first, self.context)
-
-    def expected(self, rows: Floats, first: int) -> Floats:
-        """NaN (time - first, variable): this view expects no particular reading."""
-        return np.full((len(rows) - first, rows.shape[1]), np.nan)
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        """The distance of the log standard deviation up to each step from its usual value; nothing is expected: NaN."""
+        if expected:
+            out[-count:, v] = np.nan
+            return
+        logs = np.empty((count, rows.shape[1]))
+        _logs(rows, len(rows) - count, self.span, logs)
+        np.abs(logs - self.usual, out=out[-count:, v])
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""

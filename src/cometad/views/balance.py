@@ -12,7 +12,7 @@ from cometad.registry import register
 from cometad.validation import check_integer, check_number
 from cometad.views.products import Matrix
 from cometad.views.reduce import DIRECTIONS, directions
-from cometad.views.view import cut_windows, windows_of, with_unknown
+from cometad.views.view import WindowView, cut_windows, windows_of
 
 WINDOWS = 10_000  # at most, for the principal components
 
@@ -71,7 +71,7 @@ class Balance:
         return FittedBalance(state["center"], state["components"])
 
 
-class FittedBalance:
+class FittedBalance(WindowView):
     """The center (length, variable) and components (component, length * variable) of normal windows."""
 
     def __init__(self, center: Floats, components: Floats) -> None:
@@ -80,27 +80,14 @@ class FittedBalance:
         self._factors_of = Matrix(components.T, -components @ center.ravel())
         self._description = Matrix(components, center.ravel())
 
-    def errors(self, rows: Floats, first: int) -> Floats:
-        """The root mean square of each variable's part of the residual of the window that ends at each step."""
-        errors = np.empty((len(rows) - first, rows.shape[1]))
-        begin, factors = self._factors(rows, first)
-        described = self._description.times_windows(factors, 0, len(factors))
-        _residuals(rows, begin, described, errors[len(errors) - len(factors) :])
-        return with_unknown(errors, rows, first, self.context)
-
-    def expected(self, rows: Floats, first: int) -> Floats:
-        """The last readings of each window as its components describe them (time - first, variable)."""
-        expected = np.empty((len(rows) - first, rows.shape[1]))
-        _, factors = self._factors(rows, first)
-        described = self._description.times_windows(factors, 0, len(factors))
-        expected[len(expected) - len(factors) :] = described[:, -rows.shape[1] :]
-        return with_unknown(expected, rows, first, self.context)
-
-    def _factors(self, rows: Floats, first: int) -> tuple[int, Floats]:
-        """The first row of the first window, and each window's factors (window, component)."""
-        begin = max(first - self.context, 0)
-        count = max(len(rows) - self.context - begin, 0)
-        return begin, np.ascontiguousarray(self._factors_of.times_windows(rows, begin, count))
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        """The root mean square of each variable's part of the window's residual, or its last readings as described."""
+        factors = self._factors_of.times_windows(rows, begin, count)
+        described = self._description.times_windows(np.ascontiguousarray(factors), 0, count)
+        if expected:
+            out[-count:, v] = described[:, -rows.shape[1] :]
+        else:
+            _residuals(rows, begin, described, out, v)
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""
@@ -108,10 +95,10 @@ class FittedBalance:
 
 
 @fused
-def _residuals(rows: Floats, begin: int, described: Floats, errors: Floats) -> None:
+def _residuals(rows: Floats, begin: int, described: Floats, out: Floats, v: int) -> None:
     width = rows.shape[1]
     length = described.shape[1] // width
-    squares = np.empty(width)
+    first, squares = len(out) - len(described), np.empty(width)
     for t in range(len(described)):
         squares[:] = 0.0
         for k in range(length):
@@ -119,4 +106,4 @@ def _residuals(rows: Floats, begin: int, described: Floats, errors: Floats) -> N
                 gap = rows[begin + t + k, i] - described[t, k * width + i]
                 squares[i] += gap * gap
         for i in range(width):
-            errors[t, i] = np.sqrt(squares[i] / length)
+            out[first + t, v, i] = np.sqrt(squares[i] / length)

@@ -11,7 +11,7 @@ from cometad.registry import register
 from cometad.validation import check_integer, check_number
 from cometad.views.products import Matrix
 from cometad.views.reduce import directions
-from cometad.views.view import cut_windows, windows_of, with_unknown
+from cometad.views.view import WindowView, cut_windows, windows_of
 
 EXAMPLES = 10_000  # at most, for the regression
 
@@ -62,7 +62,7 @@ class Forecast:
         return FittedForecast(state["weights"], state["level"], state.get("basis"), self.lags)
 
 
-class FittedForecast:
+class FittedForecast(WindowView):
     """Weights (lags * input, variable) and level (variable,) of the regression; its inputs are rows times a basis."""
 
     span = 1
@@ -72,21 +72,17 @@ class FittedForecast:
         self._prediction = Matrix(weights, level)
         self._reduction = None if basis is None else Matrix(basis, np.zeros(basis.shape[1]))
 
-    def errors(self, rows: Floats, first: int) -> Floats:
-        """The absolute residual of each reading (time - first, variable)."""
-        errors: Floats = np.abs(rows[first:] - self.expected(rows, first))
-        return errors
-
-    def expected(self, rows: Floats, first: int) -> Floats:
-        """The prediction of each reading (time - first, variable)."""
-        expected = np.empty((len(rows) - first, rows.shape[1]))
-        begin = max(first - self.context, 0)
-        count = max(len(rows) - self.context - begin, 0)
-        inputs = rows[begin : begin + count + self.context - 1]
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        """The absolute residual of each reading, or its prediction."""
+        inputs = rows
         if self._reduction is not None:
-            inputs = np.ascontiguousarray(self._reduction.times_windows(inputs, 0, len(inputs)))
-        expected[len(expected) - count :] = self._prediction.times_windows(inputs, 0, count)
-        return with_unknown(expected, rows, first, self.context)
+            used = count + self.context - 1
+            inputs, begin = np.ascontiguousarray(self._reduction.times_windows(rows, begin, used)), 0
+        predicted = self._prediction.times_windows(inputs, begin, count)
+        if expected:
+            out[-count:, v] = predicted
+        else:
+            np.abs(rows[-count:] - predicted, out=out[-count:, v])
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""

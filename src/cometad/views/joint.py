@@ -11,8 +11,8 @@ from cometad.compiled import fused
 from cometad.registry import register
 from cometad.validation import check_integer
 from cometad.views.kmeans import codes_of
-from cometad.views.products import Matrix
-from cometad.views.view import cut_windows, windows_of, with_unknown
+from cometad.views.products import Matrix, window_products
+from cometad.views.view import WindowView, cut_windows, windows_of
 
 WINDOWS = 5_000  # at most, for k-means
 CELLS = 20_000_000  # of all these windows together, which bounds memory and time for many variables
@@ -60,32 +60,17 @@ class Joint:
         return FittedJoint(state["codes"], self.length)
 
 
-class FittedJoint:
+class FittedJoint(WindowView):
     """Codes (code, length * variable), and the errors against them."""
 
     def __init__(self, codes: Floats, length: int) -> None:
         self.codes, self.span, self.context = codes, length, length - 1
         self._closeness = Matrix(-codes.T, 0.5 * (codes**2).sum(axis=1))  # half the squared distance, less |window|^2
 
-    def errors(self, rows: Floats, first: int) -> Floats:
-        """The root mean square distance of each variable's part of the window that ends at each step."""
-        errors = np.empty((len(rows) - first, rows.shape[1]))
-        begin, nearest = self._nearest(rows, first)
-        _split(rows, begin, nearest, self.codes, self.span, errors[len(errors) - len(nearest) :])
-        return with_unknown(errors, rows, first, self.context)
-
-    def expected(self, rows: Floats, first: int) -> Floats:
-        """The last readings of the nearest code (time - first, variable)."""
-        expected = np.empty((len(rows) - first, rows.shape[1]))
-        _, nearest = self._nearest(rows, first)
-        expected[len(expected) - len(nearest) :] = self.codes[nearest, -rows.shape[1] :]
-        return with_unknown(expected, rows, first, self.context)
-
-    def _nearest(self, rows: Floats, first: int) -> tuple[int, Array]:
-        """The first row of the first window, and the nearest code of each window."""
-        begin = max(first - self.context, 0)
-        count = max(len(rows) - self.context - begin, 0)
-        return begin, self._closeness.times_windows(rows, begin, count).argmin(axis=1)
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        """The root mean square distance of each variable's part of the window, or the last readings of the code."""
+        closeness = self._closeness
+        _compare(rows, begin, count, closeness.weights, closeness.start, self.codes, expected, out, v)
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""
@@ -93,15 +78,31 @@ class FittedJoint:
 
 
 @fused
-def _split(rows: Floats, begin: int, nearest: Array, codes: Floats, length: int, errors: Floats) -> None:
+def _compare(
+    rows: Floats,
+    begin: int,
+    count: int,
+    weights: Floats,
+    start: Floats,
+    codes: Floats,
+    expected: bool,
+    out: Floats,
+    v: int,
+) -> None:
     width = rows.shape[1]
-    squares = np.empty(width)
-    for t in range(len(nearest)):
-        code = codes[nearest[t]]
+    length = codes.shape[1] // width
+    closeness, squares = np.empty((count, weights.shape[1])), np.empty(width)
+    window_products(rows.reshape(-1), begin * width, width, weights, start, closeness)
+    for t in range(count):
+        code, step = codes[closeness[t, : len(codes)].argmin()], len(out) - count + t
+        if expected:
+            for i in range(width):
+                out[step, v, i] = code[(length - 1) * width + i]
+            continue
         squares[:] = 0.0
         for k in range(length):
             for i in range(width):
                 gap = rows[begin + t + k, i] - code[k * width + i]
                 squares[i] += gap * gap
         for i in range(width):
-            errors[t, i] = np.sqrt(squares[i] / length)
+            out[step, v, i] = np.sqrt(squares[i] / length)

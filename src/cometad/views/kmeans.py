@@ -73,7 +73,8 @@ def _assign(points: Floats, codes: Floats, owners: Integers, products: Floats) -
         for d in range(points.shape[1]):
             weights[d, c] = -codes[c, d]
             halves[c] += 0.5 * codes[c, d] * codes[c, d]
-    window_products(points.reshape(-1), 0, points.shape[1], weights, halves, products)
+    # Not a plain 0: numba would compile the products once more for that constant.
+    window_products(points.reshape(-1), np.int64(0), points.shape[1], weights, halves, products)
     for n in range(len(points)):
         nearest, least = 0, products[n, 0]
         for c in range(1, len(codes)):

@@ -1,7 +1,8 @@
 """Several fitted views, and how their errors become one score."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from cometad.scoring.fuse import Fused, fuse
 from cometad.scoring.smooth import look_ahead
 from cometad.scoring.tail import Tails
 from cometad.threads import in_parts
-from cometad.views.view import FittedView
+from cometad.views.view import FittedView, WindowView
 
 MIN_SHARED = 256  # time steps; for fewer, starting threads takes longer than the work
 
@@ -58,20 +59,22 @@ class Panel:
         """
         errors = np.empty((len(rows) - first, len(self.views), rows.shape[1]))
 
-        def part(steps: slice) -> None:
-            for v, view in enumerate(self.views):
-                begin = max(first + steps.start - view.context, 0)
-                own = rows[begin : first + steps.stop]
-                errors[steps, v] = view.errors(own, first + steps.start - begin)
-
         if len(errors) < MIN_SHARED:
-            part(slice(0, len(errors)))
+            self._write(rows, first, errors)
         else:
-            in_parts(part, len(errors))
+            in_parts(lambda part: self._write(rows[: first + part.stop], first + part.start, errors[part]), len(errors))
         if imputed is not None:
             for v, view in enumerate(self.views):
                 errors[:, v][lately(imputed, first, view.span)] = np.nan
         return errors
+
+    def _write(self, rows: Floats, first: int, errors: Floats) -> None:
+        for v, write in enumerate(self._writers):
+            write(rows, first, False, errors, v)
+
+    @cached_property
+    def _writers(self) -> tuple[Callable[[Floats, int, bool, Floats, int], None], ...]:
+        return tuple(view.write_known if isinstance(view, WindowView) else partial(_copy, view) for view in self.views)
 
     def covering(self, errors: Floats, start: int, stop: int) -> Floats:
         """The errors (time, view, variable) of the steps start..stop, each averaged over the spans that cover it.
@@ -115,6 +118,12 @@ def lately(imputed: Flags, first: int, span: int) -> Flags:
     stops = np.arange(first, len(imputed)) + 1
     marked: Flags = before[stops] > before[np.maximum(stops - span, 0)]
     return marked
+
+
+def _copy(view: FittedView, rows: Floats, first: int, expected: bool, out: Floats, v: int) -> None:
+    """`WindowView.write_known` for a view that has no such method."""
+    begin = max(first - view.context, 0)
+    out[:, v] = (view.expected if expected else view.errors)(rows[begin:], first - begin)
 
 
 @jit

@@ -15,7 +15,7 @@ from cometad.threads import in_parts
 from cometad.validation import check_integer
 from cometad.views.kmeans import ROUNDS, kmeans, squared_distance
 from cometad.views.tiles import LANES, ROWS, add_products, initial_best, splat_tile, store_codes, update_best
-from cometad.views.view import cut_windows, windows_of, with_unknown
+from cometad.views.view import WindowView, cut_windows, windows_of
 
 PATCHES = 3_000  # at most, for k-means
 
@@ -65,7 +65,7 @@ class Patterns:
         return FittedPatterns(state["codes"])
 
 
-class FittedPatterns:
+class FittedPatterns(WindowView):
     """Codes (variable, code, length), and the errors against them."""
 
     def __init__(self, codes: Floats) -> None:
@@ -77,17 +77,11 @@ class FittedPatterns:
         halves = 0.5 * (codes**2).sum(axis=2)
         self._halves = np.pad(halves, ((0, 0), padding), constant_values=np.inf).astype(np.float32)
 
-    def errors(self, rows: Floats, first: int) -> Floats:
-        """The root mean square distance of the patches that end at each step (time - first, variable)."""
-        errors = np.empty((len(rows) - first, rows.shape[1]))
-        _compare(rows, first, self._weights, self._halves, self.codes, False, errors)
-        return with_unknown(errors, rows, first, self.context)
-
-    def expected(self, rows: Floats, first: int) -> Floats:
-        """The last reading of the nearest code (time - first, variable)."""
-        expected = np.empty((len(rows) - first, rows.shape[1]))
-        _compare(rows, first, self._weights, self._halves, self.codes, True, expected)
-        return with_unknown(expected, rows, first, self.context)
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        """The root mean square distance of each patch to its nearest code, or the last reading of that code."""
+        own = np.empty((count, out.shape[2]))
+        _compare(rows, len(rows) - count, self._weights, self._halves, self.codes, expected, own)
+        out[-count:, v] = own
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""

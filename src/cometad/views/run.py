@@ -17,7 +17,8 @@ BLOCK = 2048  # readings scored at once, which bounds memory
 
 def clipped(scaled: Floats32) -> Floats:
     """Scaled readings as the views see them."""
-    rows: Floats = np.clip(scaled, -CLIP, CLIP).astype(np.float64)
+    # Not np.clip: for one reading it takes three times as long.
+    rows: Floats = np.minimum(np.maximum(scaled, -CLIP), CLIP).astype(np.float64)
     return rows
 
 

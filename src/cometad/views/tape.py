@@ -29,16 +29,20 @@ class Tape:
 
     def append(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Append rows; returns the rows kept so far, followed by the new ones, until the next call."""
-        kept, count = self.kept, len(rows)
-        if self._stop + count > len(self._array):
-            if len(kept) + count > len(self._array):
-                self._array = np.empty((len(kept) + 2 * count, *kept.shape[1:]), kept.dtype)
-            self._array[: len(kept)] = kept.copy()
-            self._stop = len(kept)
-        begin = self._stop - len(kept)
-        self._array[self._stop : self._stop + count] = rows
-        self._stop += count
-        return self._array[begin : self._stop]
+        if self._stop + len(rows) > len(self._array):
+            self._make_room(len(rows))
+        begin, end = self._stop, self._stop + len(rows)
+        self._array[begin:end] = rows
+        self._stop = end
+        return self._array[max(begin - self._keep, 0) : end]
+
+    def _make_room(self, count: int) -> None:
+        """Move the kept rows to the front, of a larger array if need be."""
+        kept = self.kept.copy()
+        if len(kept) + count > len(self._array):
+            self._array = np.empty((len(kept) + 2 * count, *kept.shape[1:]), kept.dtype)
+        self._array[: len(kept)] = kept
+        self._stop = len(kept)
 
     def restore(self, kept: NDArray[Any]) -> None:
         """Keep these rows and no others."""

@@ -1,5 +1,6 @@
 """The contract of a view: one way to expect a reading, and how far each reading is from that."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -45,6 +46,45 @@ class View(Protocol):
 
     def restore(self, state: Mapping[str, Array]) -> FittedView:
         """The fitted view with a state."""
+
+
+class WindowView(ABC):
+    """A fitted view that compares windows, each `context` rows and the time step after them.
+
+    It writes into an array that all views share: for a single reading, copies would take longer than the arithmetic.
+    """
+
+    context: int
+    span: int
+
+    @abstractmethod
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        """Set out[-count:, v] (time, view, variable) to the errors of the last `count` rows, or to what was `expected`.
+
+        Their windows begin at the rows begin, begin + 1, ... of contiguous rows (time, variable).
+        """
+
+    def write_known(self, rows: Floats, first: int, expected: bool, out: Floats, v: int) -> None:
+        """Set out[:, v] (time - first, view, variable) to the errors or to what was `expected`; NaN if unknown."""
+        begin = max(first - self.context, 0)
+        count = max(len(rows) - self.context - begin, 0)
+        if count < len(out):
+            out[: len(out) - count, v] = np.nan
+        if count:
+            self.write(rows, begin, count, expected, out, v)
+
+    def errors(self, rows: Floats, first: int) -> Floats:
+        """How far each reading is from what was expected: (time - first, variable)."""
+        return self._alone(rows, first, expected=False)
+
+    def expected(self, rows: Floats, first: int) -> Floats:
+        """What was expected instead of each reading (time - first, variable); NaN if the view cannot say."""
+        return self._alone(rows, first, expected=True)
+
+    def _alone(self, rows: Floats, first: int, expected: bool) -> Floats:
+        out = np.empty((len(rows) - first, 1, rows.shape[1]))
+        self.write_known(np.ascontiguousarray(rows), first, expected, out, 0)
+        return out[:, 0]
 
 
 def windows_of(usable: Flags, length: int, limit: int, rng: np.random.Generator) -> Integers:
