@@ -29,7 +29,7 @@ from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel
-from cometad.views.run import ViewsRun, clipped
+from cometad.views.run import ViewsRun, clipped, score_series
 from cometad.views.trim import Stretch, find_misfits, unusable
 from cometad.views.view import View
 
@@ -328,12 +328,8 @@ class Comet(Detector):
         return self._step_scores(scaled, series).scores
 
     def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
-        run = ViewsRun(self.panel_, self.adaptation)
-        decided = [*run.push(scaled, series.imputed), *run.finish()]
-        ranking = np.concatenate([part.ranking for part in decided if part.ranking is not None])
-        alerts = np.concatenate([part.scores for part in decided])
-        imputed = None if series.imputed is None else np.concatenate([part.imputed for part in decided])
-        return StepScores(ranking, alerts, imputed)
+        found = score_series(self.panel_, self.adaptation, scaled, series.imputed)
+        return StepScores(found.ranking, found.alerts, None if series.imputed is None else found.imputed)
 
     # -- state ------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Flags, Floats
 from cometad.compiled import jit
-from cometad.scoring.tail import LEVEL, log_beyond
+from cometad.scoring.tail import LEVEL, calibrated, log_beyond
 
 USUAL = (
     0.65  # the mean calibrated error of normal readings: 0.61 if errors are exponential, 0.71 if residuals are normal
@@ -51,25 +51,26 @@ def fuse_into(
 ) -> None:
     """`fuse`, into given arrays."""
     steps, views, width = errors.shape
-    summed, known, powers = np.empty(width), np.empty(width), np.empty(width)
+    summed, powers = np.empty(width), np.empty(width)
     slopes = LEVEL / (tails[:, 1] - tails[:, 0])
     for t in range(steps):
         summed[:] = 0.0
-        known[:] = 0.0
         for v in range(views):
-            for i in range(width):  # without branches, so that it becomes vector instructions
-                error = errors[t, v, i]
-                score = min(max((error - tails[v, 0, i]) * slopes[v, i], 0.0), LEVEL)
-                summed[i] += score if error == error else 0.0
-                known[i] += 1.0 if error == error else 0.0
+            for i in range(width):  # only selections, no branches, so that it becomes vector instructions
+                score = (errors[t, v, i] - tails[v, 0, i]) * slopes[v, i]
+                score = 0.0 if score < 0.0 else score
+                summed[i] += LEVEL if score > LEVEL else score  # NaN stays NaN
             for i in range(width):
                 if errors[t, v, i] > tails[v, 1, i]:
                     summed[i] += log_beyond(errors[t, v, i], tails[v, 1, i], tails[v, 2, i])
         for i in range(width):
-            score = summed[i] / known[i] if known[i] > 0.0 else 0.0
-            if 0.0 < known[i] < views and score > USUAL:
-                score = USUAL + (score - USUAL) * math.sqrt(known[i] / views)
-            variables[t, i], left_out[t, i] = score, known[i] == 0.0
+            known = views
+            if summed[i] != summed[i]:  # some views have no error
+                known, summed[i] = _known_sum(errors[t, :, i], tails[:, :, i])
+            score = summed[i] / known if known else 0.0
+            if 0 < known < views and score > USUAL:
+                score = USUAL + (score - USUAL) * math.sqrt(known / views)
+            variables[t, i], left_out[t, i] = score, known == 0
             powers[i] = score
         for _ in range(1, pooling):
             for i in range(width):
@@ -78,3 +79,14 @@ def fuse_into(
         for i in range(width):
             total += powers[i]
         scores[t] = (total / width) ** (1.0 / pooling)
+
+
+@jit
+def _known_sum(errors: Floats, tails: Floats) -> tuple[int, float]:
+    """How many of the errors (view,) of one variable are known, and the sum of their calibrated scores."""
+    known, summed = 0, 0.0
+    for v in range(len(errors)):
+        if errors[v] == errors[v]:
+            known += 1
+            summed += calibrated(errors[v], tails[v, 0], tails[v, 1], tails[v, 2])
+    return known, summed

@@ -11,8 +11,9 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
 from cometad.threads import in_parts, one_blas_thread
+from cometad.views.adaptation import KeepFitted
 from cometad.views.panel import Panel, fit_tails
-from cometad.views.run import ViewsRun
+from cometad.views.run import score_series
 from cometad.views.view import FittedView, View
 
 FOLDS = 4
@@ -125,9 +126,6 @@ def score_folds(found: CrossFitted, rows: Array, imputed: Flags | None, pooling:
     """The alert score (time,) of each row, by views that were fitted without its block."""
     scores = np.empty(len(rows))
     for fold in found.folds:
-        panel = Panel(fold.views, found.alert, found.ranking, pooling, ())
-        begin = max(fold.start - panel.context, 0)
-        run = ViewsRun(panel)
-        parts = run.push(rows[begin : fold.stop], None if imputed is None else imputed[begin : fold.stop])
-        scores[fold.start : fold.stop] = np.concatenate([part.scores for part in parts])[fold.start - begin :]
+        panel, own = Panel(fold.views, found.alert, found.ranking, pooling, ()), slice(fold.start, fold.stop)
+        scores[own] = score_series(panel, KeepFitted(), rows, imputed, own).alerts
     return scores

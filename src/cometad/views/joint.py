@@ -94,7 +94,11 @@ def _compare(
     closeness, squares = np.empty((count, weights.shape[1])), np.empty(width)
     window_products(rows.reshape(-1), begin * width, width, weights, start, closeness)
     for t in range(count):
-        code, step = codes[closeness[t, : len(codes)].argmin()], len(out) - count + t
+        nearest, least = 0, closeness[t, 0]
+        for c in range(1, len(codes)):
+            if closeness[t, c] < least:
+                nearest, least = c, closeness[t, c]
+        code, step = codes[nearest], len(out) - count + t
         if expected:
             for i in range(width):
                 out[step, v, i] = code[(length - 1) * width + i]

@@ -3,9 +3,9 @@
 import numpy as np
 
 from cometad.arrays import Floats, Integers
-from cometad.compiled import fused
+from cometad.compiled import COMPILES, fused
 from cometad.views.products import window_products
-from cometad.views.tiles import COLUMNS
+from cometad.views.tiles import COLUMNS, add_squared_gaps, total_of, zero_line
 
 ROUNDS = 8  # of Lloyd's algorithm: more change nothing
 
@@ -40,15 +40,15 @@ def _initial(points: Floats, uniforms: Floats) -> tuple[Floats, Integers]:
     """k-means++: each next code is drawn in proportion to the squared distance from the codes so far."""
     count, dim = points.shape
     codes, owners = np.empty((len(uniforms), dim)), np.zeros(count, np.int64)
-    distances = np.full(count, np.inf)
+    distances, flat, newest = np.full(count, np.inf), points.reshape(-1), np.empty(dim)
     chosen, found = min(int(uniforms[0] * count), count - 1), 0
     while True:
         for d in range(dim):
-            codes[found, d] = points[chosen, d]
+            codes[found, d] = newest[d] = points[chosen, d]
         found += 1
         total = 0.0
         for n in range(count):
-            distance = squared_distance(points[n], codes[found - 1])
+            distance = squared_distance(flat, n * dim, newest, 0, dim)
             if distance < distances[n]:
                 distances[n], owners[n] = distance, found - 1
             total += distances[n]
@@ -102,15 +102,21 @@ def _move(points: Floats, owners: Integers, codes: Floats) -> bool:
 
 
 @fused
-def squared_distance(left: Floats, right: Floats) -> float:
-    """The squared distance, in four sums: one sum would wait for each addition."""
-    a = b = c = d = 0.0
-    whole = len(left) // 4 * 4
-    for k in range(0, whole, 4):
-        a += (left[k] - right[k]) ** 2
-        b += (left[k + 1] - right[k + 1]) ** 2
-        c += (left[k + 2] - right[k + 2]) ** 2
-        d += (left[k + 3] - right[k + 3]) ** 2
-    for k in range(whole, len(left)):
-        a += (left[k] - right[k]) ** 2
-    return (a + b) + (c + d)
+def _squared_in_tiles(left: Floats, i: int, right: Floats, j: int, length: int) -> float:
+    """The squared distance of `length` numbers of two arrays, from i and from j on."""
+    whole = length // COLUMNS * COLUMNS
+    line = zero_line()
+    for k in range(0, whole, COLUMNS):
+        line = add_squared_gaps(line, left, i + k, right, j + k)
+    total = total_of(line)
+    for k in range(whole, length):
+        total += (left[i + k] - right[j + k]) ** 2
+    return total
+
+
+def _squared_plainly(left: Floats, i: int, right: Floats, j: int, length: int) -> float:
+    """The same without compiled code: equal up to rounding."""
+    return float(((left[i : i + length] - right[j : j + length]) ** 2).sum())
+
+
+squared_distance = _squared_in_tiles if COMPILES else _squared_plainly

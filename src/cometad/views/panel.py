@@ -143,7 +143,10 @@ def _covering(errors: Floats, spans: Integers, start: int, means: Floats) -> Non
                 for i in range(width):
                     total[i] += errors[s, v, i]
             known[:] = stop - t
-            if np.isnan(total.sum()):  # rare: count what is known
+            unknown = False
+            for i in range(width):
+                unknown |= total[i] != total[i]
+            if unknown:  # rare: count what is known
                 total[:] = 0.0
                 known[:] = 0.0
                 for s in range(t, stop):

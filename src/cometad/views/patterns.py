@@ -93,7 +93,8 @@ def _compare(
     rows: Floats, first: int, weights: Floats32, halves: Floats32, codes: Floats, expected: bool, out: Floats
 ) -> None:
     """Set `out` (time - first, variable) to the last reading of the nearest code, if `expected`, or to the errors."""
-    width, _, length = codes.shape
+    width, count, length = codes.shape
+    table = codes.reshape(-1)
     begin = max(first - length + 1, 0)
     patches = max(len(rows) - length + 1 - begin, 0)
     series = np.empty(len(rows) - begin)
@@ -103,11 +104,11 @@ def _compare(
             series[t] = padded[t] = rows[begin + t, i]
         search(padded, patches, weights[i], halves[i], nearest)
         for t in range(patches):
-            code, step = codes[i, nearest[t]], begin + t + length - 1 - first
+            code, step = (i * count + nearest[t]) * length, begin + t + length - 1 - first
             if expected:
-                out[step, i] = code[length - 1]
+                out[step, i] = table[code + length - 1]
             else:
-                out[step, i] = np.sqrt(squared_distance(series[t : t + length], code) / length)
+                out[step, i] = np.sqrt(squared_distance(series, t, table, code, length) / length)
 
 
 @fused

@@ -1,18 +1,21 @@
 """Alert and ranking scores of a series that arrives in chunks of any size, in constant memory."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.scoring.pipeline import Decided
 from cometad.scoring.smooth import look_ahead, look_back, smooth_into
+from cometad.threads import in_parts
 from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.panel import Panel, lately
 from cometad.views.tape import Tape
 
 CLIP = 50.0  # standard deviations: a broken sensor must not fill the window of every view for long
-BLOCK = 2048  # readings scored at once, which bounds memory
+BLOCK = 64_000  # errors computed at once, of all views and variables: they fit into the L2 cache
+SHARED = 4_096  # time steps; a longer series is shared among threads
 
 
 def clipped(scaled: Floats32) -> Floats:
@@ -41,6 +44,7 @@ class ViewsRun:
     def __init__(self, panel: Panel, adaptation: LevelAdaptation = KeepFitted()) -> None:
         self._panel, self._follower = panel, adaptation.follow(panel)
         width, spans = panel.width, panel.smoothing or (1,)
+        self._block = max(BLOCK // (width * len(panel.views)), 64)
         self._spans = np.array(spans, np.int64)
         self._ahead = look_ahead(spans)
         self._rows = Tape(panel.context, (width,))
@@ -66,7 +70,9 @@ class ViewsRun:
 
     def _until_step(self) -> int:
         """Readings to score at once: a step comes after a fixed number of readings, however they are cut."""
-        return BLOCK if self._follower is None else min(BLOCK, self._follower.every - self._seen % self._follower.every)
+        if self._follower is None:
+            return self._block
+        return min(self._block, self._follower.every - self._seen % self._follower.every)
 
     def _push(self, rows: Floats32, imputed: Flags | None) -> Decided:
         count, follower = len(rows), self._follower
@@ -142,3 +148,42 @@ class ViewsRun:
         if self._follower is not None:
             prefix = "level."
             self._follower.restore({n.removeprefix(prefix): a for n, a in state.items() if n.startswith(prefix)})
+
+
+class SeriesScores(NamedTuple):
+    """The scores of a whole series; each field is (time,)."""
+
+    ranking: Floats
+    alerts: Floats
+    imputed: Flags
+
+
+def score_series(
+    panel: Panel, adaptation: LevelAdaptation, rows: Floats32, imputed: Flags | None, steps: slice | None = None
+) -> SeriesScores:
+    """Score the given steps of a series (time, variable), or all of it, as one run would, to the bit.
+
+    Without adaptation a score depends on readings near it only, so a long series is shared among threads: each scores
+    a part, with the readings before and after that the part's scores depend on.
+    """
+    wanted = slice(0, len(rows)) if steps is None else steps
+    length = wanted.stop - wanted.start
+    found = SeriesScores(np.empty(length), np.empty(length), np.zeros(length, bool))
+    before = panel.context + look_back(panel.smoothing)
+
+    def part(own: slice) -> None:
+        start, stop = wanted.start + own.start, wanted.start + own.stop
+        begin, end = max(start - before, 0), min(stop + panel.delay, len(rows))
+        run = ViewsRun(panel, adaptation)
+        decided = [*run.push(rows[begin:end], None if imputed is None else imputed[begin:end]), *run.finish()]
+        kept = slice(start - begin, stop - begin)
+        found.ranking[own] = np.concatenate([one.ranking for one in decided if one.ranking is not None])[kept]
+        found.alerts[own] = np.concatenate([one.scores for one in decided])[kept]
+        if imputed is not None:
+            found.imputed[own] = np.concatenate([one.imputed for one in decided])[kept]
+
+    if adaptation.follow(panel) is None and length >= SHARED:
+        in_parts(part, length)
+    else:
+        part(slice(0, length))
+    return found

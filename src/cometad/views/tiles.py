@@ -122,6 +122,49 @@ def store_tile(typing: Any, tile: Any, array: Any, offset: Any, stride: Any) -> 
     return types.void(tile, array, types.int64, types.int64), generate
 
 
+@intrinsic
+def add_squared_gaps(typing: Any, line: Any, left: Any, i: Any, right: Any, j: Any) -> Any:
+    """Add to a tile of one row the squares of the 8 differences left[i...] - right[j...]."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        line, left, i, right, j = args
+        kinds = signature.args
+        ours = builder.load(_vector_at(context, builder, kinds[1], left, i), align=4)
+        gaps = builder.fsub(ours, builder.load(_vector_at(context, builder, kinds[3], right, j), align=4))
+        (row,) = cgutils.unpack_tuple(builder, line)
+        return context.make_tuple(builder, _line, [_fused(builder, gaps, gaps, row)])
+
+    return _line(line, left, types.int64, right, types.int64), generate
+
+
+@intrinsic
+def zero_line(typing: Any) -> Any:
+    """A tile of one row of zeros."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.make_tuple(builder, _line, [ir.Constant(_VECTORS[types.float64], [0.0] * COLUMNS)])
+
+    return _line(), generate
+
+
+@intrinsic
+def total_of(typing: Any, line: Any) -> Any:
+    """The sum of a tile of one row: its upper half is added to its lower half until one number is left."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        (row,) = cgutils.unpack_tuple(builder, args[0])
+        count = COLUMNS
+        while count > 1:
+            count //= 2
+            low, high = (
+                ir.Constant(ir.VectorType(_INT, count), list(range(first, first + count))) for first in (0, count)
+            )
+            row = builder.fadd(builder.shuffle_vector(row, row, low), builder.shuffle_vector(row, row, high))
+        return builder.extract_element(row, _INT(0))
+
+    return types.float64(line), generate
+
+
 # --- the lowest of many codes, 16 places at a time --------------------------------------------------------------------
 
 
