@@ -63,14 +63,21 @@ class FittedActivity(WindowView):
         """The distance of the log standard deviation up to each step from its usual value; nothing is expected: NaN."""
         if expected:
             out[-count:, v] = np.nan
-            return
-        logs = np.empty((count, rows.shape[1]))
-        _logs(rows, len(rows) - count, self.span, logs)
-        np.abs(logs - self.usual, out=out[-count:, v])
+        else:
+            _compare(rows, count, self.span, self.usual, out, v)
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""
         return {"usual": self.usual}
+
+
+@fused
+def _compare(rows: Floats, count: int, length: int, usual: Floats, out: Floats, v: int) -> None:
+    logs = np.empty((count, rows.shape[1]))
+    _logs(rows, len(rows) - count, length, logs)
+    for t in range(count):
+        for i in range(rows.shape[1]):
+            out[len(out) - count + t, v, i] = abs(logs[t, i] - usual[i])
 
 
 @fused

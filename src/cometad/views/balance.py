@@ -10,7 +10,7 @@ from cometad.arrays import Array, Flags, Floats
 from cometad.compiled import fused
 from cometad.registry import register
 from cometad.validation import check_integer, check_number
-from cometad.views.products import Matrix
+from cometad.views.products import Matrix, window_products
 from cometad.views.reduce import DIRECTIONS, directions
 from cometad.views.view import WindowView, cut_windows, windows_of
 
@@ -82,12 +82,8 @@ class FittedBalance(WindowView):
 
     def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
         """The root mean square of each variable's part of the window's residual, or its last readings as described."""
-        factors = self._factors_of.times_windows(rows, begin, count)
-        described = self._description.times_windows(np.ascontiguousarray(factors), 0, count)
-        if expected:
-            out[-count:, v] = described[:, -rows.shape[1] :]
-        else:
-            _residuals(rows, begin, described, out, v)
+        factors, windows = self._factors_of, self._description
+        _describe(rows, begin, count, factors.weights, factors.start, windows.weights, windows.start, expected, out, v)
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""
@@ -95,15 +91,30 @@ class FittedBalance(WindowView):
 
 
 @fused
-def _residuals(rows: Floats, begin: int, described: Floats, out: Floats, v: int) -> None:
+def _describe(
+    rows: Floats,
+    begin: int,
+    count: int,
+    weights: Floats,
+    start: Floats,
+    components: Floats,
+    center: Floats,
+    expected: bool,
+    out: Floats,
+    v: int,
+) -> None:
     width = rows.shape[1]
-    length = described.shape[1] // width
-    first, squares = len(out) - len(described), np.empty(width)
-    for t in range(len(described)):
+    factors, described = np.empty((count, weights.shape[1])), np.empty((count, components.shape[1]))
+    window_products(rows.reshape(-1), begin * width, width, weights, start, factors)
+    window_products(factors.reshape(-1), np.int64(0), factors.shape[1], components, center, described)
+    length = len(weights) // width
+    last, squares = (length - 1) * width, np.empty(width)
+    for t in range(count):
+        step = len(out) - count + t
         squares[:] = 0.0
         for k in range(length):
             for i in range(width):
                 gap = rows[begin + t + k, i] - described[t, k * width + i]
                 squares[i] += gap * gap
         for i in range(width):
-            out[first + t, v, i] = np.sqrt(squares[i] / length)
+            out[step, v, i] = described[t, last + i] if expected else np.sqrt(squares[i] / length)

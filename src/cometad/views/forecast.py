@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
+from cometad.compiled import fused
 from cometad.registry import register
 from cometad.validation import check_integer, check_number
-from cometad.views.products import Matrix
+from cometad.views.products import Matrix, window_products
 from cometad.views.reduce import directions
 from cometad.views.view import WindowView, cut_windows, windows_of
 
@@ -78,13 +79,30 @@ class FittedForecast(WindowView):
         if self._reduction is not None:
             used = count + self.context - 1
             inputs, begin = np.ascontiguousarray(self._reduction.times_windows(rows, begin, used)), 0
-        predicted = self._prediction.times_windows(inputs, begin, count)
-        if expected:
-            out[-count:, v] = predicted
-        else:
-            np.abs(rows[-count:] - predicted, out=out[-count:, v])
+        _predict(inputs, begin, count, self._prediction.weights, self._prediction.start, rows, expected, out, v)
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""
         basis = {} if self.basis is None else {"basis": self.basis}
         return {"weights": self.weights, "level": self.level, **basis}
+
+
+@fused
+def _predict(
+    inputs: Floats,
+    begin: int,
+    count: int,
+    weights: Floats,
+    start: Floats,
+    rows: Floats,
+    expected: bool,
+    out: Floats,
+    v: int,
+) -> None:
+    width, size = rows.shape[1], inputs.shape[1]
+    predicted = np.empty((count, weights.shape[1]))
+    window_products(inputs.reshape(-1), begin * size, size, weights, start, predicted)
+    for t in range(-count, 0):
+        for i in range(width):
+            value = predicted[count + t, i]
+            out[len(out) + t, v, i] = value if expected else abs(rows[len(rows) + t, i] - value)

@@ -93,20 +93,17 @@ def _compare(
     length = codes.shape[1] // width
     closeness, squares = np.empty((count, weights.shape[1])), np.empty(width)
     window_products(rows.reshape(-1), begin * width, width, weights, start, closeness)
+    last = (length - 1) * width
     for t in range(count):
-        nearest, least = 0, closeness[t, 0]
+        step, nearest = len(out) - count + t, 0
         for c in range(1, len(codes)):
-            if closeness[t, c] < least:
-                nearest, least = c, closeness[t, c]
-        code, step = codes[nearest], len(out) - count + t
-        if expected:
-            for i in range(width):
-                out[step, v, i] = code[(length - 1) * width + i]
-            continue
+            if closeness[t, c] < closeness[t, nearest]:
+                nearest = c
+        code = codes[nearest]
         squares[:] = 0.0
         for k in range(length):
             for i in range(width):
                 gap = rows[begin + t + k, i] - code[k * width + i]
                 squares[i] += gap * gap
         for i in range(width):
-            out[step, v, i] = np.sqrt(squares[i] / length)
+            out[step, v, i] = code[last + i] if expected else np.sqrt(squares[i] / length)

@@ -14,7 +14,17 @@ from cometad.registry import register
 from cometad.threads import in_parts
 from cometad.validation import check_integer
 from cometad.views.kmeans import ROUNDS, kmeans, squared_distance
-from cometad.views.tiles import LANES, ROWS, add_products, initial_best, splat_tile, store_codes, update_best
+from cometad.views.tiles import (
+    LANES,
+    ROWS,
+    add_products,
+    initial_best,
+    load_line,
+    splat_tile,
+    store_codes,
+    store_tile,
+    update_best,
+)
 from cometad.views.view import WindowView, cut_windows, windows_of
 
 PATCHES = 3_000  # at most, for k-means
@@ -131,6 +141,31 @@ def _search_in_tiles(
         store_codes(best, nearest, t)
 
 
+@fused
+def _search_in_lines(series: Floats32, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]) -> None:
+    """The same for one patch: 16 codes at once instead of 16 patches, with the same additions in the same order."""
+    length, codes = weights.shape
+    table, distances = weights.reshape(-1), np.empty(codes, np.float32)
+    for c in range(0, codes, LANES):
+        line = load_line(halves, c)
+        for k in range(length):
+            line = add_products(line, series, k, 1, table, k * codes + c)
+        store_tile(line, distances, c, codes)
+    best = 0
+    for c in range(1, codes):
+        if distances[c] < distances[best]:
+            best = c
+    nearest[0] = best
+
+
+@fused
+def _search(series: Floats32, patches: int, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]) -> None:
+    if patches == 1 and len(halves) % LANES == 0:
+        _search_in_lines(series, weights, halves, nearest)
+    else:
+        _search_in_tiles(series, patches, weights, halves, nearest)
+
+
 def _search_plainly(
     series: Floats32, patches: int, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]
 ) -> None:
@@ -140,4 +175,4 @@ def _search_plainly(
         nearest[:patches] = (halves + windows @ weights).argmin(axis=1)
 
 
-search = _search_in_tiles if COMPILES else _search_plainly
+search = _search if COMPILES else _search_plainly

@@ -58,7 +58,8 @@ class _CodeRowModel(models.PrimitiveModel):
 
 
 _double_row, _float_row, _code_row = DoubleRow("DoubleRow"), FloatRow("FloatRow"), CodeRow("CodeRow")
-_tile, _line = types.UniTuple(_double_row, ROWS), types.UniTuple(_double_row, 1)
+_tile = types.UniTuple(_double_row, ROWS)
+_lines = {types.float64: types.UniTuple(_double_row, 1), types.float32: types.UniTuple(_float_row, 1)}
 _float_tile, _best = types.UniTuple(_float_row, ROWS), types.Tuple((_float_row, _code_row))
 
 
@@ -70,8 +71,9 @@ def load_tile(typing: Any, array: Any, offset: Any) -> Any:
 
 @intrinsic
 def load_line(typing: Any, array: Any, offset: Any) -> Any:
-    """A tile of one row: the 8 doubles of an array from an offset on."""
-    return _line(array, types.int64), _loading(_line)
+    """A tile of one row: the 8 doubles or 16 floats of an array from an offset on."""
+    kind = _lines[array.dtype]
+    return kind(array, types.int64), _loading(kind)
 
 
 @intrinsic

@@ -66,11 +66,11 @@ class WindowView(ABC):
 
     def write_known(self, rows: Floats, first: int, expected: bool, out: Floats, v: int) -> None:
         """Set out[:, v] (time - first, view, variable) to the errors or to what was `expected`; NaN if unknown."""
-        begin = max(first - self.context, 0)
-        count = max(len(rows) - self.context - begin, 0)
-        if count < len(out):
-            out[: len(out) - count, v] = np.nan
-        if count:
+        begin, count = first - self.context, len(out)
+        if begin < 0:
+            out[:-begin, v] = np.nan
+            begin, count = 0, count + begin
+        if count > 0:
             self.write(rows, begin, count, expected, out, v)
 
     def errors(self, rows: Floats, first: int) -> Floats:
