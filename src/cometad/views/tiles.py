@@ -58,8 +58,8 @@ class _CodeRowModel(models.PrimitiveModel):
 
 
 _double_row, _float_row, _code_row = DoubleRow("DoubleRow"), FloatRow("FloatRow"), CodeRow("CodeRow")
-_tile = types.UniTuple(_double_row, ROWS)
-_lines = {types.float64: types.UniTuple(_double_row, 1), types.float32: types.UniTuple(_float_row, 1)}
+_tile, _line = types.UniTuple(_double_row, ROWS), types.UniTuple(_double_row, 1)
+_lines = {types.float64: _line, types.float32: types.UniTuple(_float_row, 1)}
 _float_tile, _best = types.UniTuple(_float_row, ROWS), types.Tuple((_float_row, _code_row))
 
 
