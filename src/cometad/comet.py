@@ -12,7 +12,7 @@ from cometad.alerting.thresholds import Quantile
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
-from cometad.data.gaps import GapRun, Gaps, RefuseGaps
+from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.scale import fit_scaling
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
@@ -239,17 +239,8 @@ class Comet(Detector):
         self._check_fitted()
         adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
         check({"adaptation": adaptation}, RULES)
-        stream = Stream(
-            lambda: ViewsRun(self.panel_, adaptation),
-            self.scaling_.__call__,
-            self.names_,
-            self.named_,
-            lambda: self.judge(alerts),
-            hashlib.sha256(self._identity() + repr((adaptation, alerts)).encode()).hexdigest()[:16],
-            lambda: "",
-            self._start_filling if self.gaps.allowed else None,
-            late,
-        )
+        fingerprint = hashlib.sha256(self._identity() + repr((adaptation, alerts)).encode()).hexdigest()[:16]
+        stream = Stream(self, lambda: ViewsRun(self.panel_, adaptation), alerts, fingerprint, late=late)
         if snapshot is not None:
             stream.restore(snapshot)
         return stream
@@ -289,9 +280,6 @@ class Comet(Detector):
             return explain(series.values, self.names_, event, context, series.imputed)
 
         return of_series
-
-    def _start_filling(self) -> GapRun:
-        return GapRun(self.gaps, self.statistics_.center, self.statistics_.usual)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from cometad.alerting.thresholds import Quantile
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import to_bytes
-from cometad.data.gaps import GapRun, Gaps, RefuseGaps
+from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.windows import cut, learnable, training_rows, window_starts
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
@@ -346,23 +346,11 @@ class NetworkComet(Detector):
         self._check_fitted()
         adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
         check({"adaptation": adaptation}, RULES)
-        stream = Stream(
-            lambda: self._open(adaptation),
-            self.scaling_.__call__,
-            self.names_,
-            self.named_,
-            lambda: self.judge(alerts),
-            self._fingerprint(adaptation, alerts),
-            lambda: self._fingerprint_0_1(adaptation, alerts),
-            self._start_filling if self.gaps.allowed else None,
-            late,
-        )
+        fingerprints = self._fingerprint(adaptation, alerts), lambda: self._fingerprint_0_1(adaptation, alerts)
+        stream = Stream(self, lambda: self._open(adaptation), alerts, *fingerprints, late)
         if snapshot is not None:
             stream.restore(snapshot)
         return stream
-
-    def _start_filling(self) -> GapRun:
-        return GapRun(self.gaps, self.statistics_.center, self.statistics_.usual)
 
     # -- fitting ----------------------------------------------------------------------------------------------------
 

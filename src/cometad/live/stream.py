@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.alerting.alerts import Change
-from cometad.alerting.judge import Judge
+from cometad.alerting.alerts import Alerts, Change
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
 from cometad.data.gaps import GapRun, complete
+from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.scoring.pipeline import Decided, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
@@ -102,28 +102,25 @@ class Stream:
 
     def __init__(
         self,
+        detector: Detector,
         start: Callable[[], ScoringRun],
-        scaling: Callable[..., NDArray[np.float32]],
-        names: Sequence[str],
-        named: bool,
-        judge: Callable[[], Judge],
+        alerts: Alerts,
         fingerprint: str,
-        earlier_fingerprint: Callable[[], str],
-        start_filling: Callable[[], GapRun] | None = None,
+        earlier_fingerprint: Callable[[], str] = str,
         late: str = "refuse",
     ) -> None:
-        self._start, self._start_judge, self._scaling = start, judge, scaling
+        self._detector, self._start, self._alerts, self._late = detector, start, alerts, late
         self._fingerprint, self._earlier_fingerprint = fingerprint, earlier_fingerprint
-        self._start_filling, self._late = start_filling, late
-        self._names, self._named = tuple(names), named
+        self._scaling, self._names, self._named = detector.scaling_, detector.names_, detector.named_
         # Most updates return this.
-        self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty(0), np.empty((0, len(names))), ())
+        self._nothing = (np.empty(0), np.empty(0, np.int64), np.empty(0), np.empty((0, len(self._names))), ())
         self.reset()
 
     def reset(self) -> None:
         """Return to the fitted state: forget all readings and everything learned from them."""
-        self._run, self._judge = self._start(), self._start_judge()
-        self._filling = None if self._start_filling is None else self._start_filling()
+        self._run, self._judge = self._start(), self._detector.judge(self._alerts)
+        gaps, usual = self._detector.gaps, self._detector.statistics_
+        self._filling = GapRun(gaps, usual.center, usual.usual) if gaps.allowed else None
         self._order = Order(self._late)
         self._warned = False  # about columns that are missing
         self._seen = 0

@@ -108,7 +108,7 @@ def _squared_in_tiles(left: Floats, i: int, right: Floats, j: int, length: int) 
     line = zero_line()
     for k in range(0, whole, COLUMNS):
         line = add_squared_gaps(line, left, i + k, right, j + k)
-    total = total_of(line)
+    total: float = total_of(line)
     for k in range(whole, length):
         total += (left[i + k] - right[j + k]) ** 2
     return total

@@ -39,7 +39,7 @@ class Matrix:
 
 
 @fused
-def _in_tiles(flat: Floats, begin: int, step: int, weights: Floats, start: Floats, out: Floats) -> None:
+def _in_tiles(flat: Floats, begin: int | np.int64, step: int, weights: Floats, start: Floats, out: Floats) -> None:
     size, columns = weights.shape
     table, target = weights.reshape(-1), out.reshape(-1)
     whole = len(out) // ROWS * ROWS
@@ -56,7 +56,7 @@ def _in_tiles(flat: Floats, begin: int, step: int, weights: Floats, start: Float
             store_tile(line, target, t * columns + j, columns)
 
 
-def _plainly(flat: Floats, begin: int, step: int, weights: Floats, start: Floats, out: Floats) -> None:
+def _plainly(flat: Floats, begin: int | np.int64, step: int, weights: Floats, start: Floats, out: Floats) -> None:
     """The same without compiled code: equal up to rounding."""
     windows: Array = sliding_window_view(flat[begin:], len(weights))[::step][: len(out)]
     out[:] = start + windows @ weights
