@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -104,31 +103,3 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 # A forked child inherits the pool object but not its threads, so it must create its own pool.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-_limit_lock = threading.Lock()
-_limits: list[Any] = []  # the limit in force, once for each `with` block that needs it
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Limit numpy's products to one thread inside the `with` block, in the whole process.
-
-    Their threads would compete with those of `in_parts`, and their number would change results in the last bit. Blocks
-    may overlap in several threads: the limit holds until the last one ends.
-
-    >>> from cometad.threads import one_blas_thread
-    >>> with one_blas_thread():
-    ...     pass
-    """
-    from threadpoolctl import threadpool_limits  # looks at all loaded libraries: only where it is needed
-
-    with _limit_lock:
-        _limits.append(_limits[0] if _limits else threadpool_limits(1, user_api="blas"))
-    try:
-        yield
-    finally:
-        with _limit_lock:
-            last = _limits.pop()
-            if not _limits:
-                last.restore_original_limits()

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
-from cometad.threads import in_parts, one_blas_thread
 from cometad.views.adaptation import KeepFitted
 from cometad.views.panel import Panel, fit_tails
 from cometad.views.run import score_series
@@ -39,7 +38,6 @@ class CrossFitted(NamedTuple):
     sample: Floats  # (time, view, variable)  some of the averaged errors
 
 
-@one_blas_thread()
 def fit_views(views: Sequence[View], rows: Floats, usable: Flags, seed: int) -> tuple[FittedView, ...]:
     """Fit each view on the usable rows; all of them draw the same random numbers, in any order."""
     return tuple(view.fit(rows, usable, np.random.default_rng(seed)) for view in views)
@@ -58,17 +56,11 @@ def cross_fit(
     `rows` are scaled readings (time, variable); `usable` (time,) marks those to learn from.
     """
     bounds = np.linspace(0, len(rows), FOLDS + 1).astype(int)
-    folds: list[Fold | None] = [None] * FOLDS
-
-    def part(chosen: slice) -> None:
-        for k in range(chosen.start, chosen.stop):
-            folds[k] = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
-            report(FOLDS - folds.count(None))
-
-    in_parts(part, FOLDS)
-    fitted = [fold for fold in folds if fold is not None]
-    alert, ranking = [], []
-    for fold in fitted:
+    folds, alert, ranking = [], [], []
+    for k in range(FOLDS):  # not in threads: numpy's products would compete with each other, and change in the last bit
+        fold = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
+        folds.append(fold)
+        report(k + 1)
         for start, stop in _stretches(fold, len(rows)):
             errors, covering = stretch_errors(fold.views, rows, usable, imputed, start, stop)
             alert.append(errors)
@@ -76,7 +68,7 @@ def cross_fit(
     averaged = np.concatenate(ranking)
     known = averaged[~np.isnan(averaged).all(axis=(1, 2))]
     sample = known[:: -(-len(known) // SAMPLE) or 1]
-    return CrossFitted(fitted, fit_tails(np.concatenate(alert)), fit_tails(averaged), sample)
+    return CrossFitted(folds, fit_tails(np.concatenate(alert)), fit_tails(averaged), sample)
 
 
 def _without(views: Sequence[View], rows: Floats, usable: Flags, start: int, stop: int, seed: int) -> Fold:
