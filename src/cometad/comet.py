@@ -207,7 +207,7 @@ class Comet(Detector):
         rows = clipped(self.scaling_(series.values))
         with show_progress("block", self.verbose) as report:
             found = cross_fit(
-                self.views, rows, usable, series.imputed, self.seed, lambda fold: report(fold, FOLDS, f"{fold}")
+                self.views, rows, usable, series.imputed, self.seed, lambda done: report(done, FOLDS, "")
             )
         return found, usable
 
@@ -308,9 +308,6 @@ class Comet(Detector):
             )
 
     # -- scoring ----------------------------------------------------------------------------------------------------
-
-    def _learn(self, scaled: Floats32, series: Series) -> None:
-        raise NotImplementedError
 
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         return self._step_scores(scaled, series).scores

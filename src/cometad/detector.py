@@ -71,6 +71,7 @@ class Detector(Parameters, ABC):
     can_stream: ClassVar[bool] = False  # scores readings one by one
     can_explain: ClassVar[bool] = False  # attributes a score to variables
     can_adapt: ClassVar[bool] = False  # learns from the readings it scores
+    _training_need: ClassVar[str] = "a window"  # what `_least_training_rows` is the length of
     _identity_name: ClassVar[str] = ""  # in the identity that snapshots carry; the name of the class if empty
 
     scaler: str
@@ -107,7 +108,7 @@ class Detector(Parameters, ABC):
         if hasattr(self, "threshold_"):
             del self.threshold_  # an interrupted fit must not look fitted
         series = as_series(X, missing=self.gaps.allowed)
-        check_length(len(series), self._least_training_rows(), "a window")
+        check_length(len(series), self._least_training_rows(), self._training_need)
         rows = self._training_rows(len(series))
         if rows < self._least_rows():
             raise InputError(
@@ -272,9 +273,9 @@ class Detector(Parameters, ABC):
     def _check_parameters(self) -> None:
         """Refuse invalid parameters."""
 
-    @abstractmethod
     def _learn(self, scaled: Floats32, series: Series) -> None:
-        """Learn from a scaled series (time, variable)."""
+        """Learn from a scaled series (time, variable). A detector that has its own `fit` does not need it."""
+        raise NotImplementedError
 
     @abstractmethod
     def _score(self, scaled: Floats32, series: Series) -> Floats:

@@ -99,7 +99,7 @@ def signed_rank(differences: ArrayLike) -> float:
     (0.03125, 1.0)
     """
     values = np.asarray(differences, dtype=np.float64)
-    values = values[values != 0]  # an entity on which both arms are equal says nothing about which is better
+    values = values[values != 0]  # a tie favors neither arm
     return float(wilcoxon(values).pvalue) if len(values) else 1.0
 
 

@@ -10,9 +10,8 @@ from cometad.arrays import Flags, Floats
 from cometad.compiled import jit
 from cometad.scoring.tail import LEVEL, calibrated, log_beyond
 
-USUAL = (
-    0.65  # the mean calibrated error of normal readings: 0.61 if errors are exponential, 0.71 if residuals are normal
-)
+# The mean calibrated error of normal readings: 0.61 if errors are exponential, 0.71 if residuals are normal.
+USUAL = 0.65
 
 
 class Fused(NamedTuple):
@@ -27,8 +26,8 @@ def fuse(errors: Floats, tails: Floats, pooling: int) -> Fused:
     """Calibrate errors (time, view, variable), average them over views and pool them over variables.
 
     `tails` is (view, 3, variable): the fields of `Tails` for each view. An error of NaN is unknown: the mean is over
-    the other views, and what it has above `USUAL` shrinks by the square root of the share of views that are known. A
-    mean of fewer views is noisier by that factor; as it is, it flagged readings after a gap 30 times as often.
+    the other views, and its excess over `USUAL` shrinks by the square root of the share of views that are known. A mean
+    of fewer views is noisier by that factor, and would raise false alarms after every gap.
     `pooling` is the exponent of the power mean: 1 is the mean over variables, and the higher it is, the closer it comes
     to the maximum.
 

@@ -106,7 +106,7 @@ class Follower:
         return change
 
     def _accepted(self) -> Flags:
-        """The readings (time, variable) to learn from: low scores in which every view has its say."""
+        """The readings (time, variable) to learn from: those with low scores that all views contribute to."""
         scores, imputed = self._scores.kept, self._imputed.kept
         first = len(imputed) - len(scores)
         accepted = (scores <= self._settings.limit) & ~lately(imputed, first, self._panel.span)

@@ -110,7 +110,7 @@ class FittedNetworkView:
         self.network, self._sizes, self.span, self.context = network, sizes, max(sizes), max(sizes) - 1
         self._scorer = Scorer(network, None, 1, "plain", device)
         self._scorer.scales = [scale._replace(stride=1) for scale in self._scorer.scales]
-        self._normal = [decoded(scale)[:, -1] for scale in network]  # the last reading that each code stands for
+        self._normal = [decoded(scale)[:, -1] for scale in network]  # the last reading that each code represents
 
     def errors(self, rows: Floats, first: int) -> Floats:
         """The mean over scales of the distance to the nearest code (time - first, variable)."""

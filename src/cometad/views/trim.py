@@ -1,8 +1,8 @@
 """Find stretches of the training series that do not fit the rest: what users call normal contains faults.
 
 The score that finds anomalies in new readings cannot find them here: its tails are fitted on the same errors, so that
-faults widen them. This one compares errors with the usual ones and never saturates. A variable with few values, such as
-a valve, has no say: a command that was given once is not a fault.
+faults widen them. This one compares errors with the usual ones and never saturates. Variables with few values, such as
+valves, are ignored: a command that was given once is not a fault.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LIMIT = 3.0  # a misfit this many times as far above the median as the high one 
 MARGIN = 16  # readings before and after it that are left out too
 SPAN = 64  # readings that a misfit is averaged over
 POOLING = 4  # exponent of the power mean over variables
-FEW = 8  # a variable with no more different values than this has no say
+FEW = 8  # variables with at most this many distinct values are ignored
 BLOCK = 4_096  # readings at once, which bounds memory
 NAMED = 3  # variables that are named, at most
 MOST = 0.25  # of the usable readings: more than that is not a fault, but another kind of normal
