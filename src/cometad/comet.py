@@ -177,14 +177,12 @@ class Comet(Detector):
             Stretch(*_steps(pair, series), (), "excluded by the user") for pair in _checked_pairs(exclude)
         )
         series = self._filled(series)
-        found, usable = self._cross_fit(series)
+        scaled, usable, found = self._cross_fit(series)
         if self.trim:
-            rows = clipped(self.scaling_(series.values))
-            trimmed = find_misfits(found, self.views, rows, usable, series.imputed, series.names)
+            trimmed = find_misfits(found, self.views, clipped(scaled), usable, series.imputed, series.names)
             if trimmed:
                 self.trimmed_ = tuple(sorted((*self.trimmed_, *trimmed)))
-                found, usable = self._cross_fit(series)
-        scaled = self.scaling_(series.values)
+                scaled, usable, found = self._cross_fit(series)
         rows = clipped(scaled)
         views = fit_views(self.views, rows, usable, self.seed)
         self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
@@ -197,19 +195,19 @@ class Comet(Detector):
         self._fit_threshold()
         return self
 
-    def _cross_fit(self, series: Series) -> tuple[CrossFitted, Flags]:
+    def _cross_fit(self, series: Series) -> tuple[Floats32, Flags, CrossFitted]:
         """Scale the series by its usable rows, and cross-fit the views on them."""
         usable = ~unusable(self.trimmed_, len(series))
         if series.doubtful is not None:
             usable &= ~series.doubtful.any(axis=1)
         self._check_usable(usable, series)
-        self.scaling_ = fit_scaling(self.scaler, series.values[usable])
-        rows = clipped(self.scaling_(series.values))
+        self.scaling_ = fit_scaling(self.scaler, series.values if usable.all() else series.values[usable])
+        scaled = self.scaling_(series.values)
         with show_progress("block", self.verbose) as report:
             found = cross_fit(
-                self.views, rows, usable, series.imputed, self.seed, lambda done: report(done, FOLDS, "")
+                self.views, clipped(scaled), usable, series.imputed, self.seed, lambda done: report(done, FOLDS, "")
             )
-        return found, usable
+        return scaled, usable, found
 
     def stream(
         self,
@@ -293,6 +291,8 @@ class Comet(Detector):
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
             check_integer("smoothing", span, 1)
+
+    _training_need = "four windows of the longest view"
 
     def _least_rows(self) -> int:
         return min(view.min_rows for view in self.views)

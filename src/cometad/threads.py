@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from cometad.errors import ParameterError
 
@@ -59,16 +59,33 @@ def in_parts(work: Callable[[slice], object], length: int) -> None:
     if threads == 1:
         work(slice(0, length))
         return
+    cuts = np.linspace(0, length, threads + 1).astype(int)
+    in_tasks(lambda k: work(slice(int(cuts[k]), int(cuts[k + 1]))), threads)
 
-    def part(steps: slice) -> None:
+
+def in_tasks(work: Callable[[int], object], count: int) -> None:
+    """Call `work` on each of 0..count; a thread that is done takes the next one.
+
+    >>> from cometad.threads import in_tasks
+    >>> done = [False] * 5
+    >>> in_tasks(lambda k: done.__setitem__(k, True), 5)
+    >>> all(done)
+    True
+    """
+    threads = 1 if count <= 1 or _here.busy else min(thread_count(), count)
+    if threads == 1:
+        for k in range(count):
+            work(k)
+        return
+
+    def task(k: int) -> None:
         _here.busy = True
         try:
-            work(steps)
+            work(k)
         finally:
             _here.busy = False
 
-    cuts = np.linspace(0, length, threads + 1).astype(int)
-    list(_pool(threads).map(part, [slice(int(a), int(b)) for a, b in pairwise(cuts)]))
+    list(_pool(threads).map(task, range(count)))
 
 
 class _Here(threading.local):
@@ -78,6 +95,42 @@ class _Here(threading.local):
 
 
 _here = _Here()
+
+
+class _SerialProducts:
+    """How many `with` blocks want numpy's products to use one thread, and the setting to return to."""
+
+    def __init__(self) -> None:
+        self.lock, self.blocks = threading.Lock(), 0
+        self.limits: threadpool_limits | None = None
+
+
+_serial = _SerialProducts()
+
+
+@contextmanager
+def serial_products() -> Iterator[None]:
+    """Compute numpy's matrix products with one thread inside the `with` block, in the whole process.
+
+    Their last bit depends on the number of threads. Blocks in several threads may overlap.
+
+    >>> import numpy as np
+    >>> from cometad.threads import serial_products
+    >>> with serial_products():
+    ...     np.ones((2, 3)) @ np.ones(3)
+    array([3., 3.])
+    """
+    with _serial.lock:
+        if _serial.blocks == 0:
+            _serial.limits = threadpool_limits(1, user_api="blas")
+        _serial.blocks += 1
+    try:
+        yield
+    finally:
+        with _serial.lock:
+            _serial.blocks -= 1
+            if _serial.blocks == 0 and _serial.limits is not None:
+                _serial.limits.restore_original_limits()
 
 
 @cache

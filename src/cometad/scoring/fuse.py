@@ -55,22 +55,29 @@ def fuse_into(
     for t in range(steps):
         summed[:] = 0.0
         for v in range(views):
+            beyond = False
             for i in range(width):  # only selections, no branches, so that it becomes vector instructions
                 score = (errors[t, v, i] - tails[v, 0, i]) * slopes[v, i]
                 score = 0.0 if score < 0.0 else score
                 summed[i] += LEVEL if score > LEVEL else score  # NaN stays NaN
-            for i in range(width):
+                beyond |= errors[t, v, i] > tails[v, 1, i]
+            for i in range(width if beyond else 0):
                 if errors[t, v, i] > tails[v, 1, i]:
                     summed[i] += log_beyond(errors[t, v, i], tails[v, 1, i], tails[v, 2, i])
+        unknown = False
         for i in range(width):
-            known = views
-            if summed[i] != summed[i]:  # some views have no error
-                known, summed[i] = _known_sum(errors[t, :, i], tails[:, :, i])
-            score = summed[i] / known if known else 0.0
-            if 0 < known < views and score > USUAL:
-                score = USUAL + (score - USUAL) * math.sqrt(known / views)
-            variables[t, i], left_out[t, i] = score, known == 0
-            powers[i] = score
+            unknown |= summed[i] != summed[i]  # some views have no error
+            powers[i] = summed[i] / views
+            left_out[t, i] = False
+        for i in range(width if unknown else 0):
+            if summed[i] != summed[i]:
+                known, total = _known_sum(errors[t, :, i], tails[:, :, i])
+                score = total / known if known else 0.0
+                if 0 < known < views and score > USUAL:
+                    score = USUAL + (score - USUAL) * math.sqrt(known / views)
+                powers[i], left_out[t, i] = score, known == 0
+        for i in range(width):
+            variables[t, i] = powers[i]
         for _ in range(1, pooling):
             for i in range(width):
                 powers[i] *= variables[t, i]

@@ -49,13 +49,17 @@ def smooth(scores: Floats, spans: Sequence[int]) -> Floats:
 @jit
 def smooth_into(scores: Floats, spans: Integers, start: int, smoothed: Floats) -> None:
     """Set `smoothed` (time,) to the smoothed scores from step `start` on."""
-    rows = len(scores)
+    rows, summed = len(scores), np.empty(len(smoothed))
+    smoothed[:] = 0.0
+    for span in spans:
+        back, ahead = span // 2, (span - 1) // 2
+        summed[:] = 0.0
+        # Not a running sum: its rounding would depend on where it began.
+        for away in range(-back, ahead + 1):
+            for k in range(max(-start - away, 0), min(rows - start - away, len(smoothed))):
+                summed[k] += scores[start + k + away]
+        for k in range(len(smoothed)):
+            t = start + k
+            smoothed[k] += summed[k] / (min(t + ahead, rows - 1) + 1 - max(t - back, 0))
     for k in range(len(smoothed)):
-        t, total = start + k, 0.0
-        for span in spans:
-            first, last = max(t - span // 2, 0), min(t + (span - 1) // 2, rows - 1)
-            summed = 0.0
-            for step in range(first, last + 1):  # not a running sum: its rounding would depend on where it began
-                summed += scores[step]
-            total += summed / (last + 1 - first)
-        smoothed[k] = total / len(spans)
+        smoothed[k] /= len(spans)

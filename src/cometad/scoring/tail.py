@@ -32,13 +32,7 @@ class Tails(NamedTuple):
     @classmethod
     def fit(cls, errors: Floats) -> "Tails":
         """Fit on errors (time, variable); NaN is ignored, and a variable with nothing but NaN has floors only."""
-        known = errors[~np.isnan(errors).all(axis=1)]
-        if np.isnan(known).any():
-            middle, high, excess = _fit_columns(known)
-        else:
-            middle, high = np.quantile(known, (0.5, HIGH), axis=0) if len(known) else np.zeros((2, errors.shape[1]))
-            beyond = known > high
-            excess = np.where(beyond, known - high, 0.0).sum(axis=0) / np.maximum(beyond.sum(axis=0), 1)
+        middle, high, excess = np.array([_fit_column(column) for column in errors.T.copy()]).T
         return cls(middle, middle + _floored(high - middle), _floored(excess))
 
     def __call__(self, errors: Floats) -> Floats:
@@ -49,15 +43,14 @@ class Tails(NamedTuple):
         return _calibrate(errors, *self)
 
 
-def _fit_columns(errors: Floats) -> tuple[Floats, Floats, Floats]:
-    fitted = np.zeros((3, errors.shape[1]))
-    for i, column in enumerate(errors.T):
-        known = column[~np.isnan(column)]
-        if len(known):
-            middle, high = np.quantile(known, (0.5, HIGH))
-            beyond = known[known > high]
-            fitted[:, i] = middle, high, (beyond - high).mean() if len(beyond) else 0.0
-    return fitted[0], fitted[1], fitted[2]
+def _fit_column(errors: Floats) -> tuple[float, float, float]:
+    """The median, the high quantile and the mean excess over it of the known ones of errors (time,)."""
+    known = errors[~np.isnan(errors)]
+    if not len(known):
+        return 0.0, 0.0, 0.0
+    middle, high = np.quantile(known, (0.5, HIGH), overwrite_input=True)
+    beyond = known[known > high]
+    return float(middle), float(high), float((beyond - high).mean()) if len(beyond) else 0.0
 
 
 def _floored(widths: Floats) -> Floats:

@@ -6,10 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats
+from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import fused
 from cometad.registry import register
 from cometad.validation import check_integer
+from cometad.views.sums import sum_rows, sum_squared_gaps
 from cometad.views.view import WindowView, windows_of
 
 WINDOWS = 20_000  # at most, for the median
@@ -31,6 +32,7 @@ class Activity:
     """
 
     length: int = 32
+    thread_safe: ClassVar[bool] = True
     reason: ClassVar[str] = "not as lively as usual"
 
     def __post_init__(self) -> None:
@@ -43,10 +45,10 @@ class Activity:
 
     def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedActivity":
         """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
-        logs = np.empty((len(rows), rows.shape[1]))
-        _logs(rows, 0, self.length, logs)
-        ends = windows_of(usable, self.length, WINDOWS, rng) + self.length - 1
-        return FittedActivity(np.median(logs[ends], axis=0), self.length)
+        starts = windows_of(usable, self.length, WINDOWS, rng)
+        logs = np.empty((len(starts), rows.shape[1]))
+        _logs_of(rows, starts, self.length, logs)
+        return FittedActivity(np.median(logs, axis=0), self.length)
 
     def restore(self, state: Mapping[str, Array]) -> "FittedActivity":
         """The fitted view with a state."""
@@ -81,21 +83,22 @@ def _compare(rows: Floats, count: int, length: int, usual: Floats, out: Floats, 
 
 
 @fused
+def _logs_of(rows: Floats, starts: Integers, length: int, logs: Floats) -> None:
+    """Set `logs` (window, variable) to the log standard deviation of the windows that begin at `starts`."""
+    for n in range(len(starts)):
+        _logs(rows[starts[n] : starts[n] + length], length - 1, length, logs[n : n + 1])
+
+
+@fused
 def _logs(rows: Floats, first: int, length: int, logs: Floats) -> None:
     """Set `logs` (time, variable) to the log standard deviation of the `length` rows up to each step from `first`."""
     width = rows.shape[1]
-    mean, variance = np.empty(width), np.empty(width)
+    flat, mean, variance = rows.reshape(-1), np.empty(width), np.empty(width)
     for t in range(max(first, length - 1), len(rows)):
-        mean[:] = 0.0
-        variance[:] = 0.0
-        for k in range(t - length + 1, t + 1):
-            for i in range(width):
-                mean[i] += rows[k, i]
+        begin = (t - length + 1) * width
+        sum_rows(flat, begin, length, width, mean)
         for i in range(width):
             mean[i] /= length
-        for k in range(t - length + 1, t + 1):
-            for i in range(width):
-                gap = rows[k, i] - mean[i]
-                variance[i] += gap * gap
+        sum_squared_gaps(flat, begin, length, mean, 0, 0, variance)
         for i in range(width):
             logs[t - first, i] = 0.5 * np.log(variance[i] / length + LEAST)

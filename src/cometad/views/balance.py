@@ -12,6 +12,7 @@ from cometad.registry import register
 from cometad.validation import check_integer, check_number
 from cometad.views.products import Matrix, window_products
 from cometad.views.reduce import DIRECTIONS, directions
+from cometad.views.sums import sum_squared_gaps
 from cometad.views.view import WindowView, cut_windows, windows_of
 
 WINDOWS = 10_000  # at most, for the principal components
@@ -35,6 +36,7 @@ class Balance:
 
     length: int = 8
     explained: float = 0.9  # share of the variance that the components keep
+    thread_safe: ClassVar[bool] = True
     reason: ClassVar[str] = "unusual given the others"
 
     def __post_init__(self) -> None:
@@ -51,7 +53,7 @@ class Balance:
         windows = cut_windows(rows, windows_of(usable, self.length, WINDOWS, rng), self.length)
         center = windows.mean(axis=0)
         windows -= center
-        basis = directions(windows[:, -1], rng)
+        basis = directions(windows[:, -1])
         reduced = windows if basis is None else windows @ basis
         components = self._components(reduced.reshape(len(reduced), -1))
         if basis is not None:
@@ -109,12 +111,9 @@ def _describe(
     window_products(factors.reshape(-1), np.int64(0), factors.shape[1], components, center, described)
     length = len(weights) // width
     last, squares = (length - 1) * width, np.empty(width)
+    flat, table = rows.reshape(-1), described.reshape(-1)
     for t in range(count):
         step = len(out) - count + t
-        squares[:] = 0.0
-        for k in range(length):
-            for i in range(width):
-                gap = rows[begin + t + k, i] - described[t, k * width + i]
-                squares[i] += gap * gap
+        sum_squared_gaps(flat, (begin + t) * width, length, table, t * described.shape[1], width, squares)
         for i in range(width):
             out[step, v, i] = described[t, last + i] if expected else np.sqrt(squares[i] / length)

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats
-from cometad.views.adaptation import KeepFitted
+from cometad.arrays import Flags, Floats
+from cometad.threads import in_tasks, serial_products
 from cometad.views.panel import Panel, fit_tails
-from cometad.views.run import score_series
 from cometad.views.view import FittedView, View
 
 FOLDS = 4
@@ -40,7 +39,8 @@ class CrossFitted(NamedTuple):
 
 def fit_views(views: Sequence[View], rows: Floats, usable: Flags, seed: int) -> tuple[FittedView, ...]:
     """Fit each view on the usable rows; all of them draw the same random numbers, in any order."""
-    return tuple(view.fit(rows, usable, np.random.default_rng(seed)) for view in views)
+    with serial_products():  # their last bit would depend on the number of threads
+        return tuple(view.fit(rows, usable, np.random.default_rng(seed)) for view in views)
 
 
 def cross_fit(
@@ -56,19 +56,28 @@ def cross_fit(
     `rows` are scaled readings (time, variable); `usable` (time,) marks those to learn from.
     """
     bounds = np.linspace(0, len(rows), FOLDS + 1).astype(int)
-    folds, alert, ranking = [], [], []
-    for k in range(FOLDS):  # not in threads: numpy's products would compete with each other, and change in the last bit
-        fold = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
-        folds.append(fold)
-        report(k + 1)
-        for start, stop in _stretches(fold, len(rows)):
-            errors, covering = stretch_errors(fold.views, rows, usable, imputed, start, stop)
-            alert.append(errors)
-            ranking.append(covering)
-    averaged = np.concatenate(ranking)
-    known = averaged[~np.isnan(averaged).all(axis=(1, 2))]
-    sample = known[:: -(-len(known) // SAMPLE) or 1]
-    return CrossFitted(folds, fit_tails(np.concatenate(alert)), fit_tails(averaged), sample)
+    stretches = [_stretches(int(bounds[k]), int(bounds[k + 1]), len(rows)) for k in range(FOLDS)]
+    counts = [sum(stop - start for start, stop in own) for own in stretches]
+    alert, averaged = np.empty((2, sum(counts), len(views), rows.shape[1]))
+    fitted: dict[int, Fold] = {}
+
+    def fit_fold(k: int) -> None:
+        fold = fitted[k] = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
+        at = sum(counts[:k])
+        for start, stop in stretches[k]:
+            own = slice(at, at + stop - start)
+            alert[own], averaged[own] = stretch_errors(fold.views, rows, usable, imputed, start, stop)
+            at = own.stop
+        report(len(fitted))
+
+    if all(getattr(view, "thread_safe", False) for view in views):
+        in_tasks(fit_fold, FOLDS)
+    else:
+        for k in range(FOLDS):
+            fit_fold(k)
+    known = np.flatnonzero(~np.isnan(averaged).all(axis=(1, 2)))
+    sample = averaged[known[:: -(-len(known) // SAMPLE) or 1]]
+    return CrossFitted([fitted[k] for k in range(FOLDS)], fit_tails(alert), fit_tails(averaged), sample)
 
 
 def _without(views: Sequence[View], rows: Floats, usable: Flags, start: int, stop: int, seed: int) -> Fold:
@@ -77,12 +86,12 @@ def _without(views: Sequence[View], rows: Floats, usable: Flags, start: int, sto
     return Fold(start, stop, fit_views(views, rows, others, seed))
 
 
-def _stretches(fold: Fold, rows: int) -> list[tuple[int, int]]:
-    """The stretches of a fold that tails are fitted on."""
+def _stretches(begin: int, end: int, rows: int) -> list[tuple[int, int]]:
+    """The stretches of the block begin..end that tails are fitted on."""
     if rows <= CALIBRATION_ROWS:
-        return [(fold.start, fold.stop)]
+        return [(begin, end)]
     count = CALIBRATION_ROWS // FOLDS // STRETCH
-    starts = np.linspace(fold.start, fold.stop - STRETCH, count).astype(int)
+    starts = np.linspace(begin, end - STRETCH, count).astype(int)
     return [(int(start), int(start) + STRETCH) for start in starts]
 
 
@@ -114,10 +123,21 @@ def all_usable(usable: Flags, context: int) -> Flags:
     return clean
 
 
-def score_folds(found: CrossFitted, rows: Array, imputed: Flags | None, pooling: int) -> Floats:
+def score_folds(found: CrossFitted, rows: Floats, imputed: Flags | None, pooling: int) -> Floats:
     """The alert score (time,) of each row, by views that were fitted without its block."""
     scores = np.empty(len(rows))
-    for fold in found.folds:
-        panel, own = Panel(fold.views, found.alert, found.ranking, pooling, ()), slice(fold.start, fold.stop)
-        scores[own] = score_series(panel, KeepFitted(), rows, imputed, own).alerts
+
+    def score_stretch(k: int) -> None:
+        start, stop, views = stretches[k]
+        panel = Panel(views, found.alert, found.ranking, pooling, ())
+        begin = max(start - panel.context, 0)
+        mask = None if imputed is None else imputed[begin:stop]
+        scores[start:stop] = panel.alerts(panel.errors(rows[begin:stop], start - begin, mask)).scores
+
+    stretches = [
+        (start, min(start + STRETCH, fold.stop), fold.views)
+        for fold in found.folds
+        for start in range(fold.start, fold.stop, STRETCH)
+    ]
+    in_tasks(score_stretch, len(stretches))
     return scores

@@ -34,6 +34,7 @@ class Forecast:
 
     lags: int = 8
     penalty: float = 10.0
+    thread_safe: ClassVar[bool] = True
     reason: ClassVar[str] = "not what its last readings lead to"
 
     def __post_init__(self) -> None:
@@ -49,7 +50,7 @@ class Forecast:
         """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         starts = windows_of(usable, self.lags + 1, EXAMPLES, rng)
         examples = cut_windows(rows, starts, self.lags + 1)
-        basis = directions(examples[:, -1], rng)
+        basis = directions(examples[:, -1])
         last = examples[:, :-1] if basis is None else examples[:, :-1] @ basis
         inputs, targets = last.reshape(len(last), -1), examples[:, -1]
         center, level = inputs.mean(axis=0), targets.mean(axis=0)

@@ -6,12 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats
+from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.compiled import fused
 from cometad.registry import register
 from cometad.validation import check_integer
 from cometad.views.kmeans import codes_of
-from cometad.views.products import Matrix, window_products
+from cometad.views.nearest import search, search_tables
+from cometad.views.sums import sum_squared_gaps
+from cometad.views.tiles import LANES
 from cometad.views.view import WindowView, cut_windows, windows_of
 
 WINDOWS = 5_000  # at most, for k-means
@@ -37,6 +39,7 @@ class Joint:
 
     length: int = 20
     codes: int = 20
+    thread_safe: ClassVar[bool] = True
     reason: ClassVar[str] = "unusual given the others"
 
     def __post_init__(self) -> None:
@@ -65,12 +68,11 @@ class FittedJoint(WindowView):
 
     def __init__(self, codes: Floats, length: int) -> None:
         self.codes, self.span, self.context = codes, length, length - 1
-        self._closeness = Matrix(-codes.T, 0.5 * (codes**2).sum(axis=1))  # half the squared distance, less |window|^2
+        self._weights, self._halves = search_tables(codes)
 
     def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
         """The root mean square distance of each variable's part of the window, or the last readings of the code."""
-        closeness = self._closeness
-        _compare(rows, begin, count, closeness.weights, closeness.start, self.codes, expected, out, v)
+        _compare(rows, begin, count, self._weights, self._halves, self.codes, expected, out, v)
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""
@@ -82,8 +84,8 @@ def _compare(
     rows: Floats,
     begin: int,
     count: int,
-    weights: Floats,
-    start: Floats,
+    weights: Floats32,
+    halves: Floats32,
     codes: Floats,
     expected: bool,
     out: Floats,
@@ -91,19 +93,16 @@ def _compare(
 ) -> None:
     width = rows.shape[1]
     length = codes.shape[1] // width
-    closeness, squares = np.empty((count, weights.shape[1])), np.empty(width)
-    window_products(rows.reshape(-1), begin * width, width, weights, start, closeness)
+    flat, table, squares = rows.reshape(-1), codes.reshape(-1), np.empty(width)
+    series, nearest = np.zeros((width, count + length - 1 + LANES), np.float32), np.empty(count + LANES, np.int32)
+    for t in range(count + length - 1):
+        for i in range(width):
+            series[i, t] = rows[begin + t, i]
+    search(series.reshape(-1), width, count, weights, halves, len(codes), nearest)
     last = (length - 1) * width
     for t in range(count):
-        step, nearest = len(out) - count + t, 0
-        for c in range(1, len(codes)):
-            if closeness[t, c] < closeness[t, nearest]:
-                nearest = c
-        code = codes[nearest]
-        squares[:] = 0.0
-        for k in range(length):
-            for i in range(width):
-                gap = rows[begin + t + k, i] - code[k * width + i]
-                squares[i] += gap * gap
+        step, code = len(out) - count + t, nearest[t] * codes.shape[1]
+        if not expected:
+            sum_squared_gaps(flat, (begin + t) * width, length, table, code, width, squares)
         for i in range(width):
-            out[step, v, i] = code[last + i] if expected else np.sqrt(squares[i] / length)
+            out[step, v, i] = table[code + last + i] if expected else np.sqrt(squares[i] / length)

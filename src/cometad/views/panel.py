@@ -11,10 +11,12 @@ from cometad.compiled import jit
 from cometad.scoring.fuse import Fused, fuse
 from cometad.scoring.smooth import look_ahead
 from cometad.scoring.tail import Tails
-from cometad.threads import in_parts
+from cometad.threads import in_parts, in_tasks
+from cometad.views.sums import sum_rows
 from cometad.views.view import FittedView, WindowView
 
 MIN_SHARED = 256  # time steps; for fewer, starting threads takes longer than the work
+FEW = 8  # time steps
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,13 @@ def fit_tails(errors: Floats) -> Floats:
     >>> fit_tails(np.random.default_rng(0).exponential(size=(100, 2, 5))).shape
     (2, 3, 5)
     """
-    return np.stack([np.stack(Tails.fit(errors[:, v])) for v in range(errors.shape[1])])
+    tails = np.empty((errors.shape[1], 3, errors.shape[2]))
+
+    def of_view(v: int) -> None:
+        tails[v] = Tails.fit(errors[:, v])
+
+    in_tasks(of_view, len(tails))
+    return tails
 
 
 def lately(imputed: Flags, first: int, span: int) -> Flags:
@@ -130,22 +138,34 @@ def _copy(view: FittedView, rows: Floats, first: int, expected: bool, out: Float
 def _covering(errors: Floats, spans: Integers, start: int, means: Floats) -> None:
     rows, views, width = errors.shape
     total, known = np.empty(width), np.empty(width)
-    for k in range(len(means)):
-        t = start + k
-        for v in range(views):
+    # Neighboring steps share sums of four errors. For a few steps it takes longer to keep them than to add them again.
+    shared = len(means) > FEW
+    stop = min(start + len(means) + spans.max() - 1, rows)
+    fours = np.empty((max(stop - start - 3, 0) if shared else 1, width))
+    flat = fours.reshape(-1)
+    for v in range(views):
+        if shared:
+            for s in range(len(fours)):
+                _sum_of_four(errors, start + s, v, fours[s])
+        for k in range(len(means)):
+            t = start + k
             stop = min(t + spans[v], rows)
-            total[:] = 0.0
-            whole = t + (stop - t) // 4 * 4
-            for s in range(t, whole, 4):
-                for i in range(width):
-                    total[i] += (errors[s, v, i] + errors[s + 1, v, i]) + (errors[s + 2, v, i] + errors[s + 3, v, i])
-            for s in range(whole, stop):
+            whole = (stop - t) // 4
+            if shared:
+                sum_rows(flat, k * width, whole, 4 * width, total)
+            else:
+                total[:] = 0.0
+                for s in range(whole):
+                    _sum_of_four(errors, t + 4 * s, v, fours[0])
+                    for i in range(width):
+                        total[i] += fours[0, i]
+            for s in range(t + 4 * whole, stop):
                 for i in range(width):
                     total[i] += errors[s, v, i]
-            known[:] = stop - t
             unknown = False
             for i in range(width):
                 unknown |= total[i] != total[i]
+                means[k, v, i] = total[i] / (stop - t)
             if unknown:  # rare: count what is known
                 total[:] = 0.0
                 known[:] = 0.0
@@ -154,5 +174,12 @@ def _covering(errors: Floats, spans: Integers, start: int, means: Floats) -> Non
                         if errors[s, v, i] == errors[s, v, i]:
                             total[i] += errors[s, v, i]
                             known[i] += 1.0
-            for i in range(width):
-                means[k, v, i] = total[i] / known[i] if known[i] > 0.0 else np.nan
+                for i in range(width):
+                    means[k, v, i] = total[i] / known[i] if known[i] > 0.0 else np.nan
+
+
+@jit
+def _sum_of_four(errors: Floats, s: int, v: int, total: Floats) -> None:
+    """Set `total` (variable,) to the sum of the errors of four steps from `s` on."""
+    for i in range(len(total)):
+        total[i] = (errors[s, v, i] + errors[s + 1, v, i]) + (errors[s + 2, v, i] + errors[s + 3, v, i])

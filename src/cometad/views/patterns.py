@@ -5,26 +5,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from cometad.arrays import Array, Flags, Floats, Floats32
-from cometad.compiled import COMPILES, fused
+from cometad.compiled import fused
 from cometad.registry import register
 from cometad.threads import in_parts
 from cometad.validation import check_integer
 from cometad.views.kmeans import ROUNDS, kmeans, squared_distance
-from cometad.views.tiles import (
-    LANES,
-    ROWS,
-    add_products,
-    initial_best,
-    load_line,
-    splat_tile,
-    store_codes,
-    store_tile,
-    update_best,
-)
+from cometad.views.nearest import search, search_tables
+from cometad.views.tiles import LANES
 from cometad.views.view import WindowView, cut_windows, windows_of
 
 PATCHES = 3_000  # at most, for k-means
@@ -45,6 +34,7 @@ class Patterns:
 
     length: int = 32
     codes: int = 32
+    thread_safe: ClassVar[bool] = True
     reason: ClassVar[str] = "alone unusual"
 
     def __post_init__(self) -> None:
@@ -81,17 +71,11 @@ class FittedPatterns(WindowView):
     def __init__(self, codes: Floats) -> None:
         self.codes, self.span = codes, codes.shape[2]
         self.context = self.span - 1
-        padding = (0, -codes.shape[1] % ROWS)
-        turned = np.pad(-codes.transpose(0, 2, 1), ((0, 0), (0, 0), padding))
-        self._weights = np.ascontiguousarray(turned, np.float32)  # (variable, length, code)
-        halves = 0.5 * (codes**2).sum(axis=2)
-        self._halves = np.pad(halves, ((0, 0), padding), constant_values=np.inf).astype(np.float32)
+        self._weights, self._halves = search_tables(codes)
 
     def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
         """The root mean square distance of each patch to its nearest code, or the last reading of that code."""
-        own = np.empty((count, out.shape[2]))
-        _compare(rows, len(rows) - count, self._weights, self._halves, self.codes, expected, own)
-        out[-count:, v] = own
+        _compare(rows, len(rows) - count, self._weights, self._halves, self.codes, expected, out[-count:, v])
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""
@@ -109,70 +93,16 @@ def _compare(
     patches = max(len(rows) - length + 1 - begin, 0)
     series = np.empty(len(rows) - begin)
     padded, nearest = np.zeros(len(series) + LANES, np.float32), np.empty(patches + LANES, np.int32)
+    found = np.empty((width, patches + LANES))
     for i in range(width):
         for t in range(len(series)):
             series[t] = padded[t] = rows[begin + t, i]
-        search(padded, patches, weights[i], halves[i], nearest)
+        search(padded, 1, patches, weights[i], halves[i], count, nearest)
         for t in range(patches):
-            code, step = (i * count + nearest[t]) * length, begin + t + length - 1 - first
-            if expected:
-                out[step, i] = table[code + length - 1]
-            else:
-                out[step, i] = np.sqrt(squared_distance(series, t, table, code, length) / length)
-
-
-@fused
-def _search_in_tiles(
-    series: Floats32, patches: int, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]
-) -> None:
-    """The nearest code of each patch of a series: the least |code|^2 / 2 - code'patch.
-
-    Only the search is in single precision: between codes that are equally near at that precision, either will do.
-    """
-    length, codes = weights.shape
-    table = weights.reshape(-1)
-    for t in range(0, patches, LANES):
-        best = initial_best()
-        for c in range(0, codes, ROWS):
-            tile = splat_tile(halves, c)
-            for k in range(length):
-                tile = add_products(tile, table, k * codes + c, 1, series, t + k)
-            best = update_best(best, tile, c)
-        store_codes(best, nearest, t)
-
-
-@fused
-def _search_in_lines(series: Floats32, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]) -> None:
-    """The same for one patch: 16 codes at once instead of 16 patches, with the same additions in the same order."""
-    length, codes = weights.shape
-    table, distances = weights.reshape(-1), np.empty(codes, np.float32)
-    for c in range(0, codes, LANES):
-        line = load_line(halves, c)
-        for k in range(length):
-            line = add_products(line, series, k, 1, table, k * codes + c)
-        store_tile(line, distances, c, codes)
-    best = 0
-    for c in range(1, codes):
-        if distances[c] < distances[best]:
-            best = c
-    nearest[0] = best
-
-
-@fused
-def _search(series: Floats32, patches: int, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]) -> None:
-    if patches == 1 and len(halves) % LANES == 0:
-        _search_in_lines(series, weights, halves, nearest)
-    else:
-        _search_in_tiles(series, patches, weights, halves, nearest)
-
-
-def _search_plainly(
-    series: Floats32, patches: int, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]
-) -> None:
-    """The same without compiled code: equal up to rounding."""
-    if patches:
-        windows = sliding_window_view(series, len(weights))[:patches]
-        nearest[:patches] = (halves + windows @ weights).argmin(axis=1)
-
-
-search = _search if COMPILES else _search_plainly
+            code = (i * count + nearest[t]) * length
+            found[i, t] = table[code + length - 1] if expected else squared_distance(series, t, table, code, length)
+        for t in range(0 if expected else patches):
+            found[i, t] = np.sqrt(found[i, t] / length)
+    for t in range(patches):
+        for i in range(width):
+            out[begin + t + length - 1 - first, i] = found[i, t]

@@ -25,7 +25,7 @@ class Matrix:
     def __init__(self, weights: Floats, start: Floats) -> None:
         self.columns = weights.shape[1]
         padding = -self.columns % COLUMNS
-        self.weights = np.ascontiguousarray(np.pad(weights, ((0, 0), (0, padding))))
+        self.weights = _aligned(np.pad(weights, ((0, 0), (0, padding))))
         self.start = np.pad(start, (0, padding))
 
     def times_windows(self, rows: Floats, begin: int, count: int) -> Floats:
@@ -36,6 +36,15 @@ class Matrix:
         out = np.empty((count, self.weights.shape[1]))
         window_products(rows.reshape(-1), begin * rows.shape[1], rows.shape[1], self.weights, self.start, out)
         return out[:, : self.columns]
+
+
+def _aligned(array: Floats) -> Floats:
+    """A copy of an array whose tiles do not straddle cache lines, which would take up to half as long again."""
+    memory = np.empty(array.size + COLUMNS)
+    first = -(memory.ctypes.data // memory.itemsize) % COLUMNS
+    copy = memory[first : first + array.size].reshape(array.shape)
+    copy[:] = array
+    return copy
 
 
 @fused

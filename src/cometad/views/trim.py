@@ -11,8 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Flags, Floats, Integers
+from cometad.compiled import jit
 from cometad.scoring.smooth import smooth
 from cometad.scoring.tail import FLOOR, LEAST
+from cometad.threads import in_tasks
 from cometad.views.crossfit import CrossFitted, Fold, stretch_errors
 from cometad.views.view import View
 
@@ -22,7 +24,7 @@ MARGIN = 16  # readings before and after it that are left out too
 SPAN = 64  # readings that a misfit is averaged over
 POOLING = 4  # exponent of the power mean over variables
 FEW = 8  # variables with at most this many distinct values are ignored
-BLOCK = 4_096  # readings at once, which bounds memory
+BLOCK = 1_024  # readings at once, which bounds memory
 NAMED = 3  # variables that are named, at most
 MOST = 0.25  # of the usable readings: more than that is not a fault, but another kind of normal
 
@@ -40,11 +42,10 @@ def find_misfits(
     found: CrossFitted, views: Sequence[View], rows: Floats, usable: Flags, imputed: Flags | None, names: Sequence[str]
 ) -> list[Stretch]:
     """The stretches of scaled rows (time, variable) that do not fit the rest, by views that were not fitted on them."""
-    voters = np.flatnonzero([len(np.unique(column)) > FEW for column in rows.T])
+    voters = np.flatnonzero([_varies(column) for column in rows.T])
     voters = voters if len(voters) else np.arange(rows.shape[1])
     usual = _usual(found.sample)
-    scores = np.concatenate([_scores(fold, rows, usable, imputed, usual, voters) for fold in found.folds])
-    marked = outliers(_smoothed(scores), usable)
+    marked = outliers(_smoothed(_scores(found, rows, usable, imputed, usual, voters)), usable)
     if marked.sum() > MOST * usable.sum():
         return []
     described = []
@@ -62,6 +63,11 @@ def find_misfits(
     return described
 
 
+def _varies(column: Floats) -> bool:
+    """Whether a variable (time,) has more than a few distinct values: mostly the first readings tell."""
+    return len(np.unique(column[:BLOCK])) > FEW or len(np.unique(column)) > FEW
+
+
 def _usual(errors: Floats) -> Floats:
     """The median and the distance of the high quantile above it (2, view, variable) of errors (time, view, variable).
 
@@ -76,26 +82,54 @@ def _usual(errors: Floats) -> Floats:
 def _misfits(
     fold: Fold, rows: Floats, usable: Flags, imputed: Flags | None, usual: Floats, start: int, stop: int
 ) -> Floats:
-    """How many usual distances each error of the steps start..stop is above its median: (time, view, variable)."""
+    """How many usual distances each averaged error of the steps start..stop is above its median."""
     _, errors = stretch_errors(fold.views, rows, usable, imputed, start, stop)
     misfits: Floats = np.nan_to_num(np.maximum((errors - usual[0]) / usual[1], 0.0))
     return misfits
 
 
-def _scores(fold: Fold, rows: Floats, usable: Flags, imputed: Flags | None, usual: Floats, voters: Integers) -> Floats:
-    """The misfit (time,) of each step of a fold: the mean over views, then the power mean over variables."""
-    scores = []
-    for start in range(fold.start, fold.stop, BLOCK):
-        misfits = _misfits(fold, rows, usable, imputed, usual, start, min(start + BLOCK, fold.stop))
-        scores.append(((misfits.mean(axis=1)[:, voters] ** POOLING).mean(axis=1)) ** (1 / POOLING))
-    return np.concatenate(scores)
+def _scores(
+    found: CrossFitted, rows: Floats, usable: Flags, imputed: Flags | None, usual: Floats, voters: Integers
+) -> Floats:
+    """The misfit (time,) of each step: the mean over views, then the power mean over the variables `voters`."""
+    scores = np.empty(len(rows))
+    blocks = [
+        (fold, start, min(start + BLOCK, fold.stop))
+        for fold in found.folds
+        for start in range(fold.start, fold.stop, BLOCK)
+    ]
+
+    def score_block(k: int) -> None:
+        fold, start, stop = blocks[k]
+        _, errors = stretch_errors(fold.views, rows, usable, imputed, start, stop)
+        _pool(errors, usual, voters, scores[start:stop])
+
+    in_tasks(score_block, len(blocks))
+    return scores
+
+
+@jit
+def _pool(errors: Floats, usual: Floats, voters: Integers, scores: Floats) -> None:
+    """Set `scores` (time,) to the misfits of errors (time, view, variable)."""
+    steps, views, width = errors.shape
+    summed = np.empty(width)
+    for t in range(steps):
+        summed[:] = 0.0
+        for v in range(views):
+            for i in range(width):
+                misfit = (errors[t, v, i] - usual[0, v, i]) / usual[1, v, i]
+                summed[i] += misfit if misfit > 0.0 else 0.0  # an unknown one counts as none
+        total = 0.0
+        for i in voters:
+            total += (summed[i] / views) ** POOLING
+        scores[t] = (total / len(voters)) ** (1 / POOLING)
 
 
 def _smoothed(scores: Floats) -> Floats:
-    """Means over `SPAN` steps; at the ends, where a mean would be over fewer and so vary more, the nearest one."""
+    """Means over `SPAN` steps; at the ends of a long series, where they would be over fewer, the nearest whole one."""
     smoothed, half = smooth(scores, (SPAN,)), SPAN // 2
     if len(smoothed) > 2 * SPAN:
-        smoothed[:half], smoothed[-half:] = smoothed[half], smoothed[-half - 1]
+        smoothed[:half], smoothed[-half:] = smoothed[half], smoothed[-half]
     return smoothed
 
 
@@ -112,7 +146,7 @@ def outliers(scores: Floats, usable: Flags) -> Flags:
     [184, 216]
     """
     middle, high = np.quantile(scores[usable], (0.5, HIGH))
-    limit = max(middle + LIMIT * (high - middle), high)
+    limit = middle + LIMIT * (high - middle)
     marked = np.zeros(len(scores), bool)
     for step in np.flatnonzero((scores > limit) & usable):
         marked[max(step - MARGIN, 0) : step + MARGIN + 1] = True

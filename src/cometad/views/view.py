@@ -31,7 +31,10 @@ class FittedView(Protocol):
 
 
 class View(Protocol):
-    """A way to expect readings, before it has seen any."""
+    """A way to expect readings, before it has seen any.
+
+    If it also has `thread_safe = True`, several threads may call `fit` at once.
+    """
 
     @property
     def reason(self) -> str:
