@@ -276,6 +276,94 @@ def smoothed(scores, spans):
     return result
 
 
+# -- dirty history --------------------------------------------------------------------------------------------------
+
+
+def measured(errors, usable, imputed, context, span):
+    """Errors (time, variable), unknown if a reading in the context is not usable or one in the span is imputed."""
+    result = []
+    for t, row in enumerate(errors):
+        clean = all(usable[max(t - context, 0) : t + 1])
+        covered = range(max(t - span + 1, 0), t + 1)
+        result.append(
+            [error if clean and not any(imputed[s][i] for s in covered) else NAN for i, error in enumerate(row)]
+        )
+    return result
+
+
+def usual_errors(averaged):
+    """The median and the distance of the 90 % quantile above it, as pairs [view][variable]; averaged[t][v][i].
+
+    Steps without any known error are left out; elsewhere an unknown error counts as 0. The distances have floors.
+    """
+    steps = [step for step in averaged if not all(math.isnan(error) for view in step for error in view)]
+    usual = []
+    for v in range(len(averaged[0])):
+        middles, widths = [], []
+        for i in range(len(averaged[0][0])):
+            known = [0.0 if math.isnan(step[v][i]) else step[v][i] for step in steps]
+            middles.append(quantile(known, 0.5))
+            widths.append(quantile(known, 0.9) - middles[-1])
+        usual.append(list(zip(middles, floored(widths), strict=True)))
+    return usual
+
+
+def misfits(errors, usual):
+    """How many usual distances each error [v][i] of a step is above its median; 0 if it is below it or unknown."""
+    return [
+        [
+            0.0 if math.isnan(error) else max((error - middle) / width, 0.0)
+            for error, (middle, width) in zip(row, pairs, strict=True)
+        ]
+        for row, pairs in zip(errors, usual, strict=True)
+    ]
+
+
+def voters(rows):
+    """The variables with more than 8 distinct values; all of them if there is none."""
+    varied = [i for i in range(len(rows[0])) if len({row[i] for row in rows}) > 8]
+    return varied or list(range(len(rows[0])))
+
+
+def misfit_score(found, voting):
+    """The mean over views of misfits [v][i], then the power mean over the variables that vote."""
+    return power_mean([sum(view[i] for view in found) / len(found) for i in voting], 4)
+
+
+def smoothed_misfits(scores):
+    """Centered means over 64 steps; the first and the last 32 steps, where some are over fewer, hold the nearest other.
+
+    A series of at most 128 steps has no step to hold.
+    """
+    means, rows = smoothed(scores, (64,)), len(scores)
+    return means if rows <= 128 else [means[min(max(t, 32), rows - 33)] for t in range(rows)]
+
+
+def misfitting(scores, usable):
+    """Whether each step is usable and within 16 steps of a usable one with a score far above the usual ones."""
+    known = [score for score, fine in zip(scores, usable, strict=True) if fine]
+    middle, high = quantile(known, 0.5), quantile(known, 0.9)
+    limit = max(middle + 3 * (high - middle), high)
+    far = [t for t, score in enumerate(scores) if usable[t] and score > limit]
+    return [bool(usable[t]) and any(abs(t - other) <= 16 for other in far) for t in range(len(scores))]
+
+
+def described_misfits(found, names, reasons):
+    """The worst variables of misfits [t][v][i] and the reason of the view in which the worst of them fits least.
+
+    At most three are named, worst first: those with at least half of the worst one's mean.
+    """
+    views = range(len(found[0]))
+
+    def mean(i, chosen):
+        return sum(step[v][i] for step in found for v in chosen) / (len(found) * len(chosen))
+
+    means = {i: mean(i, views) for i in range(len(names))}
+    worst = sorted(means, key=lambda i: -means[i])[:3]
+    view = max(views, key=lambda v: mean(worst[0], [v]))
+    return tuple(names[i] for i in worst if means[i] >= 0.5 * means[worst[0]]), reasons[view]
+
+
 # -- adaptation -----------------------------------------------------------------------------------------------------
 
 

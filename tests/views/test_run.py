@@ -1,7 +1,5 @@
 """Several views together: windows that cover a step, gaps, cross-fitting, and runs in constant memory."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,12 +7,13 @@ from hypothesis import strategies as st
 
 import naive_views as naive
 from cometad.scoring.smooth import smooth
+from cometad.threads import thread_count_of
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
+from cometad.views.adaptation import FollowLevel, KeepFitted
 from cometad.views.crossfit import FOLDS, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel, fit_tails
-from cometad.views.run import BLOCK, CLIP, ViewsRun, clipped
+from cometad.views.run import BLOCK, CLIP, SHARED, ViewsRun, clipped, score_series
 from cometad.views.tape import Tape
-from cometad.views.trim import stretches
 from contract import waves
 
 VIEWS = (Patterns(6, 5), Joint(4, 5), Forecast(3), Balance(2), Activity(5))
@@ -32,9 +31,9 @@ def fresh(rows, seed=3):
     return (1.5 * waves(rows, seed=seed)).astype(np.float32)
 
 
-def scored(panel, rows, imputed=None, cuts=()):
+def scored(panel, rows, imputed=None, cuts=(), adaptation=KeepFitted()):
     """Alert scores, ranking scores and what is left out, of rows that come in chunks."""
-    run = ViewsRun(panel)
+    run = ViewsRun(panel, adaptation)
     masks = [None] * (len(cuts) + 1) if imputed is None else np.split(imputed, cuts)
     parts = [
         part
@@ -180,6 +179,53 @@ def test_a_tape_keeps_the_last_rows(keep, counts):
     assert tape.kept.tolist() == seen[max(len(seen) - keep, 0) :].tolist()
 
 
+# -- a whole series at once -----------------------------------------------------------------------------------------
+
+LONG = fresh(4_301)
+GAPS = np.random.default_rng(0).random(LONG.shape) < 0.01
+for cut in (0, 700, 1_433, 2_867, 4_290):  # also where three threads meet
+    GAPS[max(cut - 6, 0) : cut + 5] = True
+MASKS = {"measured": None, "no gap": np.zeros(LONG.shape, bool), "gaps": GAPS}
+with_and_without_gaps = pytest.mark.parametrize("imputed", MASKS.values(), ids=MASKS)
+
+
+def same_bits(one, other):
+    """Whether two `SeriesScores` are equal to the bit."""
+    return [a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True)] == [True] * 3
+
+
+@with_and_without_gaps
+def test_threads_give_the_bits_of_one_thread(panel, imputed):
+    assert len(LONG) >= SHARED
+    with thread_count_of(1):
+        alone = score_series(panel, KeepFitted(), LONG, imputed)
+    with thread_count_of(3):
+        shared = score_series(panel, KeepFitted(), LONG, imputed)
+    assert same_bits(alone, shared)
+
+
+@pytest.mark.parametrize(
+    "adaptation", [KeepFitted(), FollowLevel(half_life=256, every=128)], ids=["fitted", "following"]
+)
+@with_and_without_gaps
+def test_a_series_is_scored_as_by_one_run_in_chunks(panel, imputed, adaptation):
+    cuts = [1, 2, 9, 700, 1_433, 1_434, 2_900, 4_097, 4_300]
+    alerts, ranking, left_out = scored(panel, LONG, imputed, cuts, adaptation)
+    with thread_count_of(3):
+        found = score_series(panel, adaptation, LONG, imputed)
+    assert same_bits(found, (ranking, alerts, left_out.all(axis=1)))
+    assert found.imputed.any() == (imputed is not None and imputed.any())
+
+
+@pytest.mark.parametrize("start, stop", [(0, 1), (3, 900), (695, 702), (1_437, 2_861), (4_200, 4_301), (100, 4_250)])
+@with_and_without_gaps
+def test_some_steps_have_the_bits_of_the_whole_series(panel, imputed, start, stop):
+    whole = score_series(panel, KeepFitted(), LONG, imputed)
+    with thread_count_of(3):
+        part = score_series(panel, KeepFitted(), LONG, imputed, slice(start, stop))
+    assert same_bits(part, [field[start:stop] for field in whole])
+
+
 # -- cross-fitting --------------------------------------------------------------------------------------------------
 
 
@@ -242,14 +288,6 @@ def test_new_readings_score_like_cross_fitted_training_readings():
     )
     crossed = score_folds(found, rows, None, 4)
     assert abs(crossed.mean() - fresh_scores.mean()) < 0.3 * (fresh_scores.mean() - own.mean())
-
-
-@given(st.lists(st.booleans(), max_size=30))
-def test_stretches_are_runs_of_marked_steps(marked):
-    found = stretches(np.array(marked, bool))
-    steps = [step for start, stop in found for step in range(start, stop)]
-    assert steps == [step for step, mark in enumerate(marked) if mark]
-    assert all(first[1] < second[0] for first, second in pairwise(found))
 
 
 def test_without_smoothing_ranking_scores_are_not_delayed_by_it(panel):
