@@ -331,19 +331,19 @@ def misfit_score(found, voting):
 
 
 def smoothed_misfits(scores):
-    """Centered means over 64 steps; the first and the last 32 steps, where some are over fewer, hold the nearest other.
+    """Centered means over 64 steps; where they would be over fewer, the nearest whole one.
 
     A series of at most 128 steps has no step to hold.
     """
     means, rows = smoothed(scores, (64,)), len(scores)
-    return means if rows <= 128 else [means[min(max(t, 32), rows - 33)] for t in range(rows)]
+    return means if rows <= 128 else [means[min(max(t, 32), rows - 32)] for t in range(rows)]
 
 
 def misfitting(scores, usable):
     """Whether each step is usable and within 16 steps of a usable one with a score far above the usual ones."""
     known = [score for score, fine in zip(scores, usable, strict=True) if fine]
-    middle, high = quantile(known, 0.5), quantile(known, 0.9)
-    limit = max(middle + 3 * (high - middle), high)
+    low, middle = quantile(known, 0.1), quantile(known, 0.5)
+    limit = middle + 6 * (middle - low)
     far = [t for t, score in enumerate(scores) if usable[t] and score > limit]
     return [bool(usable[t]) and any(abs(t - other) <= 16 for other in far) for t in range(len(scores))]
 

@@ -56,7 +56,7 @@ def fit_scaling(kind: str, values: Floats) -> Scaling:
     """
     if kind not in SCALERS:
         raise unknown("scaler", kind, SCALERS)
-    if np.nanmax(np.abs(values)) > LARGEST:
+    if max(np.nanmax(values), -np.nanmin(values)) > LARGEST:
         raise InputError(f"The series has readings beyond {LARGEST:g}, too large to be scaled. Use other units.")
     return SCALERS[kind](values)
 
