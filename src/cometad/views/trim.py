@@ -20,7 +20,7 @@ from cometad.views.view import View
 
 HIGH = 0.9  # the quantile of an error that counts as high but usual
 LOW = 0.1  # the quantile of a misfit that its spread is taken from: faults, however many, lie on the other side
-LIMIT = 6.0  # a misfit this many times as far above the median as the low one is below it is left out
+LIMIT = 5.0  # a misfit this many times as far above the median as the low one is below it is left out
 MARGIN = 16  # readings before and after it that are left out too
 SPAN = 64  # readings that a misfit is averaged over
 POOLING = 4  # exponent of the power mean over variables
