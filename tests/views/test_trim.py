@@ -183,7 +183,7 @@ def test_the_reason_is_that_of_the_view_that_the_fault_violates():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(1200, 2))
     rows[600:680, 1] *= 1e-3
-    [stretch] = trimmed(rows, views=(Forecast(), Activity()))
+    [stretch] = [one for one in trimmed(rows, views=(Forecast(), Activity())) if one.start <= 640 < one.stop]
     assert (stretch.variables, stretch.reason) == (("level",), Activity().reason)
 
 

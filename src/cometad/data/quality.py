@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cometad.arrays import Floats
 from cometad.data.units import likely_conversion
 from cometad.series import Series, check_like, unchecked_series, with_all_columns
+from cometad.threads import in_tasks
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 SAMPLE = 4096  # maximum readings, evenly spread, kept to compute quantiles
@@ -45,11 +46,15 @@ class Statistics:
         series = unchecked_series(readings)
         quantiles = np.full((len(QUANTILES), len(series.names)), np.nan)
         longest = np.zeros(len(series.names), np.int64)
-        for variable, column in enumerate(series.values.T):
+
+        def of_variable(i: int) -> None:
+            column = series.values[:, i]
             measured = column[~np.isnan(column)]
             if len(measured):
-                quantiles[:, variable] = np.quantile(measured, QUANTILES)
-                longest[variable] = np.diff(_run_starts(measured), append=len(measured)).max()
+                longest[i] = np.diff(_run_starts(measured), append=len(measured)).max()
+                quantiles[:, i] = np.quantile(measured, QUANTILES, overwrite_input=True)
+
+        in_tasks(of_variable, len(series.names))
         steps = np.empty(0) if series.times is None else _seconds(np.diff(series.times))
         steps = steps[steps > 0]
         return cls(series.names, quantiles, longest, float(np.median(steps)) if len(steps) else math.nan)

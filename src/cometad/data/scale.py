@@ -63,16 +63,35 @@ def fit_scaling(kind: str, values: Floats) -> Scaling:
 
 def _standard(values: Floats) -> Scaling:
     """Mean and standard deviation, to the last bit as scikit-learn's StandardScaler computes them."""
-    missing = np.isnan(values)
-    total = np.nansum if missing.any() else np.sum
-    count = len(values) - missing.sum(axis=0)
-    mean = total(values, axis=0) / count
-    apart = values - mean
-    # The second term corrects for the rounding of the mean.
-    variance = (total(apart**2, axis=0) - total(apart, axis=0) ** 2 / count) / count
+    if values.flags.c_contiguous and values.shape[1] > 1:  # numpy adds these row by row; so do we, without copies
+        count, summed, squared = np.empty((3, values.shape[1]))
+        _add(values, np.zeros(values.shape[1]), count, summed, squared)
+        mean = summed / count
+        _add(values, mean, count, summed, squared)
+    else:
+        missing = np.isnan(values)
+        total = np.nansum if missing.any() else np.sum
+        count = len(values) - missing.sum(axis=0)
+        mean = total(values, axis=0) / count
+        apart = values - mean
+        summed, squared = total(apart, axis=0), total(apart**2, axis=0)
+    variance = (squared - summed**2 / count) / count  # the second term corrects for the rounding of the mean
     rounding = np.finfo(np.float64).eps
     constant = variance <= count * rounding * variance + (count * mean * rounding) ** 2
     return Scaling(mean, np.where(constant, 1.0, np.sqrt(variance)))
+
+
+@jit
+def _add(values: Floats, center: Floats, count: Floats, summed: Floats, squared: Floats) -> None:
+    """Count the known ones of readings (time, variable), and add up their distances from a center and the squares."""
+    count[:] = summed[:] = squared[:] = 0.0
+    for t in range(len(values)):
+        for i in range(len(center)):
+            known = values[t, i] == values[t, i]
+            apart = values[t, i] - center[i] if known else 0.0
+            count[i] += 1.0 if known else 0.0
+            summed[i] += apart
+            squared[i] += apart * apart
 
 
 def _min_max(values: Floats) -> Scaling:

@@ -105,7 +105,7 @@ def stretch_errors(
     mask = None if imputed is None else imputed[begin:end]
     errors = panel.errors(rows[begin:end], start - begin, mask)
     for v, view in enumerate(views):
-        errors[~all_usable(usable, view.context)[start:end], v] = np.nan
+        errors[~all_usable(usable[begin:end], view.context)[start - begin :], v] = np.nan
     return errors[: stop - start], panel.covering(errors, 0, stop - start)
 
 
