@@ -64,8 +64,26 @@ def stream(readings: int = 20_000) -> None:
         started = time.perf_counter()
         stream.update(reading)
         taken.append(time.perf_counter() - started)
+    print(f"stream, 25 variables: {latencies(taken)} a reading")
+    print(f"the same amount of plain arithmetic, to show what the machine adds: {latencies(arithmetic(taken))}")
+
+
+def latencies(taken: list[float]) -> str:
     middle, most, nearly_all = 1e6 * np.quantile(taken, (0.5, 0.99, 0.999))
-    print(f"stream, 25 variables: median {middle:.0f}, p99 {most:.0f}, p99.9 {nearly_all:.0f} microseconds a reading")
+    return f"median {middle:.0f}, p99 {most:.0f}, p99.9 {nearly_all:.0f} microseconds"
+
+
+def arithmetic(like: list[float]) -> list[float]:
+    """Seconds of a loop that always does the same and takes about as long as the median of `like`."""
+
+    def add(times: int) -> float:
+        started, total = time.perf_counter(), 0
+        for k in range(times):
+            total += k
+        return time.perf_counter() - started
+
+    times = int(10_000 * np.median(like) / np.median([add(10_000) for _ in range(100)]))
+    return [add(times) for _ in like]
 
 
 def growth() -> None:

@@ -342,8 +342,8 @@ def smoothed_misfits(scores):
 def misfitting(scores, usable):
     """Whether each step is usable and within 16 steps of a usable one with a score far above the usual ones."""
     known = [score for score, fine in zip(scores, usable, strict=True) if fine]
-    low, middle = quantile(known, 0.1), quantile(known, 0.5)
-    limit = middle + 5 * (middle - low)
+    middle, high = quantile(known, 0.5), quantile(known, 0.9)
+    limit = middle + 3 * (high - middle)
     far = [t for t, score in enumerate(scores) if usable[t] and score > limit]
     return [bool(usable[t]) and any(abs(t - other) <= 16 for other in far) for t in range(len(scores))]
 

@@ -18,9 +18,8 @@ from cometad.threads import in_tasks
 from cometad.views.crossfit import CrossFitted, Fold, stretch_errors
 from cometad.views.view import View
 
-HIGH = 0.9  # the quantile of an error that counts as high but usual
-LOW = 0.1  # the quantile of a misfit that its spread is taken from: faults, however many, lie on the other side
-LIMIT = 5.0  # a misfit this many times as far above the median as the low one is below it is left out
+HIGH = 0.9  # the quantile of an error, or of a misfit, that counts as high but usual
+LIMIT = 3.0  # a misfit this many times as far above the median as the high one is left out
 MARGIN = 16  # readings before and after it that are left out too
 SPAN = 64  # readings that a misfit is averaged over
 POOLING = 4  # exponent of the power mean over variables
@@ -146,8 +145,8 @@ def outliers(scores: Floats, usable: Flags) -> Flags:
     >>> outliers(scores, np.ones(500, bool)).nonzero()[0][[0, -1]].tolist()
     [184, 216]
     """
-    low, middle = np.quantile(scores[usable], (LOW, 0.5))
-    limit = middle + LIMIT * (middle - low)
+    middle, high = np.quantile(scores[usable], (0.5, HIGH))
+    limit = middle + LIMIT * (high - middle)
     marked = np.zeros(len(scores), bool)
     for step in np.flatnonzero((scores > limit) & usable):
         marked[max(step - MARGIN, 0) : step + MARGIN + 1] = True
