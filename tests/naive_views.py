@@ -279,12 +279,17 @@ def smoothed(scores, spans):
 # -- dirty history --------------------------------------------------------------------------------------------------
 
 
-def measured(errors, usable, imputed, context, span):
-    """Errors (time, variable), unknown if a reading in the context is not usable or one in the span is imputed."""
+def measured(errors, usable, imputed, context, span, mixes):
+    """Errors (time, variable), unknown if a reading in the context is not usable or one in the span is imputed.
+
+    A view that mixes variables knows nothing of a span in which more than a tenth of them are imputed at a time.
+    """
     result = []
     for t, row in enumerate(errors):
         clean = all(usable[max(t - context, 0) : t + 1])
         covered = range(max(t - span + 1, 0), t + 1)
+        if mixes and any(sum(imputed[s]) > 0.1 * len(row) for s in covered):
+            clean = False
         result.append(
             [error if clean and not any(imputed[s][i] for s in covered) else NAN for i, error in enumerate(row)]
         )

@@ -277,6 +277,27 @@ def test_events_are_written_with_their_times(run, folder):
     assert events["last_time"].to_list() == [readings["time"][event.stop - 1] for event in expected]
 
 
+@pytest.fixture(scope="module")
+def moved(folder):
+    """Readings of which one variable has moved."""
+    table_of_readings(600, seed=2).with_columns(pl.col("level") + 3.0).write_csv(folder / "moved.csv")
+    return folder / "moved.csv"
+
+
+def test_score_says_when_far_more_readings_are_flagged_than_promised(run, moved):
+    code, _, stderr = run("score", "plant.comet", moved.name, "--threshold", "quantile:0.01")
+    assert code == 0
+    assert stderr.count("times the promised 1 %, mostly because of level") == 1
+    assert "promised" not in run("score", "plant.comet", "normal.csv", "--threshold", "quantile:0.01")[2]
+
+
+def test_a_stream_says_so_once(run, moved):
+    code, stdout, stderr = run("stream", "plant.comet", "--threshold", "quantile:0.01", stdin=moved.read_bytes())
+    assert code == 0
+    assert len(_answers(stdout)) == 600
+    assert stderr.count("times the promised 1 %, mostly because of level") == 1
+
+
 def test_scores_and_events_do_not_overwrite_each_other(run, folder):
     result = run("score", "plant.comet", "today.csv", "-o", "both.csv", "--events", "./both.csv")
     _refused(result, "Scores and events cannot both go to 'both.csv'. Choose another file for --events.")

@@ -258,6 +258,14 @@ def test_left_out_stretches_are_among_the_findings():
     assert "<b>left out</b>: Left out of training: time steps 200 to 259" in page(report)
 
 
+def test_a_broken_promise_is_among_the_findings():
+    detector = Comet(threshold=Quantile(0.01)).fit(readings())
+    moved = readings() + [0.0, *[5.0] * (readings().shape[1] - 1)]
+    kinds = dict(gather(detector, moved).findings)
+    assert "times the promised 1 %" in kinds["promise"]
+    assert "promise" not in dict(gather(detector, readings()).findings)
+
+
 def test_a_left_out_stretch_is_given_by_its_times_and_variables():
     axis = TimeAxis(3, np.datetime64("2026-03-01T00:00", "us") + np.arange(3).astype("timedelta64[h]"))
     stretch = Stretch(0, 3, ("a", "b", "c", "d"), "does not fit the rest")

@@ -67,7 +67,9 @@ class Twin:
         for fold in found.folds:
             count, views = fold.stop - fold.start, []
             for view in fold.views:
-                errors = naive.measured(view.errors(rows, 0).tolist(), usable, imputed, view.context, view.span)
+                errors = naive.measured(
+                    view.errors(rows, 0).tolist(), usable, imputed, view.context, view.span, view.mixes_variables
+                )
                 known = errors[fold.start : fold.stop + view.span - 1]
                 views.append([naive.covering(list(column), view.span) for column in zip(*known, strict=True)])
             averaged += [[[column[t] for column in view] for view in views] for t in range(count)]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cometad.alerting.alerts import Alerts, Change, Event
+    from cometad.alerting.promise import Promise
     from cometad.data.quality import Inspection
     from cometad.detector import Detector
     from cometad.live.stream import Stream
@@ -67,9 +68,10 @@ def score(
     source = Source(data, time_column, drop, resample)
     detector = open_detector(model, threshold)
 
+    from cometad.alerting.promise import Promise
     from cometad.data.quality import Inspection
 
-    totals = _Totals(Inspection(detector.statistics_), keep_times=events is not None)
+    totals = _Totals(Inspection(detector.statistics_), Promise(detector.threshold.rate), keep_times=events is not None)
     if detector.can_stream:
         tables = _streamed(detector.stream(alerts=alerts), detector, source.chunks(), totals)
     else:
@@ -81,6 +83,8 @@ def score(
     if events is not None:
         write_chunks(events, [totals.table()])
     say_findings(totals.inspection.findings())
+    if warning := totals.promise.warning():
+        say(warning)
     written = "".join(f" Wrote '{path}'." for path in (output, events) if path is not None)
     imputed = f" {totals.imputed:,} were imputed and not judged." if totals.imputed else ""
     say(
@@ -92,9 +96,9 @@ def score(
 class _Totals:
     """Totals over all scored readings, and their events."""
 
-    def __init__(self, inspection: "Inspection", keep_times: bool) -> None:
+    def __init__(self, inspection: "Inspection", promise: "Promise", keep_times: bool) -> None:
         self.readings = self.anomalous = self.imputed = 0
-        self.inspection = inspection
+        self.inspection, self.promise = inspection, promise
         self.events: list[Event] = []
         self._keep_times = keep_times
         self._times: list[pl.DataFrame] = []
@@ -102,9 +106,14 @@ class _Totals:
     def over(self, tables: "Iterable[pl.DataFrame]") -> "Iterator[pl.DataFrame]":
         """Pass tables through and count them."""
         for table in tables:
+            flagged = table.filter(table["anomaly"] == 1)
+            imputed = int(table["imputed"].sum()) if "imputed" in table.columns else 0
             self.readings += len(table)
-            self.anomalous += int(table["anomaly"].sum())
-            self.imputed += int(table["imputed"].sum()) if "imputed" in table.columns else 0
+            self.anomalous += len(flagged)
+            self.imputed += imputed
+            self.promise.push(
+                len(table) - imputed, flagged["variable"] if "variable" in table.columns else [""] * len(flagged)
+            )
             if self._keep_times and "time" in table.columns:
                 self._times.append(table.select("time"))
             yield table

@@ -15,6 +15,7 @@ from cometad.errors import InputError
 
 if TYPE_CHECKING:
     from cometad.alerting.alerts import Alerts
+    from cometad.alerting.promise import Promise
     from cometad.data.resample import Resampling
     from cometad.live.interrupts import Interrupts
     from cometad.live.session import Answer, Session
@@ -137,16 +138,32 @@ def _take_all(
     session: "Session", interrupts: "Interrupts", form: str, time_column: str | None, only_events: bool
 ) -> InputError | None:
     """Answer the readings on standard input; return the error of the first bad one, which ends the stream."""
+    from cometad.alerting.promise import Promise
     from cometad.live.readings import Layout, readings
 
     detector = session.detector
     layout = Layout(detector.names_, detector.named_, time_column, detector.gaps.allowed)
+    promise: Promise | None = Promise(detector.threshold.rate)
     try:
         for reading in readings(interrupts.lines(sys.stdin.buffer), form, layout):
-            _print(session.take(reading), only_events)
+            answers = session.take(reading)
+            _print(answers, only_events)
+            if promise is not None and _broken(promise, answers):
+                promise = None  # one warning is enough
     except InputError as error:
         return error
     return None
+
+
+def _broken(promise: "Promise", answers: "Iterable[Answer]") -> bool:
+    """Count answers, and warn if the promise of the threshold is broken."""
+    for answer in answers:
+        if "anomaly" in answer and not answer.get("imputed"):
+            promise.push(1, [next(iter(answer["variables"]), "")] if answer["anomaly"] else [])
+    warning = promise.warning()
+    if warning is not None:
+        say(warning)
+    return warning is not None
 
 
 def _print(answers: "Iterable[Answer]", only_events: bool) -> None:

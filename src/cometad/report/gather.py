@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Alerts, Event
-from cometad.arrays import Flags, Floats
+from cometad.alerting.promise import Promise
+from cometad.arrays import Flags, Floats, Integers
 from cometad.data.gaps import complete
 from cometad.data.quality import findings
 from cometad.detector import Detector, StepScores
@@ -95,7 +96,7 @@ def gather(
         explained=detector.can_explain,
         usages=tuple(usage(*scale) for scale in detector.code_usage(series)),
         drift=drift(_measured(judged), _measured(_judged(detector.alert_scores_, detector.imputed_))),
-        findings=_findings(detector, series),
+        findings=(*_promise(detector, flags, imputed, panels), *_findings(detector, series)),
         settings=_settings(detector, alerts, sources or {}),
     )
 
@@ -237,6 +238,18 @@ def _findings(detector: Detector, series: Series) -> tuple[tuple[str, str], ...]
         statistics = replace(statistics, names=series.names)
     trimmed = [(KIND, sentence(stretch)) for stretch in left_out(detector)]
     return (*trimmed, *((finding.kind, finding.sentence) for finding in findings(series, statistics)))
+
+
+def _promise(
+    detector: Detector, flags: Integers, imputed: Flags | None, panels: Sequence[EventPanel]
+) -> list[tuple[str, str]]:
+    """A warning if far more or fewer readings are flagged than promised, with the variables of the worst events."""
+    blamed = [panel.top[0][0] for panel in panels if panel.top][: flags.sum()]
+    promise = Promise(detector.threshold.rate)
+    judged = len(flags) - (0 if imputed is None else int(imputed.sum()))
+    promise.push(judged, [*blamed, *[""] * (flags.sum() - len(blamed))])
+    warning = promise.warning()
+    return [] if warning is None else [("promise", warning)]
 
 
 def _settings(detector: Detector, alerts: Alerts, sources: Mapping[str, str]) -> dict[str, Any]:

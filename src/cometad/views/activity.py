@@ -58,6 +58,8 @@ class Activity:
 class FittedActivity(WindowView):
     """The usual log standard deviation (variable,), and distances from it."""
 
+    mixes_variables = False
+
     def __init__(self, usual: Floats, length: int) -> None:
         self.usual, self.span, self.context = usual, length, length - 1
 

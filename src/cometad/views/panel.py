@@ -17,6 +17,7 @@ from cometad.views.view import FittedView, WindowView
 
 MIN_SHARED = 256  # time steps; for fewer, starting threads takes longer than the work
 FEW = 8  # time steps
+LOST = 0.1  # share of variables: if more are imputed, views that mix variables cannot judge the others either
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Panel:
         """The errors (time - first, view, variable) of scaled rows (time, variable); NaN where unknown.
 
         The first `first` rows are context. An error is unknown if any reading of its variable in its span is `imputed`
-        (time, variable), or if there are too few readings before it.
+        (time, variable), or if there are too few readings before it. If many variables are imputed, so are all errors
+        of views that mix variables: they would blame the others for what is missing.
         """
         errors = np.empty((len(rows) - first, len(self.views), rows.shape[1]))
 
@@ -66,8 +68,11 @@ class Panel:
         else:
             in_parts(lambda part: self._write(rows[: first + part.stop], first + part.start, errors[part]), len(errors))
         if imputed is not None:
+            lost = imputed.mean(axis=1, keepdims=True) > LOST
             for v, view in enumerate(self.views):
                 errors[:, v][lately(imputed, first, view.span)] = np.nan
+                if getattr(view, "mixes_variables", True):
+                    errors[:, v][lately(lost, first, view.span)[:, 0]] = np.nan
         return errors
 
     def _write(self, rows: Floats, first: int, errors: Floats) -> None:

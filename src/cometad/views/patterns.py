@@ -68,6 +68,8 @@ class Patterns:
 class FittedPatterns(WindowView):
     """Codes (variable, code, length), and the errors against them."""
 
+    mixes_variables = False
+
     def __init__(self, codes: Floats) -> None:
         self.codes, self.span = codes, codes.shape[2]
         self.context = self.span - 1

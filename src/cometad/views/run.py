@@ -158,25 +158,21 @@ class SeriesScores(NamedTuple):
     imputed: Flags
 
 
-def score_series(
-    panel: Panel, adaptation: LevelAdaptation, rows: Floats32, imputed: Flags | None, steps: slice | None = None
-) -> SeriesScores:
-    """Score the given steps of a series (time, variable), or all of it, as one run would, to the bit.
+def score_series(panel: Panel, adaptation: LevelAdaptation, rows: Floats32, imputed: Flags | None) -> SeriesScores:
+    """Score a series (time, variable) as one run would, to the bit.
 
     Without adaptation a score depends on readings near it only, so a long series is shared among threads: each scores
     a part, with the readings before and after that the part's scores depend on.
     """
-    wanted = slice(0, len(rows)) if steps is None else steps
-    length = wanted.stop - wanted.start
+    length = len(rows)
     found = SeriesScores(np.empty(length), np.empty(length), np.zeros(length, bool))
     before = panel.context + look_back(panel.smoothing)
 
     def part(own: slice) -> None:
-        start, stop = wanted.start + own.start, wanted.start + own.stop
-        begin, end = max(start - before, 0), min(stop + panel.delay, len(rows))
+        begin, end = max(own.start - before, 0), min(own.stop + panel.delay, length)
         run = ViewsRun(panel, adaptation)
         decided = [*run.push(rows[begin:end], None if imputed is None else imputed[begin:end]), *run.finish()]
-        kept = slice(start - begin, stop - begin)
+        kept = slice(own.start - begin, own.stop - begin)
         found.ranking[own] = np.concatenate([one.ranking for one in decided if one.ranking is not None])[kept]
         found.alerts[own] = np.concatenate([one.scores for one in decided])[kept]
         if imputed is not None:

@@ -15,6 +15,8 @@ class FittedView(Protocol):
 
     `rows` are scaled readings (time, variable). The first `first` of them only serve as context; a time step with less
     than `context` rows before it has no error yet: NaN.
+
+    If it also has `mixes_variables = False`, the errors of a variable depend on its own readings only.
     """
 
     context: int  # rows before a time step that its error depends on
@@ -59,6 +61,7 @@ class WindowView(ABC):
 
     context: int
     span: int
+    mixes_variables = True
 
     @abstractmethod
     def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
