@@ -260,7 +260,8 @@ def test_left_out_stretches_are_among_the_findings():
 
 def test_a_broken_promise_is_among_the_findings():
     detector = Comet(threshold=Quantile(0.01)).fit(readings())
-    moved = readings() + [0.0, *[5.0] * (readings().shape[1] - 1)]
+    moved = readings()
+    moved[:, 1:] += 5.0
     kinds = dict(gather(detector, moved).findings)
     assert "times the promised 1 %" in kinds["promise"]
     assert "promise" not in dict(gather(detector, readings()).findings)

@@ -37,14 +37,14 @@ class Promise:
         if self._judged >= SOME and self._flagged >= LEAST and self._flagged > FACTOR * promised:
             return (
                 f"{self._share()} of {self._judged:,} readings are flagged, {self._flagged / promised:.2g} times the "
-                f"promised {_percent(self._rate)}{self._because()}. Unless these are faults, the readings are no longer "
-                "like those of training: fit on newer ones."
+                f"promised {_percent(self._rate)}{self._because()}. Unless these are faults, the readings are no "
+                "longer like those of training: fit on newer ones."
             )
         if promised >= LEAST and FACTOR * self._flagged < promised:
             return (
                 f"Only {self._share()} of {self._judged:,} readings are flagged, less than a third of the promised "
-                f"{_percent(self._rate)}. The readings vary less than those of training, so faults may go unnoticed: fit "
-                "on newer ones."
+                f"{_percent(self._rate)}. The readings vary less than those of training, so faults may go unnoticed: "
+                "fit on newer ones."
             )
         return None
 
