@@ -72,7 +72,8 @@ class NaiveBudget:
     def __init__(self, training, rate, patience):
         self.rate, self.patience = rate, patience
         self.start, median = np.quantile(training, [1 - rate, 0.5]).tolist()
-        self.spread = max(self.start - median, 1e-6 * max(map(abs, training))) or 1e-6
+        spread = max(self.start - median, 1e-6 * max(map(abs, training)))
+        self.spread = float(spread) if spread > 1e-30 else 1e-6
         self.position, self.allowance, self.held, self.kept = 0.0, 0.0, 0, 0
         self.scores, self.flags = [float(training[-1])], []
 
@@ -132,6 +133,7 @@ def test_a_budget_equals_its_definition_to_the_bit(rule, training, scores):
 @example(Budget(), TRAINING, np.tile([0.0, 1e6], 2500))
 @example(Budget(), np.zeros(50), np.repeat([0.0, 1e6, 0.0, 1e12], 1000))
 @example(Budget(0.05), TRAINING, 1.5 ** np.arange(500))
+@example(Budget(), np.array([6.8e-305]), np.full(3000, 1e12))
 def test_the_bound_on_flags_holds_for_any_scores(rule, training, scores):
     naive = NaiveBudget(training, rule.rate, rule.patience)
     flags = rule.watch(rule.fit(training)).push(scores)
@@ -174,6 +176,8 @@ def test_holding_costs_at_most_half_of_the_budget_in_total_and_patience_in_a_row
 
 @settings(max_examples=50)
 @given(rules, adversarial, st.lists(st.integers(0, 2000), max_size=5))
+@example(Budget(), np.full(3000, 7.0), [1500, 2000, 2500])
+@example(Budget(0.1), np.tile(np.repeat([0.0, 1e6], 40), 20), [61, 62, 750, 781, 782])
 def test_chunks_of_any_size_and_resuming_give_the_same_bits(rule, scores, cuts):
     fitted = rule.fit(TRAINING)
     whole = rule.watch(fitted)

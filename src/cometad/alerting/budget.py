@@ -16,10 +16,11 @@ from cometad.compiled import jit
 from cometad.registry import register
 from cometad.validation import check_between, check_integer
 
-STEP = 0.5  # positions by which a flag raises the threshold; 0.35 to 0.6 do about as well on real scores
+STEP = 0.5  # positions by which a flag raises the threshold; chosen on real scores, where 0.4 to 0.6 do about as well
 EXTRA = 0.5  # held flags allowed per flag of the budget
 NEARBY = 2  # an event is open if one of the last two readings was flagged; 8 would hold chance flags at a rate of 0.1
 LEAST_SPREAD = 1e-6  # relative to the scores: about the rounding of a float32 score
+FAINTEST = 1e-30  # a smaller spread counts as none: from it, the farthest position would not reach every score
 FARTHEST = 709.0  # positions; beyond it the exponential overflows
 
 
@@ -31,7 +32,7 @@ class Budget:
     It starts at the quantile 1 - `rate` of the training scores. Every reading moves it by STEP (flagged - rate) on a
     scale that is linear near the start and logarithmic further away, the *position* of a score: ln(1 + |score - start|
     / spread), negative below the start. The spread is start - median of the training scores. So steps grow with the
-    distance from the start, and a jump of the level by a factor of a million takes 28 flags to catch up with.
+    distance from the start, and a jump by a million spreads takes 28 flags to catch up with.
 
     Two exceptions:
 
@@ -41,7 +42,7 @@ class Budget:
     * *Constant scores.* A score equal to the one before it does not pull the threshold below itself, so scores that do
       not change are not flagged.
 
-    **Bound.** Whatever the scores, the number N of flags among the first T of a stream obeys
+    **Bound.** Whatever the scores (up to 1e270), the number N of flags among the first T of a stream obeys
 
         rate (T - K) - max(0, -position(lowest)) / STEP - 1 <= N <= 1.5 rate T + max(0, position(highest)) / STEP + 1
 
@@ -82,7 +83,8 @@ class Budget:
         """
         values = training_scores(scores)
         start, middle = np.quantile(values, [1 - self.rate, 0.5])
-        spread = max(start - middle, LEAST_SPREAD * np.abs(values).max()) or LEAST_SPREAD
+        spread = max(start - middle, LEAST_SPREAD * np.abs(values).max())
+        spread = spread if spread > FAINTEST else LEAST_SPREAD
         return np.array([start, spread, 0.0, 0.0, NEARBY, values[-1]])
 
     def watch(self, state: Floats) -> "BudgetWatch":
