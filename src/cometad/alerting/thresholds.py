@@ -1,6 +1,7 @@
 """Thresholds without labels, from the scores of normal readings and a false-alarm rate.
 
-docs/thresholds.md helps to choose one and says what each guarantees; `spot.py` has peaks over threshold.
+docs/thresholds.md helps to choose one and says what each guarantees; `budget.py` has the rule that tracks its
+rate, `spot.py` peaks over threshold.
 """
 
 import math
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cometad.alerting.budget import Budget
 from cometad.alerting.spot import DriftingSpot, Spot
 from cometad.alerting.watch import FixedWatch, Threshold, training_scores
 from cometad.arrays import Floats
@@ -97,6 +99,7 @@ THRESHOLDS: dict[str, Callable[..., Threshold]] = {
     "conformal": Conformal,
     "spot": Spot,
     "drifting-spot": DriftingSpot,
+    "budget": Budget,
 }
 
 
@@ -110,7 +113,7 @@ def parse_threshold(text: str) -> Threshold:
     Traceback (most recent call last):
     ...
     cometad.errors.ParameterError: Unknown threshold 'sport'. Did you mean spot?
-    Available: quantile, conformal, spot, drifting-spot.
+    Available: quantile, conformal, spot, drifting-spot, budget.
     """
     return parse(text, THRESHOLDS, kind="threshold", value="RATE", convert=float)
 

@@ -1,0 +1,157 @@
+"""A threshold that keeps its rate on scores that drift and jump: online quantile tracking.
+
+I. Gibbs, E. Candès: Adaptive conformal inference under distribution shift, NeurIPS 2021.
+A. Angelopoulos, E. Candès, R. Tibshirani: Conformal PID control for time series prediction, NeurIPS 2023.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cometad.alerting.watch import Watch, as_scores, training_scores
+from cometad.arrays import Floats
+from cometad.compiled import jit
+from cometad.registry import register
+from cometad.validation import check_between, check_integer
+
+STEP = 0.5  # positions by which a flag raises the threshold; chosen on real scores, where 0.4 to 0.6 do about as well
+EXTRA = 0.5  # held flags allowed per flag of the budget
+NEARBY = 2  # an event is open if one of the last two readings was flagged; 8 would hold chance flags at a rate of 0.1
+LEAST_SPREAD = 1e-6  # relative to the scores: about the rounding of a float32 score
+FAINTEST = 1e-30  # a smaller spread counts as none: from it, the farthest position would not reach every score
+FARTHEST = 709.0  # positions; beyond it the exponential overflows
+
+
+@register("Budget")
+@dataclass(frozen=True)
+class Budget:
+    """A threshold that tracks its own rate: each flag raises it, each other reading lowers it a little.
+
+    It starts at the quantile 1 - `rate` of the training scores. Every reading moves it by STEP (flagged - rate) on a
+    scale that is linear near the start and logarithmic further away, the *position* of a score: ln(1 + |score - start|
+    / spread), negative below the start. The spread is start - median of the training scores. So steps grow with the
+    distance from the start, and a jump by a million spreads takes 28 flags to catch up with.
+
+    Two exceptions:
+
+    * *Long faults.* While an event is open (one of the last two readings was flagged), a flag that one step would not
+      clear leaves the threshold where it is. Such held flags are paid from an allowance that starts at 0, gains
+      rate / 2 per reading and never exceeds `patience`. Once it is spent, the threshold tracks again.
+    * *Constant scores.* A score equal to the one before it does not pull the threshold below itself, so scores that do
+      not change are not flagged.
+
+    **Bound.** Whatever the scores (up to 1e270), the number N of flags among the first T of a stream obeys
+
+        rate (T - K) - max(0, -position(lowest)) / STEP - 1 <= N <= 1.5 rate T + max(0, position(highest)) / STEP + 1
+
+    with the lowest and highest of these scores, and K readings covered by the second exception. Drift, jumps, outliers
+    and faults are included. With `patience=0`, rate replaces 1.5 rate. A stretch of T readings anywhere in a stream
+    obeys the upper bound plus `patience`, with positions counted from the threshold at its first reading.
+
+    Parameters
+    ----------
+    rate
+        Share of readings to flag.
+    patience
+        Most readings that a fault holds the threshold for; 0 to track through every fault. They have to be earned: one
+        in 2 / rate readings.
+
+    >>> import numpy as np
+    >>> from cometad.alerting.budget import Budget
+    >>> rule, random = Budget(rate=0.01), np.random.default_rng(0)
+    >>> watch = rule.watch(rule.fit(random.exponential(size=5000)))
+    >>> round(watch.threshold, 1)  # the starting value; log(100) = 4.6 is the true quantile
+    4.7
+    >>> watch.push(100 + random.exponential(size=5000)).mean().round(3)  # a fixed threshold would flag all
+    np.float64(0.011)
+    """
+
+    rate: float = 0.01
+    patience: int = 500
+
+    def __post_init__(self) -> None:
+        check_between("rate", self.rate, 0, 1)
+        check_integer("patience", self.patience, 0)
+
+    def fit(self, scores: ArrayLike) -> Floats:
+        """The state before the first reading, from training scores (time,).
+
+        Start, spread, position, allowance, readings since the last flag (up to two), and the last score. Training
+        scores that hardly differ get the smallest spread that a float32 score can show.
+        """
+        values = training_scores(scores)
+        start, middle = np.quantile(values, [1 - self.rate, 0.5])
+        spread = max(start - middle, LEAST_SPREAD * np.abs(values).max())
+        spread = spread if spread > FAINTEST else LEAST_SPREAD
+        return np.array([start, spread, 0.0, 0.0, NEARBY, values[-1]])
+
+    def watch(self, state: Floats) -> "BudgetWatch":
+        """A watch that resumes from a state."""
+        return BudgetWatch(self, state)
+
+
+class BudgetWatch(Watch):
+    """Tracks the threshold along a stream of scores; created by `Budget.watch`; see `Budget` for an example."""
+
+    def __init__(self, rule: Budget, state: Floats) -> None:
+        self._rate, self._patience = float(rule.rate), float(rule.patience)
+        self._state = np.array(state, np.float64)
+
+    @property
+    def threshold(self) -> float:
+        """The next score is flagged if it is above this."""
+        start, spread, position = self._state[:3].tolist()
+        return float(_score_at(position, start, spread))
+
+    def follow(self, scores: ArrayLike) -> Floats:
+        """The threshold (time,) that applies to each score."""
+        values = as_scores(scores)
+        thresholds = np.empty(len(values))
+        _track(values, self._state, self._rate, self._patience, thresholds)
+        return thresholds
+
+    def state(self) -> Floats:
+        """The complete state of the watch."""
+        return self._state.copy()
+
+
+@jit
+def _score_at(position: float, start: float, spread: float) -> float:
+    """The score at a position."""
+    return start + math.copysign(spread * math.expm1(min(abs(position), FARTHEST)), position)
+
+
+# Why the bound holds. Let N of T scores be flagged, H of them held, and K others not lower the threshold. The position
+# starts at 0 and ends at p = STEP ((1 - rate) (N - H) - rate (T - N - K)), so that
+#     N = rate T + p / STEP + (1 - rate) H - rate K.
+# Upper side: the threshold rises only at a score above it, so p <= max(0, position(highest)) + STEP. Each held flag is
+# paid from an allowance that gained EXTRA rate per reading, so H <= EXTRA rate T. And K >= 0.
+# Lower side: the threshold falls only at a score at or below it, so p >= min(0, position(lowest)) - STEP rate. And
+# H >= 0. Neither side assumes anything about the scores.
+@jit
+def _track(scores: Floats, state: Floats, rate: float, patience: float, thresholds: Floats) -> None:
+    """Set `thresholds` (time,) to those that apply to `scores` (time,), and update the state."""
+    start, spread, position, allowance, quiet, last = state
+    threshold = _score_at(position, start, spread)
+    for i in range(len(scores)):
+        score = scores[i]
+        thresholds[i] = threshold
+        allowance = min(patience, allowance + EXTRA * rate)
+        if score > threshold:
+            raised = position + STEP * (1 - rate)
+            above = _score_at(raised, start, spread)
+            if quiet < NEARBY and allowance >= 1 and score > above:
+                allowance -= 1
+            else:
+                position, threshold = raised, above
+            quiet = 0.0
+        else:
+            lowered = position - STEP * rate
+            below = _score_at(lowered, start, spread)
+            if score != last or score <= below:
+                position, threshold = lowered, below
+            quiet = min(quiet + 1, NEARBY)
+        last = score
+    state[2], state[3], state[4], state[5] = position, allowance, quiet, last
