@@ -2,6 +2,7 @@
 
     python benchmarks/thresholds.py [--draws N] [--readings N]
     python benchmarks/thresholds.py --detectors [--data-dir DIR]
+    python benchmarks/thresholds.py --entities [--part select] [--workers 2] [--data-dir DIR]
 
 Each draw fits a rule to 10,000 scores and applies it to a stream of `--readings` more, without anomalies: every alarm
 is false. The second table follows SPOT along streams in three variants: alarms left out of the tail as in the paper,
@@ -10,22 +11,33 @@ remembering all excesses or the last 1,000, and as implemented here, counting as
 With --detectors, Comet() is fitted on normal series, and alarms are counted among unseen normal readings, excluding 32
 readings on either side of each anomaly. The entities are development entities: their labels had been seen before
 (docs/deviations.md).
+
+With --entities, it is fitted on every entity of the benchmark. The share of flagged normal readings, again away from
+anomalies, is given as a multiple of the promise, and the anomalies that have any flag beside those that as many flags
+at random would touch.
 """
 
 import argparse
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 from scipy.signal import lfilter
 
-from cometad import Comet
+from cometad import Budget, Comet
 from cometad.alerting import spot
 from cometad.alerting.spot import DriftingSpot, Peaks, Spot
 from cometad.alerting.thresholds import Conformal, Quantile, expected_per_day
 from cometad.alerting.watch import Threshold
+from cometad.bench.plants import plant_family
+from cometad.bench.split import part_of
+from cometad.datasets.dataset import Dataset
 from cometad.datasets.readers import load
 from cometad.datasets.synthetic import synthetic_plant
+from cometad.threads import thread_count_of
+from cometad.views.trim import stretches
 
 TRAINING = 10_000
 RISE = 3.0  # rise of the drifting scores over the stream, in standard deviations
@@ -53,7 +65,7 @@ SCORES: dict[str, Draw] = {
     f"normal, neighbors correlated {CORRELATION}": correlated,
     f"normal, rising by {RISE:g} deviations": drifting,
 }
-RULES: tuple[Threshold, ...] = (Quantile(), Conformal(), Spot(), DriftingSpot())
+RULES: tuple[Threshold, ...] = (Budget(), Quantile(), Conformal(), Spot(), DriftingSpot())
 
 
 def main() -> None:
@@ -61,8 +73,14 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--readings", type=int, default=100_000)
     parser.add_argument("--detectors", action="store_true")
+    parser.add_argument("--entities", action="store_true")
+    parser.add_argument("--part", choices=("select", "validate"))
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--data-dir")
     arguments = parser.parse_args()
+    if arguments.entities:
+        on_entities(arguments.data_dir, arguments.part, arguments.workers)
+        return
     if arguments.detectors:
         on_detectors(arguments.data_dir)
         return
@@ -138,7 +156,7 @@ def remembering(count: int) -> Iterator[None]:
 
 
 def on_detectors(data_dir: str | None) -> None:
-    rules = (Quantile(0.01), Conformal(0.01), Spot(1e-3), DriftingSpot(1e-3))
+    rules = (Budget(0.01), Quantile(0.01), Conformal(0.01), Spot(1e-3), DriftingSpot(1e-3))
     heads = " | ".join(f"{type(rule).__name__} {rule.rate:g}" for rule in rules)
     print(f"| series | training readings | new normal readings | {heads} |")
     print("|---" * (len(rules) + 3) + "|")
@@ -147,6 +165,63 @@ def on_detectors(data_dir: str | None) -> None:
         rates = [detector.with_threshold(rule).predict(test)[normal].mean() for rule in rules]
         shown = " | ".join(f"{rate:.2g}" for rate in rates)
         print(f"| {name} | {len(train):,} | {normal.sum():,} | {shown} |", flush=True)
+
+
+ENTITY_RULES = (Quantile(0.01), Budget(0.01))
+BAND = (0.3, 2.0)  # of the promise
+LONG = 2_000  # normal readings: with fewer, chance moves the share too much to judge one entity
+
+
+class Judged(NamedTuple):
+    """The flags of one rule on one entity."""
+
+    dataset: str
+    rule: int
+    normal: int  # readings
+    false: int  # of them flagged
+    touched: float  # share of the anomalies
+    by_chance: float  # the same for as many flags at random
+
+
+def judge(entity: Dataset) -> list[Judged]:
+    with thread_count_of(1):
+        detector = Comet().fit(entity.train)
+        scored, normal = detector.step_scores(entity.test).alerts, far_from(entity.labels)
+    lengths = [stop - start for start, stop in stretches(np.asarray(entity.labels, bool))]
+    found = []
+    for k, rule in enumerate(ENTITY_RULES):
+        flags = detector.with_threshold(rule).judge().push(scored).flags
+        touched = [flags[start:stop].any() for start, stop in stretches(np.asarray(entity.labels, bool))]
+        chance = [1 - (1 - flags.mean()) ** length for length in lengths]
+        found.append(
+            Judged(entity.name, k, int(normal.sum()), int(flags[normal].sum()), np.mean(touched), np.mean(chance))
+        )
+    return found
+
+
+def on_entities(data_dir: str | None, part: str | None, workers: int) -> None:
+    entities = [one for name in ("SMD", "ASD", "MSL", "SMAP", "SKAB") for one in load(name, data_dir)] + plant_family()
+    parts = [part_of(one.name, one.entity) for one in entities]
+    chosen = [one for one, own in zip(entities, parts, strict=True) if own is not None and part in (None, own)]
+    chosen.sort(key=lambda one: -one.train.size)
+    with ProcessPoolExecutor(workers) as pool:
+        judged = [one for found in pool.map(judge, chosen) for one in found]
+    print(
+        "| dataset | rule | within 0.3 to 2 times the promise | normal readings flagged, all together | touched | by chance |"
+    )
+    print("|---" * 6 + "|")
+    for dataset in (*dict.fromkeys(one.dataset for one in judged), "all"):
+        for k, rule in enumerate(ENTITY_RULES):
+            own = [one for one in judged if one.rule == k and dataset in (one.dataset, "all")]
+            ratios = [one.false / one.normal / rule.rate for one in own if one.normal >= LONG]
+            within = sum(BAND[0] <= ratio <= BAND[1] for ratio in ratios)
+            together = sum(one.false for one in own) / sum(one.normal for one in own) / rule.rate
+            touched, by_chance = np.mean([(one.touched, one.by_chance) for one in own], axis=0)
+            print(
+                f"| {dataset} | {type(rule).__name__} | {within} of {len(ratios)} | {together:.2f} times the promise "
+                f"| {100 * touched:.0f} % | {100 * by_chance:.0f} % |",
+                flush=True,
+            )
 
 
 def normal_series(data_dir: str | None) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:

@@ -246,7 +246,9 @@ def check_variables_with_other_names_are_refused(subject: Subject) -> None:
 def check_predictions_are_scores_above_the_threshold(subject: Subject) -> None:
     flags = subject.fitted.predict(FRESH)
     assert set(np.unique(flags)) <= {0, 1}
-    assert np.array_equal(flags, subject.fitted.step_scores(FRESH).alerts > subject.fitted.threshold_)
+    watch = subject.fitted.threshold.watch(subject.fitted.threshold_state_)
+    assert watch.threshold == subject.fitted.threshold_
+    assert np.array_equal(flags, watch.push(subject.fitted.step_scores(FRESH).alerts))
 
 
 def check_training_scores_and_threshold_are_kept(subject: Subject) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cometad.alerting.alerts import Alerts as Alerts
     from cometad.alerting.alerts import Event as Event
+    from cometad.alerting.budget import Budget as Budget
     from cometad.alerting.thresholds import Quantile as Quantile
     from cometad.baselines import BASELINES as BASELINES
     from cometad.comet import Comet as Comet
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Alerts": "alerting.alerts",
     "BASELINES": "baselines",
+    "Budget": "alerting.budget",
     "Comet": "comet",
     "CometadError": "errors",
     "Detector": "detector",

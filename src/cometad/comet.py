@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from cometad.alerting.alerts import Alerts, Event
-from cometad.alerting.thresholds import Quantile
+from cometad.alerting.budget import Budget
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
@@ -94,8 +94,8 @@ class Comet(Detector):
     gaps
         How missing readings are handled: refused, or imputed and never flagged.
     threshold
-        Which alert scores are anomalous: `Quantile`, `Conformal`, `Spot` or `DriftingSpot`, each with the share of
-        normal readings it may flag.
+        Which alert scores are anomalous: a `Budget` tracks the scores and keeps its rate when they drift; `Quantile`,
+        `Conformal` and `Spot` trust the training scores.
     seed, verbose
         Random seed (equal seeds give equal bytes); whether `fit` shows progress.
     """
@@ -118,7 +118,7 @@ class Comet(Detector):
         adaptation: LevelAdaptation = KeepFitted(),
         scaler: str = "standard",
         gaps: Gaps = RefuseGaps(),
-        threshold: Threshold = Quantile(rate=0.01),
+        threshold: Threshold = Budget(rate=0.01),
         seed: int = 42,
         verbose: bool = False,
         **removed: Any,

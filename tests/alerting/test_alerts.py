@@ -45,11 +45,7 @@ class Naive:
         self.changes, self.suppressed, self.short = [], 0, 0
         self.measured = [step for step in range(len(scores)) if not imputed[step]]
         self.hot = {step for step in self.measured if scores[step] > thresholds[step]}
-        self.warm = {
-            step
-            for step in self.measured
-            if scores[step] >= min(thresholds[step], alerts.low * thresholds[step] + (1 - alerts.low) * tail.center)
-        }
+        self.marks = [min(top, alerts.low * top + (1 - alerts.low) * tail.center) for top in thresholds]
         self.scan(alerts)
 
     def scan(self, alerts):
@@ -76,11 +72,16 @@ class Naive:
         """The measured steps from a given one up to the first run of quiet steps longer than the gap."""
         seen, quiet = [], 0
         for step in self.measured[at:]:
-            quiet = 0 if step in self.warm else quiet + 1
+            quiet = 0 if self.is_warm(step, self.measured[at]) else quiet + 1
             if quiet > gap:
                 break
             seen.append(step)
         return seen
+
+    def is_warm(self, step, start):
+        """Whether a step of an event is at or above its own low mark or, early on, that of the start."""
+        early = step - start < 500
+        return self.scores[step] >= (min(self.marks[step], self.marks[start]) if early else self.marks[step])
 
     def add(self, seen, opens, closes):
         number = 1 + sum(change.kind == "opened" for change in self.changes)
@@ -95,7 +96,7 @@ class Naive:
     def event(self, number, seen, now, is_open):
         hot = [step for step in seen if step <= now and step in self.hot]
         peak = max(hot, key=lambda step: (self.scores[step], -step))
-        stop = max(step for step in seen if step <= now and step in self.warm) + 1
+        stop = max(step for step in seen if step <= now and self.is_warm(step, seen[0])) + 1
         score = self.scores[peak]
         return Event(number, seen[0], stop, peak, score, naive_severity(score, self.tail), len(hot), is_open)
 
@@ -307,6 +308,15 @@ def test_the_open_event_is_available_at_any_time():
 def test_the_peak_is_a_hot_step_even_if_the_threshold_moves():
     (event,) = find_events([3.0, 8.0, 4.0], [2.0, 9.0, 2.0], Alerts(), TAIL)
     assert (event.peak, event.steps) == (2, 2)
+
+
+@pytest.mark.parametrize("length, ends", [(400, 400), (800, 500)])
+def test_a_threshold_that_rises_above_a_fault_does_not_end_its_event_for_500_steps(length, ends):
+    scores, thresholds = np.full(1000, 5.0), np.full(1000, 2.0)
+    scores[length:] = 0.0
+    thresholds[10:] = 9.0
+    [event] = find_events(scores, thresholds, Alerts(), ScoreTail.fit([0.0, 0.0, 1.0]))
+    assert (event.start, event.stop, event.steps) == (0, ends, 10)
 
 
 def test_the_low_mark_is_never_above_the_threshold():

@@ -169,7 +169,8 @@ def test_score_gives_one_row_per_reading(folder):
     assert scores["time"].equals(today["time"])
     np.testing.assert_array_equal(scores["score"], detector.decision_function(today))
     np.testing.assert_array_equal(scores["alert_score"], detector.step_scores(today).alerts)
-    np.testing.assert_array_equal(scores["threshold"], np.full(len(today), detector.threshold_))
+    thresholds = detector.threshold.watch(detector.threshold_state_).follow(detector.step_scores(today).alerts)
+    np.testing.assert_array_equal(scores["threshold"], thresholds)
     np.testing.assert_array_equal(scores["anomaly"], detector.predict(today))
     assert scores.row(70, named=True)["variable"] == "flow"
 

@@ -4,6 +4,7 @@
 batch and stream agree by construction. docs/alerts.md has pictures.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, NamedTuple
@@ -17,6 +18,7 @@ from cometad.errors import InputError
 from cometad.validation import check, integer, number
 
 BLOCK = 256  # time steps that are skipped together if none is hot
+PATIENCE = 500  # time steps for which an event keeps the low mark it started with
 
 Kind = Literal["opened", "updated", "closed"]
 
@@ -69,7 +71,8 @@ class Alerts:
 
     A time step is *hot* if its score is above the threshold and *quiet* if it is below the low mark; an imputed time
     step is neither. The low mark lies between the median of the training scores and the threshold, at
-    low * threshold + (1 - low) * median, and never above the threshold.
+    low * threshold + (1 - low) * median, and never above the threshold. For the first 500 time steps of an event, a
+    threshold that rises does not raise it: a fault must not end because the threshold tracks it.
 
     * A hot step outside of events starts a candidate, which becomes an event once it has `min_length` measured steps. A
       quiet step before that drops the candidate; its hot steps count as `short`.
@@ -146,7 +149,7 @@ class _Steps(NamedTuple):
     numbers: NDArray[np.int64]  # (time,)
     scores: Floats  # (time,)
     hot: NDArray[np.bool_]  # (time,)  above the threshold
-    warm: NDArray[np.bool_]  # (time,)  at or above the low mark
+    marks: Floats  # (time,)  low marks
 
 
 class AlertRun:
@@ -165,7 +168,7 @@ class AlertRun:
     def __init__(self, alerts: Alerts, tail: ScoreTail, step: int = 0) -> None:
         self._alerts, self._tail = alerts, tail
         self._now = _Now(int(step), hold=int(step))
-        self._peak_score = 0.0  # of the candidate or event
+        self._peak_score, self._mark = 0.0, math.inf  # of the candidate or event; the mark is that of its start
 
     @property
     def step(self) -> int:
@@ -221,12 +224,12 @@ class AlertRun:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The complete state, by name, without the tail and the parameters."""
-        return {"counts": np.array(astuple(self._now), np.int64), "peak_score": np.array([self._peak_score])}
+        return {"counts": np.array(astuple(self._now), np.int64), "peak_score": np.array([self._peak_score, self._mark])}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Resume from a state of a run with the same `Alerts` and tail."""
         self._now = _Now(*state["counts"].tolist())
-        self._peak_score = float(state["peak_score"][0])
+        self._peak_score, self._mark = (*state["peak_score"].tolist(), math.inf)[:2]  # 0.1 had no mark
 
     def _measured(self, values: Floats, tops: Floats, skipped: NDArray[np.bool_] | None) -> _Steps:
         numbers = np.arange(self._now.step, self._now.step + len(values))
@@ -234,7 +237,7 @@ class AlertRun:
             numbers, values, tops = numbers[~skipped], values[~skipped], tops[~skipped]
         _check_numbers(numbers, values, "score")
         _check_numbers(numbers, tops, "threshold")
-        return _Steps(numbers, values, values > tops, values >= self._alerts.low_marks(tops, self._tail.center))
+        return _Steps(numbers, values, values > tops, self._alerts.low_marks(tops, self._tail.center))
 
     def _through(self, steps: _Steps) -> list[Change]:
         """Process blocks of steps; skip those with nothing hot while nothing is in progress."""
@@ -248,31 +251,34 @@ class AlertRun:
 
     def _through_one(self, score: float, top: float) -> list[Change]:
         """`_through` for a single step of a stream, without arrays, which would take most of the time."""
-        hot, warm = score > top, bool(score >= self._alerts.low_marks(top, self._tail.center))
-        return list(self._through_block([self._now.step], [score], [hot], [warm]))
+        mark = float(self._alerts.low_marks(top, self._tail.center))
+        return list(self._through_block([self._now.step], [score], [score > top], [mark]))
 
     def _through_block(
-        self, numbers: list[int], scores: list[float], hot: list[bool], warm: list[bool]
+        self, numbers: list[int], scores: list[float], hot: list[bool], marks: list[float]
     ) -> Iterator[Change]:
-        for step, score, is_hot, is_warm in zip(numbers, scores, hot, warm, strict=True):
+        for step, score, is_hot, mark in zip(numbers, scores, hot, marks, strict=True):
             if self._now.phase != _IDLE or is_hot:
-                change = self._take(step, score, is_hot, is_warm)
+                change = self._take(step, score, is_hot, mark)
                 if change is not None:
                     yield change
 
-    def _take(self, step: int, score: float, hot: bool, warm: bool) -> Change | None:
+    def _take(self, step: int, score: float, hot: bool, mark: float) -> Change | None:
         """Process one measured step, which must be hot if nothing is in progress."""
-        if self._now.phase == _IDLE and not self._start(step, score):
+        if self._now.phase == _IDLE and not self._start(step, score, mark):
             return None
-        return self._prolong(step, score, hot) if warm else self._quiet(step)
+        if step - self._now.start < PATIENCE:
+            mark = min(mark, self._mark)
+        return self._prolong(step, score, hot) if score >= mark else self._quiet(step)
 
-    def _start(self, step: int, score: float) -> bool:
+    def _start(self, step: int, score: float, mark: float) -> bool:
         """Start a candidate with a hot step, unless a hold-off is in force."""
         now = self._now
         if step < now.hold:
             now.suppressed += 1
             return False
-        now.phase, now.start, now.peak, self._peak_score = _CANDIDATE, step, step, score
+        now.phase, now.start, now.peak = _CANDIDATE, step, step
+        self._peak_score, self._mark = score, mark
         now.hot = now.length = 0
         return True
 

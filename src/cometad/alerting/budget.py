@@ -18,6 +18,7 @@ from cometad.validation import check_between, check_integer
 
 STEP = 0.5  # positions by which a flag raises the threshold; chosen on real scores, where 0.4 to 0.6 do about as well
 EXTRA = 0.5  # held flags allowed per flag of the budget
+AT_FIRST = 20.0  # held flags allowed at the start of a stream
 NEARBY = 2  # an event is open if one of the last two readings was flagged; 8 would hold chance flags at a rate of 0.1
 LEAST_SPREAD = 1e-6  # relative to the scores: about the rounding of a float32 score
 FAINTEST = 1e-30  # a smaller spread counts as none: from it, the farthest position would not reach every score
@@ -37,26 +38,27 @@ class Budget:
     Two exceptions:
 
     * *Long faults.* While an event is open (one of the last two readings was flagged), a flag that one step would not
-      clear leaves the threshold where it is. Such held flags are paid from an allowance that starts at 0, gains
+      clear leaves the threshold where it is. Such held flags are paid from an allowance that starts at 20, gains
       rate / 2 per reading and never exceeds `patience`. Once it is spent, the threshold tracks again.
     * *Constant scores.* A score equal to the one before it does not pull the threshold below itself, so scores that do
       not change are not flagged.
 
     **Bound.** Whatever the scores (up to 1e270), the number N of flags among the first T of a stream obeys
 
-        rate (T - K) - max(0, -position(lowest)) / STEP - 1 <= N <= 1.5 rate T + max(0, position(highest)) / STEP + 1
+        rate (T - K) - max(0, -position(lowest)) / STEP - 1 <= N <= 1.5 rate T + max(0, position(highest)) / STEP + 21
 
     with the lowest and highest of these scores, and K readings covered by the second exception. Drift, jumps, outliers
-    and faults are included. With `patience=0`, rate replaces 1.5 rate. A stretch of T readings anywhere in a stream
-    obeys the upper bound plus `patience`, with positions counted from the threshold at its first reading.
+    and faults are included. With `patience=0`, rate replaces 1.5 rate, and 1 replaces 21. A stretch of T readings
+    anywhere in a stream obeys the upper bound with `patience` instead of 20, and positions counted from the threshold
+    at its first reading.
 
     Parameters
     ----------
     rate
         Share of readings to flag.
     patience
-        Most readings that a fault holds the threshold for; 0 to track through every fault. They have to be earned: one
-        in 2 / rate readings.
+        Most readings that a fault holds the threshold for; 0 to track through every fault. Beyond the first 20 they
+        have to be earned: one in 2 / rate readings.
 
     >>> import numpy as np
     >>> from cometad.alerting.budget import Budget
@@ -85,7 +87,7 @@ class Budget:
         start, middle = np.quantile(values, [1 - self.rate, 0.5])
         spread = max(start - middle, LEAST_SPREAD * np.abs(values).max())
         spread = spread if spread > FAINTEST else LEAST_SPREAD
-        return np.array([start, spread, 0.0, 0.0, NEARBY, values[-1]])
+        return np.array([start, spread, 0.0, min(AT_FIRST, self.patience), NEARBY, values[-1]])
 
     def watch(self, state: Floats) -> "BudgetWatch":
         """A watch that resumes from a state."""
@@ -127,7 +129,8 @@ def _score_at(position: float, start: float, spread: float) -> float:
 # starts at 0 and ends at p = STEP ((1 - rate) (N - H) - rate (T - N - K)), so that
 #     N = rate T + p / STEP + (1 - rate) H - rate K.
 # Upper side: the threshold rises only at a score above it, so p <= max(0, position(highest)) + STEP. Each held flag is
-# paid from an allowance that gained EXTRA rate per reading, so H <= EXTRA rate T. And K >= 0.
+# paid from an allowance that was AT_FIRST and gained EXTRA rate per reading, so H <= AT_FIRST + EXTRA rate T. And
+# K >= 0.
 # Lower side: the threshold falls only at a score at or below it, so p >= min(0, position(lowest)) - STEP rate. And
 # H >= 0. Neither side assumes anything about the scores.
 @jit
