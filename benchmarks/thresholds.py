@@ -206,9 +206,7 @@ def on_entities(data_dir: str | None, part: str | None, workers: int) -> None:
     chosen.sort(key=lambda one: -one.train.size)
     with ProcessPoolExecutor(workers) as pool:
         judged = [one for found in pool.map(judge, chosen) for one in found]
-    print(
-        "| dataset | rule | within 0.3 to 2 times the promise | normal readings flagged, all together | touched | by chance |"
-    )
+    print("| dataset | rule | within 0.3 to 2 times the promise | normal readings flagged | touched | by chance |")
     print("|---" * 6 + "|")
     for dataset in (*dict.fromkeys(one.dataset for one in judged), "all"):
         for k, rule in enumerate(ENTITY_RULES):

@@ -135,7 +135,7 @@ def _false_alarms(detector: Comet, plant: Plant, live: Live) -> str:
     flagged = 100 * live.flags[~plant.labels].mean()
     return (
         f"False alarms on normal readings: {flagged:.2f} % "
-        f"(the threshold allows {100 * detector.threshold.rate:.1f} % when nothing drifts)."
+        f"(the threshold allows {100 * THRESHOLD.rate:.1f} % when nothing drifts)."
     )
 
 

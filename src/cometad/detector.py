@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cometad.alerting.alerts import Alerts, Event
+from cometad.alerting.budget import Budget
 from cometad.alerting.judge import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.watch import Threshold
@@ -340,10 +341,17 @@ class Detector(Parameters, ABC):
             )
         candidates = []
         for sample in (scores, held_out) if len(held_out) else (scores,):
-            state = self.threshold.fit(sample)
+            state = self._fitted_rule(sample)
             candidates.append((self.threshold.watch(state).threshold, state, sample))
         highest, state, sample = max(candidates, key=lambda candidate: candidate[0])
         self._set_threshold(state, ScoreTail.fit(sample, highest))
+
+    def _fitted_rule(self, scores: Floats) -> Floats:
+        """The state of the threshold rule; a budget of alerts per day needs to know how many readings a day has."""
+        rule = self.threshold
+        if isinstance(rule, Budget):
+            return rule.fit(scores, self.statistics_.period)
+        return rule.fit(scores)
 
     def _set_threshold(self, state: Floats, tail: ScoreTail) -> None:
         self._parameters, self._digest = self.get_params(deep=False), None

@@ -23,7 +23,7 @@ def split(text: str) -> tuple[str, str | None]:
 def parse(
     text: str, rules: Mapping[str, Callable[..., Made]], *, kind: str, value: str, convert: Callable[[str], Any]
 ) -> Made:
-    """Parse a rule: the dataclass of that name, with its first field set to the value if there is one.
+    """Parse a rule: the dataclass or function of that name, called with the value if there is one.
 
     `kind` and `value` name the rule and its value in errors.
 
@@ -41,7 +41,8 @@ def parse(
         raise unknown(kind, name, rules)
     if given is None:
         return rules[name]()
-    takes_value = bool(dataclasses.fields(rules[name]))  # type: ignore[arg-type]
+    rule: Any = rules[name]
+    takes_value = not dataclasses.is_dataclass(rule) or bool(dataclasses.fields(rule))
     try:
         if not takes_value:
             raise ValueError

@@ -1,14 +1,19 @@
 """A budget holds its bound on any scores, equals its definition to the bit, and keeps its rate where scores drift."""
 
 import math
+from datetime import datetime
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cometad.alerting import THRESHOLDS, Budget
+from cometad.alerting import THRESHOLDS, Alerts, Budget
+from cometad.alerting.alerts import find_events
+from cometad.alerting.severity import ScoreTail
 from cometad.alerting.thresholds import parse_threshold
+from cometad.baselines import BASELINES
 from cometad.errors import InputError, ParameterError
 from cometad.registry import from_json, to_json
 
@@ -204,7 +209,7 @@ def test_the_state_has_the_same_size_after_any_stream():
     rule = Budget()
     watch = rule.watch(rule.fit(TRAINING))
     watch.push(np.random.default_rng(2).exponential(size=10_000))
-    assert watch.state().shape == rule.fit(TRAINING).shape == (6,)
+    assert watch.state().shape == rule.fit(TRAINING).shape == (7,)
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
@@ -288,13 +293,136 @@ def test_the_threshold_scales_and_shifts_with_the_scores():
     assert moved == pytest.approx(8 * plain - 3)
 
 
+# -- a budget of alerts ----------------------------------------------------------------------------------------------
+
+DAY = 86_400
+alert_rules = st.builds(
+    Budget,
+    alerts_per_day=st.sampled_from([1.0, 10.0, 400.0]),
+    period=st.just(60.0),
+    patience=st.sampled_from([0, 1, 5, 500]),
+)
+
+
+def naive_alerts(rule, training, scores):
+    """The thresholds and the places where alerts begin: the docstring of `Budget`, one score at a time."""
+    start, spread, *_ = rule.fit(training).tolist()
+    share, position, length, before = rule.alerts_per_day * rule.period / DAY, 0.0, 0, False
+    thresholds, begins, last = [], [], float(training[-1])
+
+    def score_at(position):
+        distance = spread * math.expm1(abs(position))
+        return start + distance if position >= 0 else start - distance
+
+    for score in scores:
+        threshold = score_at(position)
+        thresholds.append(threshold)
+        flagged = score > threshold
+        begins.append(flagged and not before)
+        if flagged and before and length < rule.patience:
+            length += 1
+        elif flagged:
+            position, length = position + 0.25 * (1 - share), 0
+        elif score != last or score <= score_at(position - 0.25 * share):
+            position -= 0.25 * share
+        before, last = flagged, score
+    return thresholds, begins
+
+
+@settings(max_examples=50)
+@given(alert_rules, trainings, adversarial)
+def test_a_budget_of_alerts_equals_its_definition_to_the_bit(rule, training, scores):
+    expected, _ = naive_alerts(rule, training, scores.tolist())
+    assert rule.watch(rule.fit(training)).follow(scores).tolist() == expected
+
+
+@settings(max_examples=200)
+@given(alert_rules, trainings, adversarial)
+@example(Budget(alerts_per_day=10, period=60), TRAINING, np.arange(5000.0))
+@example(Budget(alerts_per_day=10, period=60), TRAINING, np.tile([0.0, 1e6], 2500))
+def test_the_bound_on_alerts_holds_for_any_scores(rule, training, scores):
+    start, spread, *_, share = rule.fit(training).tolist()
+    _, begins = naive_alerts(rule, training, scores.tolist())
+    for count, begun, highest in zip(
+        range(1, len(scores) + 1), np.cumsum(begins), np.maximum.accumulate(scores), strict=True
+    ):
+        climb = max(0.0, math.log1p(max(highest - start, 0.0) / spread))
+        assert begun <= share * count + climb / 0.25 + 1 + 1e-6
+
+
+@settings(max_examples=30)
+@given(alert_rules, adversarial, st.lists(st.integers(0, 2000), max_size=5))
+def test_chunks_of_any_size_give_the_same_alerts(rule, scores, cuts):
+    whole, watch, parts = rule.watch(rule.fit(TRAINING)), rule.watch(rule.fit(TRAINING)), []
+    for part in np.split(scores, sorted(min(cut, len(scores)) for cut in cuts)):
+        watch = rule.watch(watch.state())
+        parts.append(watch.follow(part))
+    assert np.array_equal(np.concatenate(parts), whole.follow(scores))
+    assert np.array_equal(watch.state(), whole.state())
+
+
+def test_events_keep_to_a_budget_of_alerts_and_a_long_fault_is_one_of_them():
+    random = np.random.default_rng(3)
+    rule = Budget(alerts_per_day=5, period=60)
+    scores = random.exponential(size=20 * 1440)
+    scores[9000:9400] += 20.0
+    state = rule.fit(random.exponential(size=10_000))
+    events = find_events(scores, rule.watch(state).follow(scores), Alerts(), ScoreTail.fit(TRAINING))
+    assert [(event.start, event.stop) for event in events if event.start < 9400 and event.stop > 9000] == [(9000, 9400)]
+    assert 60 <= len(events) <= 101
+
+
+def test_it_begins_where_training_would_have_had_as_many_alerts():
+    rule = Budget(alerts_per_day=20, period=60)
+    start = rule.fit(TRAINING)[0]
+    flags = start < TRAINING
+    begins = int((flags[1:] & ~flags[:-1]).sum()) + int(flags[0])
+    assert begins == int(20 / 1440 * len(TRAINING))
+
+
+def test_the_period_is_that_of_the_training_times_or_must_be_given():
+    rule = Budget(alerts_per_day=3)
+    with pytest.raises(InputError, match=r"Fit on readings with times, or pass period=SECONDS to the budget\."):
+        rule.fit(TRAINING)
+    assert np.array_equal(rule.fit(TRAINING, 60.0), Budget(alerts_per_day=3, period=60.0).fit(TRAINING))
+    with pytest.raises(InputError, match=r"no more than the budget of 3 alerts\. Choose a smaller budget\."):
+        rule.fit(TRAINING, DAY / 2)
+
+
+def test_detectors_take_the_period_from_the_times():
+    times = pl.datetime_range(datetime(2026, 1, 1), datetime(2026, 1, 2), "1m", eager=True)[:1000]
+    values = np.random.default_rng(0).normal(size=(1000, 2))
+    frame = pl.DataFrame({"time": times, "a": values[:, 0], "b": values[:, 1]})
+    rule = Budget(alerts_per_day=20)
+    detector = BASELINES["squared-norm"](threshold=rule).fit(frame)
+    assert detector.threshold_state_[-1] == 20 / 1440
+    with pytest.raises(InputError, match="needs the time between readings"):
+        BASELINES["squared-norm"](threshold=rule).fit(values)
+
+
+@pytest.mark.parametrize(
+    "wrong, name",
+    [
+        ({"alerts_per_day": 0}, "alerts_per_day"),
+        ({"alerts_per_day": math.inf}, "alerts_per_day"),
+        ({"alerts_per_day": 3, "rate": 0.01}, "rate"),
+        ({"alerts_per_day": 3, "period": -1}, "period"),
+    ],
+)
+def test_an_invalid_budget_of_alerts_is_refused(wrong, name):
+    with pytest.raises(ParameterError, match=f"'{name}' parameter must be"):
+        Budget(**wrong)
+
+
 # -- parameters ------------------------------------------------------------------------------------------------------
 
 
 def test_a_budget_can_be_written_as_text_and_saved_by_name():
     assert THRESHOLDS["budget"] is Budget
     assert parse_threshold("budget:0.02") == Budget(0.02)
-    assert from_json(to_json(Budget(0.02, 7))) == Budget(0.02, 7)
+    assert parse_threshold("alerts-per-day:5") == Budget(alerts_per_day=5)
+    for rule in (Budget(0.02, 7), Budget(alerts_per_day=5, period=60)):
+        assert from_json(to_json(rule)) == rule
 
 
 @pytest.mark.parametrize("patience", [-1, 1.5, True, None])
@@ -303,7 +431,7 @@ def test_an_invalid_patience_is_refused(patience):
         Budget(patience=patience)
 
 
-@pytest.mark.parametrize("rate", [0, 1, -0.1, math.nan, "0.1", None])
+@pytest.mark.parametrize("rate", [0, 1, -0.1, math.nan, "0.1"])
 def test_an_invalid_rate_is_refused(rate):
     with pytest.raises(ParameterError, match="'rate' parameter must be"):
         Budget(rate)

@@ -394,7 +394,7 @@ def test_training_scores_must_be_one_dimensional_and_not_empty(rule):
         rule.fit(np.ones((5, 2)))
 
 
-@pytest.mark.parametrize("rate", [0, 1, -0.1, math.nan, "0.1", None])
+@pytest.mark.parametrize("rate", [0, 1, -0.1, math.nan, "0.1", True])
 @pytest.mark.parametrize("kind", THRESHOLDS.values(), ids=THRESHOLDS)
 def test_an_invalid_rate_is_refused(kind, rate):
     with pytest.raises(ParameterError, match="'rate' parameter must be"):

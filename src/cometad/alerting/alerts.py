@@ -224,7 +224,10 @@ class AlertRun:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The complete state, by name, without the tail and the parameters."""
-        return {"counts": np.array(astuple(self._now), np.int64), "peak_score": np.array([self._peak_score, self._mark])}
+        return {
+            "counts": np.array(astuple(self._now), np.int64),
+            "peak_score": np.array([self._peak_score, self._mark]),
+        }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Resume from a state of a run with the same `Alerts` and tail."""

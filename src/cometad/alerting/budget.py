@@ -13,22 +13,26 @@ from numpy.typing import ArrayLike
 from cometad.alerting.watch import Watch, as_scores, training_scores
 from cometad.arrays import Floats
 from cometad.compiled import jit
+from cometad.errors import InputError
 from cometad.registry import register
-from cometad.validation import check_between, check_integer
+from cometad.validation import check_between, check_integer, require
 
 STEP = 0.5  # positions by which a flag raises the threshold; chosen on real scores, where 0.4 to 0.6 do about as well
+ALERT_STEP = 0.25  # the same for an alert: there are fewer of them, and one should not hide the next
 EXTRA = 0.5  # held flags allowed per flag of the budget
 AT_FIRST = 20.0  # held flags allowed at the start of a stream
 NEARBY = 2  # an event is open if one of the last two readings was flagged; 8 would hold chance flags at a rate of 0.1
 LEAST_SPREAD = 1e-6  # relative to the scores: about the rounding of a float32 score
 FAINTEST = 1e-30  # a smaller spread counts as none: from it, the farthest position would not reach every score
 FARTHEST = 709.0  # positions; beyond it the exponential overflows
+SECONDS_PER_DAY = 86_400
+HALVINGS = 60  # of the interval in which the first threshold of a budget of alerts is searched
 
 
 @register("Budget")
 @dataclass(frozen=True)
 class Budget:
-    """A threshold that tracks its own rate: each flag raises it, each other reading lowers it a little.
+    """A threshold that tracks its own rate, of flagged readings or of alerts: each raises it, other readings lower it.
 
     It starts at the quantile 1 - `rate` of the training scores. Every reading moves it by STEP (flagged - rate) on a
     scale that is linear near the start and logarithmic further away, the *position* of a score: ln(1 + |score - start|
@@ -52,10 +56,21 @@ class Budget:
     anywhere in a stream obeys the upper bound with `patience` instead of 20, and positions counted from the threshold
     at its first reading.
 
+    **A budget of alerts**, `Budget(alerts_per_day=3)`, counts alerts instead of readings. An alert is a flag after a
+    reading without one; the flags that follow it are free, up to `patience` in a row, and leave the threshold where it
+    is. With the share s = alerts_per_day * period / 86,400 of readings that may begin an alert, and steps of 0.25
+    (begins - s), the number A of alerts among the first T readings obeys
+
+        A <= s T + max(0, position(highest)) / 0.25 + 1
+
     Parameters
     ----------
     rate
-        Share of readings to flag.
+        Share of readings to flag; 0.01 unless there is a budget of alerts.
+    alerts_per_day
+        Number of alerts to raise a day, instead of a rate.
+    period
+        Seconds between readings, for a budget of alerts. Default: as in the times of the training series.
     patience
         Most readings that a fault holds the threshold for; 0 to track through every fault. Beyond the first 20 they
         have to be earned: one in 2 / rate readings.
@@ -70,24 +85,55 @@ class Budget:
     np.float64(0.011)
     """
 
-    rate: float = 0.01
+    rate: float | None = None
     patience: int = 500
+    alerts_per_day: float | None = None
+    period: float | None = None
 
     def __post_init__(self) -> None:
-        check_between("rate", self.rate, 0, 1)
+        if self.alerts_per_day is None:
+            object.__setattr__(self, "rate", 0.01 if self.rate is None else self.rate)
+            check_between("rate", self.rate, 0, 1)
+        else:
+            require(self.rate is None, "rate", "left out if there are alerts_per_day", self.rate)
+            check_between("alerts_per_day", self.alerts_per_day, 0, math.inf)
+        if self.period is not None:
+            check_between("period", self.period, 0, math.inf)
         check_integer("patience", self.patience, 0)
 
-    def fit(self, scores: ArrayLike) -> Floats:
-        """The state before the first reading, from training scores (time,).
+    def fit(self, scores: ArrayLike, period: float = math.nan) -> Floats:
+        """The state before the first reading, from training scores (time,) that are `period` seconds apart.
 
-        Start, spread, position, allowance, readings since the last flag (up to two), and the last score. Training
+        Start, spread, position, allowance (or, for a budget of alerts, the flags of the current alert), readings since
+        the last flag (up to two), the last score, and the share of readings to flag or to begin an alert. Training
         scores that hardly differ get the smallest spread that a float32 score can show.
         """
-        values = training_scores(scores)
-        start, middle = np.quantile(values, [1 - self.rate, 0.5])
+        values, share = training_scores(scores), self._share(period)
+        middle = np.quantile(values, 0.5)
+        start = np.quantile(values, 1 - share) if self.alerts_per_day is None else _start(values, share)
         spread = max(start - middle, LEAST_SPREAD * np.abs(values).max())
         spread = spread if spread > FAINTEST else LEAST_SPREAD
-        return np.array([start, spread, 0.0, min(AT_FIRST, self.patience), NEARBY, values[-1]])
+        allowance = min(AT_FIRST, self.patience) if self.alerts_per_day is None else 0.0
+        return np.array([start, spread, 0.0, allowance, NEARBY, values[-1], share])
+
+    def _share(self, period: float) -> float:
+        """The share of readings to flag or to begin an alert."""
+        if self.alerts_per_day is None:
+            assert self.rate is not None
+            return self.rate
+        seconds = period if self.period is None else self.period
+        if math.isnan(seconds):
+            raise InputError(
+                "A budget of alerts per day needs the time between readings. "
+                "Fit on readings with times, or pass period=SECONDS to the budget."
+            )
+        share = self.alerts_per_day * seconds / SECONDS_PER_DAY
+        if share >= 1:
+            raise InputError(
+                f"At one reading every {seconds:g} s there are {SECONDS_PER_DAY / seconds:,.0f} readings a day, no "
+                f"more than the budget of {self.alerts_per_day:g} alerts. Choose a smaller budget."
+            )
+        return share
 
     def watch(self, state: Floats) -> "BudgetWatch":
         """A watch that resumes from a state."""
@@ -98,8 +144,8 @@ class BudgetWatch(Watch):
     """Tracks the threshold along a stream of scores; created by `Budget.watch`; see `Budget` for an example."""
 
     def __init__(self, rule: Budget, state: Floats) -> None:
-        self._rate, self._patience = float(rule.rate), float(rule.patience)
-        self._state = np.array(state, np.float64)
+        self._track = _track if rule.alerts_per_day is None else _track_alerts
+        self._patience, self._state = float(rule.patience), np.array(state, np.float64)
 
     @property
     def threshold(self) -> float:
@@ -111,7 +157,7 @@ class BudgetWatch(Watch):
         """The threshold (time,) that applies to each score."""
         values = as_scores(scores)
         thresholds = np.empty(len(values))
-        _track(values, self._state, self._rate, self._patience, thresholds)
+        self._track(values, self._state, self._patience, thresholds)
         return thresholds
 
     def state(self) -> Floats:
@@ -134,9 +180,9 @@ def _score_at(position: float, start: float, spread: float) -> float:
 # Lower side: the threshold falls only at a score at or below it, so p >= min(0, position(lowest)) - STEP rate. And
 # H >= 0. Neither side assumes anything about the scores.
 @jit
-def _track(scores: Floats, state: Floats, rate: float, patience: float, thresholds: Floats) -> None:
+def _track(scores: Floats, state: Floats, patience: float, thresholds: Floats) -> None:
     """Set `thresholds` (time,) to those that apply to `scores` (time,), and update the state."""
-    start, spread, position, allowance, quiet, last = state
+    start, spread, position, allowance, quiet, last, rate = state
     threshold = _score_at(position, start, spread)
     for i in range(len(scores)):
         score = scores[i]
@@ -158,3 +204,40 @@ def _track(scores: Floats, state: Floats, rate: float, patience: float, threshol
             quiet = min(quiet + 1, NEARBY)
         last = score
     state[2], state[3], state[4], state[5] = position, allowance, quiet, last
+
+
+# Why the bound holds. Let M flags raise the threshold, A of them at the beginning of an alert, and L <= T - M readings
+# lower it. The position ends at p = STEP ((1 - s) M - s L) >= STEP (M - s T), so A <= M <= s T + p / STEP. And the
+# threshold rises only at a score above it, so p <= max(0, position(highest)) + STEP.
+@jit
+def _track_alerts(scores: Floats, state: Floats, patience: float, thresholds: Floats) -> None:
+    """`_track` for a budget of alerts."""
+    start, spread, position, length, quiet, last, share = state
+    threshold = _score_at(position, start, spread)
+    for i in range(len(scores)):
+        score = scores[i]
+        thresholds[i] = threshold
+        if score > threshold:
+            if quiet == 0 and length < patience:
+                length += 1
+            else:
+                position, length = position + ALERT_STEP * (1 - share), 0.0
+            quiet = 0.0
+        else:
+            lowered = position - ALERT_STEP * share
+            if score != last or score <= _score_at(lowered, start, spread):
+                position = lowered
+            quiet = 1.0
+        threshold, last = _score_at(position, start, spread), score
+    state[2], state[3], state[4], state[5] = position, length, quiet, last
+
+
+def _start(scores: Floats, share: float) -> float:
+    """A threshold at which the share of training scores (time,) that begin an alert is at most `share`."""
+    low, high = float(np.median(scores)), float(scores.max())
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        flags = scores > middle
+        begins = np.count_nonzero(flags[1:] & ~flags[:-1]) + flags[0]
+        low, high = (middle, high) if begins > share * len(scores) else (low, middle)
+    return high

@@ -20,7 +20,7 @@ class Promise:
     faults, the readings are no longer like those of training: fit on newer ones.
     """
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float | None) -> None:
         self._rate, self._judged, self._flagged = rate, 0, 0
         self._blamed: Counter[str] = Counter()
 
@@ -32,7 +32,9 @@ class Promise:
         self._blamed.update(name for name in variables if name)
 
     def warning(self) -> str | None:
-        """What to know if the promise is broken, else None."""
+        """What to know if the promise is broken, else None; there is none without a rate."""
+        if self._rate is None:
+            return None
         promised = self._rate * self._judged
         if self._judged >= SOME and self._flagged >= LEAST and self._flagged > FACTOR * promised:
             return (

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cometad.alerting.budget import Budget
+from cometad.alerting.budget import SECONDS_PER_DAY, Budget
 from cometad.alerting.spot import DriftingSpot, Spot
 from cometad.alerting.watch import FixedWatch, Threshold, training_scores
 from cometad.arrays import Floats
-from cometad.errors import InputError
+from cometad.errors import InputError, ParameterError
 from cometad.registry import register
 from cometad.specs import parse
 from cometad.validation import check_between
 
-SECONDS_PER_DAY = 86_400
 ROUNDING = 1e-12  # relative; lets 1/3 count as 1/3, although the nearest float is slightly less
 
 
@@ -103,8 +102,12 @@ THRESHOLDS: dict[str, Callable[..., Threshold]] = {
 }
 
 
+def _alerts_per_day(count: float = 3.0) -> Budget:
+    return Budget(alerts_per_day=count)
+
+
 def parse_threshold(text: str) -> Threshold:
-    """Parse a threshold rule: NAME or NAME:RATE, such as spot:1e-4.
+    """Parse a threshold rule: NAME or NAME:RATE, such as spot:1e-4; or alerts-per-day:NUMBER, a budget of alerts.
 
     >>> from cometad.alerting.thresholds import parse_threshold
     >>> parse_threshold("spot:1e-4")
@@ -113,9 +116,9 @@ def parse_threshold(text: str) -> Threshold:
     Traceback (most recent call last):
     ...
     cometad.errors.ParameterError: Unknown threshold 'sport'. Did you mean spot?
-    Available: quantile, conformal, spot, drifting-spot, budget.
+    Available: quantile, conformal, spot, drifting-spot, budget, alerts-per-day.
     """
-    return parse(text, THRESHOLDS, kind="threshold", value="RATE", convert=float)
+    return parse(text, THRESHOLDS | {"alerts-per-day": _alerts_per_day}, kind="threshold", value="RATE", convert=float)
 
 
 def expected_per_day(rule: Threshold, period_seconds: float) -> float:
@@ -126,4 +129,6 @@ def expected_per_day(rule: Threshold, period_seconds: float) -> float:
     0.144
     """
     check_between("period_seconds", period_seconds, 0, math.inf)
+    if rule.rate is None:
+        raise ParameterError(f"{rule!r} does not limit flagged readings.")
     return rule.rate * SECONDS_PER_DAY / period_seconds

@@ -39,8 +39,8 @@ class Threshold(Protocol):
     """The interface of a threshold rule, built in or your own."""
 
     @property
-    def rate(self) -> float:
-        """The share of normal readings that the rule may flag."""
+    def rate(self) -> float | None:
+        """The share of normal readings that the rule may flag; None if it does not limit readings."""
 
     def fit(self, scores: ArrayLike) -> Floats:
         """The initial state, from training scores (time,)."""

@@ -140,6 +140,8 @@ def _expected_flags(detector: "Detector") -> str:
     from cometad.alerting.thresholds import expected_per_day
 
     rate, seconds = detector.threshold.rate, detector.statistics_.period
+    if rate is None:
+        return f"Expect about {getattr(detector.threshold, 'alerts_per_day', 0):g} alerts a day."
     per_day = ""
     if not math.isnan(seconds):
         per_day = f": {expected_per_day(detector.threshold, seconds):.3g} a day at one reading every {seconds:g} s"

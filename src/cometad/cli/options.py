@@ -35,8 +35,8 @@ Threshold = Annotated[
     str | None,
     typer.Option(
         metavar="RULE[:RATE]",
-        help="Threshold rule, quantile, conformal, spot or drifting-spot, and the share of normal readings it may "
-        "flag, such as spot:1e-4. Default: the detector's own.",
+        help="Threshold rule, budget, quantile, conformal, spot or drifting-spot, and the share of normal readings it "
+        "may flag, such as spot:1e-4; or alerts-per-day:3. Default: the detector's own.",
     ),
 ]
 MinLength = Annotated[int, typer.Option(help="Minimum length of an event in readings.", min=1)]
