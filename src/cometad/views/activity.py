@@ -95,12 +95,13 @@ def _logs_of(rows: Floats, starts: Integers, length: int, logs: Floats) -> None:
 def _logs(rows: Floats, first: int, length: int, logs: Floats) -> None:
     """Set `logs` (time, variable) to the log standard deviation of the `length` rows up to each step from `first`."""
     width = rows.shape[1]
-    flat, mean, variance = rows.reshape(-1), np.empty(width), np.empty(width)
+    flat, mean, variance = rows.ravel(), np.empty(width), np.empty(width)
+    none = np.int64(0)  # numba would compile the sums anew for a plain 0
     for t in range(max(first, length - 1), len(rows)):
         begin = (t - length + 1) * width
         sum_rows(flat, begin, length, width, mean)
         for i in range(width):
             mean[i] /= length
-        sum_squared_gaps(flat, begin, length, mean, 0, 0, variance)
+        sum_squared_gaps(flat, begin, length, mean, none, none, variance)
         for i in range(width):
             logs[t - first, i] = 0.5 * np.log(variance[i] / length + LEAST)

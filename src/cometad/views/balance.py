@@ -107,11 +107,11 @@ def _describe(
 ) -> None:
     width = rows.shape[1]
     factors, described = np.empty((count, weights.shape[1])), np.empty((count, components.shape[1]))
-    window_products(rows.reshape(-1), begin * width, width, weights, start, factors)
-    window_products(factors.reshape(-1), np.int64(0), factors.shape[1], components, center, described)
+    window_products(rows.ravel(), begin * width, width, weights, start, factors)
+    window_products(factors.ravel(), np.int64(0), factors.shape[1], components, center, described)
     length = len(weights) // width
     last, squares = (length - 1) * width, np.empty(width)
-    flat, table = rows.reshape(-1), described.reshape(-1)
+    flat, table = rows.ravel(), described.ravel()
     for t in range(count):
         step = len(out) - count + t
         sum_squared_gaps(flat, (begin + t) * width, length, table, t * described.shape[1], width, squares)

@@ -4,6 +4,7 @@ A view fits the readings it was fitted on too well. So the training series is cu
 by views that were fitted on the other three.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -60,15 +61,18 @@ def cross_fit(
     counts = [sum(stop - start for start, stop in own) for own in stretches]
     alert, averaged = np.empty((2, sum(counts), len(views), rows.shape[1]))
     fitted: dict[int, Fold] = {}
+    lock = threading.Lock()
 
     def fit_fold(k: int) -> None:
-        fold = fitted[k] = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
+        fold = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
         at = sum(counts[:k])
         for start, stop in stretches[k]:
             own = slice(at, at + stop - start)
             alert[own], averaged[own] = stretch_errors(fold.views, rows, usable, imputed, start, stop)
             at = own.stop
-        report(len(fitted))
+        with lock:
+            fitted[k] = fold
+            report(len(fitted))
 
     if all(getattr(view, "thread_safe", False) for view in views):
         in_tasks(fit_fold, FOLDS)

@@ -102,7 +102,7 @@ def _predict(
 ) -> None:
     width, size = rows.shape[1], inputs.shape[1]
     predicted = np.empty((count, weights.shape[1]))
-    window_products(inputs.reshape(-1), begin * size, size, weights, start, predicted)
+    window_products(inputs.ravel(), begin * size, size, weights, start, predicted)
     for t in range(-count, 0):
         for i in range(width):
             value = predicted[count + t, i]

@@ -93,12 +93,12 @@ def _compare(
 ) -> None:
     width = rows.shape[1]
     length = codes.shape[1] // width
-    flat, table, squares = rows.reshape(-1), codes.reshape(-1), np.empty(width)
+    flat, table, squares = rows.ravel(), codes.ravel(), np.empty(width)
     series, nearest = np.zeros((width, count + length - 1 + LANES), np.float32), np.empty(count + LANES, np.int32)
     for t in range(count + length - 1):
         for i in range(width):
             series[i, t] = rows[begin + t, i]
-    search(series.reshape(-1), width, count, weights, halves, len(codes), nearest)
+    search(series.ravel(), width, count, weights, halves, len(codes), nearest)
     last = (length - 1) * width
     for t in range(count):
         step, code = len(out) - count + t, nearest[t] * codes.shape[1]

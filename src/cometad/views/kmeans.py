@@ -40,7 +40,7 @@ def _initial(points: Floats, uniforms: Floats) -> tuple[Floats, Integers]:
     """k-means++: each next code is drawn in proportion to the squared distance from the codes so far."""
     count, dim = points.shape
     codes, owners = np.empty((len(uniforms), dim)), np.zeros(count, np.int64)
-    distances, flat, newest = np.full(count, np.inf), points.reshape(-1), np.empty(dim)
+    distances, flat, newest = np.full(count, np.inf), points.ravel(), np.empty(dim)
     chosen, found = min(int(uniforms[0] * count), count - 1), 0
     while True:
         for d in range(dim):
@@ -74,7 +74,7 @@ def _assign(points: Floats, codes: Floats, owners: Integers, products: Floats) -
             weights[d, c] = -codes[c, d]
             halves[c] += 0.5 * codes[c, d] * codes[c, d]
     # Not a plain 0: numba would compile the products once more for that constant.
-    window_products(points.reshape(-1), np.int64(0), points.shape[1], weights, halves, products)
+    window_products(points.ravel(), np.int64(0), points.shape[1], weights, halves, products)
     for n in range(len(points)):
         nearest, least = 0, products[n, 0]
         for c in range(1, len(codes)):

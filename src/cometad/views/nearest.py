@@ -39,7 +39,7 @@ def search_tables(codes: Floats) -> tuple[Floats32, Floats32]:
 @fused
 def _search(
     series: Floats32,
-    width: int,
+    width: int | np.int64,
     patches: int,
     weights: Floats32,
     halves: Floats32,
@@ -60,7 +60,7 @@ def _search(
 @fused
 def _search_in_tiles(
     series: Floats32,
-    width: int,
+    width: int | np.int64,
     patches: int,
     weights: Floats32,
     halves: Floats32,
@@ -68,7 +68,7 @@ def _search_in_tiles(
     nearest: NDArray[np.int32],
 ) -> None:
     size, codes = weights.shape
-    table, stride = weights.reshape(-1), len(series) // width
+    table, stride = weights.ravel(), len(series) // width
     for t in range(0, patches, LANES):
         best = initial_best()
         for c in range(0, count, ROWS):
@@ -83,11 +83,11 @@ def _search_in_tiles(
 
 @fused
 def _search_in_lines(
-    series: Floats32, width: int, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]
+    series: Floats32, width: int | np.int64, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]
 ) -> None:
     """The same for one window: 16 codes at once instead of 16 windows, with the same additions in the same order."""
     size, codes = weights.shape
-    table, stride, distances = weights.reshape(-1), len(series) // width, np.empty(codes, np.float32)
+    table, stride, distances = weights.ravel(), len(series) // width, np.empty(codes, np.float32)
     for c in range(0, codes, LANES):
         line, place = load_line(halves, c), c
         for k in range(size // width):
@@ -104,7 +104,7 @@ def _search_in_lines(
 
 def _search_plainly(
     series: Floats32,
-    width: int,
+    width: int | np.int64,
     patches: int,
     weights: Floats32,
     halves: Floats32,
@@ -113,7 +113,7 @@ def _search_plainly(
 ) -> None:
     """The same without compiled code: equal up to rounding."""
     if patches:
-        windows = sliding_window_view(series.reshape(width, -1), len(weights) // width, axis=1)[:, :patches]
+        windows = sliding_window_view(series.reshape(width, -1), int(len(weights) // width), axis=1)[:, :patches]
         nearest[:patches] = (halves + windows.transpose(1, 2, 0).reshape(patches, -1) @ weights).argmin(axis=1)
 
 

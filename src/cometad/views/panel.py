@@ -145,9 +145,12 @@ def _covering(errors: Floats, spans: Integers, start: int, means: Floats) -> Non
     total, known = np.empty(width), np.empty(width)
     # Neighboring steps share sums of four errors. For a few steps it takes longer to keep them than to add them again.
     shared = len(means) > FEW
-    stop = min(start + len(means) + spans.max() - 1, rows)
+    longest = 1
+    for span in spans:
+        longest = max(longest, span)
+    stop = min(start + len(means) + longest - 1, rows)
     fours = np.empty((max(stop - start - 3, 0) if shared else 1, width))
-    flat = fours.reshape(-1)
+    flat = fours.ravel()
     for v in range(views):
         if shared:
             for s in range(len(fours)):

@@ -90,16 +90,16 @@ def _compare(
 ) -> None:
     """Set `out` (time - first, variable) to the last reading of the nearest code, if `expected`, or to the errors."""
     width, count, length = codes.shape
-    table = codes.reshape(-1)
+    table = codes.ravel()
     begin = max(first - length + 1, 0)
     patches = max(len(rows) - length + 1 - begin, 0)
     series = np.empty(len(rows) - begin)
     padded, nearest = np.zeros(len(series) + LANES, np.float32), np.empty(patches + LANES, np.int32)
-    found = np.empty((width, patches + LANES))
+    found, one = np.empty((width, patches + LANES)), np.int64(1)  # numba would compile the search anew for a plain 1
     for i in range(width):
         for t in range(len(series)):
             series[t] = padded[t] = rows[begin + t, i]
-        search(padded, 1, patches, weights[i], halves[i], count, nearest)
+        search(padded, one, patches, weights[i], halves[i], count, nearest)
         for t in range(patches):
             code = (i * count + nearest[t]) * length
             found[i, t] = table[code + length - 1] if expected else squared_distance(series, t, table, code, length)

@@ -34,7 +34,7 @@ class Matrix:
         A window is read row by row; its length follows from the size of the matrix.
         """
         out = np.empty((count, self.weights.shape[1]))
-        window_products(rows.reshape(-1), begin * rows.shape[1], rows.shape[1], self.weights, self.start, out)
+        window_products(rows.ravel(), begin * rows.shape[1], rows.shape[1], self.weights, self.start, out)
         return out[:, : self.columns]
 
 
@@ -50,7 +50,7 @@ def _aligned(array: Floats) -> Floats:
 @fused
 def _in_tiles(flat: Floats, begin: int | np.int64, step: int, weights: Floats, start: Floats, out: Floats) -> None:
     size, columns = weights.shape
-    table, target = weights.reshape(-1), out.reshape(-1)
+    table, target = weights.ravel(), out.ravel()
     whole = len(out) // ROWS * ROWS
     for j in range(0, columns, COLUMNS):
         for t in range(0, whole, ROWS):

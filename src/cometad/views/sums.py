@@ -29,7 +29,7 @@ def _sum_rows(flat: Floats, begin: int, length: int, stride: int, sums: Floats) 
 
 @fused
 def _sum_squared_gaps(
-    flat: Floats, begin: int, length: int, other: Floats, start: int, stride: int, sums: Floats
+    flat: Floats, begin: int, length: int, other: Floats, start: int | np.int64, stride: int | np.int64, sums: Floats
 ) -> None:
     """Set `sums` (variable,) to the sums of the squared differences of `length` rows from those of another array.
 
@@ -57,7 +57,7 @@ def _sum_rows_plainly(flat: Floats, begin: int, length: int, stride: int, sums: 
 
 
 def _sum_squared_gaps_plainly(
-    flat: Floats, begin: int, length: int, other: Floats, start: int, stride: int, sums: Floats
+    flat: Floats, begin: int, length: int, other: Floats, start: int | np.int64, stride: int | np.int64, sums: Floats
 ) -> None:
     """The same without compiled code: equal up to rounding."""
     width = len(sums)
