@@ -12,8 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cometad.alerting.alerts import Alerts
-from cometad.alerting.thresholds import Quantile
+from cometad.alerting.alerts import Alerts, Event
+from cometad.alerting.budget import SECONDS_PER_DAY, Budget
 from cometad.arrays import Floats
 from cometad.comet import Comet
 from cometad.datasets.synthetic import Fault, Plant, synthetic_plant
@@ -24,10 +24,10 @@ from cometad.report.gather import gather
 from cometad.report.page import save_report
 from cometad.report.plots import save_overview
 
-# One normal reading in a thousand may be flagged. At the default of one in a hundred, chance alone would flag about
-# half of all faults that last 60 readings.
-THRESHOLD = Quantile(rate=0.001)
-ALERTS = Alerts(merge_gap=30)  # for the report: a fault that pauses this long is still one event
+ALERTS_PER_DAY, PERIOD = 3, 60.0  # one reading a minute
+THRESHOLD = Budget(alerts_per_day=ALERTS_PER_DAY, period=PERIOD)
+ALERTS = Alerts(merge_gap=30)  # a fault that pauses this long is still one event
+AFTER = 64  # readings after a fault that a window or an event may still contain
 SHOWN_VARIABLES = 6
 
 
@@ -45,6 +45,7 @@ class Live(NamedTuple):
     """The output of the stream for the whole test part."""
 
     alert_scores: Floats  # (time,)
+    thresholds: Floats  # (time,)
     flags: NDArray[np.int64]  # (time,)
     variables: Floats  # (time, variable)
     scores: Floats  # (time,)  ranking scores
@@ -61,14 +62,14 @@ def run(out: Path, seed: int) -> None:
         f"then {len(plant.test)} readings with drifting sensors and {len(plant.faults)} planted faults."
     )
     detector = Comet(threshold=THRESHOLD, verbose=True).fit(plant.train)
-    console.print(f"Fitted. The threshold is {detector.threshold_:.2f}. Now live, one reading at a time:\n")
-    live = _watch(detector, plant, console)
+    console.print(f"Fitted. The threshold begins at {detector.threshold_:.2f}. Now live, one reading at a time:\n")
+    live, events = _watch(detector, plant, console)
     results = [judge(fault, live) for fault in plant.faults]
     console.print()
     console.print(_table(results, plant.names))
-    console.print(_false_alarms(detector, plant, live))
+    console.print(_false_alerts(plant, events))
     picture = out / "demo.png"
-    _draw(picture, detector, plant, live, results)
+    _draw(picture, plant, live, results)
     console.print(f"Picture: {picture}", soft_wrap=True)  # a path broken over two lines cannot be copied
     page = out / "report.html"
     _report(page, detector, plant, live)
@@ -92,25 +93,30 @@ def _make_folder(out: Path) -> None:
         raise OutputError(f"Cannot create the folder '{out}': {error.strerror}. Choose another with --out.") from error
 
 
-def _watch(detector: Comet, plant: Plant, console: Console) -> Live:
-    stream = detector.stream()
+def _watch(detector: Comet, plant: Plant, console: Console) -> tuple[Live, list[Event]]:
+    """Stream the test part; print each alert as it opens."""
+    stream = detector.stream(alerts=ALERTS)
     parts: list[Scored] = []
-    active = False
+    events: list[Event] = []
     for reading in plant.test:
         parts.append(stream.update(reading))
-        active = _announce(parts[-1], active, plant, console)
+        _announce(parts[-1], plant, console)
+        events += _closed(parts[-1])
     parts.append(stream.finish())
-    return Live(*(np.concatenate([getattr(part, field) for part in parts]) for field in Live._fields))
+    events += _closed(parts[-1])
+    return Live(*(np.concatenate([getattr(part, field) for part in parts]) for field in Live._fields)), events
 
 
-def _announce(scored: Scored, active: bool, plant: Plant, console: Console) -> bool:
-    """Print each alert as it starts; return whether one is active."""
-    for k, step in enumerate(scored.steps):
-        if scored.flags[k] and not active:
-            named = ", ".join(plant.names[i] for i in np.argsort(scored.variables[k])[::-1][:2])
-            console.print(f"  step {step:>6}  alert score {scored.alert_scores[k]:>5.2f}  {named}")
-        active = bool(scored.flags[k])
-    return active
+def _announce(scored: Scored, plant: Plant, console: Console) -> None:
+    for change in scored.changes:
+        if change.kind == "opened":
+            own = scored.variables[change.step - scored.start]
+            named = ", ".join(plant.names[i] for i in np.argsort(own)[::-1][:2])
+            console.print(f"  step {change.step:>6}  alert score {change.event.peak_score:>5.2f}  {named}")
+
+
+def _closed(scored: Scored) -> list[Event]:
+    return [change.event for change in scored.changes if change.kind == "closed"]
 
 
 def _table(results: Sequence[FaultResult], names: Sequence[str]) -> Table:
@@ -130,23 +136,27 @@ def _table(results: Sequence[FaultResult], names: Sequence[str]) -> Table:
     return table
 
 
-def _false_alarms(detector: Comet, plant: Plant, live: Live) -> str:
-    """A sentence with the share of normal readings that were flagged."""
-    flagged = 100 * live.flags[~plant.labels].mean()
+def _false_alerts(plant: Plant, events: Sequence[Event]) -> str:
+    """A sentence with the number of alerts that have nothing to do with a fault."""
+    false = sum(
+        not any(event.start < fault.stop + AFTER and fault.start < event.stop for fault in plant.faults)
+        for event in events
+    )
+    days = len(plant.test) * PERIOD / SECONDS_PER_DAY
     return (
-        f"False alarms on normal readings: {flagged:.2f} % "
-        f"(the threshold allows {100 * THRESHOLD.rate:.1f} % when nothing drifts)."
+        f"{len(events)} alerts in {days:.1f} days at one reading a minute, {false} of them false; "
+        f"the budget of {ALERTS_PER_DAY} a day allows {ALERTS_PER_DAY * days:.0f}."
     )
 
 
-def _draw(path: Path, detector: Comet, plant: Plant, live: Live, results: Sequence[FaultResult]) -> None:
+def _draw(path: Path, plant: Plant, live: Live, results: Sequence[FaultResult]) -> None:
     faulty = list(dict.fromkeys(i for fault in plant.faults for i in fault.variables))[:SHOWN_VARIABLES]
     save_overview(
         path,
         plant.test[:, faulty],
         [plant.names[i] for i in faulty],
         live.alert_scores,
-        detector.threshold_,
+        live.thresholds,
         [(fault.start, fault.stop) for fault in plant.faults],
         [result.found for result in results],
     )

@@ -81,7 +81,7 @@ class Budget:
     >>> watch = rule.watch(rule.fit(random.exponential(size=5000)))
     >>> round(watch.threshold, 1)  # the starting value; log(100) = 4.6 is the true quantile
     4.7
-    >>> watch.push(100 + random.exponential(size=5000)).mean().round(3)  # a fixed threshold would flag all
+    >>> watch.push(100 + random.exponential(size=20_000)).mean().round(3)  # a fixed threshold would flag all
     np.float64(0.011)
     """
 

@@ -192,11 +192,11 @@ def overview(
     values: NDArray[Any],
     names: Sequence[str],
     alert_scores: Floats,
-    threshold: float,
+    threshold: ArrayLike,
     intervals: Sequence[Interval],
     found: Sequence[bool],
 ) -> None:
-    """Draw variables (time, variable) above and their alert scores (time,) below, with planted faults shaded.
+    """Draw variables (time, variable) above and alert scores (time,) with their threshold below; faults are shaded.
 
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
@@ -209,7 +209,7 @@ def overview(
     series(above, values, names)
     scores(below, alert_scores, threshold)
     below.set_ylabel("alert score")
-    top = max(1.15 * threshold, float(np.quantile(alert_scores, 0.999)) * 1.2)
+    top = 1.15 * max(float(np.max(threshold)), float(np.quantile(alert_scores, 0.999)))
     below.set_ylim(min(0.0, float(alert_scores.min())), top)
     for axes in (above, below):
         shade(axes, intervals, found)
@@ -223,7 +223,7 @@ def save_overview(
     values: NDArray[Any],
     names: Sequence[str],
     alert_scores: Floats,
-    threshold: float,
+    threshold: ArrayLike,
     intervals: Sequence[Interval],
     found: Sequence[bool],
 ) -> None:
