@@ -102,6 +102,7 @@ class Comet(Detector):
 
     can_stream = can_explain = can_adapt = True
     without_adaptation = KeepFitted()
+    _training_need = "four windows of the longest view"
 
     panel_: Panel
     level_: Level
@@ -291,8 +292,6 @@ class Comet(Detector):
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
             check_integer("smoothing", span, 1)
-
-    _training_need = "four windows of the longest view"
 
     def _least_rows(self) -> int:
         return min(view.min_rows for view in self.views)

@@ -23,9 +23,8 @@ def codes_of(points: Floats, count: int, rng: np.random.Generator) -> Floats:
     return kmeans(np.ascontiguousarray(points), rng.random(count), ROUNDS)
 
 
-@fused
 def kmeans(points: Floats, uniforms: Floats, rounds: int) -> Floats:
-    """Codes (code, dim); each of the `uniforms` (code,) draws one initial code."""
+    """Codes (code, dim) of contiguous points; each of the `uniforms` (code,) draws one initial code."""
     codes, owners = _initial(points, uniforms)
     products = np.empty((len(points), (len(codes) + COLUMNS - 1) // COLUMNS * COLUMNS))
     for _ in range(rounds):
