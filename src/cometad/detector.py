@@ -119,6 +119,8 @@ class Detector(Parameters, ABC):
         _check_measured(series, rows)
         self._remember(series.names, series.named)
         self.statistics_ = Statistics.fit(series)
+        if isinstance(self.threshold, Budget):
+            self.threshold.share(self.statistics_.period)  # refuses a budget without a period before any work is done
         return series
 
     def decision_function(self, X: object) -> Floats:

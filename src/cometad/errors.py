@@ -23,6 +23,7 @@ ADVICE = {
     "too many gaps": "Drop that variable, raise the limit of the gap rule or pass a longer series.",
     "late": 'Send readings in time order, each once, or pass late="drop".',
     "no times": "Pass a frame with a column of dates.",
+    "no period": "Fit on readings with times, or pass period=SECONDS to the budget.",
     "no dates": "Name another column with time_column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or drop the column to count time steps instead.",
     "text": "Convert the column to numbers or drop it.",

@@ -421,6 +421,8 @@ def test_a_budget_can_be_written_as_text_and_saved_by_name():
     assert THRESHOLDS["budget"] is Budget
     assert parse_threshold("budget:0.02") == Budget(0.02)
     assert parse_threshold("alerts-per-day:5") == Budget(alerts_per_day=5)
+    with pytest.raises(ParameterError, match="Write it as alerts-per-day or alerts-per-day:NUMBER"):
+        parse_threshold("alerts-per-day:many")
     for rule in (Budget(0.02, 7), Budget(alerts_per_day=5, period=60)):
         assert from_json(to_json(rule)) == rule
 

@@ -26,7 +26,7 @@ LEAST_SPREAD = 1e-6  # relative to the scores: about the rounding of a float32 s
 FAINTEST = 1e-30  # a smaller spread counts as none: from it, the farthest position would not reach every score
 FARTHEST = 709.0  # positions; beyond it the exponential overflows
 SECONDS_PER_DAY = 86_400
-HALVINGS = 60  # of the interval in which the first threshold of a budget of alerts is searched
+HALVINGS = 60  # bisection steps to the first threshold of a budget of alerts
 
 
 @register("Budget")
@@ -108,7 +108,7 @@ class Budget:
         the last flag (up to two), the last score, and the share of readings to flag or to begin an alert. Training
         scores that hardly differ get the smallest spread that a float32 score can show.
         """
-        values, share = training_scores(scores), self._share(period)
+        values, share = training_scores(scores), self.share(period)
         middle = np.quantile(values, 0.5)
         start = np.quantile(values, 1 - share) if self.alerts_per_day is None else _start(values, share)
         spread = max(start - middle, LEAST_SPREAD * np.abs(values).max())
@@ -116,17 +116,19 @@ class Budget:
         allowance = min(AT_FIRST, self.patience) if self.alerts_per_day is None else 0.0
         return np.array([start, spread, 0.0, allowance, NEARBY, values[-1], share])
 
-    def _share(self, period: float) -> float:
-        """The share of readings to flag or to begin an alert."""
+    def share(self, period: float) -> float:
+        """The share of readings to flag or to begin an alert, if they are `period` seconds apart (NaN: unknown).
+
+        >>> from cometad import Budget
+        >>> Budget(rate=0.01).share(60), Budget(alerts_per_day=14.4).share(60)
+        (0.01, 0.01)
+        """
         if self.alerts_per_day is None:
             assert self.rate is not None
             return self.rate
         seconds = period if self.period is None else self.period
         if math.isnan(seconds):
-            raise InputError(
-                "A budget of alerts per day needs the time between readings. "
-                "Fit on readings with times, or pass period=SECONDS to the budget."
-            )
+            raise InputError("A budget of alerts per day needs the time between readings.", advice="no period")
         share = self.alerts_per_day * seconds / SECONDS_PER_DAY
         if share >= 1:
             raise InputError(

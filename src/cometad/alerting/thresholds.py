@@ -17,7 +17,7 @@ from cometad.alerting.watch import FixedWatch, Threshold, training_scores
 from cometad.arrays import Floats
 from cometad.errors import InputError, ParameterError
 from cometad.registry import register
-from cometad.specs import parse
+from cometad.specs import parse, split
 from cometad.validation import check_between
 
 ROUNDING = 1e-12  # relative; lets 1/3 count as 1/3, although the nearest float is slightly less
@@ -102,8 +102,7 @@ THRESHOLDS: dict[str, Callable[..., Threshold]] = {
 }
 
 
-def _alerts_per_day(count: float = 3.0) -> Budget:
-    return Budget(alerts_per_day=count)
+ALERTS_PER_DAY = "alerts-per-day"
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -118,7 +117,12 @@ def parse_threshold(text: str) -> Threshold:
     cometad.errors.ParameterError: Unknown threshold 'sport'. Did you mean spot?
     Available: quantile, conformal, spot, drifting-spot, budget, alerts-per-day.
     """
-    return parse(text, THRESHOLDS | {"alerts-per-day": _alerts_per_day}, kind="threshold", value="RATE", convert=float)
+    names: dict[str, Callable[..., Threshold]] = {
+        **THRESHOLDS,
+        ALERTS_PER_DAY: lambda count=3.0: Budget(alerts_per_day=count),
+    }
+    value = "NUMBER" if split(text)[0] == ALERTS_PER_DAY else "RATE"
+    return parse(text, names, kind="threshold", value=value, convert=float)
 
 
 def expected_per_day(rule: Threshold, period_seconds: float) -> float:

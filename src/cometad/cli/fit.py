@@ -137,12 +137,15 @@ def _say_left_out(detector: "Detector", series: "Series") -> None:
 
 def _expected_flags(detector: "Detector") -> str:
     """A sentence with the false alarms to expect at this threshold."""
+    from cometad.alerting.budget import Budget
     from cometad.alerting.thresholds import expected_per_day
 
-    rate, seconds = detector.threshold.rate, detector.statistics_.period
-    if rate is None:
-        return f"Expect about {getattr(detector.threshold, 'alerts_per_day', 0):g} alerts a day."
+    rule, seconds = detector.threshold, detector.statistics_.period
+    if isinstance(rule, Budget) and rule.alerts_per_day is not None:
+        return f"Expect about {rule.alerts_per_day:g} alerts a day."
+    if rule.rate is None:
+        return "The threshold rule does not say how many readings it flags."
     per_day = ""
     if not math.isnan(seconds):
-        per_day = f": {expected_per_day(detector.threshold, seconds):.3g} a day at one reading every {seconds:g} s"
-    return f"Expect {100 * rate:.3g} % of normal readings like these to be flagged{per_day}."
+        per_day = f": {expected_per_day(rule, seconds):.3g} a day at one reading every {seconds:g} s"
+    return f"Expect {100 * rule.rate:.3g} % of normal readings like these to be flagged{per_day}."

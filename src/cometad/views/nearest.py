@@ -52,21 +52,8 @@ def _search(
     more. Only the first `count` codes are real.
     """
     if patches == 1:
-        _search_in_lines(series, width, weights, halves, nearest)
-    else:
-        _search_in_tiles(series, width, patches, weights, halves, count, nearest)
-
-
-@fused
-def _search_in_tiles(
-    series: Floats32,
-    width: int | np.int64,
-    patches: int,
-    weights: Floats32,
-    halves: Floats32,
-    count: int,
-    nearest: NDArray[np.int32],
-) -> None:
+        _search_one(series, width, weights, halves, nearest)
+        return
     size, codes = weights.shape
     table, stride = weights.ravel(), len(series) // width
     for t in range(0, patches, LANES):
@@ -82,10 +69,10 @@ def _search_in_tiles(
 
 
 @fused
-def _search_in_lines(
+def _search_one(
     series: Floats32, width: int | np.int64, weights: Floats32, halves: Floats32, nearest: NDArray[np.int32]
 ) -> None:
-    """The same for one window: 16 codes at once instead of 16 windows, with the same additions in the same order."""
+    """`_search` for one window: 16 codes at once instead of 16 windows, with the same additions in the same order."""
     size, codes = weights.shape
     table, stride, distances = weights.ravel(), len(series) // width, np.empty(codes, np.float32)
     for c in range(0, codes, LANES):
