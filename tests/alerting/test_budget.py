@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cometad.alerting import THRESHOLDS, Alerts, Budget
-from cometad.alerting.alerts import find_events
+from cometad.alerting.judge import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.thresholds import parse_threshold
 from cometad.baselines import BASELINES
@@ -307,8 +307,8 @@ alert_rules = st.builds(
 def naive_alerts(rule, training, scores):
     """The thresholds and the places where alerts begin: the docstring of `Budget`, one score at a time."""
     start, spread, *_ = rule.fit(training).tolist()
-    share, position, length, before = rule.alerts_per_day * rule.period / DAY, 0.0, 0, False
-    thresholds, begins, last = [], [], float(training[-1])
+    share, position, length, pause = rule.alerts_per_day * rule.period / DAY, 0.0, 0, math.inf
+    thresholds, begins, last, longest = [], [], float(training[-1]), min(30, int(0.1 / share))
 
     def score_at(position):
         distance = spread * math.expm1(abs(position))
@@ -318,14 +318,14 @@ def naive_alerts(rule, training, scores):
         threshold = score_at(position)
         thresholds.append(threshold)
         flagged = score > threshold
-        begins.append(flagged and not before)
-        if flagged and before and length < rule.patience:
+        begins.append(flagged and pause > longest)
+        if flagged and pause <= longest and length < rule.patience:
             length += 1
         elif flagged:
-            position, length = position + 0.25 * (1 - share), 0
-        elif score != last or score <= score_at(position - 0.25 * share):
-            position -= 0.25 * share
-        before, last = flagged, score
+            position, length = position + 0.15 * (1 - share), 0
+        elif score != last or score <= score_at(position - 0.15 * share):
+            position -= 0.15 * share
+        pause, last = 0 if flagged else pause + 1, score
     return thresholds, begins
 
 
@@ -347,7 +347,7 @@ def test_the_bound_on_alerts_holds_for_any_scores(rule, training, scores):
         range(1, len(scores) + 1), np.cumsum(begins), np.maximum.accumulate(scores), strict=True
     ):
         climb = max(0.0, math.log1p(max(highest - start, 0.0) / spread))
-        assert begun <= share * count + climb / 0.25 + 1 + 1e-6
+        assert begun <= share * count + climb / 0.15 + 1 + 1e-6
 
 
 @settings(max_examples=30)
@@ -361,23 +361,65 @@ def test_chunks_of_any_size_give_the_same_alerts(rule, scores, cuts):
     assert np.array_equal(watch.state(), whole.state())
 
 
+@settings(max_examples=50)
+@given(alert_rules, trainings, adversarial, st.integers(0, 40))
+@example(Budget(alerts_per_day=10, period=60), TRAINING, np.tile(np.repeat([0.0, 1e6], [20, 1]), 100), 0)
+def test_there_are_no_more_events_than_alerts(rule, training, scores, merge_gap):
+    judge = Judge(rule, rule.fit(training), Alerts(merge_gap=merge_gap), ScoreTail.fit(training))
+    opened = [change.kind for change in judge.push(scores).changes].count("opened")
+    _, begins = naive_alerts(rule, training, scores.tolist())
+    assert opened <= sum(begins)
+
+
+def test_a_fault_that_flickers_costs_one_alert():
+    rule = Budget(alerts_per_day=10, period=60)
+    watch = rule.watch(rule.fit(TRAINING))
+    calm, flicker = np.random.default_rng(1).random(500), np.tile([50.0, 0.5, 0.6], 40)
+    watch.push(calm)
+    before = watch.threshold
+    flags = watch.push(flicker)
+    assert flags.sum() == 40
+    once = rule.watch(rule.fit(TRAINING))
+    once.push(calm)
+    once.push(50.0)
+    assert before < watch.threshold < once.threshold
+
+
 def test_events_keep_to_a_budget_of_alerts_and_a_long_fault_is_one_of_them():
     random = np.random.default_rng(3)
     rule = Budget(alerts_per_day=5, period=60)
     scores = random.exponential(size=20 * 1440)
     scores[9000:9400] += 20.0
     state = rule.fit(random.exponential(size=10_000))
-    events = find_events(scores, rule.watch(state).follow(scores), Alerts(), ScoreTail.fit(TRAINING))
+    judge = Judge(rule, state, Alerts(), ScoreTail.fit(TRAINING))
+    changes = judge.push(scores).changes + judge.finish()
+    events = [change.event for change in changes if change.kind == "closed"]
     assert [(event.start, event.stop) for event in events if event.start < 9400 and event.stop > 9000] == [(9000, 9400)]
     assert 60 <= len(events) <= 101
 
 
 def test_it_begins_where_training_would_have_had_as_many_alerts():
-    rule = Budget(alerts_per_day=20, period=60)
-    start = rule.fit(TRAINING)[0]
-    flags = start < TRAINING
-    begins = int((flags[1:] & ~flags[:-1]).sum()) + int(flags[0])
-    assert begins == int(20 / 1440 * len(TRAINING))
+    for alerts_per_day, pause in ((4, 30), (20, 7), (200, 0)):
+        rule = Budget(alerts_per_day=alerts_per_day, period=60)
+        start = rule.fit(TRAINING)[0]
+        assert begun(TRAINING, start, pause) == int(alerts_per_day / 1440 * len(TRAINING))
+
+
+def begun(scores, threshold, pause):
+    """The number of alerts at a threshold."""
+    flagged = np.flatnonzero(scores > threshold)
+    return int((np.diff(flagged) - 1 > pause).sum()) + (len(flagged) > 0)
+
+
+@settings(max_examples=50)
+@given(st.sampled_from([1.0, 10.0, 60.0, 400.0]), st.integers(0, 99), st.integers(1, 300), st.booleans())
+def test_no_threshold_above_the_first_one_has_too_many_alerts(alerts_per_day, seed, size, rounded):
+    training = np.random.default_rng(seed).exponential(size=size).round(1 if rounded else 9)
+    rule, share = Budget(alerts_per_day=alerts_per_day, period=60), alerts_per_day / 1440
+    start = rule.fit(training)[0]
+    pause, limit, lower = min(30, int(0.1 / share)), share * size, training[training < start]
+    assert all(begun(training, score, pause) <= limit for score in training[training >= start])
+    assert start == np.median(training) or begun(training, lower.max(), pause) > limit
 
 
 def test_the_period_is_that_of_the_training_times_or_must_be_given():

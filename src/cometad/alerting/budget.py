@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cometad.alerting.watch import Watch, as_scores, training_scores
-from cometad.arrays import Floats
+from cometad.arrays import Floats, Integers
 from cometad.compiled import jit
 from cometad.errors import InputError
 from cometad.registry import register
 from cometad.validation import check_between, check_integer, require
 
 STEP = 0.5  # positions by which a flag raises the threshold; chosen on real scores, where 0.4 to 0.6 do about as well
-ALERT_STEP = 0.25  # the same for an alert: there are fewer of them, and one should not hide the next
+ALERT_STEP = 0.15  # the same for an alert: there are fewer of them, and one should not hide the next
+PAUSE = 30  # readings without a flag that do not end an alert, at most: scores flicker, and one fault is one alert
+PAUSE_SHARE = 0.1  # of the mean time between alerts: a longer pause would leave no room for them
 EXTRA = 0.5  # held flags allowed per flag of the budget
 AT_FIRST = 20.0  # held flags allowed at the start of a stream
 NEARBY = 2  # an event is open if one of the last two readings was flagged; 8 would hold chance flags at a rate of 0.1
@@ -26,7 +28,6 @@ LEAST_SPREAD = 1e-6  # relative to the scores: about the rounding of a float32 s
 FAINTEST = 1e-30  # a smaller spread counts as none: from it, the farthest position would not reach every score
 FARTHEST = 709.0  # positions; beyond it the exponential overflows
 SECONDS_PER_DAY = 86_400
-HALVINGS = 60  # bisection steps to the first threshold of a budget of alerts
 
 
 @register("Budget")
@@ -56,12 +57,15 @@ class Budget:
     anywhere in a stream obeys the upper bound with `patience` instead of 20, and positions counted from the threshold
     at its first reading.
 
-    **A budget of alerts**, `Budget(alerts_per_day=3)`, counts alerts instead of readings. An alert is a flag after a
-    reading without one; the flags that follow it are free, up to `patience` in a row, and leave the threshold where it
-    is. With the share s = alerts_per_day * period / 86,400 of readings that may begin an alert, and steps of 0.25
-    (begins - s), the number A of alerts among the first T readings obeys
+    **A budget of alerts**, `Budget(alerts_per_day=3)`, counts alerts instead of readings. With the share
+    s = alerts_per_day * period / 86,400 of readings that may begin an alert, one begins with a flag after more than
+    min(30, 0.1 / s) readings without one. The flags that follow with shorter pauses are free, up to `patience` of them,
+    and leave the threshold where it is. With steps of 0.15 (begins - s), the number A of alerts among the first T
+    readings obeys
 
-        A <= s T + max(0, position(highest)) / 0.25 + 1
+        A <= s T + max(0, position(highest)) / 0.15 + 1
+
+    There are no more events than alerts, because `Judge` merges events over such pauses too.
 
     Parameters
     ----------
@@ -105,16 +109,16 @@ class Budget:
         """The state before the first reading, from training scores (time,) that are `period` seconds apart.
 
         Start, spread, position, allowance (or, for a budget of alerts, the flags of the current alert), readings since
-        the last flag (up to two), the last score, and the share of readings to flag or to begin an alert. Training
-        scores that hardly differ get the smallest spread that a float32 score can show.
+        the last flag (as many as matter), the last score, and the share of readings to flag or to begin an alert.
+        Training scores that hardly differ get the smallest spread that a float32 score can show.
         """
         values, share = training_scores(scores), self.share(period)
         middle = np.quantile(values, 0.5)
         start = np.quantile(values, 1 - share) if self.alerts_per_day is None else _start(values, share)
         spread = max(start - middle, LEAST_SPREAD * np.abs(values).max())
         spread = spread if spread > FAINTEST else LEAST_SPREAD
-        allowance = min(AT_FIRST, self.patience) if self.alerts_per_day is None else 0.0
-        return np.array([start, spread, 0.0, allowance, NEARBY, values[-1], share])
+        allowance, quiet = (min(AT_FIRST, self.patience), NEARBY) if self.alerts_per_day is None else (0.0, PAUSE + 1)
+        return np.array([start, spread, 0.0, allowance, quiet, values[-1], share])
 
     def share(self, period: float) -> float:
         """The share of readings to flag or to begin an alert, if they are `period` seconds apart (NaN: unknown).
@@ -148,6 +152,7 @@ class BudgetWatch(Watch):
     def __init__(self, rule: Budget, state: Floats) -> None:
         self._track = _track if rule.alerts_per_day is None else _track_alerts
         self._patience, self._state = float(rule.patience), np.array(state, np.float64)
+        self.pause = 0 if rule.alerts_per_day is None else _pause(self._state[-1])
 
     @property
     def threshold(self) -> float:
@@ -215,12 +220,13 @@ def _track(scores: Floats, state: Floats, patience: float, thresholds: Floats) -
 def _track_alerts(scores: Floats, state: Floats, patience: float, thresholds: Floats) -> None:
     """`_track` for a budget of alerts."""
     start, spread, position, length, quiet, last, share = state
+    pause = _pause(share)
     threshold = _score_at(position, start, spread)
     for i in range(len(scores)):
         score = scores[i]
         thresholds[i] = threshold
         if score > threshold:
-            if quiet == 0 and length < patience:
+            if quiet <= pause and length < patience:
                 length += 1
             else:
                 position, length = position + ALERT_STEP * (1 - share), 0.0
@@ -229,17 +235,45 @@ def _track_alerts(scores: Floats, state: Floats, patience: float, thresholds: Fl
             lowered = position - ALERT_STEP * share
             if score != last or score <= _score_at(lowered, start, spread):
                 position = lowered
-            quiet = 1.0
+            quiet = min(quiet + 1, PAUSE + 1)
         threshold, last = _score_at(position, start, spread), score
     state[2], state[3], state[4], state[5] = position, length, quiet, last
 
 
 def _start(scores: Floats, share: float) -> float:
-    """A threshold at which the share of training scores (time,) that begin an alert is at most `share`."""
-    low, high = float(np.median(scores)), float(scores.max())
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        flags = scores > middle
-        begins = np.count_nonzero(flags[1:] & ~flags[:-1]) + flags[0]
-        low, high = (middle, high) if begins > share * len(scores) else (low, middle)
-    return high
+    """The lowest threshold, from the median on, such that neither it nor a higher one has too many alerts.
+
+    It may begin an alert at the given share of the training scores (time,). A lower threshold can have fewer alerts
+    again, because they merge.
+    """
+    order = np.argsort(-scores, kind="stable")
+    return float(max(_lowest(scores, order, _pause(share), share * len(scores)), np.median(scores)))
+
+
+@jit
+def _lowest(scores: Floats, order: Integers, pause: int, limit: float) -> float:
+    """Lower the threshold from score to score, in descending `order` (time,), until there are more alerts than that."""
+    flagged, alerts, threshold = np.zeros(len(scores), np.bool_), 0, scores[order[0]]
+    for k in range(len(order)):
+        i = order[k]
+        if scores[i] < threshold:
+            if alerts > limit:
+                break
+            threshold = scores[i]
+        left = right = 1  # distances to the flags next to this one, up to those that are too far
+        while left <= pause + 1 and (i < left or not flagged[i - left]):
+            left += 1
+        while right <= pause + 1 and (i + right >= len(scores) or not flagged[i + right]):
+            right += 1
+        if left > pause + 1 and right > pause + 1:
+            alerts += 1
+        elif left <= pause + 1 and right <= pause + 1 and left + right > pause + 1:
+            alerts -= 1  # it joins two
+        flagged[i] = True
+    return threshold
+
+
+@jit
+def _pause(share: float) -> int:
+    """The longest run of readings without a flag that does not end an alert."""
+    return int(min(PAUSE, PAUSE_SHARE / share))

@@ -1,6 +1,7 @@
 """Turn scores into flags and events in one pass: a threshold's watch, then alerts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,9 @@ class Judged(NamedTuple):
 class Judge:
     """Flags and events of scores that arrive in chunks of any size, in bounded memory.
 
+    Under a budget of alerts, events are merged over pauses that the budget takes for part of one alert, even if
+    `merge_gap` is smaller: otherwise there would be more events than the budget counts.
+
     >>> import numpy as np
     >>> from cometad.alerting.alerts import Alerts
     >>> from cometad.alerting.judge import Judge
@@ -38,7 +42,8 @@ class Judge:
     def __init__(self, rule: Threshold, state: Floats, alerts: Alerts, tail: ScoreTail) -> None:
         self._rule = rule
         self._watch = rule.watch(state)
-        self._run = alerts.start(tail)
+        merge_gap = max(alerts.merge_gap, self._watch.pause)
+        self._run = replace(alerts, merge_gap=merge_gap).start(tail)
 
     def push(self, scores: ArrayLike, imputed: NDArray[np.bool_] | None = None) -> Judged:
         """Judge the next scores (time,), in time order.
