@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cometad.alerting.alerts import Alerts, Event
+from cometad.alerting.alerts import Alerts, Change, Event
 from cometad.alerting.budget import SECONDS_PER_DAY, Budget
 from cometad.arrays import Floats
 from cometad.comet import Comet
@@ -22,13 +22,15 @@ from cometad.errors import OutputError, needs_extra
 from cometad.live.stream import Scored
 from cometad.report.gather import gather
 from cometad.report.page import save_report
-from cometad.report.plots import save_overview
+from cometad.report.plots import Excerpt, save_overview
+from cometad.views.adaptation import FollowLevel
 
-ALERTS_PER_DAY, PERIOD = 3, 60.0  # one reading a minute
-THRESHOLD = Budget(alerts_per_day=ALERTS_PER_DAY, period=PERIOD)
-ALERTS = Alerts(merge_gap=30)  # a fault that pauses this long is still one event
+ALERTS_PER_WEEK, PERIOD = 12, 60.0  # one reading a minute
+THRESHOLD = Budget(alerts_per_day=ALERTS_PER_WEEK / 7, period=PERIOD)
+ALERTS = Alerts(min_length=3, merge_gap=30)  # short enough for a spike, long enough to skip most of the noise
 AFTER = 64  # readings after a fault that a window or an event may still contain
-SHOWN_VARIABLES = 6
+AROUND = 40  # readings shown before and after a fault
+FLUSHES, FLUSH_LENGTH, FLUSH_SIZE = 4, 60, 3.0  # number, readings, standard deviations
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,15 @@ class FaultResult:
 
     fault: Fault
     found: bool
-    delay: int | None  # steps from its start to the first alert
+    delay: int | None  # steps from its start until the alert is raised
     blamed: tuple[int, ...]  # as many variables as the fault has, highest score first
+
+
+class Alert(NamedTuple):
+    """An event, and the time step at which it was announced."""
+
+    raised: int
+    event: Event
 
 
 class Live(NamedTuple):
@@ -61,29 +70,57 @@ def run(out: Path, seed: int) -> None:
         f"A synthetic plant with {len(plant.names)} variables: {len(plant.train)} normal readings to learn from, "
         f"then {len(plant.test)} readings with drifting sensors and {len(plant.faults)} planted faults."
     )
-    detector = Comet(threshold=THRESHOLD, verbose=True).fit(plant.train)
+    detector = new_detector(verbose=True).fit(plant.train)
     console.print(f"Fitted. The threshold begins at {detector.threshold_:.2f}. Now live, one reading at a time:\n")
-    live, events = _watch(detector, plant, console)
-    results = [judge(fault, live) for fault in plant.faults]
+    live, alerts = _watch(detector, plant, console)
+    results = [judge(fault, live, alerts) for fault in plant.faults]
     console.print()
     console.print(_table(results, plant.names))
-    console.print(_false_alerts(plant, events))
+    console.print(_summary(plant, alerts))
     picture = out / "demo.png"
-    _draw(picture, plant, live, results)
+    _draw(picture, detector, plant, live, alerts, results)
     console.print(f"Picture: {picture}", soft_wrap=True)  # a path broken over two lines cannot be copied
     page = out / "report.html"
     _report(page, detector, plant, live)
     console.print(f"Report, to open in a browser: {page}", soft_wrap=True)
 
 
-def judge(fault: Fault, live: Live) -> FaultResult:
-    """Check whether an alert was raised during the fault, with what delay, and which variables it blamed."""
-    during = slice(fault.start, fault.stop)
-    found = bool(live.flags[during].any())
-    delay = int(np.argmax(live.flags[during])) if found else None
-    blamed = live.variables[during][live.flags[during] == 1] if found else live.variables[during]
+def new_detector(threshold: Budget = THRESHOLD, *, verbose: bool = False) -> Comet:
+    """The demo's detector, not fitted yet: it follows drifting sensors and has a budget of alerts."""
+    return Comet(threshold=threshold, adaptation=FollowLevel(), verbose=verbose)
+
+
+def collect(parts: Sequence[Scored]) -> tuple[Live, list[Alert]]:
+    """The whole output of a stream, and its alerts."""
+    live = Live(*(np.concatenate([getattr(part, field) for part in parts]) for field in Live._fields))
+    changes: list[Change] = [change for part in parts for change in part.changes]
+    raised = {change.event.number: change.step for change in changes if change.kind == "opened"}
+    return live, [Alert(raised[change.event.number], change.event) for change in changes if change.kind == "closed"]
+
+
+def judge(fault: Fault, live: Live, alerts: Sequence[Alert]) -> FaultResult:
+    """Check whether a flagged reading of the fault is in an alert, when that was raised, and what it blamed."""
+    flags = live.flags[fault.start : fault.stop] == 1
+    steps = fault.start + np.flatnonzero(flags)
+    raised = [
+        max(alert.raised, int(step))
+        for alert in alerts
+        for step in steps
+        if alert.event.start <= step < alert.event.stop
+    ]
+    delay = min(raised) - fault.start if raised else None
+    blamed = live.variables[fault.start : fault.stop][flags if raised else slice(None)]
     order = np.argsort(blamed.mean(axis=0))[::-1]
-    return FaultResult(fault, found, delay, tuple(int(i) for i in order[: len(fault.variables)]))
+    return FaultResult(fault, bool(raised), delay, tuple(int(i) for i in order[: len(fault.variables)]))
+
+
+def false_alerts(plant: Plant, alerts: Sequence[Alert]) -> list[Alert]:
+    """The alerts that have nothing to do with a fault."""
+    return [
+        alert
+        for alert in alerts
+        if not any(alert.event.start < fault.stop + AFTER and fault.start < alert.event.stop for fault in plant.faults)
+    ]
 
 
 def _make_folder(out: Path) -> None:
@@ -93,18 +130,15 @@ def _make_folder(out: Path) -> None:
         raise OutputError(f"Cannot create the folder '{out}': {error.strerror}. Choose another with --out.") from error
 
 
-def _watch(detector: Comet, plant: Plant, console: Console) -> tuple[Live, list[Event]]:
+def _watch(detector: Comet, plant: Plant, console: Console) -> tuple[Live, list[Alert]]:
     """Stream the test part; print each alert as it opens."""
     stream = detector.stream(alerts=ALERTS)
     parts: list[Scored] = []
-    events: list[Event] = []
     for reading in plant.test:
         parts.append(stream.update(reading))
         _announce(parts[-1], plant, console)
-        events += _closed(parts[-1])
     parts.append(stream.finish())
-    events += _closed(parts[-1])
-    return Live(*(np.concatenate([getattr(part, field) for part in parts]) for field in Live._fields)), events
+    return collect(parts)
 
 
 def _announce(scored: Scored, plant: Plant, console: Console) -> None:
@@ -113,10 +147,6 @@ def _announce(scored: Scored, plant: Plant, console: Console) -> None:
             own = scored.variables[change.step - scored.start]
             named = ", ".join(plant.names[i] for i in np.argsort(own)[::-1][:2])
             console.print(f"  step {change.step:>6}  alert score {change.event.peak_score:>5.2f}  {named}")
-
-
-def _closed(scored: Scored) -> list[Event]:
-    return [change.event for change in scored.changes if change.kind == "closed"]
 
 
 def _table(results: Sequence[FaultResult], names: Sequence[str]) -> Table:
@@ -136,29 +166,55 @@ def _table(results: Sequence[FaultResult], names: Sequence[str]) -> Table:
     return table
 
 
-def _false_alerts(plant: Plant, events: Sequence[Event]) -> str:
-    """A sentence with the number of alerts that have nothing to do with a fault."""
-    false = sum(
-        not any(event.start < fault.stop + AFTER and fault.start < event.stop for fault in plant.faults)
-        for event in events
-    )
+def _summary(plant: Plant, alerts: Sequence[Alert]) -> str:
     days = len(plant.test) * PERIOD / SECONDS_PER_DAY
     return (
-        f"{len(events)} alerts in {days:.1f} days at one reading a minute, {false} of them false; "
-        f"the budget of {ALERTS_PER_DAY} a day allows {ALERTS_PER_DAY * days:.0f}."
+        f"{len(alerts)} alerts in {days:.1f} days at one reading a minute, {len(false_alerts(plant, alerts))} of them "
+        f"false; the budget of {ALERTS_PER_WEEK} a week allows {ALERTS_PER_WEEK / 7 * days:.0f}."
     )
 
 
-def _draw(path: Path, plant: Plant, live: Live, results: Sequence[FaultResult]) -> None:
-    faulty = list(dict.fromkeys(i for fault in plant.faults for i in fault.variables))[:SHOWN_VARIABLES]
+def _draw(
+    path: Path,
+    detector: Comet,
+    plant: Plant,
+    live: Live,
+    alerts: Sequence[Alert],
+    results: Sequence[FaultResult],
+) -> None:
+    """Draw one fault of each kind, found if there is one, above the scores of the whole test part."""
+    false = false_alerts(plant, alerts)
+    shown = {result.fault.kind: result for result in sorted(results, key=lambda result: result.found)}
     save_overview(
         path,
-        plant.test[:, faulty],
-        [plant.names[i] for i in faulty],
+        [_excerpt(detector, plant, result) for _, result in sorted(shown.items())],
         live.alert_scores,
         live.thresholds,
         [(fault.start, fault.stop) for fault in plant.faults],
-        [result.found for result in results],
+        [alert.raised for alert in alerts if alert not in false],
+        [alert.raised for alert in false],
+    )
+
+
+def _excerpt(detector: Comet, plant: Plant, result: FaultResult) -> Excerpt:
+    """The variable of a fault that is blamed most, with what was expected of it."""
+    fault = result.fault
+    variable = next((i for i in result.blamed if i in fault.variables), fault.variables[0])
+    name = plant.names[variable]
+    begin = max(fault.start - 2 * AROUND - detector.panel_.context, 0)
+    explained = detector.explain(
+        plant.test[begin : fault.stop + AROUND], (fault.start - begin, fault.stop - begin), context=AROUND
+    )
+    column = explained.names.index(detector.names_[variable])
+    reason = next(reason for reason in explained.reasons if reason.variable == detector.names_[variable])
+    return Excerpt(
+        f"{fault.kind}: {name}",
+        begin + explained.begin,
+        explained.observed[:, column],
+        explained.normal[:, column],
+        reason.band,
+        (fault.start, fault.stop),
+        None if result.delay is None else fault.start + result.delay,
     )
 
 
@@ -167,3 +223,30 @@ def _report(path: Path, detector: Comet, plant: Plant, live: Live) -> None:
     save_report(
         path, gather(detector, readings, alerts=ALERTS, scored=StepScores(live.scores, live.alert_scores, None))
     )
+
+
+class Flushed(NamedTuple):
+    """A test part with a harmless pattern that repeats: a sensor that is flushed."""
+
+    test: Floats  # (time, variable)
+    variable: int
+    starts: tuple[int, ...]  # of the flushes
+
+
+def flush(plant: Plant) -> Flushed:
+    """Raise one sensor smoothly for 60 readings, four times, halfway between faults that are far apart.
+
+    The sensor has no fault, and its unit as few as any.
+    """
+    faulty = [i for fault in plant.faults for i in fault.variables]
+    units = [name.split("_")[0] for name in plant.names]
+    busy = [units[i] for i in faulty]
+    sensors = [i for i, unit in enumerate(units) if unit.startswith("unit") and i not in faulty]
+    variable = min(sensors, key=lambda i: (busy.count(units[i]), i))
+    borders = [0, *(step for fault in plant.faults for step in (fault.start, fault.stop)), len(plant.test)]
+    widest = sorted(zip(borders[::2], borders[1::2], strict=True), key=lambda gap: gap[0] - gap[1])[:FLUSHES]
+    starts = tuple(sorted((begin + end - FLUSH_LENGTH) // 2 for begin, end in widest))
+    test, rise = plant.test.copy(), FLUSH_SIZE * plant.train[:, variable].std() * np.hanning(FLUSH_LENGTH)
+    for start in starts:
+        test[start : start + FLUSH_LENGTH, variable] += rise
+    return Flushed(test, variable, starts)

@@ -241,10 +241,10 @@ def _track_alerts(scores: Floats, state: Floats, patience: float, thresholds: Fl
 
 
 def _start(scores: Floats, share: float) -> float:
-    """The lowest threshold, from the median on, such that neither it nor a higher one has too many alerts.
+    """The lowest threshold at which at most the given share of the training scores (time,) begin an alert.
 
-    It may begin an alert at the given share of the training scores (time,). A lower threshold can have fewer alerts
-    again, because they merge.
+    Alerts merge at low thresholds, so one far below may keep to the share too. It does not count: every threshold above
+    the one returned keeps to the share. None is below the median.
     """
     order = np.argsort(-scores, kind="stable")
     return float(max(_lowest(scores, order, _pause(share), share * len(scores)), np.median(scores)))
@@ -252,7 +252,7 @@ def _start(scores: Floats, share: float) -> float:
 
 @jit
 def _lowest(scores: Floats, order: Integers, pause: int, limit: float) -> float:
-    """Lower the threshold from score to score, in descending `order` (time,), until there are more alerts than that."""
+    """The last of the scores (time,) in descending `order` down to which there are at most `limit` alerts."""
     flagged, alerts, threshold = np.zeros(len(scores), np.bool_), 0, scores[order[0]]
     for k in range(len(order)):
         i = order[k]
@@ -270,7 +270,7 @@ def _lowest(scores: Floats, order: Integers, pause: int, limit: float) -> float:
         elif left <= pause + 1 and right <= pause + 1 and left + right > pause + 1:
             alerts -= 1  # it joins two
         flagged[i] = True
-    return threshold
+    return float(threshold)
 
 
 @jit

@@ -8,7 +8,7 @@ import typer
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture and the report.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Random seed of the plant.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the plant.", min=0)] = 1,
 ) -> None:
     """Watch a detector find injected faults in a simulated plant that drifts.
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ Interval = tuple[int, int]  # half-open, in time steps
 
 INK, SCORE, LIMIT, FOUND, MISSED = "#30343f", "#1f6f8b", "#b5502f", "#3b8f5a", "#c0392b"
 BEFORE = "#9aa3b0"  # the training data
+FAULT = "#f2c14e"  # a planted fault
 
 _DASHES = ("-", "--", ":")  # of the quantiles in `drift`
 
@@ -186,63 +187,112 @@ def shade(axes: Any, intervals: Sequence[Interval], found: Sequence[bool], times
         axes.axvspan(begin, max(end, begin + min_width), color=FOUND if hit else MISSED, alpha=0.3, linewidth=0)
 
 
-def overview(
-    above: Any,
-    below: Any,
-    values: NDArray[Any],
-    names: Sequence[str],
-    alert_scores: Floats,
-    threshold: ArrayLike,
-    intervals: Sequence[Interval],
-    found: Sequence[bool],
-) -> None:
-    """Draw variables (time, variable) above and alert scores (time,) with their threshold below; faults are shaded.
+class Excerpt(NamedTuple):
+    """A few readings of one variable around a fault, and what was expected of it."""
+
+    title: str
+    start: int  # the first time step
+    readings: Floats  # (time,)
+    expected: Floats  # (time,)  NaN where unknown
+    band: float | None  # normal readings are this close to what is expected
+    fault: Interval
+    raised: int | None  # the time step of its alert
+
+
+def excerpt(axes: Any, shown: Excerpt) -> None:
+    """Draw an excerpt: readings over the expected band, with the fault shaded and its alert marked.
 
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
     >>> from cometad.report import plots
-    >>> above, below = Figure().subplots(2, 1)
-    >>> plots.overview(above, below, np.zeros((9, 1)), ["flow"], np.arange(9.0), 7.0, [(7, 9)], [True])
-    >>> len(above.patches), len(below.patches)
-    (1, 1)
+    >>> axes, shown = Figure().subplots(), plots.Excerpt("spike", 5, np.arange(9.0), np.zeros(9), 1.0, (7, 9), raised=8)
+    >>> plots.excerpt(axes, shown)
+    >>> axes.get_title(loc="left"), [float(x) for x in axes.get_xlim()]
+    ('spike', [5.0, 13.0])
     """
-    series(above, values, names)
-    scores(below, alert_scores, threshold)
-    below.set_ylabel("alert score")
-    top = 1.15 * max(float(np.max(threshold)), float(np.quantile(alert_scores, 0.999)))
-    below.set_ylim(min(0.0, float(alert_scores.min())), top)
-    for axes in (above, below):
-        shade(axes, intervals, found)
-        axes.spines[["top", "right"]].set_visible(False)
-    above.set_title("Planted faults: green if found, red if missed", fontsize=10, loc="left")
-    below.legend(loc="upper right", frameon=False, fontsize=8)
+    steps, width = shown.start + np.arange(len(shown.readings)), shown.band or 0.0
+    axes.fill_between(
+        steps, shown.expected - width, shown.expected + width, color=FOUND, alpha=0.35, linewidth=0, label="expected"
+    )
+    axes.plot(steps, shown.readings, color=INK, linewidth=1.1, label="reading")
+    axes.set_xlim(steps[0], steps[-1])
+    _mark_faults(axes, [shown.fault])
+    if shown.raised is not None:
+        _mark_alerts(axes, [shown.raised], LIMIT, "alert")
+    axes.set_title(shown.title, fontsize=9, loc="left", pad=12)
+    axes.set_xticks([steps[0], steps[-1]])
+    axes.set_yticks([])
+    axes.tick_params(labelsize=8)
 
 
 def save_overview(
     path: str | os.PathLike[str],
-    values: NDArray[Any],
-    names: Sequence[str],
+    excerpts: Sequence[Excerpt],
     alert_scores: Floats,
     threshold: ArrayLike,
-    intervals: Sequence[Interval],
-    found: Sequence[bool],
+    faults: Sequence[Interval],
+    right: Sequence[int],
+    wrong: Sequence[int],
 ) -> None:
-    """Write a PNG: variables above, their alert scores below, planted faults shaded in both.
+    """Write a PNG: excerpts above, all alert scores below, with faults shaded and right and wrong alerts marked.
 
     >>> import tempfile
     >>> from pathlib import Path
     >>> import numpy as np
     >>> from cometad.report import plots
+    >>> shown = plots.Excerpt("spike", 5, np.arange(4.0), np.zeros(4), 1.0, (7, 9), raised=8)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "overview.png"
-    ...     plots.save_overview(path, np.zeros((9, 1)), ["flow"], np.arange(9.0), 7.0, [(7, 9)], [True])
+    ...     plots.save_overview(path, [shown], np.arange(9.0), 7.0, [(7, 9)], right=[8], wrong=[3])
     ...     path.exists()
     True
     """
-    figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(11, 5.2), dpi=130, layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    overview(above, below, values, names, alert_scores, threshold, intervals, found)
+    figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(11, 5.4), dpi=130, layout="constrained")
+    grid = figure.add_gridspec(2, len(excerpts), height_ratios=(2, 3))
+    for k, shown in enumerate(excerpts):
+        excerpt(figure.add_subplot(grid[0, k]), shown)
+    below = figure.add_subplot(grid[1, :])
+    _scores_and_alerts(below, alert_scores, threshold, faults, right, wrong)
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    marks = {label: mark for axes in figure.axes for mark, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(marks.values(), marks.keys(), loc="outside upper center", ncols=len(marks), frameon=False, fontsize=9)
     write_whole(path, lambda temporary: figure.savefig(temporary))
+
+
+def _scores_and_alerts(
+    axes: Any,
+    alert_scores: Floats,
+    threshold: ArrayLike,
+    faults: Sequence[Interval],
+    right: Sequence[int],
+    wrong: Sequence[int],
+) -> None:
+    scores(axes, alert_scores, threshold)
+    axes.lines[0].set_label("score")
+    axes.lines[1].set(linestyle="-", linewidth=1.6)
+    axes.set_ylabel("score")
+    top = 1.1 * max(float(np.max(threshold)), float(np.quantile(alert_scores, 0.999)))
+    axes.set_ylim(min(0.0, float(alert_scores.min())), top)
+    _mark_faults(axes, faults)
+    _mark_alerts(axes, right, LIMIT, "alert")
+    _mark_alerts(axes, wrong, "none", "false alert")
+
+
+def _mark_faults(axes: Any, faults: Sequence[Interval]) -> None:
+    left, right = axes.get_xlim()
+    for start, stop in faults:  # a spike of one time step must be visible too
+        width = max(stop - start, 0.003 * (right - left))
+        axes.axvspan(start, start + width, color=FAULT, alpha=0.45, linewidth=0, label="fault", zorder=0)
+
+
+def _mark_alerts(axes: Any, steps: Sequence[int], color: str, label: str) -> None:
+    """Triangles above the axes at the time steps of alerts."""
+    axes.plot(
+        *(steps, np.full(len(steps), 1.04)),
+        **{"marker": "v", "markersize": 7, "markerfacecolor": color, "markeredgecolor": LIMIT, "linestyle": "none"},
+        **{"label": label, "clip_on": False, "transform": axes.get_xaxis_transform()},
+    )
 
 
 def _across(steps: NDArray[Any], times: NDArray[Any] | None) -> NDArray[Any]:
