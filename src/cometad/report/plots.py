@@ -220,7 +220,7 @@ def excerpt(axes: Any, shown: Excerpt) -> None:
     if shown.raised is not None:
         _mark_alerts(axes, [shown.raised], LIMIT, "alert")
     axes.set_title(shown.title, fontsize=9, loc="left", pad=12)
-    axes.set_xticks([steps[0], steps[-1]])
+    axes.set_xticks([shown.fault[0]])
     axes.set_yticks([])
     axes.tick_params(labelsize=8)
 
