@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.scale import fit_scaling
+from cometad.data.trends import Trends
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
 from cometad.errors import InputError, ParameterError, imported_for
@@ -87,6 +89,9 @@ class Comet(Detector):
         not the alert score.
     trim
         Whether `fit` leaves out stretches of the training series that do not fit the rest.
+    trends
+        Whether `fit` looks for variables that only grow or wander; their movement is scored instead of their readings.
+        `trends_` says which.
     adaptation
         What a stream or a batch learns from the readings it scores: `KeepFitted` or `FollowLevel`.
     scaler
@@ -116,6 +121,7 @@ class Comet(Detector):
         pooling: int = 8,
         smoothing: Sequence[int] = (4, 16, 64),
         trim: bool = True,
+        trends: bool = True,
         adaptation: LevelAdaptation = KeepFitted(),
         scaler: str = "standard",
         gaps: Gaps = RefuseGaps(),
@@ -132,6 +138,7 @@ class Comet(Detector):
         self.pooling = pooling
         self.smoothing = smoothing
         self.trim = trim
+        self.trends = trends
         self.adaptation = adaptation
         self.scaler = scaler
         self.gaps = gaps
@@ -178,6 +185,9 @@ class Comet(Detector):
             Stretch(*_steps(pair, series), (), "excluded by the user") for pair in _checked_pairs(exclude)
         )
         series = self._filled(series)
+        if self.trends:
+            self.trends_ = Trends.fit(series.values, series.imputed)
+            series = replace(series, values=self.trends_(series.values, series.imputed))
         scaled, usable, found = self._cross_fit(series)
         if self.trim:
             trimmed = find_misfits(found, self.views, clipped(scaled), usable, series.imputed, series.names)
@@ -273,10 +283,11 @@ class Comet(Detector):
         """
         series = self._checked(X)
         views = tuple(Voice(type(view).__name__.lower(), view.reason) for view in self.views)
+        moved = self.trends_(series.values, series.imputed)
         explain = ViewsExplainer(self.panel_, views, self.level_, self.bands_, self.scaling_)
 
         def of_series(event: Event | int | Sequence[int], context: int = 32) -> Explanation:
-            return explain(series.values, self.names_, event, context, series.imputed)
+            return explain(series.values, moved, self.names_, event, context, series.imputed)
 
         return of_series
 
@@ -288,7 +299,8 @@ class Comet(Detector):
         require(some, "views", "a sequence of one or more views", self.views)
         for view in self.views:
             strategy("fit", "restore", "reason", "min_rows")("views", view)
-        require(isinstance(self.trim, bool), "trim", "True or False", self.trim)
+        for name in ("trim", "trends"):
+            require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
             check_integer("smoothing", span, 1)
@@ -332,7 +344,9 @@ class Comet(Detector):
             for name, array in view.state().items()
         }
         explain = {"level": np.stack(self.level_), "bands": self.bands_}
-        return {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking, **explain, **views}
+        trends = {f"trends.{field.name}": getattr(self.trends_, field.name) for field in fields(Trends)}
+        tails = {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking}
+        return {**tails, **explain, **trends, **views}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
         fitted = []
@@ -340,6 +354,7 @@ class Comet(Detector):
             prefix = f"view.{v}."
             own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
             fitted.append(view.restore(own))
+        self.trends_ = Trends(*(state[f"trends.{field.name}"] for field in fields(Trends)))
         self.level_, self.bands_ = Level(*state["level"]), state["bands"]
         tails = state["tails.alert"], state["tails.ranking"]
         self.panel_ = Panel(tuple(fitted), *tails, self.pooling, tuple(self.smoothing))

@@ -23,6 +23,7 @@ from cometad.checkpoint import Checkpoint, read, write
 from cometad.data.gaps import Gaps, complete, fill
 from cometad.data.quality import Statistics
 from cometad.data.scale import SCALERS, Scaling, fit_scaling
+from cometad.data.trends import Trends
 from cometad.errors import InputError, ModelFileError, NotFittedError, ParameterError
 from cometad.parameters import Parameters
 from cometad.registry import describe, from_json, to_json
@@ -83,6 +84,7 @@ class Detector(Parameters, ABC):
     named_: bool
     n_features_in_: int
     statistics_: Statistics
+    trends_: Trends  # what is scored of each variable
     scaling_: Scaling
     decision_scores_: Floats  # (time,)  ranking scores of the training series
     alert_scores_: Floats  # (time,)  alert scores of the training series, for the threshold
@@ -118,7 +120,7 @@ class Detector(Parameters, ABC):
             )
         _check_measured(series, rows)
         self._remember(series.names, series.named)
-        self.statistics_ = Statistics.fit(series)
+        self.statistics_, self.trends_ = Statistics.fit(series), Trends.none(len(series.names))
         if isinstance(self.threshold, Budget):
             self.threshold.share(self.statistics_.period)  # refuses a budget without a period before any work is done
         return series
@@ -146,7 +148,7 @@ class Detector(Parameters, ABC):
         array([False,  True, False])
         """
         series = self._checked(X)
-        return self._step_scores(self.scaling_(series.values), series)
+        return self._step_scores(self.scaling_(self.trends_(series.values, series.imputed)), series)
 
     def predict(self, X: object) -> NDArray[np.int64]:
         """1 for each time step whose alert score is above the threshold, else 0; 0 where imputed.
@@ -416,6 +418,7 @@ class Detector(Parameters, ABC):
     def _restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self._remember(tuple(facts["names"]), facts["named"])
         self.scaling_ = Scaling(arrays["scaling.center"], arrays["scaling.unit"])
+        self.trends_ = Trends.none(len(self.names_))
         quantiles, longest, period = (arrays[f"statistics.{name}"] for name in ("quantiles", "longest", "period"))
         self.statistics_ = Statistics(self.names_, quantiles, longest, float(period[0]))
         self._take_facts(facts)

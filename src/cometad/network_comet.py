@@ -228,7 +228,7 @@ class NetworkComet(Detector):
                 )
         other = type(self)(**(self.get_params(deep=False) | changes))
         other._remember(self.names_, self.named_)
-        other.scaling_, other.statistics_ = self.scaling_, self.statistics_
+        other.scaling_, other.statistics_, other.trends_ = self.scaling_, self.statistics_, self.trends_
         other.network_, other.code_counts_ = self.network_, self.code_counts_
         scaled = other.scaling_(series.values)
         other._calibrate(scaled, series, other._new_scorer(other.active_))

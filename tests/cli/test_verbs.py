@@ -130,6 +130,24 @@ def test_the_options_of_comet_are_its_parameters(run, folder):
     assert Comet.load("other.comet").get_params() == expected.get_params()
 
 
+def test_fit_says_which_variables_have_trends_and_how_to_score_their_readings(run, folder):
+    table = pl.read_csv("normal.csv").with_row_index("id")
+    table.write_csv("counted.csv")
+    code, _, stderr = run("fit", "counted.csv", "-o", "counted.comet")
+    assert code == 0
+    assert (
+        "cometad: 'id' only grows or only falls: its increments are scored instead of its readings. To score the "
+        "readings, pass --no-trends." in stderr
+    )
+    later = pl.read_csv("today.csv").with_row_index("id", offset=5_000)
+    later.write_csv("later.csv")
+    _, _, stderr = run("score", "counted.comet", "later.csv", "-o", "scores.csv")
+    assert "'id'" not in stderr
+    code, _, stderr = run("fit", "counted.csv", "-o", "plain.comet", "--no-trends")
+    assert (code, "only grows" in stderr) == (0, False)
+    assert not Comet.load("plain.comet").trends
+
+
 def test_left_out_stretches_are_listed_with_their_times(run, folder):
     both = ("--exclude", "40..60", "--exclude", "2024-03-01T02:00:00..2024-03-01 02:30")
     code, _, stderr = run("fit", "normal.csv", "-o", "other.comet", "--no-trim", *both)
@@ -589,6 +607,10 @@ NETWORK_FIT = ["fit", "normal.csv", "-o", "x", "--detector", "network", "--set"]
         (
             ["fit", "normal.csv", "-o", "x", "--detector", "knn", "--no-trim"],
             "--no-trim is an option of comet, not of knn. Leave it out.",
+        ),
+        (
+            ["fit", "normal.csv", "-o", "x", "--detector", "knn", "--no-trends"],
+            "--no-trends is an option of comet, not of knn. Leave it out.",
         ),
         (
             ["fit", "normal.csv", "-o", "x", "--detector", "knn", "--exclude", "3..5"],

@@ -30,7 +30,7 @@ from cometad.report.thin import thin
 from cometad.report.times import TimeAxis, duration
 from cometad.report.usage import usage
 from cometad.views.trim import Stretch
-from report_case import BEGIN, FAULTS, NAMES, SMALL, faulty, fitted, readings, timed
+from report_case import BEGIN, FAULTS, NAMES, ROWS, SMALL, faulty, fitted, readings, timed
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 ALERTS = Alerts(merge_gap=20)
@@ -256,6 +256,13 @@ def test_left_out_stretches_are_among_the_findings():
         ("left out", "Left out of training: time step 300: excluded by the user."),
     )
     assert "<b>left out</b>: Left out of training: time steps 200 to 259" in page(report)
+
+
+def test_trends_are_among_the_findings():
+    counted = np.column_stack([readings(), np.arange(ROWS)])
+    report = gather(Comet().fit(counted), counted[-500:])
+    sentence = f"'v{len(NAMES)}' only grows or only falls: its increments are scored instead of its readings."
+    assert report.findings[0] == ("trend", sentence)
 
 
 def test_a_broken_promise_is_among_the_findings():

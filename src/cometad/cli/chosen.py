@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cometad.views.view import View
 
 OWN_OPTIONS = ("seed", "device", "verbose", "views")  # not set with --set: they have flags of their own, or none
+SWITCHES = ("trim", "trends")  # turned off with --no-...
 
 
 def chosen_detector(
@@ -41,7 +42,7 @@ def chosen_detector(
     defaults = kind().get_params(deep=False)
     for option in own:
         if option not in defaults:
-            raise _misplaced(f"--{'no-trim' if option == 'trim' else option}", name, published)
+            raise _misplaced(f"--{'no-' if option in SWITCHES else ''}{option}", name, published)
     if steps is not None and "schedule" not in defaults:
         raise _misplaced("--steps", name, published)
     parameters = dict(_parsed(change, defaults) for change in changes) | own

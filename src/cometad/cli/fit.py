@@ -48,6 +48,13 @@ def fit(
         bool,
         typer.Option("--trim/--no-trim", help="Whether comet leaves out stretches that do not fit the rest."),
     ] = True,
+    trends: Annotated[
+        bool,
+        typer.Option(
+            "--trends/--no-trends",
+            help="Whether comet looks for variables that only grow or wander, and scores their movement.",
+        ),
+    ] = True,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
@@ -78,8 +85,9 @@ def fit(
     """Learn what is normal from a file of readings and write the detector to a file.
 
     The readings should come from normal operation. comet leaves out stretches that do not fit the rest, such as faults
-    among them, and lists them on stderr; --exclude adds your own, --no-trim keeps everything else. Every column except
-    the time is a variable. Problems found in the readings are reported on stderr.
+    among them, and lists them on stderr; --exclude adds your own, --no-trim keeps everything else. Of variables that
+    only grow or wander, it scores the movement; --no-trends scores the readings. Every column except the time is a
+    variable. Problems found in the readings are reported on stderr.
     """
     from cometad.alerting.thresholds import parse_threshold
     from cometad.cli.chosen import chosen_detector, parse_stretch, parse_views
@@ -95,6 +103,7 @@ def fit(
     own |= {} if device is None else {"device": device}
     own |= {} if views is None else {"views": parse_views(views)}
     own |= {} if trim else {"trim": False}
+    own |= {} if trends else {"trends": False}
     stretches = [parse_stretch(text) for text in exclude or ()]
     series = Source(data, time_column, drop, resample).series(missing=rule.allowed)
     made = chosen_detector(detector, preset, dataset, steps, changes or [], own).set_params(verbose=True)
@@ -104,6 +113,7 @@ def fit(
     else:
         made.fit(series)
     made.set_params(verbose=False).save(output)  # verbosity is not part of a saved detector
+    _say_trends(made)
     _say_left_out(made, series)
     print(
         f"Fitted on {len(series):,} readings of {len(series.names)} variables; threshold {made.threshold_:.4g}; "
@@ -119,6 +129,14 @@ def _excluding(detector: "Detector", name: str) -> "Comet":
     if not isinstance(detector, Comet):
         raise ParameterError(f"--exclude is an option of comet, not of {name}. Remove those readings from the file.")
     return detector
+
+
+def _say_trends(detector: "Detector") -> None:
+    """Print which variables have trends."""
+    from cometad.cli.exits import say
+
+    for sentence in detector.trends_.sentences(detector.names_):
+        say(f"{sentence} To score the readings, pass --no-trends.")
 
 
 def _say_left_out(detector: "Detector", series: "Series") -> None:

@@ -71,7 +71,8 @@ def score(
     from cometad.alerting.promise import Promise
     from cometad.data.quality import Inspection
 
-    totals = _Totals(Inspection(detector.statistics_), Promise(detector.threshold.rate), keep_times=events is not None)
+    inspection = Inspection(detector.statistics_, detector.trends_.kinds)
+    totals = _Totals(inspection, Promise(detector.threshold.rate), keep_times=events is not None)
     if detector.can_stream:
         tables = _streamed(detector.stream(alerts=alerts), detector, source.chunks(), totals)
     else:

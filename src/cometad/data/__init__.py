@@ -1,4 +1,4 @@
-"""Data preparation: tables, gaps, resampling, quality findings, scaling, windows."""
+"""Data preparation: tables, gaps, resampling, quality findings, trends, scaling, windows."""
 
 from cometad.data.gaps import GAPS, ForwardFill, Interpolate, RefuseGaps, ScoreMeasured
 from cometad.data.resample import resample

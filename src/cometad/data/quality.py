@@ -5,6 +5,7 @@ arrive in chunks. Nothing here changes or removes readings.
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,6 +124,8 @@ KINDS = {
 class Inspection:
     """Checks readings that arrive in chunks of any size, in bounded memory.
 
+    Of the variables in `trending`, by index, it is normal to leave the training range.
+
     >>> import numpy as np
     >>> from cometad.data.quality import Inspection, Statistics
     >>> inspection = Inspection(Statistics.fit(np.arange(100.0)[:, None]))
@@ -132,9 +135,12 @@ class Inspection:
     [('unit', 1)]
     """
 
-    def __init__(self, statistics: Statistics) -> None:
+    def __init__(self, statistics: Statistics, trending: Collection[int] = ()) -> None:
         self._known = statistics
-        self._variables = [_VariableChecks(statistics, variable) for variable in range(len(statistics.names))]
+        self._variables = [
+            _VariableChecks(statistics, variable, leaves_range=variable in trending)
+            for variable in range(len(statistics.names))
+        ]
         self._times = _TimeChecks(statistics.period)
         self._sample = _Sample(np.empty((0, len(statistics.names))))
         self._seen = 0
@@ -157,8 +163,8 @@ class Inspection:
         return found
 
 
-def findings(readings: object, statistics: Statistics) -> list[Finding]:
-    """Findings about a whole series, compared with the statistics of a training series.
+def findings(readings: object, statistics: Statistics, trending: Collection[int] = ()) -> list[Finding]:
+    """Findings about a whole series, compared with the statistics of a training series; see `Inspection`.
 
     >>> import numpy as np
     >>> from cometad.data.quality import Statistics, findings
@@ -168,7 +174,7 @@ def findings(readings: object, statistics: Statistics) -> list[Finding]:
     constant | Variable 'v0' is always 1 in training, so there is no other value to compare with.
     gaps | Variable 'v0' is missing in 1 of 3 readings; the longest gap, from time step 2, has length 1.
     """
-    inspection = Inspection(statistics)
+    inspection = Inspection(statistics, trending)
     inspection.push(readings)
     return inspection.findings()
 
@@ -210,8 +216,8 @@ class _Longest:
 class _VariableChecks:
     """Checks of one variable."""
 
-    def __init__(self, statistics: Statistics, variable: int) -> None:
-        self._name = statistics.names[variable]
+    def __init__(self, statistics: Statistics, variable: int, leaves_range: bool) -> None:
+        self._name, self._leaves_range = statistics.names[variable], leaves_range
         self._known = statistics.quantiles[:, variable]
         self._longest = int(statistics.longest[variable])
         width = self._known[-1] - self._known[0]
@@ -295,7 +301,7 @@ class _VariableChecks:
 
     def _off_range(self, seen: int, steps: NDArray[np.int64], sample: Floats) -> Finding | None:
         """A unit change if one explains the readings, else readings far out of range."""
-        if self._known[0] == self._known[-1]:
+        if self._leaves_range or self._known[0] == self._known[-1]:
             return None
         out = self._outside >= max(LEAST_OUTSIDE, OUTSIDE_SHARE * (seen - self._missing))
         start, stop = (self._first_outside, self._last_outside + 1) if out else (0, seen)

@@ -47,19 +47,28 @@ class ViewsExplainer:
     scaling: Scaling
 
     def __call__(
-        self, values: Floats, names: Sequence[str], event: object, context: int, imputed: Flags | None = None
+        self,
+        values: Floats,
+        moved: Floats,
+        names: Sequence[str],
+        event: object,
+        context: int,
+        imputed: Flags | None = None,
     ) -> Explanation:
-        """Explain an event in a series (time, variable), some cells of which may be imputed."""
+        """Explain an event in a series (time, variable), some cells of which may be imputed.
+
+        What is scored is `moved` (time, variable): the values, or for a variable with a trend its movements.
+        """
         check_integer("context", context, 0)
         start, stop = stretch_of(event, len(values))
         begin, end = max(0, start - context), min(len(values), stop + context)
-        scores, voices, before = self._voices(values, start, stop, imputed)
+        scores, voices, before = self._voices(moved, start, stop, imputed)
         peak, score = start + int(scores.argmax()), float(scores.max())
         if isinstance(event, Event):  # keep the score it was raised with
             peak, score = event.peak, event.peak_score
         rises = rises_of_voices(voices, before)
         named = [self._named(rises[:, i], i) for i in range(len(names))]
-        normal = self._normal(values, begin, end, named)
+        normal = self._normal(moved, begin, end, named) + _levels(values, moved, imputed, begin, end)
         observed = values[begin:end].copy() if imputed is None else _measured(values, imputed, begin, end)
         share = self._shares(rises)
         reasons = [
@@ -69,21 +78,21 @@ class ViewsExplainer:
         ranked = tuple(sorted(reasons, key=lambda reason: -reason.share))
         return Explanation(start, stop, peak, score, ranked, begin, observed, normal, tuple(names))
 
-    def _voices(self, values: Floats, start: int, stop: int, imputed: Flags | None) -> tuple[Floats, Floats, int]:
+    def _voices(self, moved: Floats, start: int, stop: int, imputed: Flags | None) -> tuple[Floats, Floats, int]:
         """The alert scores (time,) of the steps start..stop, every voice's scores, and the row of `start`.
 
         The voices (time, views and level, variable) begin up to 500 steps earlier; NaN where imputed. A view's is its
         calibrated error averaged over the windows that cover a step, so that it rises where the fault begins.
         """
-        first, last = max(start - BEFORE, 0), min(stop + self.panel.span - 1, len(values))
+        first, last = max(start - BEFORE, 0), min(stop + self.panel.span - 1, len(moved))
         origin = max(first - self.panel.context, 0)
-        rows = clipped(self.scaling(values[origin:last]))
+        rows = clipped(self.scaling(moved[origin:last]))
         mask = None if imputed is None else imputed[origin:last]
         errors = self.panel.errors(rows, first - origin, mask)
         scores = self.panel.alerts(errors[start - first : stop - first]).scores
         covering = self.panel.covering(errors, 0, stop - first)
         heard = [Tails(*tails)(covering[:, v]) for v, tails in enumerate(self.panel.ranking)]
-        levels = self.level(self.scaling(values[first:stop]))  # not clipped
+        levels = self.level(self.scaling(moved[first:stop]))  # not clipped
         if imputed is not None:
             levels[imputed[first:stop]] = np.nan
         return scores, np.stack([*heard, levels], axis=1), start - first
@@ -114,8 +123,8 @@ class ViewsExplainer:
         """The band of each voice (voice,) for variable `i`, in scaled units; NaN if it expects nothing particular."""
         return np.append(self.bands[:, i], self.level.band[i])
 
-    def _normal(self, values: Floats, begin: int, end: int, named: Sequence[Named]) -> Floats:
-        """What is expected at the steps begin..end (time, variable), in sensor units."""
+    def _normal(self, moved: Floats, begin: int, end: int, named: Sequence[Named]) -> Floats:
+        """What is expected of the movements of the steps begin..end (time, variable), in sensor units."""
         normal = np.full((end - begin, len(named)), np.nan)
         for v in {one.expects for one in named if one.expects is not None}:
             chosen = [i for i, one in enumerate(named) if one.expects == v]
@@ -124,7 +133,7 @@ class ViewsExplainer:
                 continue
             view = self.panel.views[v]
             origin = max(begin - view.context, 0)
-            rows = clipped(self.scaling(values[origin:end]))
+            rows = clipped(self.scaling(moved[origin:end]))
             normal[:, chosen] = view.expected(rows, begin - origin)[:, chosen]
         return self.scaling.back(normal)
 
@@ -155,3 +164,9 @@ class ViewsExplainer:
 
 def _measured(values: Floats, imputed: Flags, begin: int, end: int) -> Floats:
     return np.where(imputed[begin:end], np.nan, values[begin:end])
+
+
+def _levels(values: Floats, moved: Floats, imputed: Flags | None, begin: int, end: int) -> Floats:
+    """What movements are measured from (time, variable): 0 without a trend, NaN for a trend where it is imputed."""
+    levels = values[begin:end] - moved[begin:end]
+    return levels if imputed is None else np.where(imputed[begin:end] & (levels != 0), np.nan, levels)

@@ -11,6 +11,7 @@ from cometad.alerting.alerts import Alerts, Change
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
 from cometad.data.gaps import GapRun, complete
+from cometad.data.trends import TrendRun
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.scoring.pipeline import Decided, joined
@@ -121,6 +122,7 @@ class Stream:
         self._run, self._judge = self._start(), self._detector.judge(self._alerts)
         gaps, usual = self._detector.gaps, self._detector.statistics_
         self._filling = GapRun(gaps, usual.center, usual.usual) if gaps.allowed else None
+        self._trends = TrendRun(self._detector.trends_)
         self._order = Order(self._late)
         self._warned = False  # about columns that are missing
         self._seen = 0
@@ -198,9 +200,12 @@ class Stream:
 
     def _push(self, values: Floats) -> Iterable[Decided]:
         if self._filling is None:
-            return self._run.push(self._scaling(values))
+            return self._run.push(self._scaling(self._trends.push(values)))
         filled = self._filling.push(values)
-        return self._run.push(self._scaling(filled.values), filled.imputed if filled.imputed.any() else None)
+        return self._push_filled(filled.values, filled.imputed if filled.imputed.any() else None)
+
+    def _push_filled(self, values: Floats, imputed: Flags | None) -> Iterable[Decided]:
+        return self._run.push(self._scaling(self._trends.push(values, imputed)), imputed)
 
     def _complete(self, series: Series) -> Series:
         """The series with all columns; missing ones are logged once."""
@@ -213,7 +218,7 @@ class Stream:
         parts: list[Decided] = []
         if self._filling is not None:
             filled = self._filling.finish()
-            parts += self._run.push(self._scaling(filled.values), filled.imputed)
+            parts += self._push_filled(filled.values, filled.imputed)
         last = self._scored([*parts, *self._run.finish()])
         closed = [] if self._finished else self._judge.finish()
         self._finished = True
@@ -231,6 +236,7 @@ class Stream:
         facts["dropped"] = self._order.dropped
         facts["last_time"] = None if self._order.last is None else str(self._order.last)
         state = self._run.state() | _prefixed("judge.", self._judge.state())
+        state |= _prefixed("trends.", self._trends.state())
         if self._filling is not None:
             state |= _prefixed("filling.", self._filling.state())
         return to_bytes(Checkpoint(KIND, facts, state))
@@ -246,6 +252,7 @@ class Stream:
             )
         self._run.restore(checkpoint.arrays)
         self._judge.restore(_without("judge.", checkpoint.arrays))
+        self._trends.restore(_without("trends.", checkpoint.arrays))
         if self._filling is not None:
             self._filling.restore(_without("filling.", checkpoint.arrays))
         self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]

@@ -100,5 +100,5 @@ class Report:
     explained: bool  # whether the detector can name the variables behind an event
     usages: tuple[Usage, ...]  # one per scale; empty if the detector has no codebook
     drift: ScoreDrift
-    findings: tuple[tuple[str, str], ...]  # left out of training, and on data quality: kind and sentence
+    findings: tuple[tuple[str, str], ...]  # trends, left out, data quality: kind, sentence
     settings: Mapping[str, Any]  # as JSON values

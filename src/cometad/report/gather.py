@@ -232,12 +232,14 @@ def _judged(scores: Floats, imputed: Flags | None) -> Floats:
 
 
 def _findings(detector: Detector, series: Series) -> tuple[tuple[str, str], ...]:
-    """What training left out, and the findings of the data quality checks."""
+    """Trends, what training left out, and the findings of the data quality checks."""
     statistics = detector.statistics_
     if not detector.named_:  # fitted on an array: use the names of this series
         statistics = replace(statistics, names=series.names)
     trimmed = [(KIND, sentence(stretch)) for stretch in left_out(detector)]
-    return (*trimmed, *((finding.kind, finding.sentence) for finding in findings(series, statistics)))
+    trends = [("trend", sentence) for sentence in detector.trends_.sentences(statistics.names)]
+    found = findings(series, statistics, detector.trends_.kinds)
+    return (*trends, *trimmed, *((finding.kind, finding.sentence) for finding in found))
 
 
 def _promise(

@@ -1,0 +1,231 @@
+"""Trends: variables that only grow or wander, and what is scored instead of their readings.
+
+The level of such a variable says nothing: tomorrow it will be where it has never been. What it does from one reading to
+the next still follows its usual course. So a counter is replaced by its increments, and a variable that wanders by its
+distance from a level that follows it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.arrays import Flags, Floats, Integers
+from cometad.compiled import jit
+from cometad.threads import in_tasks
+
+MEMORY = 64  # readings that the level of a wandering variable looks back on
+LEAST_STEPS = 20  # increases that make a counter of a variable that never decreases
+MEANS = 128  # stretches of the training series whose means tell whether a variable wanders
+LEAST_READINGS = 16 * MEANS  # of training: with fewer, the means of ordinary noise wander too
+BLOCKS = 4  # quarters of the training series
+STRAYS = 0.08  # share of the means that no other quarter reaches: noise has 0.02, a random walk 0.05 to 0.4
+JUMP = 20.0  # times the 99 % quantile of the changes: a variable with larger ones switches, it does not wander
+LEAST_MOVES = 0.05  # share of the readings that differ from the one before
+FAR = 50.0  # standard deviations: the level does not follow readings farther away, unless they last
+LARGEST = 1e150  # its square still fits a float64
+
+NOTHING = np.zeros((0, 0), np.bool_)  # is imputed
+
+GROWS, WANDERS = "grows", "wanders"  # kinds of trends
+WORDS = {  # of one variable, of several
+    GROWS: (
+        "only grows or only falls: its increments are scored instead of its readings.",
+        "only grow or only fall: their increments are scored instead of their readings.",
+    ),
+    WANDERS: (
+        "wanders: its distance from its recent level is scored instead of its readings.",
+        "wander: their distances from their recent levels are scored instead of their readings.",
+    ),
+}
+MOST_NAMES = 5  # listed in a sentence
+
+
+@dataclass(frozen=True)
+class Trends:
+    """What is scored of each variable: its reading, its increment, or its distance from a level that follows it.
+
+    With the gain g of a variable, its usual movement u, and its level l, the movement that is scored for a reading x is
+
+        m = x - l,  then  l += g m
+
+    so g = 1 gives increments, and g = 1 / 64 the distance from an exponential mean. At the start and after a gap, the
+    level is where the movement is the usual one. A reading that is `FAR` from the usual movement does not move the
+    level; after 64 of them in a row it starts anew.
+
+    >>> import numpy as np
+    >>> from cometad.data.trends import Trends
+    >>> counter, noise = np.arange(3000.0), np.random.default_rng(0).normal(size=3000)
+    >>> trends = Trends.fit(np.column_stack([counter, noise]))
+    >>> trends.kinds
+    {0: 'grows'}
+    >>> trends(np.array([[70.0, 0.5], [71.0, 0.25], [75.0, 0.5]])).tolist()
+    [[1.0, 0.5], [1.0, 0.25], [4.0, 0.5]]
+    """
+
+    gain: Floats  # (variable,)  0 if its readings are scored as they are
+    usual: Floats  # (variable,)  median movement in training
+    far: Floats  # (variable,)  largest distance from the usual movement that the level follows
+
+    @classmethod
+    def none(cls, variables: int) -> "Trends":
+        """Readings are scored as they are."""
+        return cls(*np.zeros((3, variables)))
+
+    @classmethod
+    def fit(cls, values: Floats, imputed: Flags | None = None) -> "Trends":
+        """Find the variables of a training series (time, variable) that only grow or wander.
+
+        * One *only grows* (or only falls) if it never turns back and changes at least 20 times.
+        * One *wanders* if more than 8 % of the means of 128 stretches are outside of the range of the means in the
+          other three quarters of the series, it moves in at least 5 % of the readings, and it never jumps by more than
+          20 times the 99 % quantile of its changes: such a variable switches. At least 2,048 readings are needed. If
+          most variables wander, all do: what they share wanders.
+        """
+        count = values.shape[1]
+        grows, wanders = np.zeros((2, count), np.bool_)
+
+        def look_at(i: int) -> None:
+            known = values[:, i] if imputed is None else values[~imputed[:, i], i]
+            steps = np.diff(known)
+            grows[i] = _only_grows(steps)
+            wanders[i] = not grows[i] and len(known) >= LEAST_READINGS and _moves(steps) and _strays(known)
+
+        in_tasks(look_at, count)
+        ordinary = ~grows & (np.ptp(values, axis=0) > 0)
+        if wanders.sum() > ordinary.sum() / 2:
+            wanders = ordinary
+        start = cls(np.where(grows, 1.0, np.where(wanders, 1 / MEMORY, 0.0)), np.zeros(count), np.full(count, np.inf))
+        return start._settled(values, imputed)
+
+    def _settled(self, values: Floats, imputed: Flags | None) -> "Trends":
+        """The same gains, with the usual movements of a training series."""
+        usual, far = np.zeros((2, len(self.gain)))
+        moved = self(values, imputed)
+        for i in np.flatnonzero(self.gain):
+            known = moved[1:, i] if imputed is None else moved[1:, i][~imputed[1:, i]]
+            usual[i], far[i] = np.median(known), FAR * known.std()
+        return Trends(self.gain, usual, far)
+
+    @cached_property
+    def any(self) -> bool:
+        """Whether anything but readings is scored."""
+        return bool((self.gain > 0).any())
+
+    @property
+    def kinds(self) -> dict[int, str]:
+        """The kind of trend of each variable that has one."""
+        return {int(i): GROWS if self.gain[i] == 1 else WANDERS for i in np.flatnonzero(self.gain)}
+
+    def sentences(self, names: Sequence[str]) -> list[str]:
+        """Which variables have trends, and what is scored of them.
+
+        >>> import numpy as np
+        >>> from cometad.data.trends import Trends
+        >>> Trends(gain=np.array([0, 1, 1]), usual=np.zeros(3), far=np.zeros(3)).sentences(["flow", "id", "energy"])
+        ["'id' and 'energy' only grow or only fall: their increments are scored instead of their readings."]
+        """
+        found = []
+        for kind, (one, several) in WORDS.items():
+            own = [names[i] for i, named in self.kinds.items() if named == kind]
+            if own:
+                found.append(f"{_listed(own)} {one if len(own) == 1 else several}")
+        return found
+
+    def __call__(self, values: Floats, imputed: Flags | None = None) -> Floats:
+        """The movements (time, variable) of a whole series."""
+        return TrendRun(self).push(values, imputed)
+
+
+class TrendRun:
+    """Movements of readings that arrive in chunks of any size, in constant memory.
+
+    >>> import numpy as np
+    >>> from cometad.data.trends import TrendRun, Trends
+    >>> run = TrendRun(Trends(gain=np.array([1.0]), usual=np.array([2.0]), far=np.array([100.0])))
+    >>> [run.push(np.array([[reading]])).item() for reading in (10.0, 12.0, 11.0)]
+    [2.0, 2.0, -1.0]
+    """
+
+    def __init__(self, trends: Trends) -> None:
+        self._trends = trends
+        self._level = np.full(len(trends.gain), np.nan)
+        self._away = np.zeros(len(trends.gain), np.int64)  # readings in a row that were too far to follow
+
+    def push(self, values: Floats, imputed: Flags | None = None) -> Floats:
+        """Add readings (time, variable), with a mask of `imputed` cells; returns their movements."""
+        if not self._trends.any:
+            return values
+        moved, mask = np.array(values, np.float64, order="C"), NOTHING if imputed is None else imputed
+        _follow(moved, mask, self._trends.gain, self._trends.usual, self._trends.far, self._level, self._away)
+        return moved
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The arrays that `restore` needs, by name."""
+        return {"level": self._level.copy(), "away": self._away.copy()} if self._trends.any else {}
+
+    def restore(self, state: dict[str, NDArray[Any]]) -> None:
+        """Continue from the state of a run with the same trends."""
+        if self._trends.any:
+            self._level, self._away = state["level"].copy(), state["away"].copy()
+
+
+@jit
+def _follow(
+    readings: Floats, imputed: Flags, gain: Floats, usual: Floats, far: Floats, level: Floats, away: Integers
+) -> None:
+    """Replace readings (time, variable) by movements, and update the levels and how many in a row were too far."""
+    for t in range(len(readings)):
+        for i in range(len(gain)):
+            if gain[i] == 0.0:
+                continue
+            reading = readings[t, i]
+            if len(imputed) > 0 and imputed[t, i]:
+                readings[t, i] = usual[i]
+                level[i], away[i] = np.nan, 0
+            elif level[i] != level[i] or away[i] >= MEMORY:
+                readings[t, i] = usual[i]
+                level[i], away[i] = reading - (1 - gain[i]) * usual[i], 0
+            else:
+                moved = min(max(reading - level[i], -LARGEST), LARGEST)
+                readings[t, i] = moved
+                if gain[i] == 1.0 or abs(moved - usual[i]) <= far[i]:
+                    level[i], away[i] = reading - (1 - gain[i]) * moved, 0
+                else:
+                    away[i] += 1
+
+
+def _only_grows(steps: Floats) -> bool:
+    """Whether a variable with these changes (time,) never turns back."""
+    one_way = (steps >= 0).all() or (steps <= 0).all()
+    return bool(one_way and np.count_nonzero(steps) >= LEAST_STEPS)
+
+
+def _moves(steps: Floats) -> bool:
+    """Whether a variable with these changes (time,) moves often and never jumps."""
+    sizes = np.abs(steps)
+    often = np.count_nonzero(sizes) >= LEAST_MOVES * len(sizes)
+    return bool(often and sizes.max() <= JUMP * np.quantile(sizes, 0.99))
+
+
+def _strays(values: Floats) -> bool:
+    """Whether too many means of stretches of a variable (time,) are outside of the range of the other quarters."""
+    edges = np.linspace(0, len(values), MEANS + 1).astype(np.int64)
+    means = np.add.reduceat(values - values[0], edges[:-1]) / np.diff(edges)
+    quarters = means.reshape(BLOCKS, -1)
+    outside = 0
+    for k in range(BLOCKS):
+        others = np.delete(quarters, k, axis=0)
+        outside += int(np.count_nonzero((quarters[k] < others.min()) | (quarters[k] > others.max())))
+    return outside > STRAYS * MEANS
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, in quotes, and how many more there are."""
+    shown = [repr(name) for name in names]
+    if len(names) > MOST_NAMES + 1:
+        shown[MOST_NAMES:] = [f"{len(names) - MOST_NAMES} more variables"]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
