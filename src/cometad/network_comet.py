@@ -438,8 +438,19 @@ class NetworkComet(Detector):
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         return self._step_scores(scaled, series).scores
 
+    def _settle(self, scaled: Floats32, series: Series) -> None:
+        self.decision_scores_, self.alert_scores_, imputed = self._step_scores(scaled, series)
+        if self.adaptation != self.without_adaptation:
+            # A run that has adapted to the training series scores it lower than a new stream would.
+            self.alert_scores_ = self._run_scores(self.without_adaptation, scaled, series).alerts
+        self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
+        self._fit_threshold()
+
     def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
-        run = self._open(self.adaptation)
+        return self._run_scores(self.adaptation, scaled, series)
+
+    def _run_scores(self, adaptation: Adaptation, scaled: Floats32, series: Series) -> StepScores:
+        run = self._open(adaptation)
         decided = [*run.push(scaled, series.imputed), *run.finish()]
         scores = np.concatenate([part.scores for part in decided])
         imputed = None if series.imputed is None else np.concatenate([part.imputed for part in decided])

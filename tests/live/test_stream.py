@@ -242,10 +242,19 @@ def test_another_threshold_leaves_the_detector_and_its_scores_unchanged():
     detector, series = fitted("default"), fresh("default", 60)
     before = detector.threshold_
     other = detector.with_threshold(Quantile(0.5))
-    kept = detector.decision_scores_[180:]  # not trained on
-    assert other.threshold_ == max(np.quantile(scores, 0.5) for scores in (detector.decision_scores_, kept))
+    kept = detector.alert_scores_[180:]  # not trained on
+    assert other.threshold_ == max(np.quantile(scores, 0.5) for scores in (detector.alert_scores_, kept))
     assert other.threshold_ != detector.threshold_ == before
     np.testing.assert_array_equal(other.decision_function(series), detector.decision_function(series))
+
+
+def test_thresholds_are_fitted_on_scores_of_the_fitted_state():
+    normal = waves(400)
+    detector = NetworkComet(schedule=OneCycle(10), threshold=Quantile(0.1)).fit(normal)
+    stream = detector.stream(adaptation=NoAdaptation())
+    kept = np.concatenate([stream.update_many(normal), stream.finish()])
+    np.testing.assert_array_equal(detector.alert_scores_, kept)
+    assert detector.threshold_ == max(np.quantile(scores, 0.9) for scores in (kept, kept[360:]))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
