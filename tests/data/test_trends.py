@@ -80,7 +80,7 @@ def test_chunks_and_snapshots_change_nothing(readings, gain, far, data):
 def test_a_variable_strays_if_too_many_means_are_outside_of_the_other_quarters(seed, walk, rows):
     random = np.random.default_rng(seed)
     values = random.normal(size=rows) + np.cumsum(walk * random.normal(size=rows))
-    assert _strays(values) == (naive_strays(values.tolist()) > 0.08)
+    assert _strays(values[:, None]) == (naive_strays(values.tolist()) > 0.08)
 
 
 def wandering(random, rows=ROWS):

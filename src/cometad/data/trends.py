@@ -24,6 +24,7 @@ LEAST_READINGS = 16 * MEANS  # of training: with fewer, the means of ordinary no
 BLOCKS = 4  # quarters of the training series
 STRAYS = 0.08  # share of the means that no other quarter reaches: noise has 0.02, a random walk 0.05 to 0.4
 JUMP = 20.0  # times the 99 % quantile of the changes: a variable with larger ones switches, it does not wander
+GLANCE = 1000  # readings: nearly all variables that are no counters both rise and fall among the first ones
 LEAST_MOVES = 0.05  # share of the readings that differ from the one before
 FAR = 50.0  # standard deviations: the level does not follow readings farther away, unless they last
 LARGEST = 1e150  # its square still fits a float64
@@ -86,13 +87,14 @@ class Trends:
           most variables wander, all do: what they share wanders.
         """
         count = values.shape[1]
-        grows, wanders = np.zeros((2, count), np.bool_)
+        grows, wanders = np.zeros(count, np.bool_), _strays(values)
 
         def look_at(i: int) -> None:
-            known = values[:, i] if imputed is None else values[~imputed[:, i], i]
-            steps = np.diff(known)
-            grows[i] = _only_grows(steps)
-            wanders[i] = not grows[i] and len(known) >= LEAST_READINGS and _moves(steps) and _strays(known)
+            if wanders[i] or not _turns(values[:GLANCE, i]):
+                known = values[:, i] if imputed is None else values[~imputed[:, i], i]
+                steps = np.diff(known)
+                grows[i] = _only_grows(steps)
+                wanders[i] = wanders[i] and not grows[i] and len(known) >= LEAST_READINGS and _moves(steps)
 
         in_tasks(look_at, count)
         ordinary = ~grows & (np.ptp(values, axis=0) > 0)
@@ -211,16 +213,26 @@ def _moves(steps: Floats) -> bool:
     return bool(often and sizes.max() <= JUMP * np.quantile(sizes, 0.99))
 
 
-def _strays(values: Floats) -> bool:
-    """Whether too many means of stretches of a variable (time,) are outside of the range of the other quarters."""
+def _turns(values: Floats) -> bool:
+    """Whether a variable (time,) both rises and falls."""
+    steps = np.diff(values)
+    return bool((steps > 0).any() and (steps < 0).any())
+
+
+def _strays(values: Floats) -> Flags:
+    """Which variables (variable,) have too many means of stretches that are outside of those of the other quarters."""
+    if len(values) < LEAST_READINGS:
+        return np.zeros(values.shape[1], np.bool_)
     edges = np.linspace(0, len(values), MEANS + 1).astype(np.int64)
-    means = np.add.reduceat(values - values[0], edges[:-1]) / np.diff(edges)
-    quarters = means.reshape(BLOCKS, -1)
-    outside = 0
+    means = np.add.reduceat(values, edges[:-1], axis=0) / np.diff(edges)[:, None]
+    quarters = means.reshape(BLOCKS, -1, values.shape[1])
+    outside = np.zeros(values.shape[1])
     for k in range(BLOCKS):
-        others = np.delete(quarters, k, axis=0)
-        outside += int(np.count_nonzero((quarters[k] < others.min()) | (quarters[k] > others.max())))
-    return outside > STRAYS * MEANS
+        others = np.delete(quarters, k, axis=0).reshape(-1, values.shape[1])
+        beyond = (quarters[k] < others.min(axis=0)) | (quarters[k] > others.max(axis=0))
+        outside += beyond.sum(axis=0)
+    strays: Flags = outside > STRAYS * MEANS
+    return strays
 
 
 def _listed(names: Sequence[str]) -> str:
