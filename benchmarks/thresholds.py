@@ -5,7 +5,7 @@
     python benchmarks/thresholds.py --entities [--part select] [--families SMD,walks] [--workers 2] [--data-dir DIR]
     python benchmarks/thresholds.py --events [--part select] [--families SMD,walks] [--workers 2] [--data-dir DIR]
     python benchmarks/thresholds.py --lengths [--draws N]
-    python benchmarks/thresholds.py --delay [--workers 2]
+    python benchmarks/thresholds.py --delay [--part select] [--workers 2]
 
 Each draw fits a rule to 10,000 scores and applies it to a stream of `--readings` more, without anomalies: every alarm
 is false. The second table follows SPOT along streams in three variants: alarms left out of the tail as in the paper,
@@ -59,7 +59,7 @@ def main() -> None:
     elif asked.lengths:
         faults_of_every_length(asked.draws or 20)
     elif asked.delay:
-        severity_and_delay(asked.workers)
+        severity_and_delay(asked.part, asked.workers)
     else:
         promises(asked.draws or 50, asked.readings)
         print()

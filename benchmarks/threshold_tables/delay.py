@@ -55,10 +55,10 @@ def notice(entity: Dataset) -> list[Noticed]:
     return noticed + [Noticed(entity.name, NO_FAULT, e.severity, 0.0) for e in events if normal[e.start : e.stop].all()]
 
 
-def severity_and_delay(workers: int) -> None:
+def severity_and_delay(part: str | None, workers: int) -> None:
     print("Faults with a flag / median severity / median delay in readings; without a fault: events / severity.\n")
     for families, kinds in ((("plants",), PLANT_FAULTS), (tuple(CHARACTERS), CHARACTER_FAULTS)):
-        noticed = list(each(notice, chosen(families, None, None), workers))
+        noticed = list(each(notice, chosen(families, part, None), workers))
         head("kind", *families)
         for kind in (*kinds, NO_FAULT):
             row(kind, *(shown([one for one in noticed if (one.family, one.kind) == (name, kind)]) for name in families))
