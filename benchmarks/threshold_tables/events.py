@@ -55,7 +55,14 @@ def find(entity: Dataset) -> list[Found]:
 def at_a_budget_of_alerts(families: tuple[str, ...], part: str | None, workers: int, data_dir: str | None) -> None:
     results = list(each(find, chosen(families, part, data_dir), workers))
     present = [name for name in families if any(one.family == name for one in results)]
-    head("family", "detector", "touched", "by chance", "false alerts per 1,000 normal readings", "of them flagged")
+    head(
+        "family",
+        "detector",
+        "touched",
+        "by chance",
+        "false alerts per 1,000 normal readings",
+        "flagged per 1,000 normal readings",
+    )
     for family in (*present, "mean of families"):
         for name in (COMET, *BASELINES):
             means = np.mean(

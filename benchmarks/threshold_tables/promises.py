@@ -40,7 +40,14 @@ SCORES: dict[str, Draw] = {
     f"normal, neighbors correlated {CORRELATION}": correlated,
     f"normal, rising by {RISE:g} deviations": drifting,
 }
-RULES: tuple[Threshold, ...] = (Budget(), Quantile(), Conformal(), Spot(), DriftingSpot())
+RULES: dict[str, Threshold] = {
+    "Budget": Budget(),
+    "Quantile": Quantile(),
+    "Conformal": Conformal(),
+    "Spot": Spot(),
+    "Spot, likeliest tail": Spot(tail="likeliest"),
+    "DriftingSpot": DriftingSpot(),
+}
 
 
 def promises(draws: int, readings: int) -> None:
@@ -54,14 +61,14 @@ def promises(draws: int, readings: int) -> None:
         "a day at one reading a minute",
     )
     for i, (scores, draw) in enumerate(SCORES.items()):
-        for rule in RULES:
+        for name, rule in RULES.items():
             streams = [flags(rule, draw, (i, seed), readings) for seed in range(draws)]
             early = np.mean([one[:FIRST].mean() for one in streams]) / rule.rate
             rates = np.array([one.mean() for one in streams])
             ratio, day = rates.mean() / rule.rate, expected_per_day(rule, 60)
             row(
                 scores,
-                type(rule).__name__,
+                name,
                 f"{rule.rate:g}",
                 f"{early:.2f} times",
                 f"{ratio:.2f} times",

@@ -234,8 +234,8 @@ class MovingMean:
 class DriftingSpot:
     """Peaks over threshold of the difference from a moving mean: that of the last `depth` scores not flagged.
 
-    For scores whose level drifts slowly; `tail` as in `Spot`. After a jump of the level every score is flagged until the level returns,
-    because flagged scores never enter the mean.
+    For scores whose level drifts slowly; `tail` is that of `Spot`. After a jump of the level every score is flagged
+    until the level returns, because flagged scores never enter the mean.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import DriftingSpot

@@ -41,11 +41,9 @@ def plant_of(
     course = CHARACTERS[character](2 * rows, variables, np.random.default_rng([seed, stream, 0]))
     movements = course.movements(rows)
     train = course.readings(course.moves)[:rows]
-    workspace = _Workspace(
-        course, rows, course.moves[rows:].copy(), movements, np.random.default_rng([seed, stream, 1])
-    )
-    faults = _plant_faults(workspace, faults_per_kind)
-    test = course.readings(np.concatenate([course.moves[:rows], workspace.test]))[rows:]
+    part = _TestPart(course, rows, course.moves[rows:].copy(), movements, np.random.default_rng([seed, stream, 1]))
+    faults = _plant_faults(part, faults_per_kind)
+    test = course.readings(np.concatenate([course.moves[:rows], part.test]))[rows:]
     return Plant(train, test, fault_labels(faults, rows), course.names, faults)
 
 
@@ -66,7 +64,7 @@ def _check(character: str, rows: int, variables: int, faults_per_kind: int) -> N
 # --- normal readings --------------------------------------------------------------------------------------------------
 
 
-class _Course(NamedTuple):
+class _Moves(NamedTuple):
     moves: Floats  # (time, variable)  readings; of a counter, its increments
     names: tuple[str, ...]
     counts: NDArray[np.bool_]  # (variable,)  which variables are counters
@@ -84,7 +82,7 @@ class _Course(NamedTuple):
         return np.where(self.counts, np.maximum(changes, 0.5 * train.mean(axis=0)), changes)
 
 
-def _periodic(rows: int, variables: int, rng: np.random.Generator) -> _Course:
+def _periodic(rows: int, variables: int, rng: np.random.Generator) -> _Moves:
     """Sums of three sinusoids that all variables share, each with its own weights and lags, and hardly any noise."""
     periods = np.array([rng.uniform(25, 60), rng.uniform(120, 300), DAY])
     turns = np.arange(rows)[:, None] / periods + rng.random(3)  # (time, oscillation)
@@ -94,7 +92,7 @@ def _periodic(rows: int, variables: int, rng: np.random.Generator) -> _Course:
     return _sensors("wave", values, rng)
 
 
-def _noisy(rows: int, variables: int, rng: np.random.Generator) -> _Course:
+def _noisy(rows: int, variables: int, rng: np.random.Generator) -> _Moves:
     """Autoregressive noise, of which a part comes from three factors that all variables share."""
     factors = _autoregressive(rows, rng.uniform(0.7, 0.95, size=3), rng)
     own = _autoregressive(rows, rng.uniform(0.0, 0.8, size=variables), rng)
@@ -103,7 +101,7 @@ def _noisy(rows: int, variables: int, rng: np.random.Generator) -> _Course:
     return _sensors("noise", 0.7 * shared + 0.7 * own, rng)
 
 
-def _modes(rows: int, variables: int, rng: np.random.Generator) -> _Course:
+def _modes(rows: int, variables: int, rng: np.random.Generator) -> _Moves:
     """Units that switch between two to four levels at random times; some variables are on or off, others ramp."""
     units = max(1, variables // 4)
     values = np.empty((rows, variables))
@@ -117,7 +115,7 @@ def _modes(rows: int, variables: int, rng: np.random.Generator) -> _Course:
     return _sensors("mode", values, rng)
 
 
-def _walks(rows: int, variables: int, rng: np.random.Generator) -> _Course:
+def _walks(rows: int, variables: int, rng: np.random.Generator) -> _Moves:
     """Random walks, partly shared, with a daily cycle; every other variable also has observation noise."""
     shared, own = (np.cumsum(0.03 * rng.standard_normal((rows, count)), axis=0) for count in (3, variables))
     weights = rng.normal(size=(3, variables))
@@ -128,7 +126,7 @@ def _walks(rows: int, variables: int, rng: np.random.Generator) -> _Course:
     return _sensors("walk", values, rng)._replace(wanders=True)
 
 
-def _counters(rows: int, variables: int, rng: np.random.Generator) -> _Course:
+def _counters(rows: int, variables: int, rng: np.random.Generator) -> _Moves:
     """An id that grows by one, counters of constant rate, and counters and sensors that follow a load."""
     day = np.sin(2 * np.pi * (np.arange(rows) / DAY + rng.random()))
     load = np.clip(0.5 + 0.25 * day + 0.15 * _autoregressive(rows, np.array([0.98]), rng)[:, 0], 0.02, None)
@@ -143,10 +141,10 @@ def _counters(rows: int, variables: int, rng: np.random.Generator) -> _Course:
         else:
             moves[:, i] = rng.uniform(-50, 50) + size * (_ramped(load, int(rng.integers(1, 20))) + 0.03 * noise)
         names.append(f"{kind}_{i + 1}")
-    return _Course(moves, tuple(names), np.array([not name.startswith("sensor") for name in names]))
+    return _Moves(moves, tuple(names), np.array([not name.startswith("sensor") for name in names]))
 
 
-CHARACTERS: dict[str, Callable[[int, int, np.random.Generator], _Course]] = {
+CHARACTERS: dict[str, Callable[[int, int, np.random.Generator], _Moves]] = {
     "periodic": _periodic,
     "noisy": _noisy,
     "modes": _modes,
@@ -155,11 +153,11 @@ CHARACTERS: dict[str, Callable[[int, int, np.random.Generator], _Course]] = {
 }
 
 
-def _sensors(name: str, values: Floats, rng: np.random.Generator) -> _Course:
+def _sensors(name: str, values: Floats, rng: np.random.Generator) -> _Moves:
     """A course of sensors in engineering units."""
     variables = values.shape[1]
     scaled = rng.uniform(-50, 50, size=variables) + values * 10 ** rng.uniform(-1, 2, size=variables)
-    return _Course(scaled, tuple(f"{name}_{i + 1}" for i in range(variables)), np.zeros(variables, np.bool_))
+    return _Moves(scaled, tuple(f"{name}_{i + 1}" for i in range(variables)), np.zeros(variables, np.bool_))
 
 
 def _autoregressive(rows: int, memory: Floats, rng: np.random.Generator) -> Floats:
@@ -185,10 +183,10 @@ def _ramped(signal: Floats, width: int) -> Floats:
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
-class _Workspace(NamedTuple):
+class _TestPart(NamedTuple):
     """The input of faults; they modify `test`."""
 
-    course: _Course
+    course: _Moves
     rows: int  # of each part
     test: Floats  # (time, variable)  moves
     movements: Floats  # (variable,)
@@ -211,81 +209,81 @@ class _Workspace(NamedTuple):
         return np.asarray(found[np.argsort(distance)[int(unlike * (len(starts) - 1))]])
 
 
-def _spike(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+def _spike(part: _TestPart, at: slice, variables: list[int]) -> Floats:
     """Up to three readings far from their neighbors."""
-    return np.asarray(workspace.test[at, variables] + workspace.sizes(5.0, 8.0, variables))
+    return np.asarray(part.test[at, variables] + part.sizes(5.0, 8.0, variables))
 
 
-def _level(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+def _level(part: _TestPart, at: slice, variables: list[int]) -> Floats:
     """An offset."""
-    return np.asarray(workspace.test[at, variables] + workspace.sizes(2.0, 3.5, variables))
+    return np.asarray(part.test[at, variables] + part.sizes(2.0, 3.5, variables))
 
 
-def _stuck(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+def _stuck(part: _TestPart, at: slice, variables: list[int]) -> Floats:
     """The last reading is repeated: a counter stops."""
-    last = np.where(workspace.course.counts[variables], 0.0, workspace.test[at.start - 1, variables])
+    last = np.where(part.course.counts[variables], 0.0, part.test[at.start - 1, variables])
     return np.tile(last, (at.stop - at.start, 1))
 
 
-def _noise(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+def _noise(part: _TestPart, at: slice, variables: list[int]) -> Floats:
     """A burst of independent noise."""
-    noise = workspace.rng.standard_normal((at.stop - at.start, len(variables)))
-    return np.asarray(workspace.test[at, variables] + noise * np.abs(workspace.sizes(1.5, 2.5, variables)))
+    noise = part.rng.standard_normal((at.stop - at.start, len(variables)))
+    return np.asarray(part.test[at, variables] + noise * np.abs(part.sizes(1.5, 2.5, variables)))
 
 
-def _shape(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+def _shape(part: _TestPart, at: slice, variables: list[int]) -> Floats:
     """An oscillation faster than any normal one."""
     steps = np.arange(at.stop - at.start)[:, None]
-    swing = np.cos(2 * np.pi * steps / workspace.rng.uniform(5, 9) + 0.1)
-    return np.asarray(workspace.test[at, variables] + workspace.sizes(1.2, 2.0, variables) * swing)
+    swing = np.cos(2 * np.pi * steps / part.rng.uniform(5, 9) + 0.1)
+    return np.asarray(part.test[at, variables] + part.sizes(1.2, 2.0, variables) * swing)
 
 
-def _correlation(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+def _correlation(part: _TestPart, at: slice, variables: list[int]) -> Floats:
     """Readings from another time: normal on their own, but out of sync with the other variables."""
-    return workspace.elsewhere(at, variables, unlike=0.8)
+    return part.elsewhere(at, variables, unlike=0.8)
 
 
-def _ramp(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
+def _ramp(part: _TestPart, at: slice, variables: list[int]) -> Floats:
     """A slow departure, until the sensor is repaired."""
     progress = np.linspace(0, 1, at.stop - at.start)[:, None]
-    return np.asarray(workspace.test[at, variables] + progress * workspace.sizes(3.0, 5.0, variables))
+    return np.asarray(part.test[at, variables] + progress * part.sizes(3.0, 5.0, variables))
 
 
-class _Kind(NamedTuple):
-    moves: Callable[[_Workspace, slice, list[int]], Floats]  # replaces normal moves (time, variable)
+class _CharacterFault(NamedTuple):
+    moves: Callable[[_TestPart, slice, list[int]], Floats]  # replaces normal moves (time, variable)
     lengths: tuple[int, int]  # minimum and maximum time steps
 
 
-CHARACTER_FAULTS: dict[str, _Kind] = {
-    "spike": _Kind(_spike, (1, 3)),
-    "level": _Kind(_level, (60, 200)),
-    "stuck": _Kind(_stuck, (100, 200)),
-    "noise": _Kind(_noise, (60, 150)),
-    "shape": _Kind(_shape, (60, 120)),
-    "correlation": _Kind(_correlation, (100, 200)),
-    "ramp": _Kind(_ramp, (200, 320)),
+CHARACTER_FAULTS: dict[str, _CharacterFault] = {
+    "spike": _CharacterFault(_spike, (1, 3)),
+    "level": _CharacterFault(_level, (60, 200)),
+    "stuck": _CharacterFault(_stuck, (100, 200)),
+    "noise": _CharacterFault(_noise, (60, 150)),
+    "shape": _CharacterFault(_shape, (60, 120)),
+    "correlation": _CharacterFault(_correlation, (100, 200)),
+    "ramp": _CharacterFault(_ramp, (200, 320)),
 }
 
 
-def _plant_faults(workspace: _Workspace, faults_per_kind: int) -> tuple[Fault, ...]:
+def _plant_faults(part: _TestPart, faults_per_kind: int) -> tuple[Fault, ...]:
     """Plant one fault per slot of equal width in the test part, in place, and return the faults."""
-    kinds = workspace.rng.permutation(np.repeat(list(CHARACTER_FAULTS), faults_per_kind))
-    borders = np.linspace(np.ceil(QUIET_START * workspace.rows), workspace.rows, len(kinds) + 1).astype(int)
+    kinds = part.rng.permutation(np.repeat(list(CHARACTER_FAULTS), faults_per_kind))
+    borders = np.linspace(np.ceil(QUIET_START * part.rows), part.rows, len(kinds) + 1).astype(int)
     faults = []
     for kind, first, last in zip(kinds, borders[:-1], borders[1:], strict=True):
-        at, variables = _choose(str(kind), int(first), int(last), workspace)
-        moves = CHARACTER_FAULTS[kind].moves(workspace, at, variables)
-        workspace.test[at, variables] = np.where(workspace.course.counts[variables], np.maximum(moves, 0.0), moves)
+        at, variables = _choose(str(kind), int(first), int(last), part)
+        moves = CHARACTER_FAULTS[kind].moves(part, at, variables)
+        part.test[at, variables] = np.where(part.course.counts[variables], np.maximum(moves, 0.0), moves)
         faults.append(Fault(str(kind), at.start, at.stop, tuple(variables)))
     return tuple(faults)
 
 
-def _choose(kind: str, first: int, last: int, workspace: _Workspace) -> tuple[slice, list[int]]:
+def _choose(kind: str, first: int, last: int, part: _TestPart) -> tuple[slice, list[int]]:
     """The interval and the variables of a fault within a slot."""
-    rng, lengths = workspace.rng, CHARACTER_FAULTS[kind].lengths
-    candidates = np.arange(len(workspace.course.names))
+    rng, lengths = part.rng, CHARACTER_FAULTS[kind].lengths
+    candidates = np.arange(len(part.course.names))
     if kind == "correlation":  # a counter of constant rate is in sync at any time
-        candidates = candidates[np.ptp(workspace.course.moves[: workspace.rows], axis=0) > 0]
+        candidates = candidates[np.ptp(part.course.moves[: part.rows], axis=0) > 0]
     drawn = [
         (place_fault(lengths, first, last, rng), sorted(rng.choice(candidates, size=count, replace=False).tolist()))
         for count in rng.integers(1, 4, size=TRIES)
@@ -293,10 +291,10 @@ def _choose(kind: str, first: int, last: int, workspace: _Workspace) -> tuple[sl
     if kind != "stuck":
         return drawn[0]
     # A sensor that would not have moved anyway is not faulty.
-    return max(drawn, key=lambda one: _least_change(workspace, *one))
+    return max(drawn, key=lambda one: _least_change(part, *one))
 
 
-def _least_change(workspace: _Workspace, at: slice, variables: list[int]) -> float:
+def _least_change(part: _TestPart, at: slice, variables: list[int]) -> float:
     """The mean change that sticking makes to the variable it changes least, in movements."""
-    change = np.abs(workspace.test[at, variables] - _stuck(workspace, at, variables)).mean(axis=0)
-    return float((change / workspace.movements[variables]).min())
+    change = np.abs(part.test[at, variables] - _stuck(part, at, variables)).mean(axis=0)
+    return float((change / part.movements[variables]).min())
