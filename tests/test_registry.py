@@ -15,7 +15,7 @@ from cometad.checkpoint import read, write
 from cometad.data.gaps import Settled, fill
 from cometad.errors import ModelFileError, ParameterError
 from cometad.network import NoAdaptation, OneCycle, OnlineAdaptation
-from cometad.registry import register, to_json
+from cometad.registry import from_json, register, to_json
 from contract import FRESH, NORMAL, SPIKE, SPIKED, is_a_sentence
 
 SMALL = {"window": 32, "window_stride": 16, "dim": 8, "core_dim": 6, "codebook_size": 16, "test_batch": 2}
@@ -87,6 +87,21 @@ OWN = {
     "gaps": ZeroFill(),
     "adaptation": FirstBatches(),
 }
+
+
+@register("test-grown", step=1)
+@dataclass(frozen=True)
+class Grown:
+    """A strategy that had no `step` in an earlier version, which then was always 1."""
+
+    size: int = 3
+    step: int = 2
+
+
+def test_a_field_that_an_earlier_file_lacks_has_its_earlier_value():
+    assert from_json({"kind": "test-grown", "size": 3}) == Grown(step=1)
+    assert from_json(to_json(Grown())) == Grown()
+    assert to_json(Grown(step=1)) == {"kind": "test-grown", "size": 3}  # as the earlier version wrote it
 
 
 def small(**changes):

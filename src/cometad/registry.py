@@ -29,10 +29,14 @@ Kind = TypeVar("Kind", bound=type)
 
 _KINDS: dict[str, Any] = {}
 _LATER: dict[str, str] = {}  # name: the module that registers it
+_EARLIER: dict[str, dict[str, Any]] = {}  # name: fields that a file of an earlier version lacks, and what they were
 
 
-def register(name: str) -> Callable[[Kind], Kind]:
-    """Decorate a dataclass to register it under this name, so that detectors that use it can be saved and loaded."""
+def register(name: str, **earlier: Any) -> Callable[[Kind], Kind]:
+    """Decorate a dataclass to register it under this name, so that detectors that use it can be saved and loaded.
+
+    `earlier` gives the values of fields that files saved before they existed do not have.
+    """
 
     def add(kind: Kind) -> Kind:
         if not dataclasses.is_dataclass(kind):
@@ -41,7 +45,7 @@ def register(name: str) -> Callable[[Kind], Kind]:
         # Defining the same class again, as when a notebook cell runs twice, replaces the old one.
         if (taken.__module__, taken.__qualname__) != (kind.__module__, kind.__qualname__):
             raise ParameterError(f"The name {name!r} is registered for {taken.__qualname__}. Choose another name.")
-        _KINDS[name] = kind
+        _KINDS[name], _EARLIER[name] = kind, earlier
         return kind
 
     return add
@@ -75,11 +79,18 @@ def to_json(value: Any, parameter: str = "value") -> Any:
     for name, kind in _KINDS.items():
         if type(value) is kind:
             fields = {field.name: to_json(getattr(value, field.name), parameter) for field in dataclasses.fields(value)}
-            return {"kind": name, **fields}
+            # As the earlier version wrote it: snapshots compare the parameters of their detector.
+            return {"kind": name} | {
+                field: part for field, part in fields.items() if not _is_earlier(name, field, part)
+            }
     raise ParameterError(
         f"The '{parameter}' parameter is a {type(value).__name__}, a class without a registered name. "
         f'Decorate it with @cometad.registry.register("a-name-of-yours") before saving.'
     )
+
+
+def _is_earlier(name: str, field: str, value: Any) -> bool:
+    return field in _EARLIER[name] and bool(_EARLIER[name][field] == value)
 
 
 def describe(value: Any) -> Any:
@@ -107,5 +118,5 @@ def from_json(value: Any) -> Any:
                 f"The detector uses {name!r}, which is not registered here. Import the module that registers it, "
                 "then load the file again."
             )
-        return _KINDS[name](**{field: from_json(part) for field, part in fields.items()})
+        return _KINDS[name](**_EARLIER[name] | {field: from_json(part) for field, part in fields.items()})
     return tuple(from_json(item) for item in value) if isinstance(value, list) else value

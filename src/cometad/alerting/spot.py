@@ -6,26 +6,35 @@ A generalized Pareto tail, fitted to the excesses of scores over a high quantile
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from cometad.alerting.tail import fit_tail
+from cometad.alerting.tail import fit_tail, predicted_above
 from cometad.alerting.watch import Watch, as_scores, training_scores
 from cometad.arrays import Floats
 from cometad.registry import register
-from cometad.validation import check_between, check_integer
+from cometad.validation import check_between, check_integer, choice
 
 KEPT = 1000  # most recent excesses to remember: 8 kB, and a fit of a few milliseconds
 REFIT = 10  # refit the tail once 1 in 10 of the remembered excesses is new
 HEAD = 5  # numbers in a state before its excesses
 
+TailOf = Literal["predicted", "likeliest"]  # a limit that allows for the error of the estimated tail, or ignores it
+_LIMITS: dict[str, Callable[[Floats, NDArray[np.bool_], float], float]] = {
+    "predicted": predicted_above,
+    "likeliest": lambda excesses, censored, share: fit_tail(excesses, censored).above(share),
+}
+
 
 class Peaks:
     """The tail above a base, and the limit above which an excess is flagged.
 
-    Two departures from the paper. There a flagged score does not enter the tail; here it enters as an excess
+    Three departures from the paper. There the limit belongs to the likeliest tail; here it is `predicted_above`, unless
+    `tail` is "likeliest". There a flagged score does not enter the tail; here it enters as an excess
     right-censored at the limit, as long as no more scores are flagged than the rate explains. Otherwise the tail would
     be truncated at its limit again and again and shrink: once the training excesses are forgotten, it would flag ten
     times the promised rate (docs/thresholds.md). There the tail is refitted at every excess; here only once a tenth of
@@ -38,19 +47,19 @@ class Peaks:
     (89.1, False, True)
     """
 
-    def __init__(self, state: Floats, rate: float) -> None:
+    def __init__(self, state: Floats, rate: float, tail: TailOf = "predicted") -> None:
         self.base, self.limit = float(state[0]), float(state[1])
         self._readings, self._excesses, self._fresh = map(int, state[2:HEAD])
         self._kept = deque(state[HEAD:].tolist(), maxlen=KEPT)  # negative: flagged, so right-censored
-        self._rate = rate
+        self._rate, self._limit_above = rate, _LIMITS[tail]
 
     @classmethod
-    def learn(cls, scores: Floats, rate: float, level: float) -> "Peaks":
+    def learn(cls, scores: Floats, rate: float, level: float, tail: TailOf = "predicted") -> "Peaks":
         """The tail of training scores (time,) above the quantile `level`."""
         base = np.quantile(scores, level)
         excesses = scores[scores > base] - base
         head = [base, 0.0, len(scores), len(excesses), 0]
-        peaks = cls(np.concatenate([head, excesses[-KEPT:]]), rate)
+        peaks = cls(np.concatenate([head, excesses[-KEPT:]]), rate, tail)
         peaks._refit()
         return peaks
 
@@ -95,7 +104,7 @@ class Peaks:
         return math.ceil(expected + 2 * math.sqrt(expected))
 
     def _refit(self) -> None:
-        """Fit the tail. Siffer et al. 2017: Eq. 1.
+        """Fit the tail. Siffer et al. 2017: Eq. 1, for the likeliest tail.
 
         The limit is raised until no more remembered excesses lie above it than chance explains: scores with few
         distinct values do not have a generalized Pareto tail.
@@ -106,40 +115,42 @@ class Peaks:
         kept = np.array(self._kept)
         sizes, explained = np.abs(kept), self._explained()
         least = np.sort(sizes)[-1 - explained] if explained < len(sizes) else 0.0
-        self.limit = max(fit_tail(sizes, np.signbit(kept)).above(self._share()), float(least))
+        self.limit = max(self._limit_above(sizes, np.signbit(kept), self._share()), float(least))
 
 
-@register("Spot")
+@register("Spot", tail="likeliest")
 @dataclass(frozen=True)
 class Spot:
     """Peaks over threshold: the score exceeded by a share `rate` of readings, from the tail above a base.
 
     The base is the quantile `level` of the training scores and stays fixed; the tail follows the stream. The rate may
-    be far below 1 / (number of training scores), as long as the level and spread of the scores do not drift.
+    be far below 1 / (number of training scores), as long as the level and spread of the scores do not drift. The
+    threshold allows for the error of the estimated tail; with `tail="likeliest"` it is the formula of the paper.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import Spot
     >>> rule = Spot(rate=1e-3)
     >>> watch = rule.watch(rule.fit(np.random.default_rng(0).exponential(size=5000)))
     >>> round(watch.threshold, 1)  # the true quantile is log(1000) = 6.9
-    7.1
+    7.3
     >>> watch.push([1.0, 5.0, 50.0])
     array([False, False,  True])
     """
 
     rate: float = 1e-4
     level: float = 0.98
+    tail: TailOf = "predicted"
 
     def __post_init__(self) -> None:
-        _check_tail(self.rate, self.level)
+        _check_tail(self.rate, self.level, self.tail)
 
     def fit(self, scores: ArrayLike) -> Floats:
         """Base, limit and tail of training scores (time,). If they are constant, any higher score is flagged."""
-        return Peaks.learn(training_scores(scores), self.rate, self.level).state()
+        return Peaks.learn(training_scores(scores), self.rate, self.level, self.tail).state()
 
     def watch(self, state: Floats) -> "SpotWatch":
         """A watch that resumes from a state."""
-        return SpotWatch(Peaks(state, self.rate))
+        return SpotWatch(Peaks(state, self.rate, self.tail))
 
 
 class SpotWatch(Watch):
@@ -218,13 +229,13 @@ class MovingMean:
         self._total = math.fsum(score - self._reference for score in self._scores)
 
 
-@register("DriftingSpot")
+@register("DriftingSpot", tail="likeliest")
 @dataclass(frozen=True)
 class DriftingSpot:
     """Peaks over threshold of the difference from a moving mean: that of the last `depth` scores not flagged.
 
-    For scores whose level drifts slowly. After a jump of the level every score is flagged until the level returns,
-    because flagged scores never enter the mean.
+    For scores whose level drifts slowly; `tail` is that of `Spot`. After a jump of the level every score is flagged
+    until the level returns, because flagged scores never enter the mean.
 
     >>> import numpy as np
     >>> from cometad.alerting.spot import DriftingSpot
@@ -238,9 +249,10 @@ class DriftingSpot:
     rate: float = 1e-4
     level: float = 0.98
     depth: int = 100
+    tail: TailOf = "predicted"
 
     def __post_init__(self) -> None:
-        _check_tail(self.rate, self.level)
+        _check_tail(self.rate, self.level, self.tail)
         check_integer("depth", self.depth, 1)
 
     def fit(self, scores: ArrayLike) -> Floats:
@@ -248,13 +260,13 @@ class DriftingSpot:
         values = training_scores(scores, least=self.depth + 1)
         steps = values - values[0]  # for constant scores exactly 0, like the mean
         means = np.lib.stride_tricks.sliding_window_view(steps, self.depth)[:-1].mean(axis=1)
-        peaks = Peaks.learn(steps[self.depth :] - means, self.rate, self.level)
+        peaks = Peaks.learn(steps[self.depth :] - means, self.rate, self.level, self.tail)
         return np.concatenate([MovingMean.of(values[-self.depth :]).state(), peaks.state()])
 
     def watch(self, state: Floats) -> "DriftingSpotWatch":
         """A watch that resumes from a state."""
         mean, peaks = np.split(state, [3 + self.depth])
-        return DriftingSpotWatch(MovingMean(mean), Peaks(peaks, self.rate))
+        return DriftingSpotWatch(MovingMean(mean), Peaks(peaks, self.rate, self.tail))
 
 
 class DriftingSpotWatch(Watch):
@@ -285,6 +297,7 @@ class DriftingSpotWatch(Watch):
         return threshold
 
 
-def _check_tail(rate: float, level: float) -> None:
+def _check_tail(rate: float, level: float, tail: str) -> None:
+    choice(_LIMITS)("tail", tail)
     check_between("level", level, 0, 1)
     check_between("rate", rate, 0, round(1 - level, 12))  # no larger share lies above the base

@@ -110,7 +110,7 @@ def parse_threshold(text: str) -> Threshold:
 
     >>> from cometad.alerting.thresholds import parse_threshold
     >>> parse_threshold("spot:1e-4")
-    Spot(rate=0.0001, level=0.98)
+    Spot(rate=0.0001, level=0.98, tail='predicted')
     >>> parse_threshold("sport:1e-4")
     Traceback (most recent call last):
     ...

@@ -1,9 +1,10 @@
-"""Synthetic plants as a family of benchmark entities: one per seed, with every kind of fault."""
+"""Synthetic plants as families of benchmark entities: one per seed, with every kind of fault."""
 
 from dataclasses import replace
 
+from cometad.datasets.characters import plant_of
 from cometad.datasets.dataset import Dataset
-from cometad.datasets.synthetic import synthetic_plant
+from cometad.datasets.synthetic import Plant, synthetic_plant
 
 PLANTS = "plants"
 SEEDS = range(10)
@@ -19,10 +20,28 @@ def plant_family() -> list[Dataset]:
     >>> [plant.entity for plant in plant_family()][:2]
     ['seed-0', 'seed-1']
     """
-    plants = {
-        f"seed-{seed}": synthetic_plant(
-            train_rows=ROWS, test_rows=ROWS, variables=VARIABLES, faults_per_kind=FAULTS_PER_KIND, seed=seed
+    return [
+        _entity(
+            synthetic_plant(
+                train_rows=ROWS, test_rows=ROWS, variables=VARIABLES, faults_per_kind=FAULTS_PER_KIND, seed=seed
+            ),
+            PLANTS,
+            seed,
         )
         for seed in SEEDS
-    }
-    return [replace(plant.as_dataset(), name=PLANTS, entity=entity) for entity, plant in plants.items()]
+    ]
+
+
+def character_family(character: str) -> list[Dataset]:
+    """Return ten plants of one character, each with two faults of every kind in its test part.
+
+    >>> from cometad.bench.plants import character_family
+    >>> family = character_family("walks")
+    >>> len(family), family[0].name, family[0].entity, family[0].test.shape
+    (10, 'walks', 'seed-0', (10000, 12))
+    """
+    return [_entity(plant_of(character, variables=VARIABLES, seed=seed), character, seed) for seed in SEEDS]
+
+
+def _entity(plant: Plant, family: str, seed: int) -> Dataset:
+    return replace(plant.as_dataset(), name=family, entity=f"seed-{seed}")

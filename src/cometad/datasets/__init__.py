@@ -1,1 +1,1 @@
-"""Benchmark datasets and their readers, the synthetic plant, and controlled drift and faults."""
+"""Benchmark datasets and their readers, synthetic plants, and controlled drift and faults."""

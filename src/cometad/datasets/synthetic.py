@@ -334,15 +334,22 @@ def _plant_faults(workspace: _Workspace, faults_per_kind: int) -> tuple[Fault, .
     borders = np.linspace(np.ceil(QUIET_START * rows), rows, len(kinds) + 1).astype(int)
     faults = []
     for kind, first, last in zip(kinds, borders[:-1], borders[1:], strict=True):
-        at = _place(PLANT_FAULTS[kind].lengths, int(first), int(last), workspace.rng)
+        at = place_fault(PLANT_FAULTS[kind].lengths, int(first), int(last), workspace.rng)
         variables = _choose_variables(PLANT_FAULTS[kind], workspace)
         workspace.test[at, variables] = PLANT_FAULTS[kind].readings(workspace, at, variables)
         faults.append(Fault(str(kind), at.start, at.stop, tuple(variables)))
     return tuple(faults)
 
 
-def _place(lengths: tuple[int, int], first: int, last: int, rng: np.random.Generator) -> slice:
-    """An interval within a slot that leaves a quarter of it free at either end."""
+def place_fault(lengths: tuple[int, int], first: int, last: int, rng: np.random.Generator) -> slice:
+    """An interval of a fault within a slot (first, last); it leaves a quarter of the slot free at either end.
+
+    >>> import numpy as np
+    >>> from cometad.datasets.synthetic import place_fault
+    >>> at = place_fault((10, 20), 100, 200, np.random.default_rng(0))
+    >>> 125 <= at.start < at.stop <= 175
+    True
+    """
     quarter = (last - first) // 4
     length = min(int(rng.integers(lengths[0], lengths[1] + 1)), 2 * quarter)
     start = int(rng.integers(first + quarter, last - quarter - length + 1))

@@ -1,0 +1,1 @@
+"""The tables of `benchmarks/thresholds.py`, one per file."""
