@@ -6,6 +6,7 @@
     python benchmarks/thresholds.py --events [--part select] [--families SMD,walks] [--workers 2] [--data-dir DIR]
     python benchmarks/thresholds.py --lengths [--draws N]
     python benchmarks/thresholds.py --delay [--part select] [--workers 2]
+    python benchmarks/thresholds.py --trends [--part select] [--families SMD,walks] [--workers 2] [--data-dir DIR]
 
 Each draw fits a rule to 10,000 scores and applies it to a stream of `--readings` more, without anomalies: every alarm
 is false. The second table follows SPOT along streams in three variants: alarms left out of the tail as in the paper,
@@ -24,7 +25,8 @@ With --events, Comet() and simple baselines may begin three alerts per 1,000 rea
 are shown beside those that the same flags would touch at a random time.
 
 With --lengths, simulated scores contain one fault of 10 to 5,000 readings, watched by budgets of different patience.
-With --delay, Comet() with its default budget watches synthetic plants.
+With --delay, Comet() with its default budget watches synthetic plants. With --trends, it is compared with
+Comet(trends=False) on the entities where it finds a trend.
 """
 
 import argparse
@@ -36,12 +38,13 @@ from threshold_tables.events import at_a_budget_of_alerts
 from threshold_tables.lengths import faults_of_every_length
 from threshold_tables.promises import promises, shrinking
 from threshold_tables.shared import FAMILIES
+from threshold_tables.trends import without_and_with_trends
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     table = parser.add_mutually_exclusive_group()
-    for name in ("detectors", "entities", "events", "lengths", "delay"):
+    for name in ("detectors", "entities", "events", "lengths", "delay", "trends"):
         table.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--draws", type=int, help="default: 50, or 20 with --lengths")
     parser.add_argument("--readings", type=int, default=100_000)
@@ -54,6 +57,8 @@ def main() -> None:
         on_entities(asked.families, asked.part, asked.workers, asked.data_dir)
     elif asked.events:
         at_a_budget_of_alerts(asked.families, asked.part, asked.workers, asked.data_dir)
+    elif asked.trends:
+        without_and_with_trends(asked.families, asked.part, asked.workers, asked.data_dir)
     elif asked.detectors:
         on_detectors(asked.data_dir)
     elif asked.lengths:

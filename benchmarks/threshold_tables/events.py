@@ -43,11 +43,11 @@ def find(entity: Dataset) -> list[Found]:
     for name, detector in detectors(crc32(f"{entity.name} {entity.entity}".encode())).items():
         with thread_count_of(1):
             scored = detector.fit(entity.train).step_scores(entity.test).alerts
-        flags = detector.judge().push(scored).flags.astype(bool)
-        begins = flags & ~np.concatenate([[False], flags[:-1]])
+        flags, _, changes = detector.judge().push(scored)
+        false = sum(bool(normal[change.event.start]) for change in changes if change.kind == "opened")
         shifts = rng.integers(len(flags), size=SHIFTS)
         chance = np.mean([touched(np.roll(flags, shift), entity) for shift in shifts])
-        counts = int(normal.sum()), int(flags[normal].sum()), int(begins[normal].sum())
+        counts = int(normal.sum()), int(flags[normal].sum()), false
         found.append(Found(entity.name, name, *counts, touched(flags, entity), float(chance)))
     return found
 

@@ -5,6 +5,7 @@ the next still follows its usual course. So a counter is replaced by its increme
 distance from a level that follows it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +27,8 @@ STRAYS = 0.08  # share of the means that no other quarter reaches: noise has 0.0
 JUMP = 20.0  # times the 99 % quantile of the changes: a variable with larger ones switches, it does not wander
 GLANCE = 1000  # readings: nearly all variables that are no counters both rise and fall among the first ones
 LEAST_MOVES = 0.05  # share of the readings that differ from the one before
-FAR = 50.0  # standard deviations: the level does not follow readings farther away, unless they last
+FAR = 50.0  # standard deviations: the level follows movements beyond it no faster
+LASTING = 512  # readings in a row beyond it, after which the level starts anew
 LARGEST = 1e150  # its square still fits a float64
 
 NOTHING = np.zeros((0, 0), np.bool_)  # is imputed
@@ -54,8 +56,9 @@ class Trends:
         m = x - l,  then  l += g m
 
     so g = 1 gives increments, and g = 1 / 64 the distance from an exponential mean. At the start and after a gap, the
-    level is where the movement is the usual one. A reading that is `FAR` from the usual movement does not move the
-    level; after 64 of them in a row it starts anew.
+    level is where the movement is the usual one. A broken sensor must not carry the level of a wandering variable away:
+    a movement farther than `far` from the usual one counts as that far, and after 512 of them in a row the level starts
+    anew.
 
     >>> import numpy as np
     >>> from cometad.data.trends import Trends
@@ -69,7 +72,7 @@ class Trends:
 
     gain: Floats  # (variable,)  0 if its readings are scored as they are
     usual: Floats  # (variable,)  median movement in training
-    far: Floats  # (variable,)  largest distance from the usual movement that the level follows
+    far: Floats  # (variable,)  largest distance from the usual movement that the level follows in full
 
     @classmethod
     def none(cls, variables: int) -> "Trends":
@@ -188,7 +191,7 @@ def _follow(
             if len(imputed) > 0 and imputed[t, i]:
                 readings[t, i] = usual[i]
                 level[i], away[i] = np.nan, 0
-            elif level[i] != level[i] or away[i] >= MEMORY:
+            elif level[i] != level[i] or away[i] >= LASTING:
                 readings[t, i] = usual[i]
                 level[i], away[i] = reading - (1 - gain[i]) * usual[i], 0
             else:
@@ -197,6 +200,7 @@ def _follow(
                 if gain[i] == 1.0 or abs(moved - usual[i]) <= far[i]:
                     level[i], away[i] = reading - (1 - gain[i]) * moved, 0
                 else:
+                    level[i] += gain[i] * (usual[i] + math.copysign(far[i], moved - usual[i]))
                     away[i] += 1
 
 
