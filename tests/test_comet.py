@@ -138,12 +138,22 @@ def test_ranking_scores_wait_for_windows_and_smoothing():
 
 
 def test_the_memory_of_a_stream_does_not_grow():
-    stream, sizes = fitted().stream(), []
-    for seed in range(40):
-        stream.update_many(waves(50, seed=seed))
+    stream, sizes = fitted().with_threshold(Quantile(0.0)).stream(), []
+    for _ in range(40):
+        stream.update_many(waves(50))
         sizes.append(len(stream.snapshot()))
     assert max(sizes[4:]) - min(sizes[4:]) < 16  # the counts of readings have more digits
     assert stream.seen == 2000
+
+
+def test_the_memory_of_events_is_bounded():
+    stream, sizes = fitted().stream(), []
+    spiked = np.concatenate([waves(25), waves(25) + 9.0])
+    for _ in range(150):
+        stream.update_many(spiked)
+        sizes.append(len(stream.snapshot()))
+    assert stream._judge.alerts.opened > 100
+    assert max(sizes[100:]) < 1.05 * max(sizes[:100])
 
 
 def test_a_reset_stream_starts_again():

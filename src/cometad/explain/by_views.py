@@ -80,7 +80,7 @@ class ViewsExplainer:
         rows = clipped(self.scaling(values[origin:last]))
         mask = None if imputed is None else imputed[origin:last]
         errors = self.panel.errors(rows, first - origin, mask)
-        scores = self.panel.alerts(errors[start - first : stop - first]).scores
+        scores = self.panel.alerts(errors[start - first : stop - first], rows[start - origin : stop - origin]).scores
         covering = self.panel.covering(errors, 0, stop - first)
         heard = [Tails(*tails)(covering[:, v]) for v, tails in enumerate(self.panel.ranking)]
         levels = self.level(self.scaling(values[first:stop]))  # not clipped
