@@ -1,7 +1,8 @@
 """Precedents: how events looked that a person judged, and alert scores in which the normal ones no longer count.
 
-A cell is the reading of one variable at one time step. It is *hot* if its calibrated score is above `HOT`. A precedent
-keeps the hot cells of an event, as boxes: its readings and the largest error of each view, in up to `PARTS` parts.
+A cell is the reading of one variable at one time step. It is *hot* if its calibrated score is at least `HOT`, or above
+`USUAL` and the highest of its time step. A precedent keeps the hot cells of an event, as boxes: the range of the
+readings and the largest error of each view, in up to `PARTS` parts of equal length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,17 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Array, Floats, Integers
+from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import jit
-from cometad.scoring.fuse import USUAL, pooled
+from cometad.scoring.fuse import USUAL, Fused, pooled
 
 # Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and benchmarks/verdicts.py.
 HOT = 2.5  # about one normal cell in 50 scores higher
 NAMED = 5  # variables
-PARTS = 8  # of an event: with one, more faults are lost
-MARGIN = (
-    2.0  # standard deviations: a reading may be this far outside of a box, because its usual level varies that much
-)
+PARTS = 8  # of an event: with fewer, more faults are lost
+MARGIN = 2.0  # standard deviations that a reading may be outside of a box: the level it starts from varies that much
 FACTOR = 2.0  # an error may be this many times the largest one of a box
 
 
@@ -88,7 +87,7 @@ class Gathering:
             array[half:] = nothing
 
     def _fold(self, part: int, rows: Floats, errors: Floats, scores: Floats) -> None:
-        hot = scores > HOT
+        hot = hot_cells(scores)
         self._scores = np.maximum(self._scores, scores.max(axis=0))
         self._low[part] = np.minimum(self._low[part], np.where(hot, rows, np.inf).min(axis=0))
         self._high[part] = np.maximum(self._high[part], np.where(hot, rows, -np.inf).max(axis=0))
@@ -97,7 +96,7 @@ class Gathering:
 
     def precedent(self) -> Precedent:
         """The precedent of the time steps so far; it has no columns if nothing was hot."""
-        columns = np.flatnonzero(self._scores > HOT)
+        columns = np.flatnonzero((self._low < np.inf).any(axis=0))
         own = (array[..., columns].copy() for array in (self._scores, self._low, self._high, self._errors))
         return Precedent(columns, *own)
 
@@ -119,6 +118,20 @@ class Gathering:
         gathering._scores, gathering._low = state["scores"].copy(), state["low"].copy()
         gathering._high, gathering._errors = state["high"].copy(), state["errors"].copy()
         return gathering
+
+
+def hot_cells(scores: Floats) -> Flags:
+    """Which cells are hot, given calibrated scores (time, variable).
+
+    >>> import numpy as np
+    >>> from cometad.scoring.precedents import hot_cells
+    >>> hot_cells(np.array([[9.0, 3.0, 1.0], [0.9, 0.8, 0.7], [0.1, 0.0, 0.0]])).astype(int)
+    array([[1, 1, 0],
+           [1, 0, 0],
+           [0, 0, 0]])
+    """
+    hot: Flags = scores >= np.minimum(scores.max(axis=1, keepdims=True), HOT)
+    return hot & (scores > USUAL)
 
 
 def packed(precedents: Sequence[Precedent]) -> dict[str, Array]:
@@ -164,22 +177,20 @@ class Precedents:
     faults: tuple[Precedent, ...] = ()
     factor: float = FACTOR
 
-    def scores(
-        self, scores: Floats, rows: Floats, errors: Floats, variables: Floats, highs: Floats, pooling: int
-    ) -> Floats:
+    def scores(self, fused: Fused, rows: Floats, errors: Floats, highs: Floats, pooling: int) -> Floats:
         """Alert scores (time,) in which hot cells that match a normal precedent count as usual.
 
-        The other arguments are scaled rows and calibrated scores (time, variable), errors (time, view, variable) and
-        their high quantiles (view, variable). A cell matches a precedent if it matches one of its boxes: the reading is
-        in the box or at most `margin` outside, and no error is both above its high quantile and more than `factor`
-        times that of the box. A step has the lowest score that a single precedent gives it, unless all of its hot cells
-        match one and the same fault.
+        They belong to scaled rows (time, variable) and errors (time, view, variable) with the high quantiles `highs`
+        (view, variable), which were `fused` with this `pooling`. A cell matches a precedent if it matches one of its
+        boxes: the reading is in the box or at most `margin` outside, and no error is both above its high quantile and
+        more than `factor` times that of the box. A step has the lowest score that a single precedent gives it, unless
+        all of its hot cells match one and the same fault.
         """
         if not self.normal:
-            return scores
-        excused = scores.copy()
+            return fused.scores
+        excused = fused.scores.copy()
         boxes = self._normal_boxes, self._fault_boxes
-        _excuse(rows, errors, variables, *boxes, self.margin, self.factor, highs, pooling, excused)
+        _excuse(rows, errors, fused.variables, *boxes, self.margin, self.factor, highs, pooling, excused)
         return excused
 
     @cached_property
@@ -219,9 +230,10 @@ def _excuse(
     steps, width = rows.shape
     left, powers = np.empty(width), np.empty(width)
     for t in range(steps):
-        hot = np.flatnonzero(variables[t] > HOT)
-        if len(hot) == 0:
+        highest = variables[t].max()
+        if highest <= USUAL:
             continue
+        hot = np.flatnonzero(variables[t] >= min(highest, HOT))
         is_fault = False
         for p in range(len(faults.columns)):
             matched = 0
@@ -248,7 +260,7 @@ def _matches(
     c = boxes.columns[p, i]
     if c < 0:
         return False
-    for part in range(PARTS):
+    for part in range(len(boxes.low)):
         if boxes.low[part, c] - margin <= reading <= boxes.high[part, c] + margin:
             within = True
             for v in range(len(errors)):  # an unknown error is within any limit

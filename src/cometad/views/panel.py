@@ -95,16 +95,15 @@ class Panel:
         _covering(errors, self._spans, start, means)
         return means
 
-    def alerts(self, errors: Floats, rows: Floats | None = None) -> Fused:
-        """Alert scores of errors (time, view, variable).
+    def alerts(self, errors: Floats) -> Fused:
+        """Alert scores of errors (time, view, variable), before verdicts."""
+        return fuse(errors, self.alert, self.pooling)
 
-        Given the scaled rows (time, variable) too, what a person called normal does not count toward the scores.
-        """
-        fused = fuse(errors, self.alert, self.pooling)
-        if rows is None or self.precedents is None:
-            return fused
-        seen = fused.scores, rows, errors, fused.variables
-        return fused._replace(scores=self.precedents.scores(*seen, self.alert[:, 1], self.pooling))
+    def excused(self, fused: Fused, rows: Floats, errors: Floats) -> Floats:
+        """Alert scores in which nothing counts that a person called normal, of scaled rows (time, variable)."""
+        if self.precedents is None:
+            return fused.scores
+        return self.precedents.scores(fused, rows, errors, self.alert[:, 1], self.pooling)
 
     def ranks(self, covering: Floats) -> Fused:
         """Ranking scores, before smoothing, of errors (time, view, variable) that `covering` averaged."""

@@ -90,7 +90,8 @@ class ViewsRun:
         first = len(known) - count
         errors = self._panel.errors(known, first, mask)
         self.latest = known[first:], errors
-        fused = self._panel.alerts(errors, known[first:])
+        fused = self._panel.alerts(errors)
+        scores = self._panel.excused(fused, known[first:], errors)
         self._seen += count
         if follower is not None:
             follower.see(fresh, imputed, fused.variables)
@@ -98,7 +99,7 @@ class ViewsRun:
                 self._rows.kept[:] -= follower.learn()
         # Too few readings before a step leave it without errors too, but that is no gap.
         left_out = None if mask is None else fused.left_out & lately(mask, first, self._panel.span)
-        return Decided(fused.scores, fused.variables, left_out, self._rank(errors, self._seen - self._panel.span + 1))
+        return Decided(scores, fused.variables, left_out, self._rank(errors, self._seen - self._panel.span + 1))
 
     def _mask(self, known: int, rows: Floats32, imputed: Flags | None) -> Flags | None:
         """Which of the known readings are imputed (time, variable); None if none of them is."""
