@@ -19,7 +19,7 @@ from cometad.scoring.fuse import USUAL, Fused, pooled
 # Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and benchmarks/verdicts.py.
 HOT = 2.5  # about one normal cell in 50 scores higher
 NAMED = 5  # variables
-PARTS = 8  # of an event: with fewer, more faults are lost
+PARTS = 8  # of an event: fewer excuse more, and hide more faults
 MARGIN = 2.0  # standard deviations that a reading may be outside of a box: the level it starts from varies that much
 FACTOR = 2.0  # an error may be this many times the largest one of a box
 
