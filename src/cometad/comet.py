@@ -1,15 +1,17 @@
 """Comet, the composition root: views, their calibration and fusion, trimming, thresholds and streams."""
 
+import copy
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.budget import Budget
+from cometad.alerting.verdicts import Verdict
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
@@ -22,21 +24,26 @@ from cometad.errors import InputError, ParameterError, imported_for
 from cometad.explain.bands import fit_bands
 from cometad.explain.by_views import ViewsExplainer, Voice
 from cometad.explain.level import Level
-from cometad.explain.reasons import Explanation
+from cometad.explain.reasons import Explanation, stretch_of
 from cometad.live.stream import Stream
+from cometad.live.verdicts import Casebook
 from cometad.progress import show_progress
+from cometad.scoring.precedents import MARGIN, Precedent, Precedents, packed, unpacked
 from cometad.series import Series
 from cometad.validation import check, check_integer, integer, require, strategy
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel
-from cometad.views.run import ViewsRun, clipped, score_series
+from cometad.views.run import ViewsRun, clipped, gather_precedent, score_series
 from cometad.views.trim import Stretch, find_misfits, unusable
 from cometad.views.view import View
 
 if TYPE_CHECKING:
     from cometad.network_comet import NetworkComet
+
+LEARNED = "normal."  # prefix of the arrays that `learn_normal` adds
+MOST_LEARNED = 1_000  # verdicts of a detector: each makes unusual time steps slower to score
 
 DEFAULT_VIEWS = (Patterns(), Joint(), Forecast(), Balance(), Activity())
 
@@ -105,7 +112,7 @@ class Comet(Detector):
         Random seed (equal seeds give equal bytes); whether `fit` shows progress.
     """
 
-    can_stream = can_explain = can_adapt = True
+    can_stream = can_explain = can_adapt = can_take_verdicts = True
     without_adaptation = KeepFitted()
     _training_need = "four windows of the longest view"
 
@@ -113,6 +120,7 @@ class Comet(Detector):
     level_: Level
     bands_: Floats  # (view, variable)  how far a normal reading may be from what is expected, in scaled units
     trimmed_: tuple[Stretch, ...]
+    verdicts_: tuple[Verdict, ...] = ()
 
     def __init__(
         self,
@@ -197,6 +205,7 @@ class Comet(Detector):
         rows = clipped(scaled)
         views = fit_views(self.views, rows, usable, self.seed)
         self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
+        self.verdicts_ = ()
         self.level_, self.bands_ = Level.fit(scaled, usable), fit_bands(found.folds, rows, usable)
         self.decision_scores_, _, imputed = self._step_scores(scaled, series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
@@ -249,7 +258,14 @@ class Comet(Detector):
         adaptation, alerts = adaptation or self.adaptation, alerts or Alerts()
         check({"adaptation": adaptation}, RULES)
         fingerprint = hashlib.sha256(self._identity() + repr((adaptation, alerts)).encode()).hexdigest()[:16]
-        stream = Stream(self, lambda: ViewsRun(self.panel_, adaptation), alerts, fingerprint, late=late)
+        stream = Stream(
+            self,
+            lambda: ViewsRun(self.panel_, adaptation),
+            alerts,
+            fingerprint,
+            late=late,
+            casebook=lambda run: Casebook(run, self._precedents(), self.names_),
+        )
         if snapshot is not None:
             stream.restore(snapshot)
         return stream
@@ -291,6 +307,66 @@ class Comet(Detector):
 
         return of_series
 
+    def learn_normal(self, X: object, event: Event | int | Sequence[int]) -> Self:
+        """A copy that no longer alerts about what looks like an event, a time step or a pair (start, stop) of a series.
+
+        `verdicts_` lists what it learned, `without_verdict` takes one back. Only alert scores, flags and events change,
+        and neither the threshold nor the ranking score does. A stream learns the same from `Stream.verdict`.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> normal, fresh = np.random.default_rng(0).normal(size=(2, 1000, 3))
+        >>> fresh[[300, 600], 1] = 12.0
+        >>> detector = Comet().fit(normal)
+        >>> taught = detector.learn_normal(fresh, 300)
+        >>> detector.predict(fresh)[600], taught.predict(fresh)[600]
+        (np.int64(1), np.int64(0))
+        >>> taught.verdicts_
+        (Verdict(number=1, start=300, stop=301, called='normal', variables=('v1',)),)
+        """
+        series = self._checked(X)
+        start, stop = stretch_of(event, len(series), "learn")
+        if len(self.verdicts_) >= MOST_LEARNED:
+            raise ParameterError(
+                f"A detector holds at most {MOST_LEARNED:,} verdicts. Take one back with without_verdict, or fit a new "
+                "detector on readings that contain these events."
+            )
+        scaled = self.scaling_(self.trends_(series.values, series.imputed))
+        found = gather_precedent(self.panel_, self.adaptation, scaled, series.imputed, start, stop)
+        if not len(found.variables):
+            raise InputError(f"Nothing in the time steps {start} to {stop} is unusual enough to learn from.")
+        number = max((verdict.number for verdict in self.verdicts_), default=0) + 1
+        verdict = Verdict(number, start, stop, "normal", tuple(self.names_[i] for i in found.worst()))
+        return self._with_verdicts((*self.verdicts_, verdict), (*self._precedents().normal, found))
+
+    def without_verdict(self, number: int) -> Self:
+        """A copy without one of the verdicts in `verdicts_`.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> normal = np.random.default_rng(0).normal(size=(600, 3))
+        >>> normal[300, 1] = 12.0
+        >>> detector = Comet(trim=False).fit(normal).learn_normal(normal, 300)
+        >>> detector.without_verdict(1).verdicts_
+        ()
+        """
+        self._check_fitted()
+        kept = [k for k, verdict in enumerate(self.verdicts_) if verdict.number != number]
+        if len(kept) == len(self.verdicts_):
+            known = ", ".join(str(verdict.number) for verdict in self.verdicts_) or "none"
+            raise InputError(f"There is no verdict {number!r} to take back; this detector has {known}.")
+        normal = self._precedents().normal
+        return self._with_verdicts(tuple(self.verdicts_[k] for k in kept), tuple(normal[k] for k in kept))
+
+    def _with_verdicts(self, verdicts: tuple[Verdict, ...], normal: tuple[Precedent, ...]) -> Self:
+        other = copy.copy(self)
+        other.verdicts_, other._digest = verdicts, None
+        other.panel_ = replace(self.panel_, precedents=replace(self._precedents(), normal=normal) if normal else None)
+        return other
+
+    def _precedents(self) -> Precedents:
+        return self.panel_.precedents or Precedents(MARGIN * self.level_.deviation)
+
     # -- checks -----------------------------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
@@ -330,11 +406,15 @@ class Comet(Detector):
     # -- state ------------------------------------------------------------------------------------------------------
 
     def _facts(self) -> dict[str, Any]:
-        return {"trimmed": [list(stretch) for stretch in self.trimmed_]}
+        facts: dict[str, Any] = {"trimmed": [list(stretch) for stretch in self.trimmed_]}
+        return facts | ({"verdicts": [asdict(verdict) for verdict in self.verdicts_]} if self.verdicts_ else {})
 
     def _take_facts(self, facts: Mapping[str, Any]) -> None:
         self.trimmed_ = tuple(
             Stretch(start, stop, tuple(variables), reason) for start, stop, variables, reason in facts["trimmed"]
+        )
+        self.verdicts_ = tuple(
+            Verdict(**{**own, "variables": tuple(own["variables"])}) for own in facts.get("verdicts", ())
         )
 
     def _state(self) -> Mapping[str, Array]:
@@ -345,8 +425,9 @@ class Comet(Detector):
         }
         explain = {"level": np.stack(self.level_), "bands": self.bands_}
         trends = {f"trends.{field.name}": getattr(self.trends_, field.name) for field in fields(Trends)}
+        learned = {f"{LEARNED}{name}": array for name, array in packed(self._precedents().normal).items()}
         tails = {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking}
-        return {**tails, **explain, **trends, **views}
+        return {**tails, **explain, **trends, **views, **learned}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
         fitted = []
@@ -358,6 +439,9 @@ class Comet(Detector):
         self.level_, self.bands_ = Level(*state["level"]), state["bands"]
         tails = state["tails.alert"], state["tails.ranking"]
         self.panel_ = Panel(tuple(fitted), *tails, self.pooling, tuple(self.smoothing))
+        normal = unpacked({name.removeprefix(LEARNED): a for name, a in state.items() if name.startswith(LEARNED)})
+        if normal:
+            self.panel_ = replace(self.panel_, precedents=replace(self._precedents(), normal=tuple(normal)))
 
 
 def _network_comet(user: str) -> Any:

@@ -73,6 +73,7 @@ class Detector(Parameters, ABC):
     can_stream: ClassVar[bool] = False  # scores readings one by one
     can_explain: ClassVar[bool] = False  # attributes a score to variables
     can_adapt: ClassVar[bool] = False  # learns from the readings it scores
+    can_take_verdicts: ClassVar[bool] = False  # no longer alerts about what a person called normal
     _training_need: ClassVar[str] = "a window"  # what `_least_training_rows` is the length of
     _identity_name: ClassVar[str] = ""  # in the identity that snapshots carry; the name of the class if empty
 
@@ -224,6 +225,10 @@ class Detector(Parameters, ABC):
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], "Explanation"]:
         """A function that explains events of one series, which is checked only once; see `can_explain`."""
         raise self._cannot("explain its scores", "decision_function")
+
+    def learn_normal(self, X: object, event: Event | int | Sequence[int]) -> Self:
+        """A copy that no longer alerts about what looks like an event of a series; see `can_take_verdicts`."""
+        raise self._cannot("take verdicts", "fit it on readings like those of the event")
 
     def _cannot(self, what: str, instead: str) -> ParameterError:
         return ParameterError(f"{type(self).__name__} cannot {what}. Use a Comet for that, or {instead}.")

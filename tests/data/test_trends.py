@@ -241,6 +241,17 @@ def test_explanations_are_in_the_units_of_the_sensors(fitted):
     assert explained.reasons[0].expected.min() > 10_000  # what the counter should show, not its increments
 
 
+def test_a_movement_that_a_person_calls_normal_raises_no_alarm_again(fitted):
+    detector, test = fitted
+    twice = test.with_columns(
+        meter=pl.col("meter") + pl.when(pl.int_range(pl.len()) >= 800).then(2.0 * 27 * 20).otherwise(0.0)
+    )
+    taught = detector.learn_normal(test, (1500, 1520))
+    assert detector.predict(test)[1500:1520].any()
+    assert not taught.predict(test)[1500:1520].any()
+    assert taught.predict(twice)[800]  # a much larger step
+
+
 def test_a_trend_is_no_finding_about_the_range(fitted):
     detector, test = fitted
     kinds = []

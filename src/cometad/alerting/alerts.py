@@ -181,6 +181,16 @@ class AlertRun:
         return self._event() if self._now.phase == _OPEN else None
 
     @property
+    def opened(self) -> int:
+        """The number of events opened so far."""
+        return self._now.number
+
+    @property
+    def since(self) -> int | None:
+        """The time step at which the open event, or a candidate for one, began; None if there is neither."""
+        return self._now.start if self._now.phase in (_CANDIDATE, _OPEN) else None
+
+    @property
     def suppressed(self) -> int:
         """The number of hot steps in hold-offs."""
         return self._now.suppressed

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cometad.alerting.alerts import Alerts, Change
+from cometad.alerting.alerts import AlertRun, Alerts, Change
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Floats
@@ -44,6 +44,11 @@ class Judge:
         self._watch = rule.watch(state)
         merge_gap = max(alerts.merge_gap, self._watch.pause)
         self._run = replace(alerts, merge_gap=merge_gap).start(tail)
+
+    @property
+    def alerts(self) -> AlertRun:
+        """The run that groups flagged time steps into events."""
+        return self._run
 
     def push(self, scores: ArrayLike, imputed: NDArray[np.bool_] | None = None) -> Judged:
         """Judge the next scores (time,), in time order.

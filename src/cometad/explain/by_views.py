@@ -89,7 +89,8 @@ class ViewsExplainer:
         rows = clipped(self.scaling(moved[origin:last]))
         mask = None if imputed is None else imputed[origin:last]
         errors = self.panel.errors(rows, first - origin, mask)
-        scores = self.panel.alerts(errors[start - first : stop - first]).scores
+        own = errors[start - first : stop - first]
+        scores = self.panel.excused(self.panel.alerts(own), rows[start - origin : stop - origin], own)
         covering = self.panel.covering(errors, 0, stop - first)
         heard = [Tails(*tails)(covering[:, v]) for v, tails in enumerate(self.panel.ranking)]
         levels = self.level(self.scaling(moved[first:stop]))  # not clipped

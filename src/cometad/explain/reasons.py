@@ -223,8 +223,10 @@ def worst_patches(excess: Sequence[Floats], weights: Sequence[Floats]) -> Worst:
     return Worst(scale, highest[scale, np.arange(len(scale))])
 
 
-def stretch_of(event: object, rows: int) -> tuple[int, int]:
+def stretch_of(event: object, rows: int, purpose: str = "explain") -> tuple[int, int]:
     """The time steps (start, stop) of an event, a time step or a pair, checked against a series of `rows` readings.
+
+    `purpose` is the verb of the error for anything else.
 
     >>> from cometad.explain.reasons import stretch_of
     >>> stretch_of(7, 10), stretch_of((2, 4), 10)
@@ -234,7 +236,7 @@ def stretch_of(event: object, rows: int) -> tuple[int, int]:
     ...
     cometad.errors.InputError: Time steps 12 to 13 are outside the series, which has 10 readings.
     """
-    start, stop = _stretch(event)
+    start, stop = _stretch(event, purpose)
     if not start < stop:
         raise InputError(
             f"Start {start} and stop {stop} enclose no time step, because stop is exclusive. Pass a later stop."
@@ -244,14 +246,14 @@ def stretch_of(event: object, rows: int) -> tuple[int, int]:
     return start, stop
 
 
-def _stretch(event: object) -> tuple[int, int]:
+def _stretch(event: object, purpose: str) -> tuple[int, int]:
     if isinstance(event, Event):
         return event.start, event.stop
     if is_integer(event):
         return int(event), int(event) + 1  # type: ignore[call-overload]
     if isinstance(event, tuple | list) and len(event) == 2 and all(map(is_integer, event)):
         return int(event[0]), int(event[1])
-    raise InputError(f"Cannot explain {event!r}. Pass an event, a time step or a pair (start, stop).")
+    raise InputError(f"Cannot {purpose} {event!r}. Pass an event, a time step or a pair (start, stop).")
 
 
 def _plain(value: Any) -> Any:

@@ -2,18 +2,22 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.alerting.alerts import Alerts, Change
+from cometad.alerting.alerts import Alerts, Change, Event
+from cometad.alerting.judge import Judged
+from cometad.alerting.verdicts import Called, Verdict
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
 from cometad.data.gaps import GapRun, complete
 from cometad.data.trends import TrendRun
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
+from cometad.live.verdicts import Casebook
 from cometad.scoring.pipeline import Decided, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
 
@@ -109,7 +113,9 @@ class Stream:
         fingerprint: str,
         earlier_fingerprint: Callable[[], str] = str,
         late: str = "refuse",
+        casebook: Callable[[Any], Casebook] | None = None,
     ) -> None:
+        self._casebook = casebook  # opens one for a run; None if the detector takes no verdicts
         self._detector, self._start, self._alerts, self._late = detector, start, alerts, late
         self._fingerprint, self._earlier_fingerprint = fingerprint, earlier_fingerprint
         self._scaling, self._names, self._named = detector.scaling_, detector.names_, detector.named_
@@ -120,6 +126,7 @@ class Stream:
     def reset(self) -> None:
         """Return to the fitted state: forget all readings and everything learned from them."""
         self._run, self._judge = self._start(), self._detector.judge(self._alerts)
+        self._cases = None if self._casebook is None else self._casebook(self._run)
         gaps, usual = self._detector.gaps, self._detector.statistics_
         self._filling = GapRun(gaps, usual.center, usual.usual) if gaps.allowed else None
         self._trends = TrendRun(self._detector.trends_)
@@ -148,6 +155,35 @@ class Stream:
     def adaptation_steps(self) -> tuple[int, int]:
         """Number of adaptation steps taken, and how many of them were rolled back."""
         return self._run.adaptation_steps
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What people said about events of this stream, by event; the detector's own are in `detector.verdicts_`."""
+        return () if self._cases is None else self._cases.verdicts
+
+    def verdict(self, event: Event | int, called: Called | None) -> Verdict | None:
+        """Call an event of this stream, or the event with this number, "normal" or a "fault"; None withdraws that.
+
+        From the next reading on, whatever looks like a normal event no longer raises alerts, unless it also looks like
+        a fault. Another verdict on the same event replaces the first. A verdict on an open event is about its readings
+        so far. A stream remembers how its last 64 events looked and holds at most 64 verdicts; its snapshot has both.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> normal, fresh = np.random.default_rng(0).normal(size=(2, 1000, 3))
+        >>> fresh[[300, 600, 900], 1] = 12.0
+        >>> stream = Comet().fit(normal).stream()
+        >>> opened = [one.event for one in stream.update_many(fresh[:400]).changes if one.kind == "opened"]
+        >>> said = stream.verdict(opened[-1], "normal")
+        >>> said.start, said.variables
+        (300, ('v1',))
+        >>> later = stream.update_many(fresh[400:])
+        >>> later.flags[[200, 500]]
+        array([0, 0])
+        """
+        if self._cases is None:
+            raise self._detector._cannot("take verdicts", "fit it on readings like those of the event")
+        return self._cases.verdict(event, called, self._judge.alerts)
 
     def update(self, reading: Sequence[float] | NDArray[Any] | Mapping[str, float]) -> Scored:
         """Add one reading, as values in the order of the variables or by name; returns the scores that become final.
@@ -215,12 +251,14 @@ class Stream:
 
     def finish(self) -> Scored:
         """End the stream: returns the scores that still wait for later readings, and closes an open event."""
-        parts: list[Decided] = []
+        parts: Iterable[Decided] = ()
         if self._filling is not None:
             filled = self._filling.finish()
-            parts += self._push_filled(filled.values, filled.imputed)
-        last = self._scored([*parts, *self._run.finish()])
+            parts = self._push_filled(filled.values, filled.imputed)
+        last = self._scored(chain(parts, self._run.finish()))
         closed = [] if self._finished else self._judge.finish()
+        if closed and self._cases is not None:
+            self._cases.close(closed[0])
         self._finished = True
         return replace(last, changes=[*last.changes, *closed])
 
@@ -239,6 +277,9 @@ class Stream:
         state |= _prefixed("trends.", self._trends.state())
         if self._filling is not None:
             state |= _prefixed("filling.", self._filling.state())
+        if self._cases is not None:
+            facts["verdicts"] = self._cases.facts()
+            state |= _prefixed("events.", self._cases.state())
         return to_bytes(Checkpoint(KIND, facts, state))
 
     def restore(self, snapshot: bytes) -> None:
@@ -255,6 +296,8 @@ class Stream:
         self._trends.restore(_without("trends.", checkpoint.arrays))
         if self._filling is not None:
             self._filling.restore(_without("filling.", checkpoint.arrays))
+        if self._cases is not None:
+            self._cases.restore(checkpoint.facts.get("verdicts", []), _without("events.", checkpoint.arrays))
         self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]
         self._ranked = checkpoint.facts.get("ranked", self._given)  # 0.1 had one score only
         self._finished = checkpoint.facts["finished"]
@@ -273,17 +316,28 @@ class Stream:
         return [reading[name] for name in self._names]
 
     def _scored(self, decided: Iterable[Decided]) -> Scored:
-        parts = list(decided)
+        parts, judged = [], []
+        for part in decided:  # judged at once, because a run reuses the memory that verdicts look at
+            imputed = None if part.left_out is None else part.imputed
+            judged.append(self._judge.push(part.scores, imputed))
+            if self._cases is not None:
+                self._cases.see(self._given, part, judged[-1].changes, self._judge.alerts)
+            self._given += len(part.scores)
+            parts.append(part)
         if not parts:
             return Scored(self._given, *self._nothing, self._ranked, np.empty(0))
         scores, variables, left_out, ranking = joined(parts)
         ranking = scores if ranking is None else ranking
-        start, ranking_start = self._given, self._ranked
-        self._given += len(scores)
+        ranking_start = self._ranked
         self._ranked += len(ranking)
-        imputed = None if left_out is None else np.asarray(left_out.all(axis=1))
-        flags, thresholds, changes = self._judge.push(scores, imputed)
+        flags, thresholds, changes = judged[0] if len(judged) == 1 else _joined(judged)
+        start = self._given - len(scores)
         return Scored(start, scores, flags, thresholds, variables, changes, ranking_start, ranking, left_out)
+
+
+def _joined(parts: Sequence[Judged]) -> Judged:
+    flags, thresholds, changes = zip(*parts, strict=True)
+    return Judged(np.concatenate(flags), np.concatenate(thresholds), [change for own in changes for change in own])
 
 
 def _prefixed(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -78,13 +78,21 @@ def fuse_into(
                 powers[i], left_out[t, i] = score, known == 0
         for i in range(width):
             variables[t, i] = powers[i]
-        for _ in range(1, pooling):
-            for i in range(width):
-                powers[i] *= variables[t, i]
-        total = 0.0
+        scores[t] = pooled(variables[t], powers, pooling)
+
+
+@jit
+def pooled(values: Floats, powers: Floats, pooling: int) -> float:
+    """The power mean of values (variable,); `powers` is working memory of the same shape."""
+    width = len(values)
+    powers[:] = values
+    for _ in range(1, pooling):
         for i in range(width):
-            total += powers[i]
-        scores[t] = _root(total / width, pooling)
+            powers[i] *= values[i]
+    total = 0.0
+    for i in range(width):
+        total += powers[i]
+    return _root(total / width, pooling)
 
 
 @jit

@@ -9,6 +9,7 @@ import numpy as np
 from cometad.arrays import Flags, Floats, Integers
 from cometad.compiled import jit
 from cometad.scoring.fuse import Fused, fuse
+from cometad.scoring.precedents import Precedents
 from cometad.scoring.smooth import look_ahead
 from cometad.scoring.tail import Tails
 from cometad.threads import in_parts, in_tasks
@@ -29,6 +30,7 @@ class Panel:
     ranking: Floats  # (view, 3, variable)  tails of the errors averaged over the windows that cover a time step
     pooling: int  # exponent of the power mean over variables
     smoothing: tuple[int, ...]  # time steps of each centered mean
+    precedents: Precedents | None = None  # what a person called normal or a fault
 
     @cached_property
     def width(self) -> int:
@@ -94,8 +96,14 @@ class Panel:
         return means
 
     def alerts(self, errors: Floats) -> Fused:
-        """Alert scores of errors (time, view, variable)."""
+        """Alert scores of errors (time, view, variable), before verdicts."""
         return fuse(errors, self.alert, self.pooling)
+
+    def excused(self, fused: Fused, rows: Floats, errors: Floats) -> Floats:
+        """Alert scores in which nothing counts that a person called normal, of scaled rows (time, variable)."""
+        if self.precedents is None:
+            return fused.scores
+        return self.precedents.scores(fused, rows, errors, self.alert[:, 1], self.pooling)
 
     def ranks(self, covering: Floats) -> Fused:
         """Ranking scores, before smoothing, of errors (time, view, variable) that `covering` averaged."""

@@ -1,12 +1,14 @@
 """Alert and ranking scores of a series that arrives in chunks of any size, in constant memory."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.scoring.pipeline import Decided
+from cometad.scoring.precedents import Gathering, Precedent, Precedents
 from cometad.scoring.smooth import look_ahead, look_back, smooth_into
 from cometad.threads import in_parts
 from cometad.views.adaptation import KeepFitted, LevelAdaptation
@@ -54,6 +56,12 @@ class ViewsRun:
         self._ranks = Tape(look_back(spans) + self._ahead, ())
         self._seen = self._covered = self._ranked = 0
         self._finished = False
+        # The rows (time, variable) and errors (time, view, variable) behind the last scores; the next push reuses them.
+        self.latest = np.empty((0, width)), np.empty((0, len(panel.views), width))
+
+    def follow_precedents(self, precedents: Precedents) -> None:
+        """Use other precedents for the alert scores from the next reading on."""
+        self._panel = replace(self._panel, precedents=precedents)
 
     @property
     def adaptation_steps(self) -> tuple[int, int]:
@@ -81,7 +89,9 @@ class ViewsRun:
         mask = self._mask(len(known), rows, imputed)
         first = len(known) - count
         errors = self._panel.errors(known, first, mask)
+        self.latest = known[first:], errors
         fused = self._panel.alerts(errors)
+        scores = self._panel.excused(fused, known[first:], errors)
         self._seen += count
         if follower is not None:
             follower.see(fresh, imputed, fused.variables)
@@ -89,7 +99,7 @@ class ViewsRun:
                 self._rows.kept[:] -= follower.learn()
         # Too few readings before a step leave it without errors too, but that is no gap.
         left_out = None if mask is None else fused.left_out & lately(mask, first, self._panel.span)
-        return Decided(fused.scores, fused.variables, left_out, self._rank(errors, self._seen - self._panel.span + 1))
+        return Decided(scores, fused.variables, left_out, self._rank(errors, self._seen - self._panel.span + 1))
 
     def _mask(self, known: int, rows: Floats32, imputed: Flags | None) -> Flags | None:
         """Which of the known readings are imputed (time, variable); None if none of them is."""
@@ -183,3 +193,18 @@ def score_series(panel: Panel, adaptation: LevelAdaptation, rows: Floats32, impu
     else:
         part(slice(0, length))
     return found
+
+
+def gather_precedent(
+    panel: Panel, adaptation: LevelAdaptation, rows: Floats32, imputed: Flags | None, start: int, stop: int
+) -> Precedent:
+    """The precedent that the steps start..stop of a series (time, variable) set."""
+    # Adaptation depends on all earlier readings, errors only on a few.
+    begin = max(start - panel.context, 0) if adaptation.follow(panel) is None else 0
+    run, gathering = ViewsRun(panel, adaptation), Gathering(start, len(panel.views), panel.width)
+    at = begin
+    for part in run.push(rows[begin:stop], None if imputed is None else imputed[begin:stop]):
+        own = slice(max(start - at, 0), None)
+        gathering.add(*(array[own] for array in (*run.latest, part.variables)))
+        at += len(part.scores)
+    return gathering.precedent()

@@ -1,0 +1,39 @@
+"""What people say about events."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cometad.errors import ParameterError
+
+Called = Literal["normal", "fault"]
+CALLED: tuple[Called, ...] = ("normal", "fault")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a person said about an event: `stream.verdicts` and `detector.verdicts_` list them.
+
+    >>> from cometad.alerting.verdicts import Verdict
+    >>> Verdict(number=3, start=120, stop=180, called="normal", variables=("flow",)).called
+    'normal'
+    """
+
+    number: int  # of the event in its stream; in a detector, of the verdict
+    start: int  # first time step
+    stop: int  # one after the last time step
+    called: Called
+    variables: tuple[str, ...]  # up to five, the most unusual first
+
+
+def check_called(called: object) -> Any:
+    """Return `called` if a verdict can be that.
+
+    >>> from cometad.alerting.verdicts import check_called
+    >>> check_called("harmless")
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: A verdict is "normal", "fault", or None to withdraw one. Got 'harmless' instead.
+    """
+    if called not in CALLED:
+        raise ParameterError(f'A verdict is "normal", "fault", or None to withdraw one. Got {called!r} instead.')
+    return called

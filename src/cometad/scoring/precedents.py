@@ -1,0 +1,270 @@
+"""Precedents: how events looked that a person judged, and alert scores in which the normal ones no longer count.
+
+A cell is the reading of one variable at one time step. It is *hot* if its calibrated score is at least `HOT`, or above
+`USUAL` and the highest of its time step. A precedent keeps the hot cells of an event, as boxes: the range of the
+readings and the largest error of each view, in up to `PARTS` parts of equal length.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from cometad.arrays import Array, Flags, Floats, Integers
+from cometad.compiled import jit
+from cometad.scoring.fuse import USUAL, Fused, pooled
+
+# Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and benchmarks/verdicts.py.
+HOT = 2.5  # about one normal cell in 50 scores higher
+NAMED = 5  # variables
+PARTS = 8  # of an event: fewer excuse more, and hide more faults
+MARGIN = 2.0  # standard deviations that a reading may be outside of a box: the level it starts from varies that much
+FACTOR = 2.0  # an error may be this many times the largest one of a box
+
+
+class Precedent(NamedTuple):
+    """The hot cells of one event. Its columns are the variables that have any."""
+
+    variables: Integers  # (column,)  index of the variable
+    scores: Floats  # (column,)  its highest calibrated score
+    low: Floats  # (part, column)  least scaled reading; inf in a part without hot cells
+    high: Floats  # (part, column)  highest scaled reading; -inf in a part without hot cells
+    errors: Floats  # (part, view, column)  largest error; -inf if it was never known
+
+    def worst(self) -> list[int]:
+        """Up to five variables that score at least half as high as the worst, worst first."""
+        order = np.argsort(-self.scores, kind="stable")[:NAMED]
+        return [int(self.variables[c]) for c in order if self.scores[c] >= self.scores[order[0]] / 2]
+
+
+class Gathering:
+    """Gathers a precedent from time steps that arrive in chunks of any size, in constant memory.
+
+    The parts of an event are equally long, the last one may be shorter. Their length doubles whenever there would be
+    more than `PARTS` of them.
+
+    >>> import numpy as np
+    >>> from cometad.scoring.precedents import Gathering
+    >>> gathering = Gathering(start=7, views=1, width=2)
+    >>> rows = np.array([[1.0, 0.0], [3.0, 0.0]])
+    >>> gathering.add(rows, np.ones((2, 1, 2)), np.array([[9.0, 0.0], [9.0, 0.0]]))
+    >>> found = gathering.precedent()
+    >>> found.variables.tolist(), found.low[:3, 0].tolist(), gathering.stop
+    ([0], [1.0, 3.0, inf], 9)
+    """
+
+    def __init__(self, start: int, views: int, width: int) -> None:
+        self.start, self.stop = start, start
+        self._size = 1  # time steps in a part
+        self._scores = np.zeros(width)
+        self._low, self._high = np.full((PARTS, width), np.inf), np.full((PARTS, width), -np.inf)
+        self._errors = np.full((PARTS, views, width), -np.inf)
+
+    def add(self, rows: Floats, errors: Floats, scores: Floats) -> None:
+        """Add the next time steps: scaled rows (time, variable), errors (time, view, variable), calibrated scores."""
+        begin = 0
+        while begin < len(rows):
+            count = self.stop - self.start
+            while count >= PARTS * self._size:
+                self._merge()
+            part = slice(begin, begin + self._size - count % self._size)
+            self._fold(count // self._size, rows[part], errors[part], scores[part])
+            self.stop += len(rows[part])
+            begin = part.stop
+
+    def _merge(self) -> None:
+        """Merge pairs of parts, which leaves half of them free."""
+        self._size *= 2
+        half = PARTS // 2
+        for array, merge, nothing in (
+            (self._low, np.minimum, np.inf),
+            (self._high, np.maximum, -np.inf),
+            (self._errors, np.maximum, -np.inf),
+        ):
+            array[:half] = merge(array[::2], array[1::2])
+            array[half:] = nothing
+
+    def _fold(self, part: int, rows: Floats, errors: Floats, scores: Floats) -> None:
+        hot = hot_cells(scores)
+        self._scores = np.maximum(self._scores, scores.max(axis=0))
+        self._low[part] = np.minimum(self._low[part], np.where(hot, rows, np.inf).min(axis=0))
+        self._high[part] = np.maximum(self._high[part], np.where(hot, rows, -np.inf).max(axis=0))
+        known = hot[:, None] & ~np.isnan(errors)
+        self._errors[part] = np.maximum(self._errors[part], np.where(known, errors, -np.inf).max(axis=0))
+
+    def precedent(self) -> Precedent:
+        """The precedent of the time steps so far; it has no columns if nothing was hot."""
+        columns = np.flatnonzero((self._low < np.inf).any(axis=0))
+        own = (array[..., columns].copy() for array in (self._scores, self._low, self._high, self._errors))
+        return Precedent(columns, *own)
+
+    def state(self) -> dict[str, Array]:
+        """Everything `restored` needs, by name."""
+        return {
+            "steps": np.array([self.start, self.stop, self._size], np.int64),
+            "scores": self._scores.copy(),
+            "low": self._low.copy(),
+            "high": self._high.copy(),
+            "errors": self._errors.copy(),
+        }
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Array]) -> "Gathering":
+        """The gathering that `state` was taken from."""
+        gathering = cls(0, *state["errors"].shape[1:])
+        gathering.start, gathering.stop, gathering._size = state["steps"].tolist()
+        gathering._scores, gathering._low = state["scores"].copy(), state["low"].copy()
+        gathering._high, gathering._errors = state["high"].copy(), state["errors"].copy()
+        return gathering
+
+
+def hot_cells(scores: Floats) -> Flags:
+    """Which cells are hot, given calibrated scores (time, variable).
+
+    >>> import numpy as np
+    >>> from cometad.scoring.precedents import hot_cells
+    >>> hot_cells(np.array([[9.0, 3.0, 1.0], [0.9, 0.8, 0.7], [0.1, 0.0, 0.0]])).astype(int)
+    array([[1, 1, 0],
+           [1, 0, 0],
+           [0, 0, 0]])
+    """
+    hot: Flags = scores >= np.minimum(scores.max(axis=1, keepdims=True), HOT)
+    return hot & (scores > USUAL)
+
+
+def packed(precedents: Sequence[Precedent]) -> dict[str, Array]:
+    """Several precedents as few arrays: the columns of all of them side by side; `unpacked` undoes it.
+
+    >>> import numpy as np
+    >>> from cometad.scoring.precedents import Precedent, packed, unpacked
+    >>> one = Precedent(np.array([4]), np.ones(1), np.zeros((8, 1)), np.ones((8, 1)), np.ones((8, 2, 1)))
+    >>> [found.variables.tolist() for found in unpacked(packed([one, one]))]
+    [[4], [4]]
+    """
+    if not precedents:
+        return {}
+    fields = zip(Precedent._fields, zip(*precedents, strict=True), strict=True)
+    columns = np.array([len(one.variables) for one in precedents], np.int64)
+    return {"columns": columns} | {name: np.concatenate(arrays, axis=-1) for name, arrays in fields}
+
+
+def unpacked(arrays: Mapping[str, Array]) -> list[Precedent]:
+    """The precedents that `packed` put together."""
+    if not arrays:
+        return []
+    ends = np.cumsum(arrays["columns"])[:-1]
+    split = [np.split(arrays[name], ends, axis=-1) for name in Precedent._fields]
+    return [Precedent(*own) for own in zip(*split, strict=True)]
+
+
+class Boxes(NamedTuple):
+    """The boxes of several precedents, for the kernel."""
+
+    columns: Integers  # (precedent, variable)  where to find a variable in the other fields; -1 if it was never hot
+    low: Floats  # (part, column)
+    high: Floats  # (part, column)
+    errors: Floats  # (part, view, column)
+
+
+@dataclass(frozen=True)
+class Precedents:
+    """Everything that counts as normal, or as a fault, because a person said so."""
+
+    margin: Floats  # (variable,)  how far outside of a box a reading may be
+    normal: tuple[Precedent, ...] = ()
+    faults: tuple[Precedent, ...] = ()
+    factor: float = FACTOR
+
+    def scores(self, fused: Fused, rows: Floats, errors: Floats, highs: Floats, pooling: int) -> Floats:
+        """Alert scores (time,) in which hot cells that match a normal precedent count as usual.
+
+        They belong to scaled rows (time, variable) and errors (time, view, variable) with the high quantiles `highs`
+        (view, variable), which were `fused` with this `pooling`. A cell matches a precedent if it matches one of its
+        boxes: the reading is in the box or at most `margin` outside, and no error is both above its high quantile and
+        more than `factor` times that of the box. A step has the lowest score that a single precedent gives it, unless
+        all of its hot cells match one and the same fault.
+        """
+        if not self.normal:
+            return fused.scores
+        excused = fused.scores.copy()
+        boxes = self._normal_boxes, self._fault_boxes
+        _excuse(rows, errors, fused.variables, *boxes, self.margin, self.factor, highs, pooling, excused)
+        return excused
+
+    @cached_property
+    def _normal_boxes(self) -> Boxes:
+        return self._boxes(self.normal)
+
+    @cached_property
+    def _fault_boxes(self) -> Boxes:
+        return self._boxes(self.faults)
+
+    def _boxes(self, precedents: tuple[Precedent, ...]) -> Boxes:
+        columns = np.full((len(precedents), len(self.margin)), -1, np.int64)
+        if not precedents:
+            none = np.empty((PARTS, 0))
+            return Boxes(columns, none, none, np.empty((PARTS, 0, 0)))
+        arrays, first = packed(precedents), 0
+        for own, precedent in zip(columns, precedents, strict=True):
+            own[precedent.variables] = first + np.arange(len(precedent.variables))
+            first += len(precedent.variables)
+        return Boxes(columns, arrays["low"], arrays["high"], arrays["errors"])
+
+
+@jit
+def _excuse(
+    rows: Floats,
+    errors: Floats,
+    variables: Floats,
+    normal: Boxes,
+    faults: Boxes,
+    margin: Floats,
+    factor: float,
+    highs: Floats,
+    pooling: int,
+    scores: Floats,
+) -> None:
+    """`Precedents.scores`, in place."""
+    steps, width = rows.shape
+    left, powers = np.empty(width), np.empty(width)
+    for t in range(steps):
+        highest = variables[t].max()
+        if highest <= USUAL:
+            continue
+        hot = np.flatnonzero(variables[t] >= min(highest, HOT))
+        is_fault = False
+        for p in range(len(faults.columns)):
+            matched = 0
+            for i in hot:
+                matched += _matches(rows[t, i], errors[t, :, i], faults, p, i, margin[i], factor, highs[:, i])
+            is_fault |= matched == len(hot)
+        for p in range(0 if is_fault else len(normal.columns)):
+            matched = 0
+            for i in hot:
+                if _matches(rows[t, i], errors[t, :, i], normal, p, i, margin[i], factor, highs[:, i]):
+                    if matched == 0:
+                        left[:] = variables[t]
+                    left[i] = USUAL
+                    matched += 1
+            if matched > 0:
+                scores[t] = min(scores[t], pooled(left, powers, pooling))
+
+
+@jit
+def _matches(
+    reading: float, errors: Floats, boxes: Boxes, p: int, i: np.intp, margin: float, factor: float, highs: Floats
+) -> bool:
+    """Whether a cell of variable `i` with these errors (view,) matches one of the boxes of precedent `p`."""
+    c = boxes.columns[p, i]
+    if c < 0:
+        return False
+    for part in range(len(boxes.low)):
+        if boxes.low[part, c] - margin <= reading <= boxes.high[part, c] + margin:
+            within = True
+            for v in range(len(errors)):  # an unknown error is within any limit
+                within &= not (errors[v] > highs[v] and errors[v] > factor * boxes.errors[part, v, c])
+            if within:
+                return True
+    return False
