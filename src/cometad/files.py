@@ -1,12 +1,26 @@
-"""Atomic file writes: a file is written completely or not at all."""
+"""Atomic file writes: a file is written completely or not at all.
+
+A temporary file is hidden and named after its process (.cometad-PID-...). Its process holds a lock on it while it runs,
+so whatever a killed process left behind can be recognized and deleted by the next write to the same folder.
+"""
 
 import errno
 import os
 import secrets
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cometad.errors import OutputError
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows: no locks, so nothing is cleaned up
+    fcntl = None  # type: ignore[assignment]
+
+PREFIX = ".cometad-"
+PARTS = ".parts"  # ends the name of a folder that belongs to a temporary file
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
@@ -23,20 +37,87 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
     ['note.txt']
     """
     target = Path(path)
-    # Keep the suffix: some writers choose the file format by it.
-    temporary = target.parent / f".{secrets.token_hex(8)}{target.suffix}"
     try:
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        write(temporary)
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
-        temporary.replace(target)
+        if target.exists() and not target.is_file():  # replacing /dev/null would delete the device
+            raise OSError(errno.EINVAL, "Not a regular file")
+        clean_up(target.parent)
+        with _temporary(target) as (temporary, file):
+            write(temporary)
+            os.fsync(file)
+            temporary.replace(target)
     except OSError as error:
         raise OutputError(
             f"Cannot write '{target}': {error.strerror or error}. "
             "Choose an existing, writable folder with enough free space."
         ) from error
+
+
+@contextmanager
+def parts_of(temporary: Path) -> Iterator[Path]:
+    """A folder for the parts of a file that `write_whole` is writing; deleted with them.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.files import parts_of
+    >>> with tempfile.TemporaryDirectory() as folder, parts_of(Path(folder) / "scores.csv") as parts:
+    ...     parts.name
+    'scores.csv.parts'
+    """
+    folder = temporary.with_name(temporary.name + PARTS)
+    folder.mkdir()
+    try:
+        yield folder
     finally:
-        if temporary.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def clean_up(folder: Path) -> None:
+    """Delete the temporary files in a folder whose process is gone."""
+    if fcntl is None:
+        return
+    for temporary in folder.glob(f"{PREFIX}*"):
+        if temporary.suffix == PARTS:
+            continue
+        with suppress(OSError):  # locked by a running process, or deleted by another one
+            file = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(temporary.with_name(temporary.name + PARTS), ignore_errors=True)
+                temporary.unlink()
+            finally:
+                os.close(file)
+
+
+@contextmanager
+def _temporary(target: Path) -> Iterator[tuple[Path, int]]:
+    """A new locked file beside a target, and its descriptor; deleted unless it was renamed."""
+    temporary, file = _new_file(target)
+    try:
+        yield temporary, file
+    finally:
+        with suppress(FileNotFoundError):
             temporary.unlink()
+        os.close(file)
+
+
+def _new_file(target: Path) -> tuple[Path, int]:
+    while True:
+        # Keep the suffix: some writers choose the file format by it.
+        path = target.parent / f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}{target.suffix}"
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        if fcntl is None or _locked(file):
+            return path, file
+        os.close(file)
+
+
+def _locked(file: int) -> bool:
+    """Lock a new file; False if another process deletes it, because it was not locked yet."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks, where nothing is cleaned up
+        return True
+    return os.fstat(file).st_nlink > 0

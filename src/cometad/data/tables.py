@@ -3,7 +3,6 @@
 import csv
 import gzip
 import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import polars as pl
 
 from cometad.data.cells import MISSING, clean_header, epoch_unit, named_like_time, parse_time
 from cometad.errors import CometadError, InputError, ParameterError
-from cometad.files import write_whole
+from cometad.files import parts_of, write_whole
 
 Use = TypeVar("Use")
 
@@ -234,10 +233,10 @@ def _write_csv(frames: Iterable[pl.DataFrame], path: Path) -> None:
 
 def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> None:
     # Write one file per part, then merge them: polars cannot append to a Parquet file.
-    with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as folder:
+    with parts_of(path) as folder:
         parts = []
         for number, frame in enumerate(frames):
-            parts.append(Path(folder) / f"{number}.parquet")
+            parts.append(folder / f"{number}.parquet")
             frame.write_parquet(parts[-1])
         pl.scan_parquet(parts).sink_parquet(path)
 
