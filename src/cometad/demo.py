@@ -30,6 +30,7 @@ THRESHOLD = Budget(alerts_per_day=ALERTS_PER_WEEK / 7, period=PERIOD)
 ALERTS = Alerts(min_length=3, merge_gap=30)  # short enough for a spike, long enough to skip most of the noise
 AFTER = 64  # readings after a fault that a window or an event may still contain
 AROUND = 40  # readings shown before and after a fault
+PICTURE, PAGE = "demo.png", "report.html"  # names of the files it writes
 FLUSHES, FLUSH_LENGTH, FLUSH_SIZE = 4, 60, 3.0  # number, readings, standard deviations
 
 
@@ -64,7 +65,7 @@ def run(out: Path, seed: int) -> None:
     """Fit, stream and print the results; write a picture and a report to the folder `out`."""
     needs_extra("matplotlib.figure", "viz")
     console = Console(highlight=False)
-    _make_folder(out)
+    make_folder(out)
     plant = synthetic_plant(seed=seed)
     console.print(
         f"A synthetic plant with {len(plant.names)} variables: {len(plant.train)} normal readings to learn from, "
@@ -77,10 +78,10 @@ def run(out: Path, seed: int) -> None:
     console.print()
     console.print(_table(results, plant.names))
     console.print(_summary(plant, alerts))
-    picture = out / "demo.png"
+    picture = out / PICTURE
     _draw(picture, detector, plant, live, alerts, results)
     console.print(f"Picture: {picture}", soft_wrap=True)  # a path broken over two lines cannot be copied
-    page = out / "report.html"
+    page = out / PAGE
     _report(page, detector, plant, live)
     console.print(f"Report, to open in a browser: {page}", soft_wrap=True)
 
@@ -123,7 +124,8 @@ def false_alerts(plant: Plant, alerts: Sequence[Alert]) -> list[Alert]:
     ]
 
 
-def _make_folder(out: Path) -> None:
+def make_folder(out: Path) -> None:
+    """Create the folder for the picture and the report."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

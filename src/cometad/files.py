@@ -8,16 +8,15 @@ import errno
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cometad.errors import OutputError
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ModuleNotFoundError:  # Windows: no locks, so nothing is cleaned up
-    fcntl = None  # type: ignore[assignment]
 
 PREFIX = ".cometad-"
 PARTS = ".parts"  # ends the name of a folder that belongs to a temporary file
@@ -75,7 +74,7 @@ def parts_of(temporary: Path) -> Iterator[Path]:
 
 def clean_up(folder: Path) -> None:
     """Delete the temporary files in a folder whose process is gone."""
-    if fcntl is None:
+    if sys.platform == "win32":  # no such locks
         return
     for temporary in folder.glob(f"{PREFIX}*"):
         if temporary.suffix == PARTS:
@@ -107,13 +106,15 @@ def _new_file(target: Path) -> tuple[Path, int]:
         # Keep the suffix: some writers choose the file format by it.
         path = target.parent / f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}{target.suffix}"
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        if fcntl is None or _locked(file):
+        if _locked(file):
             return path, file
         os.close(file)
 
 
 def _locked(file: int) -> bool:
     """Lock a new file; False if another process deletes it, because it was not locked yet."""
+    if sys.platform == "win32":
+        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -319,7 +319,7 @@ def test_a_stream_says_so_once(run, moved):
 
 def test_scores_and_events_do_not_overwrite_each_other(run, folder):
     result = run("score", "plant.comet", "today.csv", "-o", "both.csv", "--events", "./both.csv")
-    _refused(result, "Scores and events cannot both go to 'both.csv'. Choose another file for --events.")
+    _refused(result, "Two outputs cannot both go to 'both.csv'. Choose another file for one of them.")
     assert not (folder / "both.csv").exists()
 
 
@@ -659,8 +659,19 @@ NETWORK_FIT = ["fit", "normal.csv", "-o", "x", "--detector", "network", "--set"]
         (["stream", "absent.comet"], "The detector 'absent.comet' does not exist"),
         (["stream", "plant.comet", "--format", "xml"], "Unknown format 'xml'. Available: auto, csv, jsonl"),
         (["stream", "plant.comet", "--snapshot", "nowhere/x"], "Cannot write 'nowhere/x'"),
-        (["stream", "plant.comet", "--snapshot", "plant.comet"], "holds a saved Comet, not a stream snapshot"),
-        (["stream", "plant.comet", "--snapshot", "normal.csv"], "'normal.csv' is not a complete saved stream snapshot"),
+        (["stream", "plant.comet", "--snapshot", "plant.comet"], "would overwrite the input 'plant.comet'"),
+        (
+            ["stream", "plant.comet", "--snapshot", "normal.csv"],
+            "'normal.csv' exists and is not a snapshot of a stream written by cometad.",
+        ),
+        (
+            ["stream", "plant.comet", "--snapshot", "normal.csv", "--force"],
+            "'normal.csv' is not a complete saved stream snapshot",
+        ),
+        (
+            ["stream", "plant.comet", "--snapshot", "x", "--snapshot-every", "often"],
+            "Cannot read --snapshot-every 'often'. Pass a number of readings such as 1000, or a period such as 30s.",
+        ),
         (["data", "list", "--data-dir", "nowhere"], "The data folder 'nowhere' does not exist"),
         (["data", "check", "PMS"], "Unknown dataset 'PMS'. Did you mean PSM? Available: ASD, MSL"),
     ],

@@ -81,6 +81,7 @@ def fit(
             "all of them.",
         ),
     ] = None,
+    force: options.Force = False,
 ) -> None:
     """Learn what is normal from a file of readings and write the detector to a file.
 
@@ -92,11 +93,11 @@ def fit(
     from cometad.alerting.thresholds import parse_threshold
     from cometad.cli.chosen import chosen_detector, parse_stretch, parse_views
     from cometad.cli.opened import Source, say_findings
-    from cometad.cli.paths import check_writable
+    from cometad.cli.paths import Output, check_outputs
     from cometad.data.gaps import parse_gaps
     from cometad.data.quality import Statistics, findings
 
-    check_writable(output)
+    check_outputs([Output(output, "detector")], [data], force)
     rule = parse_gaps(gaps)
     own: dict[str, Any] = {"seed": seed, "gaps": rule}
     own |= {} if threshold is None else {"threshold": parse_threshold(threshold)}

@@ -39,6 +39,7 @@ Threshold = Annotated[
         "may flag, such as spot:1e-4; or alerts-per-day:3. Default: the detector's own.",
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file that this command did not write.")]
 MinLength = Annotated[int, typer.Option(help="Minimum length of an event in readings.", min=1)]
 MergeGap = Annotated[int, typer.Option(help="Longest run of normal readings that does not end an event.", min=0)]
 HoldOff = Annotated[int, typer.Option(help="Readings after an event during which no new one opens.", min=0)]

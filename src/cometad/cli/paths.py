@@ -1,15 +1,60 @@
-"""Checks of output paths before any long work starts."""
+"""Checks of output paths before any work starts: nobody's data is overwritten, and the folder can be written."""
 
+import json
+import os
+import stat
+import sys
 import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple, TextIO
 
 from cometad.errors import OutputError
+
+_HEAD = 1 << 16  # bytes that show what a file is
+
+
+class Output(NamedTuple):
+    """A file to write, and what this command writes there: a key of `KINDS`."""
+
+    path: Path | None  # None if the user did not ask for it
+    kind: str
+
+
+def check_outputs(outputs: Sequence[Output], inputs: Iterable[Path] = (), force: bool = False) -> None:
+    """Refuse outputs that cannot be written, that are an input or each other, or that would replace something else.
+
+    Paths are compared by the file they lead to, so links do not help. Standard input and output count too. `force`
+    allows replacing a file of another kind, never an input.
+    """
+    wanted = [(output.path, output.kind) for output in outputs if output.path is not None]
+    sources = [(f"'{path}'", _status(path)) for path in inputs] + [("on standard input", _redirected(sys.stdin))]
+    printed = _redirected(sys.stdout)
+    for name, status in sources:
+        if _same(status, printed):
+            raise OutputError(f"Standard output is redirected to the input {name}. Choose another file.")
+    for number, (path, kind) in enumerate(wanted):
+        check_writable(path)
+        own = _status(path)
+        for name, status in sources:
+            if _same(own, status):
+                raise OutputError(f"The output '{path}' would overwrite the input {name}. Choose another file.")
+        others = [(_status(other), other.resolve()) for other, _ in wanted[:number]]
+        if _same(own, printed) or any(_same(own, other) or path.resolve() == place for other, place in others):
+            raise OutputError(f"Two outputs cannot both go to '{path}'. Choose another file for one of them.")
+        if own is not None and not force and not is_ours(path, kind):
+            raise OutputError(
+                f"'{path}' exists and is not {KINDS[kind].name} written by cometad. Choose another file, or pass "
+                "--force to overwrite it."
+            )
 
 
 def check_writable(path: Path) -> None:
     """Refuse a path that cannot be written."""
     if path.is_dir():
         raise OutputError(f"Cannot write '{path}': it is a folder. Pass the name of a file in it.")
+    if path.exists() and not path.is_file():
+        raise OutputError(f"Cannot write '{path}': it is not a regular file. Choose another name.")
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
@@ -17,3 +62,120 @@ def check_writable(path: Path) -> None:
         raise OutputError(
             f"Cannot write '{path}': {error.strerror or error}. Choose a folder that exists, is writable and has space."
         ) from error
+
+
+def is_ours(path: Path, kind: str) -> bool:
+    r"""Whether a file is empty or, by its content, of a kind that cometad writes.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.cli.paths import is_ours
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "scores.csv"
+    ...     _ = path.write_text("step,score,anomaly\n0,0.5,0\n")
+    ...     is_ours(path, "scores"), is_ours(path, "events")
+    (True, False)
+    """
+    try:
+        return path.stat().st_size == 0 or KINDS[kind].recognize(path)
+    except OSError:
+        return False
+
+
+class Kind(NamedTuple):
+    """A kind of file that cometad writes, in words, and how to recognize one."""
+
+    name: str
+    recognize: Callable[[Path], bool]
+
+
+def _is_detector(path: Path) -> bool:
+    from cometad.checkpoint import kind_of
+
+    return kind_of(path) not in ("", "stream snapshot", "Stream")
+
+
+def _is_snapshot(path: Path) -> bool:
+    from cometad.checkpoint import kind_of
+
+    return kind_of(path) == "stream snapshot"
+
+
+def _is_scores(path: Path) -> bool:
+    columns = _columns(path)
+    return columns[:1] == ["step"] and {"score", "anomaly"} <= set(columns)
+
+
+def _is_events(path: Path) -> bool:
+    columns = _columns(path)
+    return columns[:3] == ["number", "start", "stop"] and {"peak", "severity"} <= set(columns)
+
+
+def _is_answers(path: Path) -> bool:
+    try:
+        first = json.loads(_head(path).partition(b"\n")[0])
+    except ValueError:
+        return False
+    return isinstance(first, dict) and next(iter(first), "") == "step" and not first.keys().isdisjoint(_ANSWER)
+
+
+def _is_report(path: Path) -> bool:
+    head = _head(path)
+    # Reports of 0.1 have no generator tag, only this heading.
+    return b'<meta name="generator" content="cometad">' in head or "<p>cometad report ·".encode() in head
+
+
+def _is_picture(path: Path) -> bool:
+    return b"Software\0cometad" in _head(path)
+
+
+_ANSWER = ("alert_score", "score", "events")
+
+KINDS = {
+    "detector": Kind("a detector", _is_detector),
+    "snapshot": Kind("a snapshot of a stream", _is_snapshot),
+    "scores": Kind("a table of scores", _is_scores),
+    "events": Kind("a table of events", _is_events),
+    "answers": Kind("the output of a stream", _is_answers),
+    "report": Kind("a report", _is_report),
+    "picture": Kind("a picture", _is_picture),
+}
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD)
+
+
+def _columns(path: Path) -> list[str]:
+    """The column names of a CSV or Parquet file; empty if it is neither."""
+    head = _head(path)
+    if not head.startswith(b"PAR1"):
+        return head.partition(b"\n")[0].decode(errors="replace").strip().split(",")
+    import polars as pl
+
+    try:
+        return list(pl.read_parquet_schema(path))
+    except pl.exceptions.PolarsError:
+        return []
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """The file a path leads to; None if there is none."""
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _same(one: os.stat_result | None, other: os.stat_result | None) -> bool:
+    return one is not None and other is not None and os.path.samestat(one, other)
+
+
+def _redirected(stream: TextIO) -> os.stat_result | None:
+    """The file that standard input or output is redirected to, if any."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError, AttributeError):  # closed, or not a file
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None

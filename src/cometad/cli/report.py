@@ -23,6 +23,7 @@ def report(
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
+    force: options.Force = False,
 ) -> None:
     """Write an HTML report of what a detector finds in a file, and why.
 
@@ -31,12 +32,12 @@ def report(
     """
     from cometad.alerting.alerts import Alerts
     from cometad.cli.opened import Source, open_detector
-    from cometad.cli.paths import check_writable
+    from cometad.cli.paths import Output, check_outputs
     from cometad.errors import ParameterError
 
     if output.suffix.lower() not in (".html", ".htm"):
         raise ParameterError(f"The name '{output}' does not end in .html. Choose a name that does.")
-    check_writable(output)
+    check_outputs([Output(output, "report")], [model, data], force)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     source = Source(data, time_column, drop, resample)
     detector = open_detector(model, threshold)

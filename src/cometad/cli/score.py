@@ -41,6 +41,7 @@ def score(
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
+    force: options.Force = False,
 ) -> None:
     """Score every reading in a file.
 
@@ -54,16 +55,13 @@ def score(
     """
     from cometad.alerting.alerts import Alerts
     from cometad.cli.opened import Source, open_detector, say_findings
-    from cometad.cli.paths import check_writable
+    from cometad.cli.paths import Output, check_outputs
     from cometad.data.tables import check_suffix, write_chunks
-    from cometad.errors import InputError
 
     for path in (output, events):
         if path is not None:
             check_suffix(path)
-            check_writable(path)
-    if events is not None and output is not None and events.resolve() == output.resolve():
-        raise InputError(f"Scores and events cannot both go to '{output}'. Choose another file for --events.")
+    check_outputs([Output(output, "scores"), Output(events, "events")], [model, data], force)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     source = Source(data, time_column, drop, resample)
     detector = open_detector(model, threshold)

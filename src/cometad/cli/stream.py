@@ -1,24 +1,30 @@
 """`cometad stream`."""
 
 import json
+import math
 import sys
+import time
 from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from cometad.cli import options
-from cometad.cli.exits import say, write_output
-from cometad.errors import InputError
+from cometad.cli.exits import say
+from cometad.errors import InputError, OutputError, ParameterError
 
 if TYPE_CHECKING:
     from cometad.alerting.alerts import Alerts
     from cometad.alerting.promise import Promise
+    from cometad.cli.sink import OutputFile, StandardOutput
     from cometad.data.resample import Resampling
     from cometad.live.interrupts import Interrupts
     from cometad.live.session import Answer, Session
+    from cometad.live.tape import Tape
+
+    Sink = StandardOutput | OutputFile
 
 
 def stream(
@@ -26,10 +32,17 @@ def stream(
     form: Annotated[
         str, typer.Option("--format", help="csv (with a header), jsonl, or auto to detect it from the first line.")
     ] = "auto",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write the lines to. Default: standard output.")
+    ] = None,
     snapshot: Annotated[
         Path | None,
-        typer.Option(help="Resume from this file if it exists, and save the stream's state to it at the end."),
+        typer.Option(help="Resume from this file if it exists, and save the stream's state to it regularly."),
     ] = None,
+    snapshot_every: Annotated[
+        str,
+        typer.Option(metavar="N|PERIOD", help="How often to save the snapshot: every N readings or, such as 30s."),
+    ] = "30s",
     threshold: options.Threshold = None,
     min_length: options.MinLength = 1,
     merge_gap: options.MergeGap = 0,
@@ -49,6 +62,7 @@ def stream(
     time_column: Annotated[
         str | None, typer.Option(help="Field with the times. Default: one named time, timestamp, datetime or date.")
     ] = None,
+    force: options.Force = False,
 ) -> None:
     """Score readings as they arrive: CSV or JSON lines on standard input, JSON lines on standard output.
 
@@ -70,42 +84,77 @@ def stream(
     End of input and Ctrl-C both end the stream: readings that still wait for a score are scored or, with --snapshot,
     kept for the next call. A bad reading also ends it, with its line number and exit code 2; correct it and send it
     again, followed by the rest.
+
+    After a crash, run the same command again with the same --snapshot. If the input is sent again from its start, the
+    readings before the snapshot are skipped; any other input is taken as the readings that follow. With -o, the file
+    then has every line once; on standard output, lines after the last snapshot are printed again.
     """
     from cometad.alerting.alerts import Alerts
-    from cometad.cli.paths import check_writable
+    from cometad.cli.paths import Output, check_outputs
     from cometad.data.resample import parse_resampling
-    from cometad.errors import OutputError
     from cometad.live.interrupts import Interrupts
     from cometad.live.readings import check_form
+    from cometad.live.tape import Tape
     from cometad.series import check_late
 
     check_form(form)
     check_late(late)
+    pace = _parse_pace(snapshot_every)
     resampling = None if resample is None else parse_resampling(resample)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
-    if snapshot is not None:
-        check_writable(snapshot)
+    check_outputs([Output(output, "answers"), Output(snapshot, "snapshot")], [model], force)
+    resumed = snapshot is not None and snapshot.exists()
+    if output is not None and not resumed and not force:
+        _check_new(output)
     with Interrupts() as interrupts:
         session = _open(model, threshold, resampling, late, alerts, snapshot)
-        try:
-            problem = _take_all(session, interrupts, form, time_column, only_events)
-            if snapshot is None:
-                ended_well = problem is None and not interrupts.stopped
-                with nullcontext() if ended_well else suppress(InputError):  # too few readings to score the rest
-                    _print(session.finish(), only_events)
-        except BrokenPipeError:
-            if snapshot is None:
-                raise
-            raise OutputError(
-                f"The output was closed, so the snapshot '{snapshot}' was not updated. "
-                "Send the readings since then again."
-            ) from None
-        if snapshot is not None:
-            session.save(snapshot)
+        sink = _sink(output, session, overwrite=not resumed)
+        tape = Tape(session.position.get("input"))
+        saving = None if snapshot is None else _Saving(snapshot, pace, session, tape, sink)
+        with closing(sink):
+            if saving is not None and not resumed and output is not None:
+                saving.save(quiet=True)  # if it is killed before the first regular one
+            problem = _run(session, interrupts, tape, sink, saving, form, time_column, only_events)
         for sentence in session.gate.summary():
             say(sentence)
     if problem is not None:
         raise problem
+
+
+def _run(
+    session: "Session",
+    interrupts: "Interrupts",
+    tape: "Tape",
+    sink: "Sink",
+    saving: "_Saving | None",
+    form: str,
+    time_column: str | None,
+    only_events: bool,
+) -> InputError | None:
+    """Answer all readings, then finish the stream or save it; returns the error of a bad reading."""
+    write = _Writer(sink, only_events)
+    try:
+        problem = _take_all(session, interrupts, tape, write, saving, form, time_column)
+        if saving is None:
+            ended_well = problem is None and not interrupts.stopped
+            with nullcontext() if ended_well else suppress(InputError):  # too few readings to score the rest
+                write(session.finish())
+    except BrokenPipeError:
+        if saving is None:
+            raise
+        raise OutputError(
+            f"The output was closed, so the snapshot '{saving.path}' was not updated. "
+            "Send the readings since then again."
+        ) from None
+    if saving is not None:
+        ended = problem is None and not interrupts.stopped
+        if ended and tape.lines and tape.behind:
+            return InputError(
+                f"The input has only {tape.lines:,} of the {tape.skipped:,} lines that were scored already. Send all "
+                "of it again, or only the readings that follow."
+            )
+        saving.finish(ended)
+    return problem
 
 
 def _open(
@@ -135,7 +184,13 @@ def _open(
 
 
 def _take_all(
-    session: "Session", interrupts: "Interrupts", form: str, time_column: str | None, only_events: bool
+    session: "Session",
+    interrupts: "Interrupts",
+    tape: "Tape",
+    write: "_Writer",
+    saving: "_Saving | None",
+    form: str,
+    time_column: str | None,
 ) -> InputError | None:
     """Answer the readings on standard input; return the error of the first bad one, which ends the stream."""
     from cometad.alerting.promise import Promise
@@ -145,9 +200,12 @@ def _take_all(
     layout = Layout(detector.names_, detector.named_, time_column, detector.gaps.allowed)
     promise: Promise | None = Promise(detector.threshold.rate)
     try:
-        for reading in readings(interrupts.lines(sys.stdin.buffer), form, layout):
+        for reading in tape.new(readings(tape.play(interrupts.lines(sys.stdin.buffer)), form, layout)):
             answers = session.take(reading)
-            _print(answers, only_events)
+            write(answers)
+            tape.use()
+            if saving is not None:
+                saving.tick()
             if promise is not None and _broken(promise, answers):
                 promise = None  # one warning is enough
     except InputError as error:
@@ -166,7 +224,75 @@ def _broken(promise: "Promise", answers: "Iterable[Answer]") -> bool:
     return warning is not None
 
 
-def _print(answers: "Iterable[Answer]", only_events: bool) -> None:
-    for answer in answers:
-        if "events" in answer or not only_events:
-            write_output(json.dumps(answer) + "\n")
+def _parse_pace(text: str) -> "_Pace":
+    from cometad.data.resample import parse_period
+
+    if text.isdecimal() and int(text):
+        return _Pace(int(text), math.inf)
+    try:
+        return _Pace(None, parse_period(text) / 1e6)
+    except ParameterError as error:
+        raise ParameterError(
+            f"Cannot read --snapshot-every {text!r}. Pass a number of readings such as 1000, or a period such as 30s."
+        ) from error
+
+
+def _check_new(output: Path) -> None:
+    """Refuse to start a new stream in a file that has lines already."""
+    if output.exists() and output.stat().st_size:
+        raise OutputError(
+            f"'{output}' already has the output of a stream. Continue it with its --snapshot, choose another file, or "
+            "pass --force to overwrite it."
+        )
+
+
+def _sink(output: Path | None, session: "Session", overwrite: bool) -> "Sink":
+    from cometad.cli.sink import OutputFile, StandardOutput
+
+    return StandardOutput() if output is None else OutputFile(output, session.position.get("output"), overwrite)
+
+
+class _Pace(NamedTuple):
+    """How often to save."""
+
+    readings: int | None
+    seconds: float
+
+
+class _Saving:
+    """Saves a session regularly, each time with the positions in its input and output."""
+
+    def __init__(self, path: Path, pace: _Pace, session: "Session", tape: "Tape", sink: "Sink") -> None:
+        self.path, self._pace = path, pace
+        self._session, self._tape, self._sink = session, tape, sink
+        self._readings, self._time = 0, time.monotonic()  # since the last time
+
+    def tick(self) -> None:
+        """Count a reading, and save if it is time."""
+        self._readings += 1
+        if self._readings == self._pace.readings or time.monotonic() - self._time >= self._pace.seconds:
+            self.save(quiet=True)
+
+    def finish(self, ended: bool) -> None:
+        """Save at the end, unless there was nothing new; `ended` if the input was read to its end."""
+        if self._tape.lines > self._tape.skipped or not self.path.exists():
+            # Equal readings without times may well be new ones.
+            self.save(whole=ended and not self._tape.timed)
+
+    def save(self, *, quiet: bool = False, whole: bool = False) -> None:
+        """Save now; with `whole` the next input is a new one, whatever it begins with."""
+        source = None if whole else self._tape.position()
+        self._session.save(self.path, {"input": source, "output": self._sink.position()}, quiet=quiet)
+        self._readings, self._time = 0, time.monotonic()
+
+
+class _Writer:
+    """Writes answers as JSON lines, all or only those with events."""
+
+    def __init__(self, sink: "Sink", only_events: bool) -> None:
+        self._sink, self._only_events = sink, only_events
+
+    def __call__(self, answers: "Iterable[Answer]") -> None:
+        for answer in answers:
+            if "events" in answer or not self._only_events:
+                self._sink.write(json.dumps(answer) + "\n")

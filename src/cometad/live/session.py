@@ -9,7 +9,7 @@ worker can use it unchanged.
 import dataclasses
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,14 @@ class Session:
         *,
         snapshot: bytes | None = None,
         times: Iterable[str | float | None] = (),
+        position: Mapping[str, Any] | None = None,
     ) -> None:
         if gate.leaves_gaps and not detector.gaps.allowed:
             raise InputError("An empty bin is a gap, and this detector has no gap rule.", advice="no gap rule")
         self.detector, self.gate = detector, gate
         self._stream = detector.stream(snapshot, alerts=alerts)
         self._times = deque(times)  # of readings without an alert score yet
+        self.position = {} if position is None else dict(position)  # given to `save` by whoever feeds the session
 
     @classmethod
     def resume(cls, path: Path, detector: Detector, gate: Clock | Grid, alerts: Alerts | None = None) -> "Session":
@@ -69,7 +71,8 @@ class Session:
         if "stream" not in saved.arrays:
             raise ModelFileError(f"'{path}' is not a complete stream snapshot. Pass a file written by a stream.")
         gate.restore(saved.facts["gate"], saved.arrays)
-        return cls(detector, gate, alerts, snapshot=saved.arrays["stream"].tobytes(), times=saved.facts["times"])
+        snapshot, times = saved.arrays["stream"].tobytes(), saved.facts["times"]
+        return cls(detector, gate, alerts, snapshot=snapshot, times=times, position=saved.facts.get("position"))
 
     def take(self, reading: Reading) -> list[Answer]:
         """Take one reading; returns the answers that become final."""
@@ -82,11 +85,17 @@ class Session:
         answers = [answer for last in self.gate.finish() for answer in self._score(last)]
         return [*answers, *self._answers(self._stream.finish())]
 
-    def save(self, path: Path) -> None:
-        """Write a snapshot to a file, completely or not at all."""
-        facts = {"times": list(self._times), "gate": self.gate.facts()}
+    def save(self, path: Path, position: Mapping[str, Any] | None = None, *, quiet: bool = False) -> None:
+        """Write a snapshot to a file, completely or not at all.
+
+        `position` says in JSON where the input and the output are; a resumed session has it as `session.position`.
+        """
+        self.position = {} if position is None else dict(position)
+        facts = {"times": list(self._times), "gate": self.gate.facts(), "position": self.position}
         stream = np.frombuffer(self._stream.snapshot(), np.uint8)
         write(path, Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays()))
+        if quiet:
+            return
         waiting = f"; the scores of the last {len(self._times)} will follow with the next readings"
         _log.info("Wrote '%s' after %s readings%s.", path, f"{self._stream.seen:,}", waiting if self._times else "")
 

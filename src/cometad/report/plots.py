@@ -257,7 +257,7 @@ def save_overview(
         axes.spines[["top", "right"]].set_visible(False)
     marks = {label: mark for axes in figure.axes for mark, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(marks.values(), marks.keys(), loc="outside upper center", ncols=len(marks), frameon=False, fontsize=9)
-    write_whole(path, lambda temporary: figure.savefig(temporary))
+    write_whole(path, lambda temporary: figure.savefig(temporary, metadata={"Software": "cometad"}))
 
 
 def _scores_and_alerts(

@@ -1,0 +1,108 @@
+"""Where `cometad stream` writes its lines: standard output, or a file that a resumed stream continues."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cometad.cli.exits import write_output
+from cometad.errors import OutputError
+
+TAIL = 4096  # bytes before a position, by which the file is recognized
+
+
+class StandardOutput:
+    """Prints lines at once."""
+
+    def write(self, text: str) -> None:
+        """Print text."""
+        write_output(text)
+
+    def position(self) -> None:
+        """Nothing: what is printed cannot be taken back."""
+        return
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class OutputFile:
+    r"""Appends lines to a file at once; from a saved position on, they can be written again.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.cli.sink import OutputFile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "lines.jsonl"
+    ...     file = OutputFile(path)
+    ...     file.write("1\n2\n")
+    ...     saved = file.position()
+    ...     file.write("3\n")  # then it is killed
+    ...     file.close()
+    ...     file = OutputFile(path, saved)
+    ...     file.write("three\n")
+    ...     file.close()
+    ...     path.read_text()
+    '1\n2\nthree\n'
+    """
+
+    def __init__(self, path: Path, position: Mapping[str, Any] | None = None, overwrite: bool = False) -> None:
+        self._path = path
+        try:
+            flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if overwrite else 0)
+            self._file = os.open(path, flags, 0o666)
+        except OSError as error:
+            raise self._failed(error) from error
+        try:
+            if position is not None and self._size():  # an empty file is a new one
+                self._go_back(position)
+            os.lseek(self._file, 0, os.SEEK_END)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, text: str) -> None:
+        """Append text."""
+        content = memoryview(text.encode())
+        try:
+            while content:
+                content = content[os.write(self._file, content) :]
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def position(self) -> dict[str, Any]:
+        """Make sure that everything is on disk, and return the end of the file to save as JSON."""
+        try:
+            os.fsync(self._file)
+            size = self._size()
+            return {"bytes": size, "tail": self._tail(size)}
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _go_back(self, position: Mapping[str, Any]) -> None:
+        size = int(position["bytes"])
+        if self._size() < size or self._tail(size) != position["tail"]:
+            raise OutputError(
+                f"'{self._path}' is not the output that belongs to the snapshot. Pass the file that this stream wrote "
+                "before, or a new one."
+            )
+        os.ftruncate(self._file, size)
+
+    def _size(self) -> int:
+        return os.fstat(self._file).st_size
+
+    def _tail(self, size: int) -> str:
+        """A hash of the bytes before a position."""
+        count = min(size, TAIL)
+        return hashlib.sha256(os.pread(self._file, count, size - count)).hexdigest()
+
+    def _failed(self, error: OSError) -> OutputError:
+        return OutputError(
+            f"Cannot write '{self._path}': {error.strerror or error}. Free some space or write elsewhere, then send "
+            "the readings again."
+        )
