@@ -245,6 +245,33 @@ def test_a_baseline_scores_resampled_readings_too(run, folder):
     assert "Readings are 30 s apart, but 60 s in training." in stderr
 
 
+def test_explain_takes_what_score_takes(run, folder):
+    TODAY.drop("level").write_csv(folder / "lacking.csv")
+    with_gaps().write_csv(folder / "gaps.csv")
+    for name in ("lacking.csv", "gaps.csv"):
+        assert run("score", "plant.comet", name)[0] == 0
+        code, shown, stderr = run("explain", "plant.comet", name, "--step", "51", "--json")
+        assert code == 0, stderr
+        explained = json.loads(shown)
+        assert explained["variables"] == ["flow", "level", "valve"]
+        assert {len(row) for row in explained["observed"]} == {3}
+
+
+def test_explain_resamples_like_score(run, folder):
+    table = TODAY.with_columns(
+        time=pl.Series([datetime(2024, 3, 1) + timedelta(seconds=20 * i) for i in range(120)]),
+        flow=pl.when(pl.int_range(120) == 91).then(9.0).otherwise("flow"),
+    )
+    table.write_csv(folder / "fast.csv")
+    _, shown, _ = run("score", "plant.comet", "fast.csv", "--resample", "60s:max")
+    assert pl.read_csv(io.StringIO(shown))["variable"][30] == "flow"
+    code, shown, stderr = run("explain", "plant.comet", "fast.csv", "--resample", "60s:max", "--step", "30", "--json")
+    assert code == 0, stderr
+    explained = json.loads(shown)
+    assert explained["reasons"][0]["variable"] == "flow"
+    assert explained["times"][30 - explained["begin"]] == "2024-03-01T00:30:00.000000"
+
+
 # -- late readings --------------------------------------------------------------------------------------------------
 
 

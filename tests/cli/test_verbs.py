@@ -139,9 +139,8 @@ def test_fit_says_which_variables_have_trends_and_how_to_score_their_readings(ru
         "cometad: 'id' only grows or only falls: its increments are scored instead of its readings. To score the "
         "readings, pass --no-trends." in stderr
     )
-    later = pl.read_csv("today.csv").with_row_index("id", offset=5_000)
-    later.write_csv("later.csv")
-    _, _, stderr = run("score", "counted.comet", "later.csv", "-o", "scores.csv")
+    pl.read_csv("today.csv").with_row_index("id", offset=5_000).write_csv("more.csv")
+    _, _, stderr = run("score", "counted.comet", "more.csv", "-o", "more_scores.csv")
     assert "'id'" not in stderr
     code, _, stderr = run("fit", "counted.csv", "-o", "plain.comet", "--no-trends")
     assert (code, "only grows" in stderr) == (0, False)

@@ -29,6 +29,9 @@ def evaluate(
 
     Metrics marked as oracle choose the best threshold by looking at the labels, which is not possible in practice.
     """
+    from cometad.cli.paths import check_outputs
+
+    check_outputs([], [labels, scores])
     truth, given = read_column(labels, labels_column), read_column(scores, scores_column)
 
     from cometad.metrics import report

@@ -31,17 +31,21 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON with all values instead of a table.")] = False,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
+    resample: options.Resample = None,
 ) -> None:
     """Explain the score of a time step (--step) or of an event (--start and --stop): which variables raised it.
 
     Shows for each variable its share, why it is unusual, and its readings next to what was expected. Only comet and
-    network can explain their scores; they use the state after fit, without later adaptation.
+    network can explain their scores; they use the state after fit, without later adaptation. With --resample, a time
+    step is a bin, as in cometad score.
     """
     from cometad.cli.opened import Source, open_detector
+    from cometad.cli.paths import check_outputs
     from cometad.errors import ModelFileError
 
+    check_outputs([], [model, data])
     event = _event(step, start, stop)
-    source = Source(data, time_column, drop)
+    source = Source(data, time_column, drop, resample)
     detector = open_detector(model)
     if not detector.can_explain:
         raise ModelFileError(
@@ -71,7 +75,7 @@ def _event(step: int | None, start: int | None, stop: int | None) -> int | tuple
 
 def _as_json(explanation: "Explanation", series: "Series", top: int) -> dict[str, Any]:
     plain = explanation.as_json()
-    plain["variables"] = list(series.names)
+    plain["variables"] = list(explanation.names)  # a column that is missing counts as a gap
     plain["reasons"] = plain["reasons"][:top]
     if series.times is not None:
         shown = series.times[explanation.begin : explanation.begin + len(explanation.observed)]
