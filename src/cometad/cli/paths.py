@@ -112,8 +112,11 @@ def _is_events(path: Path) -> bool:
 
 
 def _is_answers(path: Path) -> bool:
+    line, end, _ = _head(path).partition(b"\n")
+    if not end:  # killed in its first line
+        return line[: len(_FIRST)] == _FIRST[: len(line)]
     try:
-        first = json.loads(_head(path).partition(b"\n")[0])
+        first = json.loads(line)
     except ValueError:
         return False
     return isinstance(first, dict) and next(iter(first), "") == "step" and not first.keys().isdisjoint(_ANSWER)
@@ -129,6 +132,7 @@ def _is_picture(path: Path) -> bool:
     return b"Software\0cometad" in _head(path)
 
 
+_FIRST = b'{"step": '
 _ANSWER = ("alert_score", "score", "events")
 
 KINDS = {

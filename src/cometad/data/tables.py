@@ -3,6 +3,7 @@
 import csv
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -237,8 +238,22 @@ def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> None:
         parts = []
         for number, frame in enumerate(frames):
             parts.append(folder / f"{number}.parquet")
-            frame.write_parquet(parts[-1])
-        pl.scan_parquet(parts).sink_parquet(path)
+            with _disk_errors():
+                frame.write_parquet(parts[-1])
+        with _disk_errors():
+            pl.scan_parquet(parts).sink_parquet(path)
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Turn the error of polars for a full disk into the usual one."""
+    try:
+        yield
+    except pl.exceptions.ComputeError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 _CSV = _Format(_read_csv, _csv_blocks)

@@ -1,0 +1,310 @@
+"""A stream that was killed continues where it was; full disks, closed pipes and clocks that jump lose nothing."""
+
+import io
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cli_case import table_of_readings
+from cometad.cli import main
+from cometad.live.session import Session
+
+ROOT = Path(__file__).parents[2]
+COMETAD = [sys.executable, "-m", "cometad"]
+TIMEOUT = 300  # seconds, for a process on a slow machine
+READINGS = 60
+HEADER, *ROWS = table_of_readings(READINGS, seed=1).write_csv().splitlines(keepends=True)
+ALL = "".join([HEADER, *ROWS])
+
+
+class Killed(BaseException):
+    """Ends a process without cleaning up."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("resume")
+    table_of_readings(300, seed=0).write_csv(folder / "normal.csv")
+    assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / "plant.comet")]) == 0
+    return folder / "plant.comet"
+
+
+@pytest.fixture
+def stream(model, tmp_path, monkeypatch, capsys):
+    """Run `cometad stream` in an empty folder; its exit code, stdout and stderr. `kill` readings into it, it dies."""
+    monkeypatch.chdir(tmp_path)
+    take = Session.take
+
+    def run(*options: str, stdin: str = ALL, kill: int | None = None) -> tuple[int | None, str, str]:
+        capsys.readouterr()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        taken = 0
+
+        def die_in(session, reading):
+            nonlocal taken
+            if taken == kill:
+                raise Killed
+            taken += 1
+            return take(session, reading)
+
+        monkeypatch.setattr(Session, "take", die_in)
+        try:
+            code = main(["stream", str(model), *options])
+        except Killed:
+            code = None
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def whole(stream):
+    """The lines of a stream that nobody killed."""
+    assert stream("-o", "whole", "--snapshot", "whole.state")[0] == 0
+    text = Path("whole").read_text()
+    assert len(text.splitlines()) == READINGS
+    return text
+
+
+SAVED = ("-o", "lines.jsonl", "--snapshot", "state", "--snapshot-every")
+
+
+def contents() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path().iterdir()}
+
+
+# -- kill -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("every", ["1", "7", "30s", "1ms"])
+@pytest.mark.parametrize("kills", [(0,), (1,), (30,), (3, 3, 30), (5, 0, 0, 50)])
+def test_with_a_file_every_line_is_there_once(stream, whole, every, kills):
+    for kill in kills:
+        assert stream(*SAVED, every, kill=kill)[0] is None
+        with Path("lines.jsonl").open("a") as file:
+            file.write('{"step": 9')  # killed in the middle of a line
+    assert stream(*SAVED, every)[0] == 0
+    assert Path("lines.jsonl").read_text() == whole
+    assert not list(Path().glob(".*"))
+
+
+@pytest.mark.parametrize("options", [["--late", "drop"], ["--only-events", "--threshold", "quantile:0.1"]])
+def test_other_options_change_nothing(stream, options):
+    assert stream(*options, "-o", "whole", "--snapshot", "whole.state")[0] == 0
+    for kill in (20, 25):
+        stream(*SAVED, "10", *options, kill=kill)
+    code, _, stderr = stream(*SAVED, "10", *options)
+    assert code == 0
+    assert Path("lines.jsonl").read_text() == Path("whole").read_text() != ""
+    assert "Dropped" not in stderr
+
+
+def test_readings_without_times_and_json_lines_resume_too(stream):
+    rows = [dict(zip(("flow", "level", "valve"), map(float, row.split(",")[1:]), strict=True)) for row in ROWS]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    assert stream("-o", "whole", "--snapshot", "whole.state", stdin=lines)[0] == 0
+    stream(*SAVED, "10", stdin=lines, kill=25)
+    assert stream(*SAVED, "10", stdin=lines)[0] == 0
+    assert Path("lines.jsonl").read_text() == Path("whole").read_text()
+
+
+def test_on_standard_output_every_line_is_there_at_least_once(stream, whole):
+    _, first, _ = stream(*SAVED[2:], "10", kill=25)
+    _, second, _ = stream(*SAVED[2:], "10")
+    assert first == "".join(whole.splitlines(keepends=True)[:25])
+    assert second == "".join(whole.splitlines(keepends=True)[20:])
+
+
+def test_readings_that_follow_are_taken_as_new(stream, whole):
+    stream(*SAVED, "10", kill=25)
+    assert stream(*SAVED, "10", stdin="".join([HEADER, *ROWS[20:]]))[0] == 0
+    assert Path("lines.jsonl").read_text() == whole
+
+
+def test_an_input_that_was_read_to_its_end_is_not_scored_again(stream, whole):
+    stream(*SAVED, "10", stdin="".join([HEADER, *ROWS[:40]]))
+    code, _, stderr = stream(*SAVED, "10")  # the file has grown
+    assert code == 0
+    assert "The input begins like the one before: its first 41 lines are skipped." in stderr
+    assert stream(*SAVED, "10")[0] == 0
+    assert Path("lines.jsonl").read_text() == whole
+
+
+def test_equal_readings_without_times_are_new_ones(stream):
+    for _ in range(3):
+        assert stream(*SAVED, "10", stdin="[1, 2, 3]\n")[0] == 0
+    assert [json.loads(line)["step"] for line in Path("lines.jsonl").read_text().splitlines()] == [0, 1, 2]
+
+
+def test_a_corrected_input_may_be_sent_again_from_its_start(stream, whole):
+    bad = "".join([HEADER, *ROWS[:30], ROWS[30].rpartition(",")[0] + ",\n", *ROWS[31:]])
+    assert stream(*SAVED, "10", stdin=bad)[0] == 2
+    assert stream(*SAVED, "10")[0] == 0
+    assert Path("lines.jsonl").read_text() == whole
+
+
+def test_an_input_that_changed_before_the_position_is_refused(stream):
+    stream(*SAVED, "10", kill=35)
+    before = contents()
+    code, _, stderr = stream(*SAVED, "10", stdin="".join([HEADER, *ROWS[:20], ROWS[21], ROWS[20], *ROWS[22:]]))
+    assert code == 2
+    assert "differs from it within the first 31 lines, which were scored already." in stderr
+    code, _, stderr = stream(*SAVED, "10", stdin="".join([HEADER, *ROWS[:25]]))
+    assert code == 2
+    assert "The input has only 26 of the 31 lines that were scored already." in stderr
+    for nothing in ("", HEADER):
+        stream(*SAVED, "10", stdin=nothing)
+    # Only the lines after the snapshot are gone from the output; they will be written again.
+    assert before.pop("lines.jsonl").startswith(Path("lines.jsonl").read_bytes())
+    assert before == {name: content for name, content in contents().items() if name != "lines.jsonl"}
+
+
+# -- the output -----------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_starts_no_file_that_has_lines(stream, whole):
+    code, _, stderr = stream("-o", "whole")
+    assert code == 2
+    assert "'whole' already has the output of a stream. Continue it with its --snapshot" in stderr
+    assert Path("whole").read_text() == whole
+    assert stream("-o", "whole", "--force", stdin="".join([HEADER, *ROWS[:20]]))[0] == 0
+    assert Path("whole").read_text().splitlines()[:20] == whole.splitlines()[:20]
+
+
+def test_a_resumed_stream_does_not_cut_the_output_of_another(stream, whole):
+    stream(*SAVED, "10", kill=25)
+    for other in (whole.replace('"anomaly": 0', '"anomaly": 1'), whole[:1000]):
+        Path("mine.jsonl").write_text(other)
+        code, _, stderr = stream("-o", "mine.jsonl", *SAVED[2:], "10", "--force")
+        assert code == 2
+        assert "'mine.jsonl' is not the output that belongs to the snapshot." in stderr
+        assert Path("mine.jsonl").read_text() == other
+
+
+def test_a_resumed_stream_may_write_to_a_new_file(stream, whole):
+    stream(*SAVED, "10", kill=25)
+    Path("lines.jsonl").rename("lines.1.jsonl")
+    assert stream(*SAVED, "10")[0] == 0
+    assert Path("lines.jsonl").read_text() == "".join(whole.splitlines(keepends=True)[20:])
+
+
+# -- trouble --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def small_disk(size: int):
+    """Let no file grow beyond `size` bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def one_sentence(stderr: str, sentence: str) -> None:
+    last = stderr.strip().splitlines()[-1]
+    assert last.startswith(f"cometad: {sentence}"), stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_stream_continues_after_a_full_disk(stream, whole):
+    with small_disk(6000):
+        code, _, stderr = stream(*SAVED, "100000")
+    assert code == 2
+    one_sentence(stderr, "Cannot write 'lines.jsonl': File too large. Free some space")
+    assert stream(*SAVED, "10")[0] == 0
+    assert Path("lines.jsonl").read_text() == whole
+
+
+@pytest.mark.parametrize("output", ["out.csv", "out.parquet"])
+def test_a_full_disk_keeps_the_old_scores(model, tmp_path, monkeypatch, capsys, output):
+    monkeypatch.chdir(tmp_path)
+    Path("today.csv").write_text(ALL)
+    assert main(["score", str(model), "today.csv", "-o", output]) == 0
+    before = contents()
+    with small_disk(1000):
+        assert main(["score", str(model), "today.csv", "-o", output, "--threshold", "quantile:0.1"]) == 2
+    one_sentence(capsys.readouterr().err, f"Cannot write '{output}': ")
+    assert contents() == before
+
+
+def test_a_full_disk_keeps_the_old_detector(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(model, "plant.comet")
+    before = contents()
+    with small_disk(1000):
+        arguments = ["fit", str(model.with_name("normal.csv")), "-o", "plant.comet", "--detector", "squared-norm"]
+        code = main([*arguments, "--seed", "1"])
+    assert code == 2
+    one_sentence(capsys.readouterr().err, "Cannot write 'plant.comet': File too large.")
+    assert contents() == before
+
+
+@pytest.mark.parametrize("options", [["-o", "/proc/x"], ["--snapshot", "/proc/x"], ["-o", "."], ["--snapshot", "."]])
+def test_a_folder_that_takes_no_files_is_refused_at_once(stream, options):
+    code, shown, stderr = stream(*options)
+    assert (code, shown) == (2, "")
+    one_sentence(stderr, f"Cannot write '{options[1]}': ")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_may_not_be_written_is_refused(stream, tmp_path):
+    Path("lines.jsonl").touch(mode=0o400)
+    code, shown, stderr = stream("-o", "lines.jsonl")
+    assert (code, shown) == (2, "")
+    one_sentence(stderr, "Cannot write 'lines.jsonl': Permission denied.")
+    tmp_path.chmod(0o500)
+    assert stream("-o", "other.jsonl")[0] == 2
+    tmp_path.chmod(0o700)
+
+
+def test_readings_whose_clock_jumps_back_end_the_stream_and_can_be_corrected(stream, whole):
+    jump = "".join([HEADER, *ROWS[:30], *ROWS[10:20], *ROWS[30:]])
+    code, _, stderr = stream(*SAVED, "10", stdin=jump)
+    assert code == 2
+    one_sentence(stderr, "Line 32: the time 2024-03-01T00:10:00.000000 is not after 2024-03-01T00:29:00.000000")
+    assert Path("lines.jsonl").read_text() == "".join(whole.splitlines(keepends=True)[:30])
+    assert stream(*SAVED, "10", "--late", "drop", stdin=jump)[0] == 0
+    assert Path("lines.jsonl").read_text() == whole
+
+
+def test_the_clock_of_the_machine_may_jump_back(stream, whole, monkeypatch):
+    monkeypatch.setattr("time.time", iter(range(10**9, 0, -3600)).__next__)
+    stream(*SAVED, "1ms", kill=30)
+    assert stream(*SAVED, "1ms")[0] == 0
+    assert Path("lines.jsonl").read_text() == whole
+
+
+@pytest.mark.parametrize("verb", ["score {model} today.csv", "stream {model}", "stream {model} --snapshot state"])
+def test_a_closed_pipe_ends_a_command_quietly(model, tmp_path, verb):
+    (tmp_path / "today.csv").write_text(table_of_readings(2000, seed=2).write_csv())
+    command = f"{' '.join(COMETAD)} {verb.format(model=model)} < today.csv | head -n 1; exit ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=TIMEOUT
+    )
+    assert ended.stdout.count("\n") == 1
+    assert "Traceback" not in ended.stderr
+    if "snapshot" not in verb:
+        assert ended.returncode == 0
+    else:
+        assert ended.returncode == 2
+        one_sentence(ended.stderr, "The output was closed, so the snapshot 'state' was not updated.")
+
+
+# -- real kills -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_when_processes_are_killed():
+    command = [sys.executable, str(ROOT / "benchmarks" / "kill.py"), "--times", "5", "--rows", "500"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("0 problems") == 3
