@@ -91,7 +91,7 @@ def kill_often(verb: str, times: int, inputs: Path, random_: random.Random) -> T
         for name in (*OUTPUTS[verb], "state"):
             (folder / name).unlink(missing_ok=True)
         check: Callable[..., None] = _stream if verb == "stream" else _atomic
-        while tally.kills + tally.ended < times:
+        while tally.kills < times:
             check(verb, folder, took, wanted, tally, random_, times)
             left = {path.name for path in folder.iterdir()} - own - {*OUTPUTS[verb], "state"}
             if left:
@@ -119,7 +119,7 @@ def _atomic(
         tally.new += content == wanted[name]
         if content not in (old[name], wanted[name]):
             tally.problems.append(f"After a kill, {name} is neither old nor new.")
-    if tally.kills + tally.ended >= times or _hidden(folder):
+    if tally.kills >= times or _hidden(folder):
         tally.litter += len(_hidden(folder))
         _whole(VERBS[verb], folder)
         if {name: (folder / name).read_bytes() for name in wanted} != wanted:
@@ -144,7 +144,7 @@ def _stream(
 ) -> None:
     """Kill a stream again and again, resume it each time with the same input, and let it finish."""
     kills = tally.kills
-    for _ in range(min(KILLS, times - tally.kills - tally.ended)):
+    for _ in range(min(KILLS, times - tally.kills)):
         _killed(VERBS[verb], folder, random_.uniform(0, 1.1) * took, tally)
         tally.litter += len(_hidden(folder))
         lines = folder / "lines.jsonl"
@@ -201,7 +201,7 @@ def _cometad(arguments: list[str], folder: str) -> None:
 
     os.chdir(folder)
     for number, name, flags in ((0, "today.csv", os.O_RDONLY), (1, LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)):
-        os.dup2(os.open(name, flags), number)
+        os.dup2(os.open(name, flags, 0o666), number)
     os.dup2(1, 2)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - that of a forked process is closed
     sys.exit(main(arguments))

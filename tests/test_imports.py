@@ -81,6 +81,7 @@ def test_the_schedules_need_no_torch():
         ("cometad.Comet.paper()", "Comet.paper()"),
         ("cometad.NetworkComet", "NetworkComet"),
         ("from cometad import NetworkComet", "NetworkComet"),
+        ("import cometad.network_comet", "NetworkComet"),
         ("cometad.network.NoAdaptation", "NoAdaptation"),
         ("cometad.BASELINES['squared-norm'](device='cuda')", "The device 'cuda'"),
         *((f"cometad.BASELINES[{name!r}]", f"The baseline '{name}'") for name in DEEP),

@@ -101,10 +101,22 @@ def imported_for(user: str, module: str) -> ModuleType:
     """
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name not in OPTIONAL:
+    except ImportError as error:
+        if not isinstance(error, ModuleNotFoundError | MissingExtraError) or error.name not in OPTIONAL:
             raise
-        raise MissingExtraError(missing_for(user, error.name)) from error
+        raise missing_extra(user, error.name) from error
+
+
+def missing_extra(user: str, package: str) -> MissingExtraError:
+    """The error for an optional package that is not installed.
+
+    >>> from cometad.errors import missing_extra
+    >>> missing_extra("NetworkComet", "torch").name
+    'torch'
+    """
+    error = MissingExtraError(missing_for(user, package))
+    error.name = package  # as in the error of Python
+    return error
 
 
 def missing_for(user: str, package: str) -> str:

@@ -17,7 +17,13 @@ from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.windows import cut, learnable, training_rows, window_starts
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
-from cometad.errors import ParameterError
+from cometad.errors import ParameterError, missing_extra
+
+try:
+    import torch  # noqa: F401 - the next modules need it
+except ModuleNotFoundError as error:
+    raise missing_extra("NetworkComet", "torch") from error
+
 from cometad.explain.explainer import Explainer
 from cometad.explain.reasons import Explanation
 from cometad.live.stream import Stream

@@ -533,6 +533,19 @@ def test_a_report_without_results_is_refused(arguments, words, tmp_path, capsys)
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("ending", ["md", "html", "tex"])
+def test_a_report_replaces_its_own_files_only(ending, tmp_path, capsys):
+    results_of("main", tmp_path).append(line_of("main", "random"))
+    command = ["bench", "report", "main", "--results", str(tmp_path)]
+    for _ in range(2):
+        assert main(command) == 0
+    (tmp_path / f"main.{ending}").write_text("My own notes.\n")
+    assert main(command) == 2
+    assert f"main.{ending}' exists and is not a" in capsys.readouterr().err
+    assert (tmp_path / f"main.{ending}").read_text() == "My own notes.\n"
+    assert main([*command, "--force"]) == 0
+
+
 @pytest.fixture
 def quick_umap(monkeypatch):
     """UMAP without compilation, which takes longer than any test here, and with few epochs instead."""

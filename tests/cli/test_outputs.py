@@ -12,7 +12,7 @@ import pytest
 
 from cli_case import table_of_readings
 from cometad.cli import main
-from cometad.cli.paths import is_ours
+from cometad.cli.paths import KINDS, is_ours
 
 COMETAD = [sys.executable, "-m", "cometad"]
 TIMEOUT = 300  # seconds, for a process on a slow machine
@@ -162,7 +162,7 @@ def test_each_kind_of_file_is_recognized_as_itself_only(folder):
     kinds = {"plant.comet": "detector", "s.csv": "scores", "e.csv": "events", "r.html": "report"}
     kinds |= {"s.parquet": "scores", "e.parquet": "events", "normal.csv": None}
     for name, own in kinds.items():
-        for kind in ("detector", "snapshot", "scores", "events", "answers", "report", "picture"):
+        for kind in KINDS:
             assert is_ours(folder / name, kind) == (kind == own), (name, kind)
 
 

@@ -177,6 +177,7 @@ def test_fit_ends_with_a_summary(run, folder):
         "Expect 1 % of normal readings like these to be flagged: 14.4 a day at one reading every 60 s.\n"
     )
     assert "codes" in stderr
+    assert "--steps replaces the published schedule of 20 epochs by one cycle of the learning rate." in stderr
 
 
 def test_score_gives_one_row_per_reading(folder):

@@ -457,7 +457,13 @@ def test_the_argument_precedes_the_environment_variable_which_precedes_the_share
     assert find_data_dir() == named
     monkeypatch.delenv("COMETAD_DATA")
     assert find_data_dir().resolve() == shared.resolve()
+    monkeypatch.setenv("COMETAD_DATA", "")
+    assert find_data_dir().resolve() == shared.resolve()
     shared.rmdir()
+    with pytest.raises(InputError, match="set COMETAD_DATA"):
+        find_data_dir()
+    assert not status("PSM").found
+    monkeypatch.delenv("COMETAD_DATA")
     with pytest.raises(InputError, match="set COMETAD_DATA"):
         find_data_dir()
 

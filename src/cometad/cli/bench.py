@@ -82,10 +82,20 @@ def report(
     results: Folder = Path("results"),
     out: Annotated[Path | None, typer.Option(help="Folder to write to. Default: the results folder.")] = None,
     metric: Annotated[str, typer.Option(help="Metric to rank the arms by.")] = "auc_pr",
+    force: shared.Force = False,
 ) -> None:
     """Turn results into tables (Markdown, LaTeX, HTML) and figures."""
+    from cometad.bench.experiments import EXPERIMENTS
     from cometad.bench.report import report as write_report
+    from cometad.bench.runner import results_of
+    from cometad.cli.paths import Output, check_outputs
 
+    for name in experiment or EXPERIMENTS:
+        found = [path for path in (results_of(name, results).path, results_of(name, results).packed) if path.exists()]
+        target = out or results
+        if found and target.is_dir():
+            outputs = [Output(target / f"{name}.{ending}", f"bench.{ending}") for ending in ("md", "html", "tex")]
+            check_outputs(outputs, found, force)
     for path in write_report(experiment, folder=results, out=out, ranked_by=metric):
         print(path)
 

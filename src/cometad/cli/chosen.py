@@ -47,8 +47,11 @@ def chosen_detector(
         raise _misplaced("--steps", name, published)
     parameters = dict(_parsed(change, defaults) for change in changes) | own
     if steps is not None:
+        from cometad.cli.exits import say
         from cometad.network.schedules import OneCycle
 
+        if published:
+            say("--steps replaces the published schedule of 20 epochs by one cycle of the learning rate.")
         parameters["schedule"] = OneCycle(steps, defaults["schedule"].learning_rate)
     return Comet.paper(dataset, **parameters) if published else kind(**parameters)
 

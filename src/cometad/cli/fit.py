@@ -66,7 +66,14 @@ def fit(
             "interpolate:LIMIT or score-measured.",
         ),
     ] = "refuse",
-    steps: Annotated[int | None, typer.Option(help="Training steps of network and the deep baselines.", min=1)] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Training steps of network and the deep baselines, with one cycle of the learning rate; with --preset "
+            "paper they replace the published schedule of 20 epochs.",
+            min=1,
+        ),
+    ] = None,
     threshold: options.Threshold = None,
     seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same detector.", min=0)] = 42,
     device: Annotated[

@@ -125,7 +125,23 @@ def _is_answers(path: Path) -> bool:
 def _is_report(path: Path) -> bool:
     head = _head(path)
     # Reports of 0.1 have no generator tag, only this heading.
-    return b'<meta name="generator" content="cometad">' in head or "<p>cometad report ·".encode() in head
+    return b'<meta name="generator" content="cometad report">' in head or "<p>cometad report ·".encode() in head
+
+
+def _is_bench_page(path: Path) -> bool:
+    head = _head(path)
+    return b'<meta name="generator" content="cometad bench report">' in head or b"<p>cometad benchmark</p>" in head
+
+
+def _is_bench_text(path: Path) -> bool:
+    from cometad.bench.experiments import EXPERIMENTS
+
+    title = _head(path).partition(b"\n")[0].decode(errors="replace")
+    return title in {f"# {experiment.title}" for experiment in EXPERIMENTS.values()}
+
+
+def _is_bench_latex(path: Path) -> bool:
+    return _head(path).startswith(b"% Needs \\usepackage{booktabs,longtable")
 
 
 def _is_picture(path: Path) -> bool:
@@ -142,6 +158,9 @@ KINDS = {
     "events": Kind("a table of events", _is_events),
     "answers": Kind("the output of a stream", _is_answers),
     "report": Kind("a report", _is_report),
+    "bench.html": Kind("a page", _is_bench_page),
+    "bench.md": Kind("a page", _is_bench_text),
+    "bench.tex": Kind("a table", _is_bench_latex),
     "picture": Kind("a picture", _is_picture),
 }
 

@@ -101,7 +101,7 @@ def find_data_dir(data_dir: str | os.PathLike[str] | None = None) -> Path:
     ...     find_data_dir(folder) == Path(folder)
     True
     """
-    given = data_dir or os.environ.get("COMETAD_DATA")
+    given = data_dir or os.environ.get("COMETAD_DATA") or None  # an empty variable means none
     if given is None and SHARED.is_dir():
         return SHARED
     if given is None:
@@ -121,7 +121,7 @@ def status(name: str, data_dir: str | os.PathLike[str] | None = None) -> Status:
     False
     """
     reader = _reader(name)
-    no_folder = data_dir is None and "COMETAD_DATA" not in os.environ and not SHARED.is_dir()
+    no_folder = data_dir is None and not os.environ.get("COMETAD_DATA") and not SHARED.is_dir()
     return Status(name, None if no_folder else _locate(reader, find_data_dir(data_dir)), reader.how_to_get)
 
 
