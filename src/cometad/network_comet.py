@@ -17,12 +17,9 @@ from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.windows import cut, learnable, training_rows, window_starts
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
-from cometad.errors import ParameterError, missing_extra
+from cometad.errors import ParameterError, imported_for
 
-try:
-    import torch  # noqa: F401 - the next modules need it
-except ModuleNotFoundError as error:
-    raise missing_extra("NetworkComet", "torch") from error
+imported_for("NetworkComet", "torch")  # first, so that its absence is reported in one sentence
 
 from cometad.explain.explainer import Explainer
 from cometad.explain.reasons import Explanation

@@ -82,7 +82,7 @@ def is_ours(path: Path, kind: str) -> bool:
         return False
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     """A kind of file that cometad writes, in words, and how to recognize one."""
 
     name: str
@@ -152,16 +152,16 @@ _FIRST = b'{"step": '
 _ANSWER = ("alert_score", "score", "events")
 
 KINDS = {
-    "detector": Kind("a detector", _is_detector),
-    "snapshot": Kind("a snapshot of a stream", _is_snapshot),
-    "scores": Kind("a table of scores", _is_scores),
-    "events": Kind("a table of events", _is_events),
-    "answers": Kind("the output of a stream", _is_answers),
-    "report": Kind("a report", _is_report),
-    "bench.html": Kind("a page", _is_bench_page),
-    "bench.md": Kind("a page", _is_bench_text),
-    "bench.tex": Kind("a table", _is_bench_latex),
-    "picture": Kind("a picture", _is_picture),
+    "detector": FileKind("a detector", _is_detector),
+    "snapshot": FileKind("a snapshot of a stream", _is_snapshot),
+    "scores": FileKind("a table of scores", _is_scores),
+    "events": FileKind("a table of events", _is_events),
+    "answers": FileKind("the output of a stream", _is_answers),
+    "report": FileKind("a report", _is_report),
+    "bench.html": FileKind("a page", _is_bench_page),
+    "bench.md": FileKind("a page", _is_bench_text),
+    "bench.tex": FileKind("a table", _is_bench_latex),
+    "picture": FileKind("a picture", _is_picture),
 }
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from cometad.alerting.promise import Promise
     from cometad.cli.sink import OutputFile, StandardOutput
     from cometad.data.resample import Resampling
+    from cometad.live.feed import InputFeed
     from cometad.live.interrupts import Interrupts
     from cometad.live.session import Answer, Session
-    from cometad.live.tape import Tape
 
     Sink = StandardOutput | OutputFile
 
@@ -92,9 +92,9 @@ def stream(
     from cometad.alerting.alerts import Alerts
     from cometad.cli.paths import Output, check_outputs
     from cometad.data.resample import parse_resampling
+    from cometad.live.feed import InputFeed
     from cometad.live.interrupts import Interrupts
     from cometad.live.readings import check_form
-    from cometad.live.tape import Tape
     from cometad.series import check_late
 
     check_form(form)
@@ -109,12 +109,12 @@ def stream(
     with Interrupts() as interrupts:
         session = _open(model, threshold, resampling, late, alerts, snapshot)
         sink = _sink(output, session, overwrite=not resumed)
-        tape = Tape(session.position.get("input"))
-        saving = None if snapshot is None else _Saving(snapshot, pace, session, tape, sink)
+        feed = InputFeed(session.position.get("input"))
+        saving = None if snapshot is None else _Saving(snapshot, pace, session, feed, sink)
         with closing(sink):
             if saving is not None and not resumed and output is not None:
                 saving.save(quiet=True)  # if it is killed before the first regular one
-            problem = _run(session, interrupts, tape, sink, saving, form, time_column, only_events)
+            problem = _run(session, interrupts, feed, sink, saving, form, time_column, only_events)
         for sentence in session.gate.summary():
             say(sentence)
     if problem is not None:
@@ -124,7 +124,7 @@ def stream(
 def _run(
     session: "Session",
     interrupts: "Interrupts",
-    tape: "Tape",
+    feed: "InputFeed",
     sink: "Sink",
     saving: "_Saving | None",
     form: str,
@@ -134,7 +134,7 @@ def _run(
     """Answer all readings, then finish the stream or save it; returns the error of a bad reading."""
     write = _Writer(sink, only_events)
     try:
-        problem = _take_all(session, interrupts, tape, write, saving, form, time_column)
+        problem = _take_all(session, interrupts, feed, write, saving, form, time_column)
         if saving is None:
             ended_well = problem is None and not interrupts.stopped
             with nullcontext() if ended_well else suppress(InputError):  # too few readings to score the rest
@@ -148,9 +148,9 @@ def _run(
         ) from None
     if saving is not None:
         ended = problem is None and not interrupts.stopped
-        if ended and tape.lines and tape.behind:
+        if ended and feed.lines and feed.behind:
             return InputError(
-                f"The input has only {tape.lines:,} of the {tape.skipped:,} lines that were scored already. Send all "
+                f"The input has only {feed.lines:,} of the {feed.skipped:,} lines that were scored already. Send all "
                 "of it again, or only the readings that follow."
             )
         saving.finish(ended)
@@ -186,7 +186,7 @@ def _open(
 def _take_all(
     session: "Session",
     interrupts: "Interrupts",
-    tape: "Tape",
+    feed: "InputFeed",
     write: "_Writer",
     saving: "_Saving | None",
     form: str,
@@ -200,10 +200,10 @@ def _take_all(
     layout = Layout(detector.names_, detector.named_, time_column, detector.gaps.allowed)
     promise: Promise | None = Promise(detector.threshold.rate)
     try:
-        for reading in tape.new(readings(tape.play(interrupts.lines(sys.stdin.buffer)), form, layout)):
+        for reading in feed.new(readings(feed.play(interrupts.lines(sys.stdin.buffer)), form, layout)):
             answers = session.take(reading)
             write(answers)
-            tape.use()
+            feed.use()
             if saving is not None:
                 saving.tick()
             if promise is not None and _broken(promise, answers):
@@ -262,9 +262,9 @@ class _Pace(NamedTuple):
 class _Saving:
     """Saves a session regularly, each time with the positions in its input and output."""
 
-    def __init__(self, path: Path, pace: _Pace, session: "Session", tape: "Tape", sink: "Sink") -> None:
+    def __init__(self, path: Path, pace: _Pace, session: "Session", feed: "InputFeed", sink: "Sink") -> None:
         self.path, self._pace = path, pace
-        self._session, self._tape, self._sink = session, tape, sink
+        self._session, self._feed, self._sink = session, feed, sink
         self._readings, self._time = 0, time.monotonic()  # since the last time
 
     def tick(self) -> None:
@@ -275,13 +275,13 @@ class _Saving:
 
     def finish(self, ended: bool) -> None:
         """Save at the end, unless there was nothing new; `ended` if the input was read to its end."""
-        if self._tape.lines > self._tape.skipped or not self.path.exists():
+        if self._feed.lines > self._feed.skipped or not self.path.exists():
             # Equal readings without times may well be new ones.
-            self.save(whole=ended and not self._tape.timed)
+            self.save(whole=ended and not self._feed.timed)
 
     def save(self, *, quiet: bool = False, whole: bool = False) -> None:
         """Save now; with `whole` the next input is a new one, whatever it begins with."""
-        source = None if whole else self._tape.position()
+        source = None if whole else self._feed.position()
         self._session.save(self.path, {"input": source, "output": self._sink.position()}, quiet=quiet)
         self._readings, self._time = 0, time.monotonic()
 

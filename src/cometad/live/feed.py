@@ -14,24 +14,24 @@ _log = logging.getLogger("cometad")
 FIRST = 16  # lines by which an input is recognized
 
 
-class Tape:
+class InputFeed:
     """Counts the lines of an input as they are used, and skips those used before.
 
     It is the same input if its first lines are the same, up to 16; then it must not differ before the position. Any
     other input is new.
 
     >>> from cometad.live.readings import Layout, readings
-    >>> from cometad.live.tape import Tape
+    >>> from cometad.live.feed import InputFeed
     >>> layout = Layout(["flow"], named=True, time_column=None)
-    >>> def used(tape, lines):
-    ...     return [(reading.values, tape.use())[0] for reading in tape.new(readings(tape.play(lines), "csv", layout))]
-    >>> tape = Tape()
-    >>> used(tape, ["flow", "1.5", "2.5"]), tape.lines
+    >>> def used(feed, lines):
+    ...     return [(reading.values, feed.use())[0] for reading in feed.new(readings(feed.play(lines), "csv", layout))]
+    >>> feed = InputFeed()
+    >>> used(feed, ["flow", "1.5", "2.5"]), feed.lines
     ([[1.5], [2.5]], 3)
-    >>> again = Tape(tape.position())
+    >>> again = InputFeed(feed.position())
     >>> used(again, ["flow", "1.5", "2.5", "3.5"]), again.skipped
     ([[3.5]], 3)
-    >>> used(Tape(tape.position()), ["flow", "3.5"])
+    >>> used(InputFeed(feed.position()), ["flow", "3.5"])
     [[3.5]]
     """
 
