@@ -16,6 +16,7 @@ from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
 from cometad.data.gaps import Gaps, RefuseGaps
+from cometad.data.likely import Likely
 from cometad.data.scale import fit_scaling
 from cometad.data.trends import Trends
 from cometad.detector import RULES as SHARED_RULES
@@ -118,6 +119,7 @@ class Comet(Detector):
 
     panel_: Panel
     level_: Level
+    likely_: Likely
     bands_: Floats  # (view, variable)  how far a normal reading may be from what is expected, in scaled units
     trimmed_: tuple[Stretch, ...]
     verdicts_: tuple[Verdict, ...] = ()
@@ -207,7 +209,8 @@ class Comet(Detector):
         self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
         self.verdicts_ = ()
         self.level_, self.bands_ = Level.fit(scaled, usable), fit_bands(found.folds, rows, usable)
-        self.decision_scores_, _, imputed = self._step_scores(scaled, series)
+        self.likely_ = Likely.fit(scaled, usable)
+        self.decision_scores_, _, imputed = self._step_scores(self.substituted(scaled, series.doubtful), series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         # The scores after a stretch that was left out depend on it too.
         self.imputed_ |= ~all_usable(~unusable(self.trimmed_, len(series)), self.panel_.context)
@@ -299,11 +302,11 @@ class Comet(Detector):
         """
         series = self._checked(X)
         views = tuple(Voice(type(view).__name__.lower(), view.reason) for view in self.views)
-        moved = self.trends_(series.values, series.imputed)
+        moved, scaled = self.trends_(series.values, series.imputed), self._scaled(series)
         explain = ViewsExplainer(self.panel_, views, self.level_, self.bands_, self.scaling_)
 
         def of_series(event: Event | int | Sequence[int], context: int = 32) -> Explanation:
-            return explain(series.values, moved, self.names_, event, context, series.imputed)
+            return explain(series.values, moved, scaled, self.names_, event, context, series.imputed)
 
         return of_series
 
@@ -331,7 +334,7 @@ class Comet(Detector):
                 f"A detector holds at most {MOST_LEARNED:,} verdicts. Take one back with without_verdict, or fit a new "
                 "detector on readings that contain these events."
             )
-        scaled = self.scaling_(self.trends_(series.values, series.imputed))
+        scaled = self._scaled(series)
         found = gather_precedent(self.panel_, self.adaptation, scaled, series.imputed, start, stop)
         if not len(found.variables):
             raise InputError(f"Nothing in the time steps {start} to {stop} is unusual enough to learn from.")
@@ -396,6 +399,10 @@ class Comet(Detector):
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 
+    def substituted(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
+        """Scaled readings (time, variable) with likely values for `doubtful` cells, given the others."""
+        return self.likely_(scaled, doubtful)
+
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         return self._step_scores(scaled, series).scores
 
@@ -427,7 +434,8 @@ class Comet(Detector):
         trends = {f"trends.{field.name}": getattr(self.trends_, field.name) for field in fields(Trends)}
         learned = {f"{LEARNED}{name}": array for name, array in packed(self._precedents().normal).items()}
         tails = {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking}
-        return {**tails, **explain, **trends, **views, **learned}
+        likely = {f"likely.{name}": array for name, array in self.likely_._asdict().items()}
+        return {**tails, **explain, **trends, **likely, **views, **learned}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
         fitted = []
@@ -436,6 +444,7 @@ class Comet(Detector):
             own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
             fitted.append(view.restore(own))
         self.trends_ = Trends(*(state[f"trends.{field.name}"] for field in fields(Trends)))
+        self.likely_ = Likely(state["likely.center"], state["likely.precision"])
         self.level_, self.bands_ = Level(*state["level"]), state["bands"]
         tails = state["tails.alert"], state["tails.ranking"]
         self.panel_ = Panel(tuple(fitted), *tails, self.pooling, tuple(self.smoothing))

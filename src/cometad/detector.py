@@ -149,7 +149,7 @@ class Detector(Parameters, ABC):
         array([False,  True, False])
         """
         series = self._checked(X)
-        return self._step_scores(self.scaling_(self.trends_(series.values, series.imputed)), series)
+        return self._step_scores(self._scaled(series), series)
 
     def predict(self, X: object) -> NDArray[np.int64]:
         """1 for each time step whose alert score is above the threshold, else 0; 0 where imputed.
@@ -276,6 +276,14 @@ class Detector(Parameters, ABC):
         if device != "cpu":
             raise ParameterError(f"{cls.__name__} runs on the CPU only. Leave out the device.")
         return parameters
+
+    def substituted(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
+        """Scaled readings (time, variable) with better values for `doubtful` cells, if the detector knows any."""
+        return scaled
+
+    def _scaled(self, series: Series) -> Floats32:
+        """What is scored: the movements of a series, scaled."""
+        return self.substituted(self.scaling_(self.trends_(series.values, series.imputed)), series.doubtful)
 
     # -- what a detector adds ---------------------------------------------------------------------------------------
 

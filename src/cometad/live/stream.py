@@ -13,7 +13,7 @@ from cometad.alerting.judge import Judged
 from cometad.alerting.verdicts import Called, Verdict
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
-from cometad.data.gaps import GapRun, complete
+from cometad.data.gaps import Filled, GapRun, complete
 from cometad.data.trends import TrendRun
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
@@ -238,10 +238,12 @@ class Stream:
         if self._filling is None:
             return self._run.push(self._scaling(self._trends.push(values)))
         filled = self._filling.push(values)
-        return self._push_filled(filled.values, filled.imputed if filled.imputed.any() else None)
+        return self._push_filled(filled)
 
-    def _push_filled(self, values: Floats, imputed: Flags | None) -> Iterable[Decided]:
-        return self._run.push(self._scaling(self._trends.push(values, imputed)), imputed)
+    def _push_filled(self, filled: Filled) -> Iterable[Decided]:
+        imputed = filled.imputed if filled.imputed.any() else None
+        scaled = self._scaling(self._trends.push(filled.values, imputed))
+        return self._run.push(self._detector.substituted(scaled, filled.doubtful), imputed)
 
     def _complete(self, series: Series) -> Series:
         """The series with all columns; missing ones are logged once."""
@@ -254,7 +256,7 @@ class Stream:
         parts: Iterable[Decided] = ()
         if self._filling is not None:
             filled = self._filling.finish()
-            parts = self._push_filled(filled.values, filled.imputed)
+            parts = self._push_filled(filled)
         last = self._scored(chain(parts, self._run.finish()))
         closed = [] if self._finished else self._judge.finish()
         if closed and self._cases is not None:
