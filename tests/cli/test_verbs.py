@@ -91,7 +91,7 @@ def test_help_does_not_load_torch_or_scikit_learn():
 @pytest.mark.parametrize(
     "verb",
     [
-        *([verb] for verb in ("demo", "fit", "score", "explain", "report", "evaluate", "stream")),
+        *([verb] for verb in ("demo", "check", "fit", "score", "explain", "report", "evaluate", "stream")),
         *(["data", verb] for verb in ("list", "check")),
         *(["bench", verb] for verb in ("list", "run", "report")),
     ],

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 # The keys of cometad.errors.ADVICE.
 FLAGS = {
-    "gaps": "Fill or drop missing readings first, or fit with a gap rule such as --gaps forward-fill:5.",
+    "gaps": "Fill or drop missing readings first, or pass a gap rule such as --gaps forward-fill:5.",
     "too many gaps": "Leave it out with --drop {name}, raise the limit in --gaps or pass more readings.",
     "late": "Send readings in time order, each once, or pass --late drop.",
     "no times": "Name the time column with --time-column.",
@@ -27,7 +27,7 @@ FLAGS = {
     "not json": "Send one JSON object per line, or pass --format csv.",
     "no data folder": "Pass --data-dir, or set COMETAD_DATA to the folder with the datasets.",
     "no readings": "Send CSV with a header line, or JSON lines, on standard input.",
-    "no gap rule": "Fit the detector with a gap rule such as --gaps forward-fill:5, or leave out --resample.",
+    "no gap rule": "Pass a gap rule such as --gaps forward-fill:5, or leave out --resample.",
 }
 
 

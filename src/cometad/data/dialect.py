@@ -20,11 +20,11 @@ _HINT = re.compile(r'\s*"?sep=(.)"?\s*', re.IGNORECASE)  # the first line of som
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a text table is written; None means that it is recognized.
+    r"""How a text table is written; None means that it is recognized.
 
     >>> from cometad.data.dialect import Dialect
     >>> Dialect(separator="tab", missing=("Bad",)).separator
-    '\\t'
+    '\t'
     >>> Dialect(separator=",", decimal=",")
     Traceback (most recent call last):
     ...

@@ -322,7 +322,10 @@ class _TextTable:
                 )
 
     def _converted(self, column: pl.Series) -> pl.Series:
-        """A column without missing markers, as numbers if all its cells are (polars leaves " 1.5" and "nan" as text)."""
+        """A column without missing markers, as numbers if all its cells are.
+
+        polars leaves " 1.5" and "nan" as text.
+        """
         if column.dtype != pl.String:
             if column.dtype.is_float():
                 self._take_mark(column.name, ".", column)
@@ -448,7 +451,8 @@ class _Tables:
         if lacking or extra:
             which = f"lacks the column {lacking[0]!r}" if lacking else f"has a column {extra[0]!r} more"
             raise InputError(
-                f"'{file.shown}' {which}, compared with '{self.tables[0].file.shown}'. Pass files with the same columns."
+                f"'{file.shown}' {which}, compared with '{self.tables[0].file.shown}'. Pass files with the same "
+                "columns."
             )
         return frame.select(self._names)
 
