@@ -180,6 +180,13 @@ def test_a_number_beyond_the_floats_is_refused(table):
         as_series(table("flow\n1e309\n"))
 
 
+def test_a_number_too_large_to_compute_with_is_refused_or_declared_missing(table):
+    with pytest.raises(InputError, match=r"Column 'flow' has 1e\+308 at time step 1, too large to compute with"):
+        table("flow\n1\n1e308\n")
+    assert math.isnan(table("flow\n1\n1e308\n", Dialect(missing=("1e308",)))["flow"][1])
+    assert table("flow\n1e150\n").rows() == [(1e150,)]
+
+
 # --- times ------------------------------------------------------------------------------------------------------------
 
 LAST = datetime(2026, 12, 31, 23, 59)

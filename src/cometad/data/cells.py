@@ -9,6 +9,7 @@ from typing import Any
 from cometad.errors import InputError
 
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # how tables write an empty cell, in any case
+LARGEST = 1e150  # its square still fits a float64
 EPOCH_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 EPOCH_SECONDS = (1e9, 1e10)  # 2001 to 2286: in this range no unit can be mistaken for another
 

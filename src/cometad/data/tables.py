@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import polars as pl
 
-from cometad.data.cells import MISSING, clean_header, epoch_unit, named_like_time, numbered_names
+from cometad.data.cells import LARGEST, MISSING, clean_header, epoch_unit, named_like_time, numbered_names
 from cometad.data.dialect import UTF_8, Dialect, recognize_encoding, recognize_separator, separator_hint, to_utf_8
 from cometad.data.sources import TableFile, check_source, find_files
 from cometad.data.times import YEAR_FIRST, find_order, fitting_orders, parse_date
@@ -56,7 +56,7 @@ def read_table(
     tables = _Tables(path, drop, dialect)
     columns = _Columns(tables.shown, time_column, dialect, counters)
     columns.put_in_order(tables)
-    block = _Block(tables.whole(), False, 0)
+    block = _Part(tables.whole(), False, 0)
     return columns.apply(block, lambda: [block])
 
 
@@ -177,7 +177,7 @@ def csv_texts(frames: Iterable[pl.DataFrame]) -> Iterator[str]:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-class _Block(NamedTuple):
+class _Part(NamedTuple):
     """Consecutive rows of a table.
 
     A block may repeat the first row of its file on top, so that a change of type or time zone shows as it would in the
@@ -419,12 +419,12 @@ class _Tables:
         self._drop = drop
         self._names: list[str] | None = None
 
-    def blocks(self, rows: int | None) -> Iterator[_Block]:
+    def blocks(self, rows: int | None) -> Iterator[_Part]:
         """Blocks of one file after the other; refuses files with different columns."""
         seen = 0
         for table in self.tables:
             for number, frame in enumerate(table.blocks(rows)):
-                block = _Block(self._selected(frame, table.file), number > 0, seen)
+                block = _Part(self._selected(frame, table.file), number > 0, seen)
                 yield block
                 seen += len(block.own)
 
@@ -523,7 +523,7 @@ class _Columns:
         self._names: list[str] | None = None
         self._orders: dict[str, str] = {}  # of day, month and year
 
-    def apply(self, block: _Block, blocks: Callable[[], Iterable[_Block]]) -> pl.DataFrame:
+    def apply(self, block: _Part, blocks: Callable[[], Iterable[_Part]]) -> pl.DataFrame:
         """The block's own rows with times and numbers; `blocks` rereads the table, for checks that need all of it."""
         frame = block.frame
         if self._names is None:
@@ -572,7 +572,7 @@ class _Columns:
             return named_like_time(column.name) and not (self._counters and column.dtype == pl.Boolean)
         return named_like_time(column.name) or fitting_orders(column.drop_nulls()[0]) != []
 
-    def _times(self, column: pl.Series, block: _Block, blocks: Callable[[], Iterable[_Block]]) -> pl.Series:
+    def _times(self, column: pl.Series, block: _Part, blocks: Callable[[], Iterable[_Part]]) -> pl.Series:
         """A column as datetimes; unchanged if it is only named like a time and holds other numbers."""
         decided = self._given is not None or self._names is not None
         if column.dtype == pl.String:
@@ -596,7 +596,7 @@ class _Columns:
             )
         return column
 
-    def _order(self, column: pl.Series, blocks: Callable[[], Iterable[_Block]]) -> str:
+    def _order(self, column: pl.Series, blocks: Callable[[], Iterable[_Part]]) -> str:
         """The order of day, month and year in a column of text."""
         name = column.name
         if name not in self._orders:
@@ -615,7 +615,7 @@ class _Columns:
         return self._orders[name]
 
 
-def _with_numbers(block: _Block) -> pl.DataFrame:
+def _with_numbers(block: _Part) -> pl.DataFrame:
     """The rows of a block with numbers and booleans as floats and empty cells as NaN."""
     frame = block.frame
     if "" in frame.columns and not frame[""].dtype.is_temporal():
@@ -633,10 +633,26 @@ def _with_numbers(block: _Block) -> pl.DataFrame:
         for name, dtype in frame.schema.items()
         if dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)
     )
+    for column in frame:
+        if column.dtype.is_float():
+            _check_size(column, block)
     return frame[1:] if block.repeats else frame
 
 
-def _check_exact(column: pl.Series, block: _Block) -> None:
+def _check_size(column: pl.Series, block: _Part) -> None:
+    """Refuse numbers whose squares overflow; infinities are left to the checks of a series."""
+    huge = column.is_finite() & (column.abs() > LARGEST)
+    if huge.any():
+        row = huge.arg_max() or 0
+        raise InputError(
+            f"Column {column.name!r} has {column[row]} at time step {block.step(row)}, too large to compute with.",
+            advice="bad cell",
+            name=column.name,
+            value=column[row],
+        )
+
+
+def _check_exact(column: pl.Series, block: _Part) -> None:
     """Refuse integers that a float would round."""
     large = column.is_between(-(2**53), 2**53).not_().fill_null(False)
     for row in large.arg_true():
@@ -663,7 +679,7 @@ def _is_counter(parts: Iterable[pl.Series]) -> bool:
     return rows > 1
 
 
-def _from_text(column: pl.Series, block: _Block, order: str) -> pl.Series:
+def _from_text(column: pl.Series, block: _Part, order: str) -> pl.Series:
     times: list[datetime | None] = []
     for row, text in enumerate(column):
         try:

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import BinaryIO, Self
 
 from cometad.data.dialect import UTF_8, recognize_encoding, to_utf_8
+from cometad.errors import InputError
 
 CHUNK = 1 << 16  # bytes; more than Python's own buffer, whose content select does not see
 
@@ -43,7 +44,7 @@ class Interrupts:
                 decoder = codecs.getincrementaldecoder("latin-1" if same else chosen)(errors="replace")
                 chunk = chunk.removeprefix(codecs.BOM_UTF8) if same or chosen == UTF_8 else chunk
             if not same:
-                chunk = decoder.decode(chunk, final=ended).encode(errors="replace")
+                chunk = _decoded(decoder, chunk, ended, encoding).encode(errors="replace")
             *lines, partial = (partial + chunk).split(b"\n")
             if ended and partial:
                 lines, partial = [partial], b""
@@ -70,3 +71,10 @@ class Interrupts:
         if self._waiting:  # no step is in progress
             self._waiting = False
             raise KeyboardInterrupt
+
+
+def _decoded(decoder: codecs.IncrementalDecoder, chunk: bytes, ended: bool, encoding: str | None) -> str:
+    try:
+        return decoder.decode(chunk, final=ended)
+    except UnicodeError as error:  # not a wrong character, which is replaced: there is no byte order mark
+        raise InputError(f"Standard input is not text in {encoding}.", advice="encoding") from error

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cometad.data.cells import clean_header, named_like_time, numbered_names, parse_number
+from cometad.data.cells import LARGEST, clean_header, named_like_time, numbered_names, parse_number
 from cometad.data.dialect import RECOGNIZED, Dialect, separator_hint, split_cells
 from cometad.data.gaps import warn_lacking
 from cometad.errors import InputError, unknown
@@ -171,4 +171,6 @@ def _value(cell: Any, which: str, gaps: bool) -> float:
         raise InputError(f"{which} missing. {CORRECT}")
     if math.isinf(value):
         raise InputError(f"{which} {value}, not a finite number. {CORRECT}")
+    if abs(value) > LARGEST:
+        raise InputError(f"{which} {value}, too large to compute with. {CORRECT}")
     return value
