@@ -195,6 +195,11 @@ class Detector(Parameters, ABC):
         """Minimum number of readings in a series."""
         return self._least_rows()
 
+    @property
+    def min_training_readings(self) -> int:
+        """Minimum number of readings to fit on."""
+        return self._least_training_rows()
+
     def with_threshold(self, threshold: Threshold) -> Self:
         """A copy of the fitted detector with another threshold rule, fitted on the same scores.
 
@@ -212,6 +217,23 @@ class Detector(Parameters, ABC):
         other.threshold = threshold
         other._check_parameters()
         other._fit_threshold()
+        return other
+
+    def with_gaps(self, gaps: Gaps) -> Self:
+        """A copy of the fitted detector with another gap rule for the readings it scores.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> from cometad.data import ForwardFill
+        >>> detector = BASELINES["squared-norm"]().fit(np.random.default_rng(0).normal(size=(500, 2)))
+        >>> detector.with_gaps(ForwardFill(limit=5)).predict([[0.1, 0.2], [np.nan, 0.2]])
+        array([0, 0])
+        """
+        self._check_fitted()
+        other = copy.copy(self)
+        other.gaps = gaps
+        other._check_parameters()
+        other._parameters, other._digest = other.get_params(deep=False), None
         return other
 
     def stream(self, snapshot: bytes | None = None, *, alerts: Alerts | None = None) -> "Stream":

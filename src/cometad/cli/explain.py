@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cometad.arrays import Floats
+    from cometad.data.dialect import Dialect
     from cometad.explain.reasons import Explanation, Reason
     from cometad.series import Series
 
@@ -31,6 +32,8 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON with all values instead of a table.")] = False,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
+    gaps: options.Gaps = None,
+    dialect: "Dialect | None" = None,
 ) -> None:
     """Explain the score of a time step (--step) or of an event (--start and --stop): which variables raised it.
 
@@ -41,14 +44,14 @@ def explain(
     from cometad.errors import ModelFileError
 
     event = _event(step, start, stop)
-    source = Source(data, time_column, drop)
-    detector = open_detector(model)
+    source = Source(data, time_column, drop, dialect=dialect)
+    detector = open_detector(model, gaps=gaps)
     if not detector.can_explain:
         raise ModelFileError(
             f"'{model}' holds a {type(detector).__name__}, which cannot explain its scores. "
             "Fit one that can with cometad fit --detector comet."
         )
-    series = source.series(missing=detector.gaps.allowed)
+    series = source.series(missing=detector.gaps.allowed, detector=detector)
     explanation = detector.explain(series, event, context=context)
     if as_json:
         write_output(json.dumps(_as_json(explanation, series, top), indent=2) + "\n")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from cometad.alerting.alerts import Alerts, Change, Event
     from cometad.alerting.promise import Promise
+    from cometad.data.dialect import Dialect
     from cometad.data.quality import Inspection
     from cometad.detector import Detector
     from cometad.live.stream import Stream
@@ -41,6 +42,8 @@ def score(
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
+    gaps: options.Gaps = None,
+    dialect: "Dialect | None" = None,
 ) -> None:
     """Score every reading in a file.
 
@@ -65,8 +68,8 @@ def score(
     if events is not None and output is not None and events.resolve() == output.resolve():
         raise InputError(f"Scores and events cannot both go to '{output}'. Choose another file for --events.")
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
-    source = Source(data, time_column, drop, resample)
-    detector = open_detector(model, threshold)
+    source = Source(data, time_column, drop, resample, dialect)
+    detector = open_detector(model, threshold, gaps)
 
     from cometad.alerting.promise import Promise
     from cometad.data.quality import Inspection
@@ -74,9 +77,9 @@ def score(
     inspection = Inspection(detector.statistics_, detector.trends_.kinds)
     totals = _Totals(inspection, Promise(detector.threshold.rate), keep_times=events is not None)
     if detector.can_stream:
-        tables = _streamed(detector.stream(alerts=alerts), detector, source.chunks(), totals)
+        tables = _streamed(detector.stream(alerts=alerts), detector, source.chunks(detector), totals)
     else:
-        tables = iter([_at_once(detector, alerts, source.whole(), totals)])
+        tables = iter([_at_once(detector, alerts, source.whole(detector), totals)])
     if output is None:
         _print_whole(totals.over(tables))
     else:

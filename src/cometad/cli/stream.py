@@ -16,6 +16,7 @@ from cometad.errors import InputError
 if TYPE_CHECKING:
     from cometad.alerting.alerts import Alerts
     from cometad.alerting.promise import Promise
+    from cometad.data.dialect import Dialect
     from cometad.data.resample import Resampling
     from cometad.live.interrupts import Interrupts
     from cometad.live.session import Answer, Session
@@ -49,6 +50,8 @@ def stream(
     time_column: Annotated[
         str | None, typer.Option(help="Field with the times. Default: one named time, timestamp, datetime or date.")
     ] = None,
+    gaps: options.Gaps = None,
+    dialect: "Dialect | None" = None,
 ) -> None:
     """Score readings as they arrive: CSV or JSON lines on standard input, JSON lines on standard output.
 
@@ -86,9 +89,9 @@ def stream(
     if snapshot is not None:
         check_writable(snapshot)
     with Interrupts() as interrupts:
-        session = _open(model, threshold, resampling, late, alerts, snapshot)
+        session = _open(model, threshold, gaps, resampling, late, alerts, snapshot)
         try:
-            problem = _take_all(session, interrupts, form, time_column, only_events)
+            problem = _take_all(session, interrupts, form, time_column, only_events, dialect)
             if snapshot is None:
                 ended_well = problem is None and not interrupts.stopped
                 with nullcontext() if ended_well else suppress(InputError):  # too few readings to score the rest
@@ -111,6 +114,7 @@ def stream(
 def _open(
     model: Path,
     threshold: str | None,
+    gaps: str | None,
     resampling: "Resampling | None",
     late: str,
     alerts: "Alerts",
@@ -123,7 +127,7 @@ def _open(
     from cometad.live.grid import Grid
     from cometad.live.session import Session
 
-    detector = open_detector(model, threshold)
+    detector = open_detector(model, threshold, gaps)
     if not detector.can_stream:
         raise ModelFileError(
             f"'{model}' holds a {type(detector).__name__}, which cannot score a stream. Use cometad score."
@@ -135,17 +139,24 @@ def _open(
 
 
 def _take_all(
-    session: "Session", interrupts: "Interrupts", form: str, time_column: str | None, only_events: bool
+    session: "Session",
+    interrupts: "Interrupts",
+    form: str,
+    time_column: str | None,
+    only_events: bool,
+    dialect: "Dialect | None",
 ) -> InputError | None:
     """Answer the readings on standard input; return the error of the first bad one, which ends the stream."""
     from cometad.alerting.promise import Promise
+    from cometad.data.dialect import Dialect
     from cometad.live.readings import Layout, readings
 
     detector = session.detector
-    layout = Layout(detector.names_, detector.named_, time_column, detector.gaps.allowed)
+    dialect = dialect or Dialect()
+    layout = Layout(detector.names_, detector.named_, time_column, detector.gaps.allowed, dialect)
     promise: Promise | None = Promise(detector.threshold.rate)
     try:
-        for reading in readings(interrupts.lines(sys.stdin.buffer), form, layout):
+        for reading in readings(interrupts.lines(sys.stdin.buffer, dialect.encoding), form, layout):
             answers = session.take(reading)
             _print(answers, only_events)
             if promise is not None and _broken(promise, answers):
