@@ -196,7 +196,7 @@ def test_a_snapshot_needs_the_same_resampling(lenient, tmp_path):
         session = Session(lenient, gates(lenient)[saved])
         answers(session, readings(range(30)))
         session.save(path)
-        with pytest.raises(ParameterError, match="different resampling") as caught:
+        with pytest.raises(ModelFileError, match="different resampling") as caught:
             Session.resume(path, lenient, other)
         assert is_a_sentence(str(caught.value))
 

@@ -16,8 +16,9 @@ from cometad.baselines.footprint import Activations, check_fits, parameter_count
 from cometad.data.windows import cut, learnable, training_rows, window_starts
 from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
 from cometad.network.schedules import Halving, Schedule
-from cometad.network.state import from_arrays, to_arrays
+from cometad.network.state import restored_network, to_arrays
 from cometad.progress import show_progress
+from cometad.restored import require_state
 from cometad.series import Series
 
 
@@ -54,6 +55,8 @@ class DeepBaseline(Baseline):
     """
 
     learned: ClassVar[tuple[str, ...]] = ("window_bytes_",)
+    shapes: ClassVar = {"window_bytes_": (1,)}
+    dtypes: ClassVar = {"window_bytes_": np.int64}
 
     window: int = 100
     window_stride: int = 50
@@ -167,7 +170,8 @@ class DeepBaseline(Baseline):
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
         super()._take_state(state)
-        with seeded(self.seed, torch.device(self.device)):  # loading overwrites the random weights
-            self.network_ = self._network(self.n_features_in_)
-        from_arrays(self.network_, state)
-        self.network_.to(self.device).eval()
+        require_state(self.window_bytes_[0] > 0, "its array 'window_bytes_' is not positive")
+        for name in ("layers", "blocks"):  # each has arrays: a file cannot ask for more than it holds
+            require_state(getattr(self, name, 0) <= len(state), f"it has fewer {name} than its parameters say")
+        self.network_ = restored_network(lambda: self._network(self.n_features_in_), state, self.device)
+        self.network_.eval()

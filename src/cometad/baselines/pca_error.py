@@ -1,6 +1,7 @@
 """What the principal components of the training readings leave unexplained."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -26,6 +27,7 @@ class PcaError(VariableBaseline):
     """
 
     learned = ("center_", "directions_")
+    shapes: ClassVar = {"center_": ("variable",), "directions_": ("direction?", "variable")}
 
     variance_share: float = 0.9
 
