@@ -36,7 +36,28 @@ from cometad.views.network import NetworkView
 REFUSED, SAME, OTHER, LATER = "refused in one sentence", "the same scores", "other finite scores", "refused when used"
 ALLOWED = {"damaged": {REFUSED, SAME}, "crafted": {REFUSED, SAME, OTHER, LATER}}
 
-NASTY = [None, True, False, -1, 0, 1, 3, 2**31, 2**63, 10**30, -1.5, 1e-300, 1e300, "", "x", "cuda", [], {}, [1], {"a": 1}]
+NASTY = [
+    None,
+    True,
+    False,
+    -1,
+    0,
+    1,
+    3,
+    2**31,
+    2**63,
+    10**30,
+    -1.5,
+    1e-300,
+    1e300,
+    "",
+    "x",
+    "cuda",
+    [],
+    {},
+    [1],
+    {"a": 1},
+]
 NASTY += [{"kind": "Spot"}, {"kind": "nothing"}, {"kind": []}, {"kind": "Quantile", "ratio": 1}, [[]], ["v0", "v0"]]
 NUMBERS = [np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-320, 0.0, -1.0, 1e12]
 
@@ -188,7 +209,7 @@ def _change_array(arrays: dict[str, np.ndarray], rng: np.random.Generator) -> No
     names = sorted(arrays)
     name, other = (names[int(k)] for k in rng.integers(len(names), size=2))
     array = arrays[name].copy()
-    match rng.integers(8):
+    match rng.integers(12):
         case 0:
             arrays[name], arrays[other] = arrays[other], arrays[name]
         case 1:
@@ -198,7 +219,8 @@ def _change_array(arrays: dict[str, np.ndarray], rng: np.random.Generator) -> No
         case 3:
             arrays[name] = array.T.copy() if array.ndim > 1 else array[None]
         case 4:
-            arrays[name] = array.astype(rng.choice(["float32", "float64", "int64", "uint8", "bool"]), casting="unsafe")
+            with np.errstate(invalid="ignore"):
+                arrays[name] = array.astype(rng.choice(["float32", "float64", "int64", "uint8", "bool"]))
         case 5:
             arrays[name] = array[: len(array) // 2] if array.ndim else array[None]
         case 6:
@@ -207,14 +229,19 @@ def _change_array(arrays: dict[str, np.ndarray], rng: np.random.Generator) -> No
             if array.size:
                 value = NUMBERS[int(rng.integers(len(NUMBERS)))]
                 if array.dtype.kind != "f":
-                    value = int(rng.integers(-(2**31), 2**31)) if not np.isfinite(value) else int(np.clip(value, -9e18, 9e18))
+                    value = (
+                        int(rng.integers(-(2**31), 2**31))
+                        if not np.isfinite(value)
+                        else int(np.clip(value, -9e18, 9e18))
+                    )
                 with np.errstate(over="ignore"):
                     array.flat[int(rng.integers(array.size))] = np.array(value).astype(array.dtype)
             arrays[name] = array
 
 
 def _change_fact(header: dict[str, Any], rng: np.random.Generator) -> None:
-    places = list(_places(header))
+    facts = header.get("facts")
+    places = list(_places(facts if isinstance(facts, dict) and rng.random() < 0.9 else header))
     holder, key = places[int(rng.integers(len(places)))]
     value = NASTY[int(rng.integers(len(NASTY)))]
     match rng.integers(4):

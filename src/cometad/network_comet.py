@@ -22,6 +22,7 @@ from cometad.explain.explainer import Explainer
 from cometad.explain.reasons import Explanation
 from cometad.live.stream import Stream
 from cometad.network.adaptation import Adaptation, NoAdaptation, OnlineAdaptation
+from cometad.network.fast.threads import torch_alone
 from cometad.network.memory import DISTANCES
 from cometad.network.network import Network
 from cometad.network.run import RawRun, Run, RunSettings
@@ -354,6 +355,11 @@ class NetworkComet(Detector):
         return stream
 
     # -- fitting ----------------------------------------------------------------------------------------------------
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Learn what is normal from a series (time, variable); `y` is ignored. Threads that fit take turns."""
+        with torch_alone():
+            return super().fit(X, y)
 
     def _check_parameters(self) -> None:
         values = self.get_params(deep=False)

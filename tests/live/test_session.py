@@ -8,7 +8,7 @@ import pytest
 from cometad import Alerts, Comet, NetworkComet, Quantile
 from cometad.data import ForwardFill
 from cometad.data.resample import Resampling, resample
-from cometad.errors import InputError, ModelFileError, ParameterError
+from cometad.errors import InputError, ModelFileError
 from cometad.live.clock import Clock
 from cometad.live.grid import Grid
 from cometad.live.readings import Reading

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import Baseline
 from cometad.baselines.footprint import Activations, check_fits, parameter_count, windows_at_once
 from cometad.data.windows import cut, learnable, training_rows, window_starts
+from cometad.network.fast.threads import torch_alone
 from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
 from cometad.network.schedules import Halving, Schedule
 from cometad.network.state import restored_network, to_arrays
@@ -82,6 +83,11 @@ class DeepBaseline(Baseline):
         """Refuse a network whose parameters, with the activations of one window, do not fit into memory."""
         self._measured(variables)
 
+    def fit(self, X: object, y: object = None) -> Self:
+        """Learn what is normal from a series (time, variable); `y` is ignored. Threads that fit take turns."""
+        with torch_alone():
+            return super().fit(X, y)
+
     # -- fitting ----------------------------------------------------------------------------------------------------
 
     def _least_rows(self) -> int:
@@ -149,7 +155,8 @@ class DeepBaseline(Baseline):
         features = self._features(scaled, series, training=False)
         starts = window_starts(len(features), self.window, self.window)
         batches = self._batches(self._source(features, starts))
-        per_window = np.concatenate([self.network_.score(windows).double().cpu().numpy() for windows in batches])
+        with torch_alone():  # the last bit of a score depends on the number of threads
+            per_window = np.concatenate([self.network_.score(windows).double().cpu().numpy() for windows in batches])
         scores = np.empty(len(features))
         scores[-self.window :] = per_window[-1]
         scores[: per_window[:-1].size] = per_window[:-1].ravel()  # the last window may overlap the one before it
