@@ -25,7 +25,7 @@ from cometad.data.quality import QUANTILES, Statistics
 from cometad.data.scale import SCALERS, Scaling, fit_scaling
 from cometad.data.trends import Trends
 from cometad.errors import InputError, NotFittedError, ParameterError
-from cometad.parameters import Parameters
+from cometad.parameters import Parameters, with_field
 from cometad.registry import describe, from_json, to_json
 from cometad.restored import of_type, require_state, taken, texts
 from cometad.series import Series, as_series, check_length, check_like
@@ -163,6 +163,47 @@ class Detector(Parameters, ABC):
         """
         scored = self.step_scores(X)
         return self.judge().push(scored.alerts, scored.imputed).flags
+
+    def fit_predict(self, X: object, y: object = None) -> NDArray[np.int64]:
+        """Fit a series (time, variable) and return its own flags, `labels_`; `y` is ignored.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> int(BASELINES["squared-norm"]().fit_predict(normal).sum())  # the default rate is 0.01
+        5
+        """
+        return self.fit(X).labels_
+
+    @property
+    def labels_(self) -> NDArray[np.int64]:
+        """The flags (time,) of the training series: 1 if its alert score is above the threshold, 0 where imputed.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> BASELINES["squared-norm"]().fit(normal).labels_.shape
+        (500,)
+        """
+        return self.judge().push(self.alert_scores_, self.imputed_).flags
+
+    @property
+    def contamination(self) -> float | None:
+        """The rate of the threshold, under the name that PyOD and scikit-learn use; None if it limits alerts instead.
+
+        It is no parameter of its own: `get_params` and `clone` have the threshold. Set it before `fit`.
+
+        >>> from cometad import Comet
+        >>> detector = Comet()
+        >>> detector.contamination = 0.001
+        >>> detector.threshold.rate, detector.contamination
+        (0.001, 0.001)
+        """
+        return self.threshold.rate
+
+    @contamination.setter
+    def contamination(self, rate: float) -> None:
+        self.threshold = with_field(self.threshold, "rate", rate, "contamination")
 
     def events(self, X: object, alerts: Alerts | None = None) -> list[Event]:
         """The events of a series (time, variable) in time order: flagged time steps that belong together.
