@@ -69,7 +69,8 @@ class ScoreTail(NamedTuple):
     def restored(cls, state: Mapping[str, Array]) -> "ScoreTail":
         """The tail in a saved state."""
         tail = cls(*taken(state, "tail", (len(cls._fields),)).tolist())
-        require_state(tail.share > 0 and tail.shape >= 0 and tail.scale > 0, "its array 'tail' is not a tail")
+        fits = 0 < tail.share <= 1 and 0 <= tail.shape <= 1 and 1e-150 < tail.scale
+        require_state(fits, "its array 'tail' is not a tail")
         return tail
 
     def probability(self, scores: ArrayLike) -> Floats:
