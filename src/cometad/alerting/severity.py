@@ -69,7 +69,7 @@ class ScoreTail(NamedTuple):
     def restored(cls, state: Mapping[str, Array]) -> "ScoreTail":
         """The tail in a saved state."""
         tail = cls(*taken(state, "tail", (len(cls._fields),)).tolist())
-        fits = 0 < tail.share <= 1 and 0 <= tail.shape <= 1 and 1e-150 < tail.scale
+        fits = 0 < tail.share <= 1 and 0 <= tail.shape <= 1 and tail.scale > 1e-300
         require_state(fits, "its array 'tail' is not a tail")
         return tail
 
