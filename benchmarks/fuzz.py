@@ -1,10 +1,10 @@
-"""Feed cometad inputs that nobody meant to write, and count what happens: `python benchmarks/fuzz.py --tables`."""
+"""Feed cometad inputs that nobody meant to write, and count what happens: `python benchmarks/fuzz.py --models`."""
 
 import argparse
 import importlib
 import sys
 
-PARTS = {"tables": "fuzzing.tables"}  # flag: module with `run(cases, seed)`
+PARTS = {"models": "fuzzing.models", "tables": "fuzzing.tables"}  # flag: module with `run(cases, seed)`
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.budget import Budget
-from cometad.alerting.verdicts import Verdict
+from cometad.alerting.verdicts import Verdict, restored_verdict
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
@@ -29,7 +29,9 @@ from cometad.explain.reasons import Explanation, stretch_of
 from cometad.live.stream import Stream
 from cometad.live.verdicts import Casebook
 from cometad.progress import show_progress
+from cometad.restored import counted, of_type, require_state, taken, texts
 from cometad.scoring.precedents import MARGIN, Precedent, Precedents, packed, unpacked
+from cometad.scoring.tail import checked_tails
 from cometad.series import Series
 from cometad.validation import check, check_integer, integer, require, strategy
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from cometad.network_comet import NetworkComet
 
 LEARNED = "normal."  # prefix of the arrays that `learn_normal` adds
+MOST_SMOOTHED = 1_000_000  # time steps
+MOST_POOLED = 1_000  # a power mean with this exponent is the maximum
 MOST_LEARNED = 1_000  # verdicts of a detector: each makes unusual time steps slower to score
 
 DEFAULT_VIEWS = (Patterns(), Joint(), Forecast(), Balance(), Activity())
@@ -65,7 +69,7 @@ REMOVED = {
 
 RULES = {
     **{name: SHARED_RULES[name] for name in ("scaler", "gaps", "threshold", "seed")},
-    "pooling": integer(1),
+    "pooling": integer(1, MOST_POOLED),
     "adaptation": strategy("follow"),
 }
 
@@ -382,7 +386,7 @@ class Comet(Detector):
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
-            check_integer("smoothing", span, 1)
+            check_integer("smoothing", span, 1, MOST_SMOOTHED)
 
     def _least_rows(self) -> int:
         return min(view.min_rows for view in self.views)
@@ -418,11 +422,16 @@ class Comet(Detector):
 
     def _take_facts(self, facts: Mapping[str, Any]) -> None:
         self.trimmed_ = tuple(
-            Stretch(start, stop, tuple(variables), reason) for start, stop, variables, reason in facts["trimmed"]
+            Stretch(
+                counted(start, "trimmed"),
+                counted(stop, "trimmed"),
+                texts(variables, "trimmed"),
+                of_type(reason, str, "trimmed"),
+            )
+            for start, stop, variables, reason in facts["trimmed"]
         )
-        self.verdicts_ = tuple(
-            Verdict(**{**own, "variables": tuple(own["variables"])}) for own in facts.get("verdicts", ())
-        )
+        self.verdicts_ = tuple(restored_verdict(own) for own in facts.get("verdicts", ()))
+        require_state(len(self.verdicts_) <= MOST_LEARNED, "it has too many verdicts")
 
     def _state(self) -> Mapping[str, Array]:
         views = {
@@ -438,17 +447,23 @@ class Comet(Detector):
         return {**tails, **explain, **trends, **likely, **views, **learned}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
-        fitted = []
+        fitted, width = [], self.n_features_in_
         for v, view in enumerate(self.views):
             prefix = f"view.{v}."
             own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
             fitted.append(view.restore(own))
-        self.trends_ = Trends(*(state[f"trends.{field.name}"] for field in fields(Trends)))
-        self.likely_ = Likely(state["likely.center"], state["likely.precision"])
-        self.level_, self.bands_ = Level(*state["level"]), state["bands"]
-        tails = state["tails.alert"], state["tails.ranking"]
-        self.panel_ = Panel(tuple(fitted), *tails, self.pooling, tuple(self.smoothing))
-        normal = unpacked({name.removeprefix(LEARNED): a for name, a in state.items() if name.startswith(LEARNED)})
+            same = getattr(fitted[-1], "width", width) == width
+            require_state(same, f"its view {v} was fitted on another number of variables")
+        self.trends_ = Trends.restored(state, width)
+        self.likely_ = Likely.restored(state, width)
+        self.level_ = Level(*taken(state, "level", (len(Level._fields), width)))
+        require_state(bool((self.level_.deviation > 0).all()), "its array 'level' has no positive deviations")
+        self.bands_ = taken(state, "bands", (len(fitted), width), unknown=True)
+        alert, ranking = (checked_tails(state, f"tails.{name}", len(fitted), width) for name in ("alert", "ranking"))
+        self.panel_ = Panel(tuple(fitted), alert, ranking, self.pooling, tuple(self.smoothing))
+        learned = {name.removeprefix(LEARNED): array for name, array in state.items() if name.startswith(LEARNED)}
+        normal = unpacked(learned, len(fitted), width)
+        require_state(len(normal) == len(self.verdicts_), "its verdicts have no precedents")
         if normal:
             self.panel_ = replace(self.panel_, precedents=replace(self._precedents(), normal=tuple(normal)))
 

@@ -242,10 +242,16 @@ def _frame(X: object) -> object:
 def _from_array(X: object) -> Floats:
     if np.ma.isMaskedArray(X):
         X = np.ma.filled(np.ma.asarray(X, dtype=np.float64), np.nan)  # a masked reading is a missing one
+    if hasattr(X, "toarray"):
+        raise InputError("A series is dense, not sparse. Pass X.toarray().")
     try:
         values = np.asarray(X)
+        if values.dtype.kind == "c":
+            raise InputError("Complex data not supported. Pass real numbers, such as the real and imaginary parts.")
         if values.dtype.kind not in "biuf":
             raise TypeError
+    except InputError:
+        raise
     except (TypeError, ValueError) as error:
         raise InputError(
             f"Expected an array of numbers of shape (time, variable), got a {type(X).__name__}. "

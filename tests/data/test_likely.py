@@ -9,6 +9,7 @@ from cometad import Comet, Quantile
 from cometad.data.gaps import ForwardFill, ScoreMeasured
 from cometad.data.likely import Likely
 from cometad.datasets.synthetic import synthetic_plant
+from cometad.errors import ModelFileError
 
 
 def naive_mean(center, covariance, reading, missing):
@@ -40,6 +41,14 @@ def test_only_usable_readings_count_and_constants_are_no_obstacle():
     assert likely(np.zeros((1, 2), np.float32), np.ones((1, 2), bool)) == pytest.approx(
         training[:100].mean(axis=0)[None], abs=1e-4
     )
+
+
+def test_a_saved_matrix_that_is_no_inverse_covariance_is_refused():
+    state = {"likely.center": np.zeros(2), "likely.precision": np.eye(2)}
+    assert Likely.restored(state, 2).center.tolist() == [0, 0]
+    for wrong in (-np.eye(2), np.array([[1.0, 0.5], [0.0, 1.0]]), np.eye(3)):
+        with pytest.raises(ModelFileError, match=r"likely\.precision"):
+            Likely.restored(state | {"likely.precision": wrong}, 2)
 
 
 @pytest.fixture(scope="module")

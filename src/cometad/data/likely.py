@@ -3,12 +3,14 @@
 A placeholder that does not fit the other variables would make views that mix them blame the others.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Flags, Floats, Floats32
+from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.compiled import jit
+from cometad.restored import require_state, taken
 from cometad.threads import serial_products
 
 SAMPLE = 100_000  # readings, at most: more change nothing
@@ -39,7 +41,18 @@ class Likely(NamedTuple):
         with serial_products():  # so that the result does not depend on the number of threads
             covariance = known.T @ known / len(known)
             ridge = RIDGE * covariance.trace() / len(center) or 1.0
-            return cls(center, np.linalg.inv(covariance + ridge * np.eye(len(center))))
+            precision = np.linalg.inv(covariance + ridge * np.eye(len(center)))
+        return cls(center, (precision + precision.T) / 2)
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Array], variables: int) -> "Likely":
+        """The likely readings in a saved state."""
+        likely = cls(
+            taken(state, "likely.center", (variables,)), taken(state, "likely.precision", (variables, variables))
+        )
+        symmetric = np.array_equal(likely.precision, likely.precision.T)
+        require_state(symmetric and _is_positive(likely.precision), "its 'likely.precision' is no inverse covariance")
+        return likely
 
     def __call__(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
         """Replace `doubtful` cells of scaled readings (time, variable) by their conditional mean, given the others."""
@@ -48,6 +61,14 @@ class Likely(NamedTuple):
         filled = scaled.copy()
         _fill(filled, doubtful, self.center, self.precision)
         return filled
+
+
+def _is_positive(matrix: Floats) -> bool:
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 @jit
