@@ -1,6 +1,7 @@
 """The promised and measured false-alarm rates of the thresholds, on simulated scores or on fitted detectors.
 
     python benchmarks/thresholds.py [--draws N] [--readings N]
+    python benchmarks/thresholds.py --noise [--draws N] [--readings N] [--workers 2]
     python benchmarks/thresholds.py --detectors [--data-dir DIR]
     python benchmarks/thresholds.py --entities [--part select] [--families SMD,walks] [--workers 2] [--data-dir DIR]
     python benchmarks/thresholds.py --events [--part select] [--families SMD,walks] [--workers 2] [--data-dir DIR]
@@ -11,6 +12,8 @@
 Each draw fits a rule to 10,000 scores and applies it to a stream of `--readings` more, without anomalies: every alarm
 is false. The second table follows SPOT along streams in three variants: alarms left out of the tail as in the paper,
 remembering all excesses or the last 1,000, and as implemented here, counting as many alarms as chance explains.
+
+With --noise, Comet() is fitted on 10,000 readings of independent noise and scores `--readings` more.
 
 With --detectors, Comet() is fitted on normal series, and alarms are counted among unseen normal readings, excluding 32
 readings on either side of each anomaly. The entities are development entities: their labels had been seen before
@@ -36,6 +39,7 @@ from threshold_tables.detectors import on_detectors
 from threshold_tables.entities import on_entities
 from threshold_tables.events import at_a_budget_of_alerts
 from threshold_tables.lengths import faults_of_every_length
+from threshold_tables.noise import on_noise
 from threshold_tables.promises import promises, shrinking
 from threshold_tables.shared import FAMILIES
 from threshold_tables.trends import without_and_with_trends
@@ -44,7 +48,7 @@ from threshold_tables.trends import without_and_with_trends
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     table = parser.add_mutually_exclusive_group()
-    for name in ("detectors", "entities", "events", "lengths", "delay", "trends"):
+    for name in ("noise", "detectors", "entities", "events", "lengths", "delay", "trends"):
         table.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--draws", type=int, help="default: 50, or 20 with --lengths")
     parser.add_argument("--readings", type=int, default=100_000)
@@ -59,6 +63,8 @@ def main() -> None:
         at_a_budget_of_alerts(asked.families, asked.part, asked.workers, asked.data_dir)
     elif asked.trends:
         without_and_with_trends(asked.families, asked.part, asked.workers, asked.data_dir)
+    elif asked.noise:
+        on_noise(asked.draws or 50, asked.readings, asked.workers)
     elif asked.detectors:
         on_detectors(asked.data_dir)
     elif asked.lengths:

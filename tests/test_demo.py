@@ -19,42 +19,47 @@ def live(flagged: list[int], blamed: int) -> demo.Live:
     return demo.Live(scores, np.ones(50), flags, variables, scores)
 
 
+def judged(fault: Fault, flagged: list[int], blamed: int, alerts: list[demo.Alert]) -> demo.FaultResult:
+    return demo.judge(fault, demo.Watched(live(flagged, blamed), alerts, None))
+
+
 def alert(start: int, stop: int, raised: int) -> demo.Alert:
     return demo.Alert(raised, Event(1, start, stop, start, 1.0, 0.5, 1, open=False))
 
 
 def test_an_alert_during_a_fault_finds_it_with_its_delay_and_variable():
-    result = demo.judge(Fault("spike", 10, 20, (2,)), live([3, 14, 15], blamed=2), [alert(14, 16, raised=16)])
+    result = judged(Fault("spike", 10, 20, (2,)), [3, 14, 15], 2, [alert(14, 16, raised=16)])
     assert (result.found, result.delay, result.blamed) == (True, 6, (2,))
 
 
 def test_an_alert_that_was_open_before_a_fault_finds_it_at_its_first_flag():
-    result = demo.judge(Fault("spike", 10, 20, (2,)), live([8, 14], blamed=2), [alert(8, 15, raised=9)])
+    result = judged(Fault("spike", 10, 20, (2,)), [8, 14], 2, [alert(8, 15, raised=9)])
     assert (result.found, result.delay) == (True, 4)
 
 
 def test_an_alert_before_or_after_a_fault_does_not_find_it():
     around = [alert(9, 10, raised=9), alert(20, 21, raised=20)]
-    result = demo.judge(Fault("spike", 10, 20, (2,)), live([9, 20], blamed=1), around)
+    result = judged(Fault("spike", 10, 20, (2,)), [9, 20], 1, around)
     assert (result.found, result.delay, result.blamed) == (False, None, (1,))
 
 
 def test_a_flag_that_raises_no_alert_does_not_find_a_fault():
-    assert not demo.judge(Fault("spike", 10, 20, (2,)), live([14], blamed=2), []).found
+    assert not judged(Fault("spike", 10, 20, (2,)), [14], 2, []).found
 
 
 def test_an_alert_soon_after_a_fault_is_not_false():
-    plant = synthetic_plant(train_rows=500, test_rows=2000, faults_per_kind=1)
-    stop = plant.faults[-1].stop
-    soon, late, early = (alert(step, step + 1, raised=step) for step in (stop + 63, stop + 64, 0))
-    assert demo.false_alerts(plant, [early, soon, late]) == [early, late]
+    flushed = demo.Flushed(synthetic_plant(train_rows=500, test_rows=2000, faults_per_kind=1), 0, (5,))
+    stop = flushed.plant.faults[-1].stop
+    soon, late, early, flush = (alert(step, step + 1, raised=step) for step in (stop + 63, stop + 64, 0, 128))
+    assert demo.false_alerts(flushed, [early, flush, soon, late]) == [early, late]
+    assert demo.flush_alerts(flushed, [early, flush, soon, late]) == [flush]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_flushes_are_apart_from_faults_and_touch_one_healthy_sensor(seed):
     plant = synthetic_plant(seed=seed)
     flushed = demo.flush(plant)
-    changed = flushed.test != plant.test
+    changed = flushed.plant.test != plant.test
     assert np.flatnonzero(changed.any(axis=0)).tolist() == [flushed.variable]
     assert all(flushed.variable not in fault.variables for fault in plant.faults)
     assert len(flushed.starts) == 4
@@ -73,6 +78,8 @@ def test_the_demo_finds_every_fault_within_its_budget_and_writes_a_picture_and_a
     assert false <= 3
     assert alerts <= allowed
     assert printed.count(" yes ") == 10
+    assert "Verdict: normal." in printed
+    assert "which was called normal; 0 raised one after that" in " ".join(printed.split())
     stuck = [line for line in printed.splitlines() if line.startswith(" stuck")]
     assert len(stuck) == 2
     assert all(" yes " in line for line in stuck)

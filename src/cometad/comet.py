@@ -11,11 +11,12 @@ import numpy as np
 
 from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.budget import Budget
-from cometad.alerting.verdicts import Verdict
+from cometad.alerting.verdicts import Verdict, restored_verdict
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.checkpoint import kind_of
 from cometad.data.gaps import Gaps, RefuseGaps
+from cometad.data.likely import Likely
 from cometad.data.scale import fit_scaling
 from cometad.data.trends import Trends
 from cometad.detector import RULES as SHARED_RULES
@@ -28,7 +29,9 @@ from cometad.explain.reasons import Explanation, stretch_of
 from cometad.live.stream import Stream
 from cometad.live.verdicts import Casebook
 from cometad.progress import show_progress
+from cometad.restored import counted, of_type, require_state, taken, texts
 from cometad.scoring.precedents import MARGIN, Precedent, Precedents, packed, unpacked
+from cometad.scoring.tail import checked_tails
 from cometad.series import Series
 from cometad.validation import check, check_integer, integer, require, strategy
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from cometad.network_comet import NetworkComet
 
 LEARNED = "normal."  # prefix of the arrays that `learn_normal` adds
+MOST_SMOOTHED = 1_000_000  # time steps
+MOST_POOLED = 1_000  # a power mean with this exponent is the maximum
 MOST_LEARNED = 1_000  # verdicts of a detector: each makes unusual time steps slower to score
 
 DEFAULT_VIEWS = (Patterns(), Joint(), Forecast(), Balance(), Activity())
@@ -64,7 +69,7 @@ REMOVED = {
 
 RULES = {
     **{name: SHARED_RULES[name] for name in ("scaler", "gaps", "threshold", "seed")},
-    "pooling": integer(1),
+    "pooling": integer(1, MOST_POOLED),
     "adaptation": strategy("follow"),
 }
 
@@ -118,6 +123,7 @@ class Comet(Detector):
 
     panel_: Panel
     level_: Level
+    likely_: Likely
     bands_: Floats  # (view, variable)  how far a normal reading may be from what is expected, in scaled units
     trimmed_: tuple[Stretch, ...]
     verdicts_: tuple[Verdict, ...] = ()
@@ -207,7 +213,8 @@ class Comet(Detector):
         self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
         self.verdicts_ = ()
         self.level_, self.bands_ = Level.fit(scaled, usable), fit_bands(found.folds, rows, usable)
-        self.decision_scores_, _, imputed = self._step_scores(scaled, series)
+        self.likely_ = Likely.fit(scaled, usable)
+        self.decision_scores_, _, imputed = self._step_scores(self.substituted(scaled, series.doubtful), series)
         self.imputed_ = np.zeros(len(series), bool) if imputed is None else imputed
         # The scores after a stretch that was left out depend on it too.
         self.imputed_ |= ~all_usable(~unusable(self.trimmed_, len(series)), self.panel_.context)
@@ -299,11 +306,11 @@ class Comet(Detector):
         """
         series = self._checked(X)
         views = tuple(Voice(type(view).__name__.lower(), view.reason) for view in self.views)
-        moved = self.trends_(series.values, series.imputed)
+        moved, scaled = self.trends_(series.values, series.imputed), self._scaled(series)
         explain = ViewsExplainer(self.panel_, views, self.level_, self.bands_, self.scaling_)
 
         def of_series(event: Event | int | Sequence[int], context: int = 32) -> Explanation:
-            return explain(series.values, moved, self.names_, event, context, series.imputed)
+            return explain(series.values, moved, scaled, self.names_, event, context, series.imputed)
 
         return of_series
 
@@ -331,7 +338,7 @@ class Comet(Detector):
                 f"A detector holds at most {MOST_LEARNED:,} verdicts. Take one back with without_verdict, or fit a new "
                 "detector on readings that contain these events."
             )
-        scaled = self.scaling_(self.trends_(series.values, series.imputed))
+        scaled = self._scaled(series)
         found = gather_precedent(self.panel_, self.adaptation, scaled, series.imputed, start, stop)
         if not len(found.variables):
             raise InputError(f"Nothing in the time steps {start} to {stop} is unusual enough to learn from.")
@@ -379,7 +386,7 @@ class Comet(Detector):
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
         require(isinstance(self.smoothing, Sequence), "smoothing", "a sequence of integers", self.smoothing)
         for span in self.smoothing:
-            check_integer("smoothing", span, 1)
+            check_integer("smoothing", span, 1, MOST_SMOOTHED)
 
     def _least_rows(self) -> int:
         return min(view.min_rows for view in self.views)
@@ -396,6 +403,10 @@ class Comet(Detector):
 
     # -- scoring ----------------------------------------------------------------------------------------------------
 
+    def substituted(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
+        """Scaled readings (time, variable) with likely values for `doubtful` cells, given the others."""
+        return self.likely_(scaled, doubtful)
+
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         return self._step_scores(scaled, series).scores
 
@@ -411,11 +422,16 @@ class Comet(Detector):
 
     def _take_facts(self, facts: Mapping[str, Any]) -> None:
         self.trimmed_ = tuple(
-            Stretch(start, stop, tuple(variables), reason) for start, stop, variables, reason in facts["trimmed"]
+            Stretch(
+                counted(start, "trimmed"),
+                counted(stop, "trimmed"),
+                texts(variables, "trimmed"),
+                of_type(reason, str, "trimmed"),
+            )
+            for start, stop, variables, reason in facts["trimmed"]
         )
-        self.verdicts_ = tuple(
-            Verdict(**{**own, "variables": tuple(own["variables"])}) for own in facts.get("verdicts", ())
-        )
+        self.verdicts_ = tuple(restored_verdict(own) for own in facts.get("verdicts", ()))
+        require_state(len(self.verdicts_) <= MOST_LEARNED, "it has too many verdicts")
 
     def _state(self) -> Mapping[str, Array]:
         views = {
@@ -427,19 +443,27 @@ class Comet(Detector):
         trends = {f"trends.{field.name}": getattr(self.trends_, field.name) for field in fields(Trends)}
         learned = {f"{LEARNED}{name}": array for name, array in packed(self._precedents().normal).items()}
         tails = {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking}
-        return {**tails, **explain, **trends, **views, **learned}
+        likely = {f"likely.{name}": array for name, array in self.likely_._asdict().items()}
+        return {**tails, **explain, **trends, **likely, **views, **learned}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
-        fitted = []
+        fitted, width = [], self.n_features_in_
         for v, view in enumerate(self.views):
             prefix = f"view.{v}."
             own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
             fitted.append(view.restore(own))
-        self.trends_ = Trends(*(state[f"trends.{field.name}"] for field in fields(Trends)))
-        self.level_, self.bands_ = Level(*state["level"]), state["bands"]
-        tails = state["tails.alert"], state["tails.ranking"]
-        self.panel_ = Panel(tuple(fitted), *tails, self.pooling, tuple(self.smoothing))
-        normal = unpacked({name.removeprefix(LEARNED): a for name, a in state.items() if name.startswith(LEARNED)})
+            same = getattr(fitted[-1], "width", width) == width
+            require_state(same, f"its view {v} was fitted on another number of variables")
+        self.trends_ = Trends.restored(state, width)
+        self.likely_ = Likely.restored(state, width)
+        self.level_ = Level(*taken(state, "level", (len(Level._fields), width)))
+        require_state(bool((self.level_.deviation > 0).all()), "its array 'level' has no positive deviations")
+        self.bands_ = taken(state, "bands", (len(fitted), width), unknown=True)
+        alert, ranking = (checked_tails(state, f"tails.{name}", len(fitted), width) for name in ("alert", "ranking"))
+        self.panel_ = Panel(tuple(fitted), alert, ranking, self.pooling, tuple(self.smoothing))
+        learned = {name.removeprefix(LEARNED): array for name, array in state.items() if name.startswith(LEARNED)}
+        normal = unpacked(learned, len(fitted), width)
+        require_state(len(normal) == len(self.verdicts_), "its verdicts have no precedents")
         if normal:
             self.panel_ = replace(self.panel_, precedents=replace(self._precedents(), normal=tuple(normal)))
 

@@ -1,7 +1,7 @@
 """The demo: fit on a synthetic plant, score it live while it drifts, and show which faults were found and why."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from cometad.alerting.alerts import Alerts, Change, Event
 from cometad.alerting.budget import SECONDS_PER_DAY, Budget
+from cometad.alerting.verdicts import Verdict
 from cometad.arrays import Floats
 from cometad.comet import Comet
 from cometad.datasets.synthetic import Fault, Plant, synthetic_plant
@@ -61,29 +62,70 @@ class Live(NamedTuple):
     scores: Floats  # (time,)  ranking scores
 
 
+class Flushed(NamedTuple):
+    """A plant with a harmless pattern that repeats: a sensor that is flushed."""
+
+    plant: Plant
+    variable: int
+    starts: tuple[int, ...]  # of the flushes
+
+    def is_flush(self, event: Event) -> bool:
+        """Whether an event is about a flush."""
+        return any(event.start < start + FLUSH_LENGTH + AFTER and start < event.stop for start in self.starts)
+
+
+class Watched(NamedTuple):
+    """The outcome of a stream with an operator, who calls the first alert about a flush normal."""
+
+    live: Live
+    alerts: list[Alert]
+    verdict: Verdict | None
+
+
 def run(out: Path, seed: int) -> None:
     """Fit, stream and print the results; write a picture and a report to the folder `out`."""
     needs_extra("matplotlib.figure", "viz")
     console = Console(highlight=False)
     make_folder(out)
-    plant = synthetic_plant(seed=seed)
+    flushed = flush(synthetic_plant(seed=seed))
+    plant = flushed.plant
     console.print(
         f"A synthetic plant with {len(plant.names)} variables: {len(plant.train)} normal readings to learn from, "
-        f"then {len(plant.test)} readings with drifting sensors and {len(plant.faults)} planted faults."
+        f"then {len(plant.test)} readings with drifting sensors, {len(plant.faults)} planted faults, and a sensor that "
+        f"is flushed {len(flushed.starts)} times, which is harmless."
     )
     detector = new_detector(verbose=True).fit(plant.train)
     console.print(f"Fitted. The threshold begins at {detector.threshold_:.2f}. Now live, one reading at a time:\n")
-    live, alerts = _watch(detector, plant, console)
-    results = [judge(fault, live, alerts) for fault in plant.faults]
+    watched = watch(detector, flushed, lambda scored: _announce(scored, plant, console), console.print)
+    results = [judge(fault, watched) for fault in plant.faults]
     console.print()
     console.print(_table(results, plant.names))
-    console.print(_summary(plant, alerts))
+    console.print(_summary(flushed, watched))
     picture = out / PICTURE
-    _draw(picture, detector, plant, live, alerts, results)
+    _draw(picture, detector, flushed, watched, results)
     console.print(f"Picture: {picture}", soft_wrap=True)  # a path broken over two lines cannot be copied
     page = out / PAGE
-    _report(page, detector, plant, live)
+    _report(page, detector, plant, watched.live)
     console.print(f"Report, to open in a browser: {page}", soft_wrap=True)
+
+
+def flush(plant: Plant) -> Flushed:
+    """Raise one sensor smoothly for 60 readings, four times, halfway between faults that are far apart.
+
+    The sensor has no fault, and its unit as few as any.
+    """
+    faulty = [i for fault in plant.faults for i in fault.variables]
+    units = [name.split("_")[0] for name in plant.names]
+    busy = [units[i] for i in faulty]
+    sensors = [i for i, unit in enumerate(units) if unit.startswith("unit") and i not in faulty]
+    variable = min(sensors, key=lambda i: (busy.count(units[i]), i))
+    borders = [0, *(step for fault in plant.faults for step in (fault.start, fault.stop)), len(plant.test)]
+    widest = sorted(zip(borders[::2], borders[1::2], strict=True), key=lambda gap: gap[0] - gap[1])[:FLUSHES]
+    starts = tuple(sorted((begin + end - FLUSH_LENGTH) // 2 for begin, end in widest))
+    test, rise = plant.test.copy(), FLUSH_SIZE * plant.train[:, variable].std() * np.hanning(FLUSH_LENGTH)
+    for start in starts:
+        test[start : start + FLUSH_LENGTH, variable] += rise
+    return Flushed(replace(plant, test=test), variable, starts)
 
 
 def new_detector(threshold: Budget = THRESHOLD, *, verbose: bool = False) -> Comet:
@@ -91,16 +133,37 @@ def new_detector(threshold: Budget = THRESHOLD, *, verbose: bool = False) -> Com
     return Comet(threshold=threshold, adaptation=FollowLevel(), verbose=verbose)
 
 
-def collect(parts: Sequence[Scored]) -> tuple[Live, list[Alert]]:
-    """The whole output of a stream, and its alerts."""
+def watch(
+    detector: Comet,
+    flushed: Flushed,
+    announce: Callable[[Scored], object] = lambda scored: None,
+    say: Callable[[str], object] = lambda sentence: None,
+    *,
+    verdicts: bool = True,
+) -> Watched:
+    """Stream the test part; with `verdicts`, the first alert about a flush is called normal once it is over."""
+    stream = detector.stream(alerts=ALERTS)
+    parts: list[Scored] = []
+    verdict = None
+    for reading in flushed.plant.test:
+        parts.append(stream.update(reading))
+        announce(parts[-1])
+        for change in parts[-1].changes:
+            if verdicts and verdict is None and change.kind == "closed" and flushed.is_flush(change.event):
+                verdict = stream.verdict(change.event, "normal")
+                name = flushed.plant.names[flushed.variable]
+                say(f"  step {change.step:>6}  The operator knows it: {name} was flushed. Verdict: normal.")
+    parts.append(stream.finish())
     live = Live(*(np.concatenate([getattr(part, field) for part in parts]) for field in Live._fields))
     changes: list[Change] = [change for part in parts for change in part.changes]
     raised = {change.event.number: change.step for change in changes if change.kind == "opened"}
-    return live, [Alert(raised[change.event.number], change.event) for change in changes if change.kind == "closed"]
+    alerts = [Alert(raised[change.event.number], change.event) for change in changes if change.kind == "closed"]
+    return Watched(live, alerts, verdict)
 
 
-def judge(fault: Fault, live: Live, alerts: Sequence[Alert]) -> FaultResult:
+def judge(fault: Fault, watched: Watched) -> FaultResult:
     """Check whether a flagged reading of the fault is in an alert, when that was raised, and what it blamed."""
+    live, alerts, _ = watched
     flags = live.flags[fault.start : fault.stop] == 1
     steps = fault.start + np.flatnonzero(flags)
     raised = [
@@ -115,13 +178,20 @@ def judge(fault: Fault, live: Live, alerts: Sequence[Alert]) -> FaultResult:
     return FaultResult(fault, bool(raised), delay, tuple(int(i) for i in order[: len(fault.variables)]))
 
 
-def false_alerts(plant: Plant, alerts: Sequence[Alert]) -> list[Alert]:
-    """The alerts that have nothing to do with a fault."""
+def false_alerts(flushed: Flushed, alerts: Sequence[Alert]) -> list[Alert]:
+    """The alerts that have nothing to do with a fault or a flush."""
+    faults = flushed.plant.faults
     return [
         alert
         for alert in alerts
-        if not any(alert.event.start < fault.stop + AFTER and fault.start < alert.event.stop for fault in plant.faults)
+        if not flushed.is_flush(alert.event)
+        and not any(alert.event.start < fault.stop + AFTER and fault.start < alert.event.stop for fault in faults)
     ]
+
+
+def flush_alerts(flushed: Flushed, alerts: Sequence[Alert]) -> list[Alert]:
+    """The alerts about flushes."""
+    return [alert for alert in alerts if flushed.is_flush(alert.event)]
 
 
 def make_folder(out: Path) -> None:
@@ -130,17 +200,6 @@ def make_folder(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"Cannot create the folder '{out}': {error.strerror}. Choose another with --out.") from error
-
-
-def _watch(detector: Comet, plant: Plant, console: Console) -> tuple[Live, list[Alert]]:
-    """Stream the test part; print each alert as it opens."""
-    stream = detector.stream(alerts=ALERTS)
-    parts: list[Scored] = []
-    for reading in plant.test:
-        parts.append(stream.update(reading))
-        _announce(parts[-1], plant, console)
-    parts.append(stream.finish())
-    return collect(parts)
 
 
 def _announce(scored: Scored, plant: Plant, console: Console) -> None:
@@ -168,33 +227,32 @@ def _table(results: Sequence[FaultResult], names: Sequence[str]) -> Table:
     return table
 
 
-def _summary(plant: Plant, alerts: Sequence[Alert]) -> str:
-    days = len(plant.test) * PERIOD / SECONDS_PER_DAY
+def _summary(flushed: Flushed, watched: Watched) -> str:
+    days = len(flushed.plant.test) * PERIOD / SECONDS_PER_DAY
+    false, flushes = false_alerts(flushed, watched.alerts), flush_alerts(flushed, watched.alerts)
+    told = "the first one raised an alert, which was called normal" if watched.verdict else "none raised an alert"
     return (
-        f"{len(alerts)} alerts in {days:.1f} days at one reading a minute, {len(false_alerts(plant, alerts))} of them "
-        f"false; the budget of {ALERTS_PER_WEEK} a week allows {ALERTS_PER_WEEK / 7 * days:.0f}."
+        f"{len(watched.alerts)} alerts in {days:.1f} days at one reading a minute, {len(false)} of them false; the "
+        f"budget of {ALERTS_PER_WEEK} a week allows {ALERTS_PER_WEEK / 7 * days:.0f}. Of {len(flushed.starts)} flushes "
+        f"{told}; {max(len(flushes) - 1, 0)} raised one after that."
     )
 
 
-def _draw(
-    path: Path,
-    detector: Comet,
-    plant: Plant,
-    live: Live,
-    alerts: Sequence[Alert],
-    results: Sequence[FaultResult],
-) -> None:
+def _draw(path: Path, detector: Comet, flushed: Flushed, watched: Watched, results: Sequence[FaultResult]) -> None:
     """Draw one fault of each kind, found if there is one, above the scores of the whole test part."""
-    false = false_alerts(plant, alerts)
+    plant, alerts = flushed.plant, watched.alerts
+    false, flushes = false_alerts(flushed, alerts), flush_alerts(flushed, alerts)
     shown = {result.fault.kind: result for result in sorted(results, key=lambda result: result.found)}
     save_overview(
         path,
         [_excerpt(detector, plant, result) for _, result in sorted(shown.items())],
-        live.alert_scores,
-        live.thresholds,
+        watched.live.alert_scores,
+        watched.live.thresholds,
         [(fault.start, fault.stop) for fault in plant.faults],
-        [alert.raised for alert in alerts if alert not in false],
+        [alert.raised for alert in alerts if alert not in false + flushes],
         [alert.raised for alert in false],
+        [(start, start + FLUSH_LENGTH) for start in flushed.starts],
+        [alert.raised for alert in flushes],
     )
 
 
@@ -225,30 +283,3 @@ def _report(path: Path, detector: Comet, plant: Plant, live: Live) -> None:
     save_report(
         path, gather(detector, readings, alerts=ALERTS, scored=StepScores(live.scores, live.alert_scores, None))
     )
-
-
-class Flushed(NamedTuple):
-    """A test part with a harmless pattern that repeats: a sensor that is flushed."""
-
-    test: Floats  # (time, variable)
-    variable: int
-    starts: tuple[int, ...]  # of the flushes
-
-
-def flush(plant: Plant) -> Flushed:
-    """Raise one sensor smoothly for 60 readings, four times, halfway between faults that are far apart.
-
-    The sensor has no fault, and its unit as few as any.
-    """
-    faulty = [i for fault in plant.faults for i in fault.variables]
-    units = [name.split("_")[0] for name in plant.names]
-    busy = [units[i] for i in faulty]
-    sensors = [i for i, unit in enumerate(units) if unit.startswith("unit") and i not in faulty]
-    variable = min(sensors, key=lambda i: (busy.count(units[i]), i))
-    borders = [0, *(step for fault in plant.faults for step in (fault.start, fault.stop)), len(plant.test)]
-    widest = sorted(zip(borders[::2], borders[1::2], strict=True), key=lambda gap: gap[0] - gap[1])[:FLUSHES]
-    starts = tuple(sorted((begin + end - FLUSH_LENGTH) // 2 for begin, end in widest))
-    test, rise = plant.test.copy(), FLUSH_SIZE * plant.train[:, variable].std() * np.hanning(FLUSH_LENGTH)
-    for start in starts:
-        test[start : start + FLUSH_LENGTH, variable] += rise
-    return Flushed(test, variable, starts)

@@ -19,14 +19,15 @@ from cometad.alerting.judge import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers
-from cometad.checkpoint import Checkpoint, read, write
+from cometad.checkpoint import Checkpoint, read, restoring, write
 from cometad.data.gaps import Gaps, complete, fill
-from cometad.data.quality import Statistics
+from cometad.data.quality import QUANTILES, Statistics
 from cometad.data.scale import SCALERS, Scaling, fit_scaling
 from cometad.data.trends import Trends
-from cometad.errors import InputError, ModelFileError, NotFittedError, ParameterError
-from cometad.parameters import Parameters
+from cometad.errors import InputError, NotFittedError, ParameterError
+from cometad.parameters import Parameters, with_field
 from cometad.registry import describe, from_json, to_json
+from cometad.restored import of_type, require_state, taken, texts
 from cometad.series import Series, as_series, check_length, check_like
 from cometad.validation import Rule, choice, device, integer, number, strategy
 
@@ -149,7 +150,7 @@ class Detector(Parameters, ABC):
         array([False,  True, False])
         """
         series = self._checked(X)
-        return self._step_scores(self.scaling_(self.trends_(series.values, series.imputed)), series)
+        return self._step_scores(self._scaled(series), series)
 
     def predict(self, X: object) -> NDArray[np.int64]:
         """1 for each time step whose alert score is above the threshold, else 0; 0 where imputed.
@@ -162,6 +163,47 @@ class Detector(Parameters, ABC):
         """
         scored = self.step_scores(X)
         return self.judge().push(scored.alerts, scored.imputed).flags
+
+    def fit_predict(self, X: object, y: object = None) -> NDArray[np.int64]:
+        """Fit a series (time, variable) and return its own flags, `labels_`; `y` is ignored.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> int(BASELINES["squared-norm"]().fit_predict(normal).sum())  # the default rate is 0.01
+        5
+        """
+        return self.fit(X).labels_
+
+    @property
+    def labels_(self) -> NDArray[np.int64]:
+        """The flags (time,) of the training series: 1 if its alert score is above the threshold, 0 where imputed.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+        >>> BASELINES["squared-norm"]().fit(normal).labels_.shape
+        (500,)
+        """
+        return self.judge().push(self.alert_scores_, self.imputed_).flags
+
+    @property
+    def contamination(self) -> float | None:
+        """The rate of the threshold, under the name that PyOD and scikit-learn use; None if it limits alerts instead.
+
+        It is no parameter of its own: `get_params` and `clone` have the threshold. Set it before `fit`.
+
+        >>> from cometad import Comet
+        >>> detector = Comet()
+        >>> detector.contamination = 0.001
+        >>> detector.threshold.rate, detector.contamination
+        (0.001, 0.001)
+        """
+        return self.threshold.rate
+
+    @contamination.setter
+    def contamination(self, rate: float) -> None:
+        self.threshold = with_field(self.threshold, "rate", rate, "contamination")
 
     def events(self, X: object, alerts: Alerts | None = None) -> list[Event]:
         """The events of a series (time, variable) in time order: flagged time steps that belong together.
@@ -195,6 +237,11 @@ class Detector(Parameters, ABC):
         """Minimum number of readings in a series."""
         return self._least_rows()
 
+    @property
+    def min_training_readings(self) -> int:
+        """Minimum number of readings to fit on."""
+        return self._least_training_rows()
+
     def with_threshold(self, threshold: Threshold) -> Self:
         """A copy of the fitted detector with another threshold rule, fitted on the same scores.
 
@@ -212,6 +259,23 @@ class Detector(Parameters, ABC):
         other.threshold = threshold
         other._check_parameters()
         other._fit_threshold()
+        return other
+
+    def with_gaps(self, gaps: Gaps) -> Self:
+        """A copy of the fitted detector with another gap rule for the readings it scores.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> from cometad.data import ForwardFill
+        >>> detector = BASELINES["squared-norm"]().fit(np.random.default_rng(0).normal(size=(500, 2)))
+        >>> detector.with_gaps(ForwardFill(limit=5)).predict([[0.1, 0.2], [np.nan, 0.2]])
+        array([0, 0])
+        """
+        self._check_fitted()
+        other = copy.copy(self)
+        other.gaps = gaps
+        other._check_parameters()
+        other._parameters, other._digest = other.get_params(deep=False), None
         return other
 
     def stream(self, snapshot: bytes | None = None, *, alerts: Alerts | None = None) -> "Stream":
@@ -257,13 +321,17 @@ class Detector(Parameters, ABC):
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str | None = None) -> Self:
         """Load a detector that `save` wrote, onto its original device or another; `cometad.load` finds the class."""
+        if device is not None:
+            RULES["device"]("device", device)
         _, facts, arrays = read(path, cls.__name__, needs=("parameters", "names", "named"))
-        parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
-        detector = cls(**cls._on_device(parameters, device))
-        try:
+        with restoring(cls.__name__, f"'{path}'"):
+            parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
+            for name in parameters:
+                require_state(name in cls._get_param_names(), f"a {cls.__name__} has no parameter {name!r}")
+        parameters = cls._on_device(parameters, device)
+        with restoring(cls.__name__, f"'{path}'"):
+            detector = cls(**parameters)
             detector._restore(facts, arrays)
-        except (KeyError, RuntimeError, IndexError) as error:
-            raise ModelFileError(f"'{path}' is not a complete saved {cls.__name__}.", advice="not saved") from error
         return detector
 
     @classmethod
@@ -276,6 +344,14 @@ class Detector(Parameters, ABC):
         if device != "cpu":
             raise ParameterError(f"{cls.__name__} runs on the CPU only. Leave out the device.")
         return parameters
+
+    def substituted(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
+        """Scaled readings (time, variable) with better values for `doubtful` cells, if the detector knows any."""
+        return scaled
+
+    def _scaled(self, series: Series) -> Floats32:
+        """What is scored: the movements of a series, scaled."""
+        return self.substituted(self.scaling_(self.trends_(series.values, series.imputed)), series.doubtful)
 
     # -- what a detector adds ---------------------------------------------------------------------------------------
 
@@ -421,16 +497,27 @@ class Detector(Parameters, ABC):
         return Checkpoint(type(self).__name__, facts, training | self._scoring_state())
 
     def _restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        self._remember(tuple(facts["names"]), facts["named"])
-        self.scaling_ = Scaling(arrays["scaling.center"], arrays["scaling.unit"])
-        self.trends_ = Trends.none(len(self.names_))
-        quantiles, longest, period = (arrays[f"statistics.{name}"] for name in ("quantiles", "longest", "period"))
-        self.statistics_ = Statistics(self.names_, quantiles, longest, float(period[0]))
+        names = texts(facts["names"], "names")
+        require_state(len(names) == len(set(names)) >= 1, "its 'names' are not those of different variables")
+        self._remember(names, of_type(facts["named"], bool, "named"))
+        width = len(names)
+        self.scaling_ = Scaling(*(taken(arrays, f"scaling.{name}", (width,)) for name in Scaling._fields))
+        require_state(bool((self.scaling_.unit > 0).all()), "its array 'scaling.unit' is not positive")
+        self.trends_ = Trends.none(width)
+        quantiles = taken(arrays, "statistics.quantiles", (len(QUANTILES), width), unknown=True)
+        longest = taken(arrays, "statistics.longest", (width,), np.int64)
+        period = taken(arrays, "statistics.period", (1,), unknown=True)
+        self.statistics_ = Statistics(names, quantiles, longest, float(period[0]))
+        self.decision_scores_ = self.alert_scores_ = taken(arrays, "decision_scores", ("time",))
+        rows = len(self.decision_scores_)
+        # Also keeps lengths in the parameters within what the training series had room for.
+        require_state(rows >= self._least_training_rows(), "its training series is shorter than its parameters allow")
+        self.imputed_ = taken(arrays, "imputed", (rows,), np.bool_)
+        if "alert_scores" in arrays:
+            self.alert_scores_ = taken(arrays, "alert_scores", (rows,))
         self._take_facts(facts)
         self._take_state(arrays)
-        self.decision_scores_, self.imputed_ = arrays["decision_scores"], arrays["imputed"]
-        self.alert_scores_ = arrays.get("alert_scores", self.decision_scores_)
-        self._set_threshold(arrays["threshold"], ScoreTail(*arrays["tail"].tolist()))
+        self._set_threshold(taken(arrays, "threshold", ("number",)), ScoreTail.restored(arrays))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "threshold_")

@@ -3,7 +3,7 @@
     CometadError
     ├── InputError          the data cannot be used as it is (also a ValueError)
     ├── ParameterError      a hyperparameter or an option is invalid (also a ValueError)
-    ├── NotFittedError      a detector was used before `fit` (also a ValueError and an AttributeError)
+    ├── NotFittedError      a detector was used before `fit` (also scikit-learn's NotFittedError)
     ├── ModelFileError      a file is not a detector that this version can load
     ├── OutputError         a result could not be written
     └── MissingExtraError   an optional package is not installed (also an ImportError)
@@ -15,6 +15,7 @@ it and exits with code 2; any other exception is a bug.
 import importlib
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import cache
 from types import ModuleType
 
 # What to do about a problem, for Python users; cli/advice.py has the same advice in terms of command-line flags.
@@ -26,7 +27,13 @@ ADVICE = {
     "no period": "Fit on readings with times, or pass period=SECONDS to the budget.",
     "no dates": "Name another column with time_column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or drop the column to count time steps instead.",
+    "day or month": "Write times like 2024-03-01 04:10:00, or pass Dialect(date_order='day-first') or 'month-first'.",
+    "no header": "Put a header with the column names above it, or pass Dialect(header=False).",
+    "decimal": "Write all numbers alike, or pass Dialect(decimal=...).",
+    "encoding": "Pass Dialect(encoding=...) with its encoding.",
+    "too large": "Drop the column, or write it in a larger unit.",
     "text": "Convert the column to numbers or drop it.",
+    "bad cell": "Declare it missing with Dialect(missing=({value!r},)), convert the column to numbers or drop it.",
     "two times": "Keep one column of dates or a datetime index.",
     "not saved": "Pass a file written by save.",
     "not json": 'Send one JSON object per line, or pass form="csv".',
@@ -64,7 +71,27 @@ class ParameterError(CometadError, ValueError):
 
 
 class NotFittedError(CometadError, ValueError, AttributeError):
-    """A detector was used before `fit`."""
+    """A detector was used before `fit`. Each one is scikit-learn's error of that name, too.
+
+    >>> from sklearn import exceptions
+    >>> from cometad.errors import NotFittedError
+    >>> isinstance(NotFittedError("Call fit first."), exceptions.NotFittedError)
+    True
+    """
+
+    def __new__(cls, *problem: object, **values: object) -> "NotFittedError":
+        """An error of both packages."""
+        # Not in the list of bases: to import scikit-learn takes a second, and few programs get this error.
+        return super().__new__(_not_fitted_of_both() if cls is NotFittedError else cls)
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return NotFittedError, self.args
+
+
+@cache
+def _not_fitted_of_both() -> type[NotFittedError]:
+    theirs = importlib.import_module("sklearn.exceptions").NotFittedError
+    return type("NotFittedError", (NotFittedError, theirs), {"__module__": __name__})
 
 
 class ModelFileError(CometadError):

@@ -12,7 +12,7 @@ from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.thresholds import Quantile
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers
-from cometad.checkpoint import to_bytes
+from cometad.checkpoint import to_bytes_0_1
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.windows import cut, learnable, training_rows, window_starts
 from cometad.detector import RULES as SHARED_RULES
@@ -25,15 +25,17 @@ from cometad.explain.explainer import Explainer
 from cometad.explain.reasons import Explanation
 from cometad.live.stream import Stream
 from cometad.network.adaptation import Adaptation, NoAdaptation, OnlineAdaptation
+from cometad.network.fast.threads import torch_alone
 from cometad.network.memory import DISTANCES
 from cometad.network.network import Network
 from cometad.network.run import RawRun, Run, RunSettings
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
-from cometad.network.state import from_arrays, to_arrays
+from cometad.network.state import restored_network, to_arrays
 from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
 from cometad.presets import paper_parameters
 from cometad.progress import show_progress
+from cometad.restored import require_state, taken
 from cometad.scoring.calibrate import Calibration, TrainingCalibration
 from cometad.scoring.normalize import Normalization, TrainingNormalization
 from cometad.scoring.pipeline import Block, Pipeline
@@ -357,6 +359,11 @@ class NetworkComet(Detector):
 
     # -- fitting ----------------------------------------------------------------------------------------------------
 
+    def fit(self, X: object, y: object = None) -> Self:
+        """Learn what is normal from a series (time, variable); `y` is ignored. Threads that fit take turns."""
+        with torch_alone():
+            return super().fit(X, y)
+
     def _check_parameters(self) -> None:
         values = self.get_params(deep=False)
         check(values, RULES)
@@ -490,8 +497,11 @@ class NetworkComet(Detector):
     # -- state ------------------------------------------------------------------------------------------------------
 
     def _new_network(self, variables: int) -> Network:
+        return new_network(lambda: self._built(variables), self.seed, self.device)
+
+    def _built(self, variables: int) -> Network:
         sizes = (self.patch_sizes, self.patch_strides, self.dim, self.core_dim, self.codebook_size)
-        return new_network(lambda: Network(variables, *sizes), self.seed, self.device)
+        return Network(variables, *sizes)
 
     @property
     def _objective(self) -> Objective:
@@ -509,11 +519,16 @@ class NetworkComet(Detector):
         }
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
-        self.network_ = self._new_network(self.n_features_in_)
-        from_arrays(self.network_, state)
-        self.code_counts_, self.error_limits_ = list(state["code_counts"]), list(state["error_limits"])
-        self.levels_, self.typical_ = state["levels"], state["typical"]
-        fitted = state["calibration"], state["normalization"]
+        width, scales = self.n_features_in_, len(self.patch_sizes)
+        self.network_ = restored_network(lambda: self._built(width), state, self.device)
+        self.code_counts_ = list(taken(state, "code_counts", (scales, self.codebook_size), np.int64))
+        require_state(all((counts > 0).any() for counts in self.code_counts_), "its array 'code_counts' is empty")
+        self.error_limits_ = list(taken(state, "error_limits", (scales, width), unknown=True))
+        self.levels_, self.typical_ = taken(state, "levels", (2, scales, width)), state["typical"]
+        require_state(self.typical_.shape == (width,), "its array 'typical' is not one number per variable")
+        calibration = taken(state, "calibration", (2, 2, width))
+        require_state(bool((calibration[:, 1] > 0).all()), "its array 'calibration' has no positive units")
+        fitted = calibration, taken(state, "normalization", (2, 2), unknown=True)
         pipeline = Pipeline(self.selection, self.normalization, self.score_weight, *fitted)
         self._prepare(self._new_scorer(self.active_), pipeline)
 
@@ -524,7 +539,9 @@ class NetworkComet(Detector):
     def _fingerprint_0_1(self, adaptation: Adaptation, alerts: Alerts) -> str:
         """The fingerprint that cometad 0.1 wrote: a hash of the saved file. Empty if 0.1 could not have saved it."""
         try:
-            return _short_digest(to_bytes(self._checkpoint()._replace(kind=self._identity_name)), adaptation, alerts)
+            return _short_digest(
+                to_bytes_0_1(self._checkpoint()._replace(kind=self._identity_name)), adaptation, alerts
+            )
         except ParameterError:
             return ""
 

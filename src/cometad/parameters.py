@@ -1,9 +1,27 @@
 """Parameters by name, as scikit-learn expects them, without importing scikit-learn: that takes more than a second."""
 
+import dataclasses
 import inspect
 from typing import Any, Self
 
-from cometad.errors import unknown
+from cometad.errors import ParameterError, unknown
+
+# Checks of scikit-learn's `check_estimator` that a detector does not pass, and why: its `expected_failed_checks`.
+_ORDER = "A score depends on the readings before it, so their order matters, and one alone may have no score."
+_EARLY = "An invalid parameter is refused where it is given, not later by fit."
+_WORDS = "It is refused, in words about series, readings and variables instead of samples and features."
+EXPECTED_FAILED_CHECKS = {
+    "check_methods_sample_order_invariance": _ORDER,
+    "check_methods_subset_invariance": _ORDER,
+    "check_fit2d_1sample": "A series of one reading is refused: windows need several. " + _WORDS,
+    "check_do_not_raise_errors_in_init_or_set_params": _EARLY,
+    "check_parameters_default_constructible": "Defaults such as Budget(rate=0.01) are frozen dataclasses.",
+    "check_dtype_object": "Cells that are objects are refused: text such as 'Bad' has to be declared missing first.",
+    "check_n_features_in_after_fitting": _WORDS,
+    "check_estimators_empty_data_messages": _WORDS,
+    "check_estimators_nan_inf": _WORDS,
+    "check_fit2d_predict1d": _WORDS,
+}
 
 
 class Parameters:
@@ -28,11 +46,17 @@ class Parameters:
         return {name: getattr(self, name) for name in self._get_param_names()}
 
     def set_params(self, **changes: Any) -> Self:
-        """Change parameters, and return the object itself."""
-        for name, value in changes.items():
-            if name not in _defaults(type(self)):
-                raise unknown("parameter", name, self._get_param_names())
-            setattr(self, name, value)
+        """Change parameters or, as in `threshold__rate`, one field of a parameter; return the object itself.
+
+        >>> from cometad import Comet
+        >>> Comet().set_params(threshold__rate=0.001).threshold.rate
+        0.001
+        """
+        for name, value in sorted(changes.items(), key=lambda change: "__" in change[0]):  # whole parameters first
+            own, _, field = name.partition("__")
+            if own not in _defaults(type(self)):
+                raise unknown("parameter", own, self._get_param_names())
+            setattr(self, own, with_field(getattr(self, own), field, value, name) if field else value)
         return self
 
     def __repr__(self) -> str:
@@ -47,6 +71,22 @@ class Parameters:
         from sklearn.base import BaseEstimator
 
         return BaseEstimator().__sklearn_tags__()
+
+
+def with_field(value: Any, field: str, to: Any, name: str) -> Any:
+    """A copy of a dataclass with another value of a field; `name` is the parameter that an error is about.
+
+    >>> from cometad.alerting import Quantile
+    >>> from cometad.parameters import with_field
+    >>> with_field(Quantile(rate=0.01), "rate", 0.05, "threshold__rate")
+    Quantile(rate=0.05)
+    """
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        raise ParameterError(f"Cannot set {name!r}: {value!r} has no fields. Pass a new object instead.")
+    known = [own.name for own in dataclasses.fields(value)]
+    if field not in known:
+        raise unknown("parameter", name, [f"{name.partition('__')[0]}__{own}" for own in known])
+    return dataclasses.replace(value, **{field: to})
 
 
 def _defaults(cls: type) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def unchecked_series(X: object, names: Sequence[str] = (), first: int = 0) -> Se
         return X
     frame = _frame(X)
     if isinstance(frame, nw.DataFrame):
-        values, own_names, times = _from_frame(X, frame)
+        values, own_names, times = _from_frame(X, frame, first)
     else:
         values, own_names, times = _from_array(X), None, None
     if len(values) == 0 or values.shape[1] == 0:
@@ -242,23 +242,30 @@ def _frame(X: object) -> object:
 def _from_array(X: object) -> Floats:
     if np.ma.isMaskedArray(X):
         X = np.ma.filled(np.ma.asarray(X, dtype=np.float64), np.nan)  # a masked reading is a missing one
+    if hasattr(X, "toarray"):
+        raise InputError("A series is dense, not sparse. Pass X.toarray().")
     try:
         values = np.asarray(X)
+        if values.dtype.kind == "c":
+            raise InputError("Complex data not supported. Pass real numbers, such as the real and imaginary parts.")
         if values.dtype.kind not in "biuf":
             raise TypeError
-        values = values.astype(np.float64)
+    except InputError:
+        raise
     except (TypeError, ValueError) as error:
         raise InputError(
             f"Expected an array of numbers of shape (time, variable), got a {type(X).__name__}. "
             "Pass a numpy array of numbers or a pandas or polars frame."
         ) from error
+    _check_exact(values, "The array", 0)
+    values = values.astype(np.float64)
     if values.ndim != 2:
         hint = "For a single variable pass series[:, None]." if values.ndim == 1 else "Pass one series at a time."
         raise InputError(f"Expected an array of shape (time, variable), got {values.shape}. {hint}")
     return values
 
 
-def _from_frame(X: object, frame: nw.DataFrame[Any]) -> tuple[Floats, tuple[str, ...], Array | None]:
+def _from_frame(X: object, frame: nw.DataFrame[Any], first: int) -> tuple[Floats, tuple[str, ...], Array | None]:
     times = None
     if nw.dependencies.is_pandas_dataframe(X) and X.index.dtype.kind == "M":
         times = _naive_utc(X.index).to_numpy()
@@ -273,12 +280,48 @@ def _from_frame(X: object, frame: nw.DataFrame[Any]) -> tuple[Floats, tuple[str,
         times = _datetimes(column)
     numbers = frame.drop(dates)
     for name, dtype in numbers.schema.items():
+        if dtype == nw.String:
+            _refuse_text(frame.get_column(name), first)
         if not (dtype.is_numeric() or dtype == nw.Boolean):
             raise InputError(f"Column {name!r} is not numeric (it is {dtype}).", advice="text", name=name)
+        if dtype.is_integer():
+            _check_exact(numbers.get_column(name).to_numpy(), f"Column {name!r}", first)
     names = tuple(str(name) for name in numbers.columns)
     columns = [column.cast(nw.Float64).to_numpy() for column in numbers.iter_columns()]
     values = np.column_stack(columns).astype(np.float64) if columns else np.empty((len(frame), 0))
     return np.ascontiguousarray(values), names, times
+
+
+def _check_exact(values: Array, which: str, first: int) -> None:
+    """Refuse integers that a float would round."""
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8:
+        return
+    large = np.flatnonzero((values > 2**53) | (values < -(2**53)))
+    for place in large.tolist():
+        value = int(values.flat[place])
+        if int(float(value)) != value:
+            step = first + place // (values.shape[1] if values.ndim > 1 else 1)
+            raise InputError(f"{which} has {value} at time step {step}, an integer too large to be exact.", "too large")
+
+
+def _refuse_text(column: nw.Series[Any], first: int) -> None:
+    """Refuse a column with text, and name the first cell that is not a number."""
+    for row, cell in enumerate(column.to_list()):
+        if isinstance(cell, str) and not _is_number(cell):
+            raise InputError(
+                f"Column {column.name!r} is not numeric: it has {cell!r} at time step {first + row}.",
+                advice="bad cell",
+                name=column.name,
+                value=cell,
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _naive_utc(index: Any) -> Any:

@@ -12,7 +12,7 @@ from cometad.cli import main
 from cometad.cli.advice import FLAGS, message
 from cometad.errors import ADVICE, InputError
 
-VERBS = (["fit"], ["score"], ["explain"], ["report"], ["stream"], ["data", "list"])
+VERBS = (["fit"], ["check"], ["score"], ["explain"], ["report"], ["stream"], ["data", "list"])
 
 
 def keys_in_the_source():

@@ -119,7 +119,7 @@ def test_without_a_gap_rule_gaps_are_refused_with_the_flag_to_use(run, folder):
     code, _, stderr = run("score", "strict.comet", "gaps.csv")
     assert code == 2
     assert "Variable 'flow' is nan at time step 50" in stderr
-    assert "fit with a gap rule such as --gaps forward-fill:5." in stderr
+    assert "pass a gap rule such as --gaps forward-fill:5." in stderr
     code, _, stderr = run("stream", "strict.comet", stdin=with_gaps().write_csv())
     assert code == 2
     assert "Line 52: variable 'flow' is missing." in stderr
@@ -156,7 +156,7 @@ def test_explain_accepts_gaps_with_a_gap_rule_only(run, folder):
     assert run("fit", "normal.csv", "-o", "strict_network.comet", *NETWORK)[0] == 0
     code, _, stderr = run("explain", "strict_network.comet", "gaps.csv", "--step", "51")
     assert code == 2
-    assert "fit with a gap rule such as --gaps forward-fill:5." in stderr
+    assert "pass a gap rule such as --gaps forward-fill:5." in stderr
 
 
 def test_an_unknown_gap_rule_is_refused(run):
@@ -226,7 +226,7 @@ def test_a_resampled_stream_equals_the_resampled_file(run, folder, tmp_path, cut
 def test_a_resampled_stream_needs_times_in_order_and_a_gap_rule(run):
     code, _, stderr = run("stream", "strict.comet", "--resample", "60s", stdin="")
     assert code == 2
-    assert "Fit the detector with a gap rule such as --gaps forward-fill:5, or leave out --resample." in stderr
+    assert "Pass a gap rule such as --gaps forward-fill:5, or leave out --resample." in stderr
     code, _, stderr = run("stream", "plant.comet", "--resample", "60s", stdin="flow,level,valve\n1,2,3\n")
     assert code == 2
     assert "Line 2: resampling needs a time" in stderr

@@ -91,7 +91,7 @@ def test_help_does_not_load_torch_or_scikit_learn():
 @pytest.mark.parametrize(
     "verb",
     [
-        *([verb] for verb in ("demo", "fit", "score", "explain", "report", "evaluate", "stream")),
+        *([verb] for verb in ("demo", "check", "fit", "score", "explain", "report", "evaluate", "stream")),
         *(["data", verb] for verb in ("list", "check")),
         *(["bench", verb] for verb in ("list", "run", "report")),
     ],
@@ -139,8 +139,9 @@ def test_fit_says_which_variables_have_trends_and_how_to_score_their_readings(ru
         "cometad: 'id' only grows or only falls: its increments are scored instead of its readings. To score the "
         "readings, pass --no-trends." in stderr
     )
-    pl.read_csv("today.csv").with_row_index("id", offset=5_000).write_csv("more.csv")
-    _, _, stderr = run("score", "counted.comet", "more.csv", "-o", "more_scores.csv")
+    later = pl.read_csv("today.csv").with_row_index("id", offset=5_000)
+    later.write_csv("counted_today.csv")
+    _, _, stderr = run("score", "counted.comet", "counted_today.csv", "-o", "counted_scores.csv")
     assert "'id'" not in stderr
     code, _, stderr = run("fit", "counted.csv", "-o", "plain.comet", "--no-trends")
     assert (code, "only grows" in stderr) == (0, False)
@@ -465,7 +466,7 @@ ROW = "2024-03-01T00:00:00,1,2,3"
         ("flow,level,valve\n1,2\n", "Line 2 has 2 cells, but the header has 3"),
         ("flow,level\n1,2\n", "Line 2: there is no value for variable 'valve'"),
         ("flow,level,valve,flow\n1,2,3,4\n", "Line 1 has two columns named 'flow'"),
-        ("1,2,3\n4,5,6\n", "Line 1 holds numbers, not names"),
+        ("1,2,3\n4,5,6\n", "Line 1 holds '1', which is a number, not a name"),
         (f"time,flow,level,valve\n{ROW}\n\n{ROW}\n", "Line 4: the time 2024-03-01T00:00:00 is not after"),
         ('{"flow": 1, "level": 2, "valve": null}', "Line 1: variable 'valve' is missing"),
         ('{"flow": 1, "level": 2, "valve": NaN}', "Line 1: variable 'valve' is missing"),
@@ -653,7 +654,7 @@ NETWORK_FIT = ["fit", "normal.csv", "-o", "x", "--detector", "network", "--set"]
         (["score", "plant.comet", "today.csv", "-o", "nowhere/x.csv"], "Cannot write 'nowhere/x.csv'"),
         (
             ["score", "plant.comet", "today.csv", "--drop", "flow"],
-            "fitted on 3 variables, but this series has 2 (missing: 'flow')",
+            "fitted on 'flow', which the file lacks",
         ),
         (["score", "plant.comet", "today.csv", "--drop", "time", "--time-column", "time"], "no column 'time'"),
         (["stream", "absent.comet"], "The detector 'absent.comet' does not exist"),
@@ -689,10 +690,10 @@ def test_a_mistake_is_reported_in_one_sentence_and_nothing_is_written(run, folde
         (
             "word.csv",
             "flow,level,valve\n1,2,high\n",
-            "is not numeric (it is String). Convert the column to numbers, or leave it out with --drop valve.",
+            "it has 'high' at time step 0. Declare it missing with --na high, or leave out the column with --drop",
         ),
         ("gap.csv", "flow,level,valve\n1,2,3\n1,,3\n", "Variable 'level' is nan at time step 1"),
-        ("names.csv", "flow,level,pump\n1,2,3\n", "a variable 'valve' where this series has 'pump'"),
+        ("names.csv", "flow,level,pump\n1,2,3\n", "fitted on 'valve', which the file lacks (the file also has 'pump')"),
         ("short.csv", "flow,level,valve\n1,2,3\n", "has 1 readings, fewer than a window (9)"),
         ("twice.csv", f"time,flow,level,valve\n{ROW}\n{ROW}\n", "appears twice"),
     ],

@@ -39,7 +39,7 @@ def test_a_number_is_the_same_in_a_file_and_in_a_stream(tmp_path, cell):
 
 
 @pytest.mark.parametrize(
-    ("header", "words"), [("1.5,2", "holds numbers, not names"), ("flow, flow", "has two columns named 'flow'")]
+    ("header", "words"), [("1.5,2", "is a number, not a name"), ("flow, flow", "has two columns named 'flow'")]
 )
 def test_a_bad_header_is_refused_in_a_file_and_in_a_stream(tmp_path, header, words):
     for read in (lambda text: from_file(tmp_path, text), from_stream):

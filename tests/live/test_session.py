@@ -8,7 +8,7 @@ import pytest
 from cometad import Alerts, Comet, NetworkComet, Quantile
 from cometad.data import ForwardFill
 from cometad.data.resample import Resampling, resample
-from cometad.errors import InputError, ModelFileError, ParameterError
+from cometad.errors import InputError, ModelFileError
 from cometad.live.clock import Clock
 from cometad.live.grid import Grid
 from cometad.live.readings import Reading
@@ -196,7 +196,7 @@ def test_a_snapshot_needs_the_same_resampling(lenient, tmp_path):
         session = Session(lenient, gates(lenient)[saved])
         answers(session, readings(range(30)))
         session.save(path)
-        with pytest.raises(ParameterError, match="different resampling") as caught:
+        with pytest.raises(ModelFileError, match="different resampling") as caught:
             Session.resume(path, lenient, other)
         assert is_a_sentence(str(caught.value))
 

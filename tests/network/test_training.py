@@ -1,13 +1,16 @@
 """The training loop: schedules, batches, parameter groups and early stopping."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 
+from cometad import BASELINES, NetworkComet
 from cometad.errors import ParameterError
 from cometad.network import Epochs, Halving, OneCycle
 from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
-from contract import is_a_sentence
+from contract import is_a_sentence, saved, waves
 
 CPU = torch.device("cpu")
 WINDOWS = np.random.default_rng(0).normal(size=(20, 6, 2)).astype(np.float32)
@@ -154,3 +157,28 @@ def test_a_replayed_loss_trains_to_the_same_bytes():
         trained(network, [ParameterGroup(list(network.parameters()), rebuild(network), replayable=replayable)])
         ends.append(network.weight.detach())
     assert torch.equal(*ends)
+
+
+TINY = {"window": 20, "window_stride": 20}
+FITTED_AT_ONCE = {
+    "network": lambda: NetworkComet(
+        **TINY, patch_sizes=(4,), patch_strides=(2,), codebook_size=8, schedule=OneCycle(5)
+    ),
+    "usad": lambda: BASELINES["usad"](**TINY, schedule=OneCycle(5)),
+    "anomaly-transformer": lambda: BASELINES["anomaly-transformer"](**TINY, dim=256, schedule=OneCycle(3)),
+}
+
+
+def test_detectors_fitted_in_threads_at_once_give_the_same_bytes_as_one_by_one():
+    series, threads = waves(600), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        alone = {name: saved(make().fit(series)) for name, make in FITTED_AT_ONCE.items()}
+        names = 3 * list(FITTED_AT_ONCE)
+        for _ in range(2):  # new threads: torch remembers a number of threads for each
+            with ThreadPoolExecutor(len(names)) as pool:
+                found = list(pool.map(lambda name: saved(FITTED_AT_ONCE[name]().fit(series)), names))
+            assert [name for name, content in zip(names, found, strict=True) if content != alone[name]] == []
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)

@@ -12,7 +12,7 @@ from cometad.scoring.smooth import smooth
 from cometad.threads import thread_count_of
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import FollowLevel, KeepFitted
-from cometad.views.crossfit import FOLDS, cross_fit, fit_views, score_folds
+from cometad.views.crossfit import FOLDS, cross_fit, fit_views, score_folds, stretch_errors
 from cometad.views.panel import Panel, fit_tails
 from cometad.views.run import BLOCK, CLIP, SHARED, ViewsRun, clipped, score_series
 from cometad.views.tape import Tape
@@ -278,8 +278,18 @@ def test_training_scores_are_those_of_each_fold():
     scores = score_folds(found, ROWS, None, 3)
     assert len(found.folds) == FOLDS
     for fold in found.folds:
-        alerts = scored(Panel(fold.views, found.alert, found.ranking, 3, ()), ROWS)[0]
+        alerts = scored(Panel(fold.views, fold.alert, found.ranking, 3, ()), ROWS)[0]
         assert scores[fold.start : fold.stop].tobytes() == alerts[fold.start : fold.stop].tobytes()
+
+
+def test_the_tails_of_a_fold_are_fitted_on_the_errors_of_the_others():
+    usable = np.ones(len(ROWS), bool)
+    found = cross_fit(VIEWS, ROWS, usable, None, seed=1)
+    errors = [stretch_errors(one.views, ROWS, usable, None, one.start, one.stop)[0] for one in found.folds]
+    for k, fold in enumerate(found.folds):
+        others = np.concatenate([own for j, own in enumerate(errors) if j != k])
+        assert np.array_equal(fold.alert, fit_tails(others))
+        assert not np.array_equal(fold.alert, found.alert)
 
 
 def test_tails_are_fitted_on_the_errors_of_each_fold():

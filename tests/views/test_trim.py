@@ -136,7 +136,7 @@ def test_the_worst_variables_are_named(rows, views, width, seed):
 def test_a_fold_longer_than_a_block_has_the_same_misfits():
     rows = waves(BLOCK + 300, 2)
     usable, voters = np.ones(len(rows), bool), np.arange(2)
-    fold = Fold(0, len(rows), fit_views((Forecast(),), rows, usable, 1))
+    fold = Fold(0, len(rows), fit_views((Forecast(),), rows, usable, 1), np.zeros((1, 3, rows.shape[1])))
     usual = np.array([[[0.05, 0.1]], [[0.2, 0.1]]])
     misfits = _misfits(fold, rows, usable, None, usual, fold.start, fold.stop)
     expected = [naive.misfit_score(step, voters) for step in misfits.tolist()]

@@ -6,7 +6,7 @@ batch and stream agree by construction. docs/alerts.md has pictures.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from cometad.alerting.severity import ScoreTail, severity
 from cometad.arrays import Floats
 from cometad.errors import InputError
+from cometad.restored import require_state, taken
 from cometad.validation import check, integer, number
 
 BLOCK = 256  # time steps that are skipped together if none is hot
@@ -28,7 +29,8 @@ _RULES = {
     "merge_gap": integer(0),
     "hold_off": integer(0),
 }
-_IDLE, _CANDIDATE, _OPEN, _FINISHED = range(4)  # the phases of a run
+PHASES = range(4)
+_IDLE, _CANDIDATE, _OPEN, _FINISHED = PHASES  # of a run
 
 
 @dataclass(frozen=True)
@@ -241,8 +243,12 @@ class AlertRun:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Resume from a state of a run with the same `Alerts` and tail."""
-        self._now = _Now(*state["counts"].tolist())
-        self._peak_score, self._mark = (*state["peak_score"].tolist(), math.inf)[:2]  # 0.1 had no mark
+        counts = taken(state, "counts", ("number",), np.int64)
+        fits = len(counts) <= len(fields(_Now)) and bool((counts >= 0).all()) and counts[1] in PHASES
+        require_state(fits, "its array 'counts' is not that of events")
+        self._now = _Now(*counts.tolist())
+        scores = taken(state, "peak_score", ("number",), unknown=True).tolist()
+        self._peak_score, self._mark = (*scores, math.inf)[:2]  # 0.1 had no mark
 
     def _measured(self, values: Floats, tops: Floats, skipped: NDArray[np.bool_] | None) -> _Steps:
         numbers = np.arange(self._now.step, self._now.step + len(values))

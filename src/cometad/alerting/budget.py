@@ -15,6 +15,7 @@ from cometad.arrays import Floats, Integers
 from cometad.compiled import jit
 from cometad.errors import InputError
 from cometad.registry import register
+from cometad.restored import require_state
 from cometad.validation import check_between, check_integer, require
 
 STEP = 0.5  # positions by which a flag raises the threshold; chosen on real scores, where 0.4 to 0.6 do about as well
@@ -28,6 +29,7 @@ LEAST_SPREAD = 1e-6  # relative to the scores: about the rounding of a float32 s
 FAINTEST = 1e-30  # a smaller spread counts as none: from it, the farthest position would not reach every score
 FARTHEST = 709.0  # positions; beyond it the exponential overflows
 SECONDS_PER_DAY = 86_400
+NUMBERS = 7  # in a state
 
 
 @register("Budget")
@@ -143,6 +145,8 @@ class Budget:
 
     def watch(self, state: Floats) -> "BudgetWatch":
         """A watch that resumes from a state."""
+        spread = state[1] if state.shape == (NUMBERS,) else math.nan
+        require_state(spread > 0, f"the state of its threshold is not {NUMBERS} numbers with a positive spread")
         return BudgetWatch(self, state)
 
 

@@ -11,6 +11,7 @@ from cometad.alerting.alerts import AlertRun, Alerts, Change
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Floats
+from cometad.restored import taken
 
 
 class Judged(NamedTuple):
@@ -79,6 +80,6 @@ class Judge:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Resume from a state of a judge with the same rule, alerts and tail."""
-        self._watch = self._rule.watch(state["watch"])
+        self._watch = self._rule.watch(taken(state, "watch", ("number",)))
         prefix = "alerts."
         self._run.restore({name.removeprefix(prefix): v for name, v in state.items() if name.startswith(prefix)})

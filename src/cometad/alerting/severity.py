@@ -1,6 +1,7 @@
 """How rare a score is, as a severity from 0 to 1 that a person can read."""
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -8,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cometad.alerting.tail import Tail, fit_tail
-from cometad.arrays import Floats
+from cometad.arrays import Array, Floats
 from cometad.errors import InputError
+from cometad.restored import require_state, taken
 
 TAIL_SHARE = 0.02  # share of the training scores, the highest ones, that form the tail
 FEWEST = 50  # minimum number of scores in the tail, or half of all scores if that is fewer
@@ -62,6 +64,14 @@ class ScoreTail(NamedTuple):
         shape, scale = _cautious(excess) if len(excess) else (0.0, start - center or 1.0)
         finest = LEAST_UNIT * max(abs(center), abs(start), abs(base))
         return cls(center, base, start, share, shape, max(scale, finest))
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Array]) -> "ScoreTail":
+        """The tail in a saved state."""
+        tail = cls(*taken(state, "tail", (len(cls._fields),)).tolist())
+        fits = 0 < tail.share <= 1 and 0 <= tail.shape <= 1 and tail.scale > 1e-300
+        require_state(fits, "its array 'tail' is not a tail")
+        return tail
 
     def probability(self, scores: ArrayLike) -> Floats:
         """The probability (...,) that a normal reading scores this high or higher; at most `share`."""

@@ -17,6 +17,7 @@ from cometad.alerting.tail import fit_tail, predicted_above
 from cometad.alerting.watch import Watch, as_scores, training_scores
 from cometad.arrays import Floats
 from cometad.registry import register
+from cometad.restored import require_state
 from cometad.validation import check_between, check_integer, choice
 
 KEPT = 1000  # most recent excesses to remember: 8 kB, and a fit of a few milliseconds
@@ -48,6 +49,8 @@ class Peaks:
     """
 
     def __init__(self, state: Floats, rate: float, tail: TailOf = "predicted") -> None:
+        fits = HEAD <= len(state) <= HEAD + KEPT and bool((state[2:HEAD] >= 0).all()) and state[3] <= state[2]
+        require_state(fits, "the state of its threshold is not a base, a limit, counts and excesses")
         self.base, self.limit = float(state[0]), float(state[1])
         self._readings, self._excesses, self._fresh = map(int, state[2:HEAD])
         self._kept = deque(state[HEAD:].tolist(), maxlen=KEPT)  # negative: flagged, so right-censored
@@ -265,6 +268,8 @@ class DriftingSpot:
 
     def watch(self, state: Floats) -> "DriftingSpotWatch":
         """A watch that resumes from a state."""
+        fits = len(state) > 3 + self.depth and state[2] in range(self.depth)
+        require_state(fits, "the state of its threshold has no moving mean of this depth")
         mean, peaks = np.split(state, [3 + self.depth])
         return DriftingSpotWatch(MovingMean(mean), Peaks(peaks, self.rate, self.tail))
 

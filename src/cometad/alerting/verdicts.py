@@ -1,9 +1,11 @@
 """What people say about events."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from cometad.errors import ParameterError
+from cometad.restored import counted, require_state, texts
 
 Called = Literal["normal", "fault"]
 CALLED: tuple[Called, ...] = ("normal", "fault")
@@ -23,6 +25,20 @@ class Verdict:
     stop: int  # one after the last time step
     called: Called
     variables: tuple[str, ...]  # up to five, the most unusual first
+
+
+def restored_verdict(facts: Mapping[str, Any]) -> Verdict:
+    """A verdict from the facts that `dataclasses.asdict` gave.
+
+    >>> from dataclasses import asdict
+    >>> from cometad.alerting.verdicts import Verdict, restored_verdict
+    >>> verdict = Verdict(number=3, start=120, stop=180, called="normal", variables=("flow",))
+    >>> restored_verdict({**asdict(verdict), "variables": ["flow"]}) == verdict
+    True
+    """
+    number, start, stop = (counted(facts[name], name) for name in ("number", "start", "stop"))
+    require_state(facts["called"] in CALLED, "one of its verdicts is neither normal nor a fault")
+    return Verdict(number, start, stop, facts["called"], texts(facts["variables"], "variables"))
 
 
 def check_called(called: object) -> Any:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from cometad.arrays import Flags, Floats
 from cometad.errors import InputError
+from cometad.restored import require_state
 
 
 class Watch(ABC):
@@ -61,6 +62,7 @@ class FixedWatch(Watch):
     """
 
     def __init__(self, state: Floats) -> None:
+        require_state(state.shape == (1,), "the state of its threshold is not one number")
         self._threshold = float(state[0])
 
     @property

@@ -16,6 +16,7 @@ from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.windows import learnable
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector
+from cometad.restored import taken
 from cometad.series import Series
 from cometad.validation import Rule, check, choice, integer, number
 
@@ -35,6 +36,9 @@ class Baseline(Detector):
 
     choices: ClassVar[dict[str, Collection[str]]] = {}
     learned: ClassVar[tuple[str, ...]] = ()  # the attributes set by `_learn`, all arrays
+    # Their shapes, to check a saved file; "variable" is the number of variables. Without one, it is not checked.
+    shapes: ClassVar[Mapping[str, tuple[int | str, ...]]] = {}
+    dtypes: ClassVar[Mapping[str, type]] = {}  # of those that have a shape and are not float64
 
     scaler: str = "standard"
     gaps: Gaps = RefuseGaps()
@@ -57,8 +61,13 @@ class Baseline(Detector):
         return {name: getattr(self, name) for name in self.learned}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
+        width = self.n_features_in_
         for name in self.learned:
-            setattr(self, name, state[name])
+            array, dtype = state[name], self.dtypes.get(name, np.float64)
+            if name in self.shapes:
+                shape = tuple(width if size == "variable" else size for size in self.shapes[name])
+                array = taken(state, name, shape, dtype)
+            setattr(self, name, array)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

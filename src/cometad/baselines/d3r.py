@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -328,6 +328,8 @@ class D3r(DeepBaseline):
     """
 
     learned = (*DeepBaseline.learned, "timed_")
+    shapes: ClassVar = {**DeepBaseline.shapes, "timed_": (1,)}
+    dtypes: ClassVar = {**DeepBaseline.dtypes, "timed_": np.bool_}
 
     schedule: Schedule = Halving(30, learning_rate=1e-4)
     weight_decay: float = 1e-4

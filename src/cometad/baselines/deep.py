@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -14,10 +14,12 @@ from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import Baseline
 from cometad.baselines.footprint import Activations, check_fits, parameter_count, windows_at_once
 from cometad.data.windows import cut, learnable, training_rows, window_starts
+from cometad.network.fast.threads import torch_alone
 from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
 from cometad.network.schedules import Halving, Schedule
-from cometad.network.state import from_arrays, to_arrays
+from cometad.network.state import restored_network, to_arrays
 from cometad.progress import show_progress
+from cometad.restored import require_state
 from cometad.series import Series
 
 
@@ -54,6 +56,8 @@ class DeepBaseline(Baseline):
     """
 
     learned: ClassVar[tuple[str, ...]] = ("window_bytes_",)
+    shapes: ClassVar = {"window_bytes_": (1,)}
+    dtypes: ClassVar = {"window_bytes_": np.int64}
 
     window: int = 100
     window_stride: int = 50
@@ -78,6 +82,11 @@ class DeepBaseline(Baseline):
     def check_memory(self, variables: int) -> None:
         """Refuse a network whose parameters, with the activations of one window, do not fit into memory."""
         self._measured(variables)
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Learn what is normal from a series (time, variable); `y` is ignored. Threads that fit take turns."""
+        with torch_alone():
+            return super().fit(X, y)
 
     # -- fitting ----------------------------------------------------------------------------------------------------
 
@@ -146,7 +155,8 @@ class DeepBaseline(Baseline):
         features = self._features(scaled, series, training=False)
         starts = window_starts(len(features), self.window, self.window)
         batches = self._batches(self._source(features, starts))
-        per_window = np.concatenate([self.network_.score(windows).double().cpu().numpy() for windows in batches])
+        with torch_alone():  # the last bit of a score depends on the number of threads
+            per_window = np.concatenate([self.network_.score(windows).double().cpu().numpy() for windows in batches])
         scores = np.empty(len(features))
         scores[-self.window :] = per_window[-1]
         scores[: per_window[:-1].size] = per_window[:-1].ravel()  # the last window may overlap the one before it
@@ -167,7 +177,8 @@ class DeepBaseline(Baseline):
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
         super()._take_state(state)
-        with seeded(self.seed, torch.device(self.device)):  # loading overwrites the random weights
-            self.network_ = self._network(self.n_features_in_)
-        from_arrays(self.network_, state)
-        self.network_.to(self.device).eval()
+        require_state(self.window_bytes_[0] > 0, "its array 'window_bytes_' is not positive")
+        for name in ("layers", "blocks"):  # each has arrays: a file cannot ask for more than it holds
+            require_state(getattr(self, name, 0) <= len(state), f"it has fewer {name} than its parameters say")
+        self.network_ = restored_network(lambda: self._network(self.n_features_in_), state, self.device)
+        self.network_.eval()

@@ -1,11 +1,14 @@
 """How rare the values of a reading are, one variable at a time."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from cometad.arrays import Floats, Floats32
+from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import VariableBaseline
+from cometad.restored import require_state
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -23,6 +26,7 @@ class Hbos(VariableBaseline):
     """
 
     learned = ("edges_", "heights_")
+    shapes: ClassVar = {"edges_": ("variable", "edge"), "heights_": ("variable", "bin")}
 
     bins: int = 10
     floor: float = 0.1
@@ -31,6 +35,11 @@ class Hbos(VariableBaseline):
         counted = [np.histogram(column.astype(np.float64), bins=self.bins) for column in readings.T]
         self.edges_ = np.stack([edges for _, edges in counted])  # (variable, bin + 1)
         self.heights_ = np.stack([counts / counts.max() for counts, _ in counted])  # (variable, bin)
+
+    def _take_state(self, state: Mapping[str, Array]) -> None:
+        super()._take_state(state)
+        same = (self.edges_.shape[1], self.heights_.shape[1]) == (self.bins + 1, self.bins)
+        require_state(same and bool((self.heights_ >= 0).all()), f"its histograms do not have {self.bins} bins")
 
     def _errors(self, readings: Floats) -> Floats:
         errors = np.empty(readings.shape)

@@ -1,12 +1,15 @@
 """How few random splits it takes to isolate a reading."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from sklearn import ensemble
 
 from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline
+from cometad.restored import require_state
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -24,6 +27,12 @@ class IsolationForest(ReadingBaseline):
     # One entry per node, with the trees concatenated: the variable and value of the split, the child nodes, and the
     # path length to a leaf.
     learned = ("variables_", "cuts_", "left_", "right_", "depths_", "roots_", "typical_depth_")
+    shapes: ClassVar = {
+        **dict.fromkeys(("variables_", "cuts_", "left_", "right_", "depths_"), ("node",)),
+        "roots_": ("tree",),
+        "typical_depth_": (1,),
+    }
+    dtypes: ClassVar = dict.fromkeys(("variables_", "left_", "right_", "roots_"), np.int64)
 
     trees: int = 100
     sample: int = 256
@@ -42,6 +51,22 @@ class IsolationForest(ReadingBaseline):
         self.right_ = _nodes([tree.children_right for tree in grown], self.roots_)
         self.depths_ = np.concatenate([_depths(tree) for tree in grown])
         self.typical_depth_ = average_path(np.array([size]))
+
+    def _take_state(self, state: Mapping[str, Array]) -> None:
+        super()._take_state(state)
+        nodes = np.arange(len(self.cuts_))
+        same = all(len(array) == len(nodes) for array in (self.variables_, self.left_, self.right_, self.depths_))
+        require_state(same, "its arrays are not those of one forest")
+        leaf = (self.left_ == nodes) & (self.right_ == nodes)
+        deeper = (self.left_ > nodes) & (self.right_ > nodes)  # a loop would never end
+        below = np.maximum(self.left_, self.right_) < len(nodes)
+        known = (self.variables_ >= 0) & (self.variables_ < self.n_features_in_)
+        rooted = (self.roots_ >= 0) & (self.roots_ < len(nodes))
+        require_state(
+            bool(((leaf | deeper) & below & known).all() and rooted.all()), "its nodes are not those of trees"
+        )
+        positive = bool((self.depths_ >= 0).all())
+        require_state(positive, "its array 'depths_' is not one of path lengths")
 
     def _score_readings(self, readings: Floats) -> Floats:
         rows = np.arange(len(readings))

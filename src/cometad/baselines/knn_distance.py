@@ -1,6 +1,7 @@
 """How far a reading is from its nearest training readings."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
@@ -21,6 +22,7 @@ class KnnDistance(ReadingBaseline):
     """
 
     learned = ("sample_",)
+    shapes: ClassVar = {"sample_": ("reading", "variable")}
 
     neighbors: int = 5
     sample: int = 5000

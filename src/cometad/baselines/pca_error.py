@@ -1,6 +1,7 @@
 """What the principal components of the training readings leave unexplained."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -26,12 +27,18 @@ class PcaError(VariableBaseline):
     """
 
     learned = ("center_", "directions_")
+    shapes: ClassVar = {"center_": ("variable",), "directions_": ("direction?", "variable")}
+
+    _training_need = "two readings"
 
     variance_share: float = 0.9
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_number("variance_share", self.variance_share, 0, 1)
+
+    def _least_training_rows(self) -> int:
+        return 2
 
     def _learn_readings(self, readings: Floats32) -> None:
         with np.errstate(invalid="ignore"):  # 0 / 0 for a constant series, in a ratio we do not use

@@ -1,6 +1,7 @@
 """How far a reading is outside the training range of its variables."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class SensorRange(VariableBaseline):
     """
 
     learned = ("low_", "high_")
+    shapes: ClassVar = {"low_": ("variable",), "high_": ("variable",)}
+    dtypes: ClassVar = {"low_": np.float32, "high_": np.float32}
 
     scaler: str = "min-max"
 

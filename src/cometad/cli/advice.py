@@ -8,20 +8,26 @@ if TYPE_CHECKING:
 
 # The keys of cometad.errors.ADVICE.
 FLAGS = {
-    "gaps": "Fill or drop missing readings first, or fit with a gap rule such as --gaps forward-fill:5.",
+    "gaps": "Fill or drop missing readings first, or pass a gap rule such as --gaps forward-fill:5.",
     "too many gaps": "Leave it out with --drop {name}, raise the limit in --gaps or pass more readings.",
     "late": "Send readings in time order, each once, or pass --late drop.",
     "no times": "Name the time column with --time-column.",
     "no period": "Fit on readings with times; name their column with --time-column if need be.",
     "no dates": "Name another column with --time-column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or pass --drop {name} to count time steps instead.",
+    "day or month": "Write times like 2024-03-01 04:10:00, or pass --date-order day-first or --date-order month-first.",
+    "no header": "Put a header with the column names above it, or pass --no-header.",
+    "decimal": "Write all numbers alike, or pass --decimal.",
+    "encoding": "Pass its encoding with --encoding.",
+    "too large": "Leave it out with --drop {name}, or write it in a larger unit.",
+    "bad cell": "Declare it missing with --na {value}, or leave out the column with --drop {name}.",
     "text": "Convert the column to numbers, or leave it out with --drop {name}.",
     "two times": "Keep one and leave out the others with --drop.",
     "not saved": "Pass a file written by cometad.",
     "not json": "Send one JSON object per line, or pass --format csv.",
     "no data folder": "Pass --data-dir, or set COMETAD_DATA to the folder with the datasets.",
     "no readings": "Send CSV with a header line, or JSON lines, on standard input.",
-    "no gap rule": "Fit the detector with a gap rule such as --gaps forward-fill:5, or leave out --resample.",
+    "no gap rule": "Pass a gap rule such as --gaps forward-fill:5, or leave out --resample.",
 }
 
 

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from cometad.cli import bench, data
+from cometad.cli.check import check
 from cometad.cli.demo import demo
 from cometad.cli.evaluate import evaluate
 from cometad.cli.exits import MISTAKE, guarded, say
 from cometad.cli.explain import explain
 from cometad.cli.fit import fit
+from cometad.cli.options import with_dialect
 from cometad.cli.report import report
 from cometad.cli.score import score
 from cometad.cli.stream import stream
@@ -51,12 +53,25 @@ def _add(
 
 
 _add(app, "demo", demo, "cometad demo --out demo")
-_add(app, "fit", fit, "cometad fit normal.csv -o plant.comet", "Interrupted; nothing was written.")
-_add(app, "score", score, "cometad score plant.comet today.csv -o scores.csv", "Interrupted; nothing was written.")
-_add(app, "explain", explain, "cometad explain plant.comet today.csv --start 120 --stop 131")
-_add(app, "report", report, "cometad report plant.comet today.csv -o report.html", "Interrupted; nothing was written.")
-_add(app, "evaluate", evaluate, "cometad evaluate labels.csv scores.csv")
-_add(app, "stream", stream, "tail -n +1 -f today.csv | cometad stream plant.comet")
+_add(app, "check", with_dialect(check), "cometad check today.csv plant.comet")
+_add(app, "fit", with_dialect(fit), "cometad fit normal.csv -o plant.comet", "Interrupted; nothing was written.")
+_add(
+    app,
+    "score",
+    with_dialect(score),
+    "cometad score plant.comet today.csv -o scores.csv",
+    "Interrupted; nothing was written.",
+)
+_add(app, "explain", with_dialect(explain), "cometad explain plant.comet today.csv --start 120 --stop 131")
+_add(
+    app,
+    "report",
+    with_dialect(report),
+    "cometad report plant.comet today.csv -o report.html",
+    "Interrupted; nothing was written.",
+)
+_add(app, "evaluate", with_dialect(evaluate), "cometad evaluate labels.csv scores.csv")
+_add(app, "stream", with_dialect(stream), "tail -n +1 -f today.csv | cometad stream plant.comet")
 
 _datasets = typer.Typer(help="Show which benchmark datasets are available and whether they match the published ones.")
 _add(_datasets, "list", data.show_list, "cometad data list --data-dir ~/datasets")

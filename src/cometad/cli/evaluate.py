@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cometad.arrays import Array
+    from cometad.data.dialect import Dialect
     from cometad.metrics import Evaluation
 
-_FILE = "a .csv, .csv.gz, .tsv, .parquet or .npy file with one value per time step"
+_FILE = "a .csv, .csv.gz, .csv.zst, .tsv, .parquet or .npy file with one value per time step"
 
 
 def evaluate(
@@ -24,6 +25,7 @@ def evaluate(
     scores_column: Annotated[str, typer.Option(help="Column of the scores, if the file has several.")] = "score",
     protocol: Annotated[str, typer.Option(help="How to compute the metrics: paper or paper-250.")] = "paper",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    dialect: "Dialect | None" = None,
 ) -> None:
     """Evaluate scores against labels with nine metrics, and compare with random and constant scores.
 
@@ -32,7 +34,7 @@ def evaluate(
     from cometad.cli.paths import check_outputs
 
     check_outputs([], [labels, scores])
-    truth, given = read_column(labels, labels_column), read_column(scores, scores_column)
+    truth, given = read_column(labels, labels_column, dialect), read_column(scores, scores_column, dialect)
 
     from cometad.metrics import report
 
@@ -46,7 +48,7 @@ def evaluate(
     Console().print(_table(result))
 
 
-def read_column(path: Path, column: str) -> "Array":
+def read_column(path: Path, column: str, dialect: "Dialect | None" = None) -> "Array":
     """The named column of a file, or its only one."""
     import numpy as np
 
@@ -58,9 +60,10 @@ def read_column(path: Path, column: str) -> "Array":
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"Cannot read '{path}' as an array. Pass a complete .npy file of numbers.") from error
 
+    from cometad.data.dialect import Dialect
     from cometad.data.tables import read_table
 
-    frame = read_table(path)
+    frame = read_table(path, dialect=dialect or Dialect(), counters=True)
     if column in frame.columns:
         return frame[column].to_numpy()
     if frame.width == 1:

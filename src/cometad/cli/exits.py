@@ -22,7 +22,20 @@ FAILED = 1  # some trials failed, each with its own message
 
 def say(sentence: object) -> None:
     """Print a message on stderr: stdout is for results."""
-    print(f"cometad: {sentence}", file=sys.stderr, flush=True)
+    print(f"cometad: {printable(sentence)}", file=sys.stderr, flush=True)
+
+
+def printable(text: object) -> str:
+    r"""A text without characters that control a terminal: names and cells of a table may hold them.
+
+    >>> from cometad.cli.exits import printable
+    >>> printable("flow\x1b[2J")
+    'flow\\x1b[2J'
+    """
+    plain = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(text))
+    return plain.encode(sys.stderr.encoding or "utf-8", errors="backslashreplace").decode(
+        sys.stderr.encoding or "utf-8", errors="replace"
+    )
 
 
 class _LogHandler(logging.Handler):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cometad.arrays import Floats
+    from cometad.data.dialect import Dialect
     from cometad.explain.reasons import Explanation, Reason
     from cometad.series import Series
 
@@ -32,6 +33,8 @@ def explain(
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
+    gaps: options.Gaps = None,
+    dialect: "Dialect | None" = None,
 ) -> None:
     """Explain the score of a time step (--step) or of an event (--start and --stop): which variables raised it.
 
@@ -45,14 +48,14 @@ def explain(
 
     check_outputs([], [model, data])
     event = _event(step, start, stop)
-    source = Source(data, time_column, drop, resample)
-    detector = open_detector(model)
+    source = Source(data, time_column, drop, resample, dialect)
+    detector = open_detector(model, gaps=gaps)
     if not detector.can_explain:
         raise ModelFileError(
             f"'{model}' holds a {type(detector).__name__}, which cannot explain its scores. "
             "Fit one that can with cometad fit --detector comet."
         )
-    series = source.series(missing=detector.gaps.allowed)
+    series = source.series(missing=detector.gaps.allowed, detector=detector)
     explanation = detector.explain(series, event, context=context)
     if as_json:
         write_output(json.dumps(_as_json(explanation, series, top), indent=2) + "\n")

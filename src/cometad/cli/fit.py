@@ -10,6 +10,7 @@ from cometad.cli import options
 
 if TYPE_CHECKING:
     from cometad.comet import Comet
+    from cometad.data.dialect import Dialect
     from cometad.detector import Detector
     from cometad.series import Series
 
@@ -89,6 +90,7 @@ def fit(
         ),
     ] = None,
     force: options.Force = False,
+    dialect: "Dialect | None" = None,
 ) -> None:
     """Learn what is normal from a file of readings and write the detector to a file.
 
@@ -113,7 +115,7 @@ def fit(
     own |= {} if trim else {"trim": False}
     own |= {} if trends else {"trends": False}
     stretches = [parse_stretch(text) for text in exclude or ()]
-    series = Source(data, time_column, drop, resample).series(missing=rule.allowed)
+    series = Source(data, time_column, drop, resample, dialect).series(missing=rule.allowed)
     made = chosen_detector(detector, preset, dataset, steps, changes or [], own).set_params(verbose=True)
     say_findings(findings(series, Statistics.fit(series)))
     if stretches:

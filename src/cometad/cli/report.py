@@ -3,12 +3,15 @@
 import hashlib
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cometad.cli import options
 from cometad.cli.exits import say
+
+if TYPE_CHECKING:
+    from cometad.data.dialect import Dialect
 
 
 def report(
@@ -23,7 +26,9 @@ def report(
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
+    gaps: options.Gaps = None,
     force: options.Force = False,
+    dialect: "Dialect | None" = None,
 ) -> None:
     """Write an HTML report of what a detector finds in a file, and why.
 
@@ -39,8 +44,8 @@ def report(
         raise ParameterError(f"The name '{output}' does not end in .html. Choose a name that does.")
     check_outputs([Output(output, "report")], [model, data], force)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
-    source = Source(data, time_column, drop, resample)
-    detector = open_detector(model, threshold)
+    source = Source(data, time_column, drop, resample, dialect)
+    detector = open_detector(model, threshold, gaps)
 
     from cometad.report.gather import gather
     from cometad.report.page import save_report
@@ -53,17 +58,20 @@ def report(
         "--hold-off": hold_off,
         "--time-column": time_column,
         "--resample": resample,
+        "--gaps": gaps,
     }
     words = [word for name, value in options_given.items() if value is not None for word in (name, str(value))]
     words += [word for name in drop or () for word in ("--drop", name)]
     command = shlex.join(["cometad", "report", str(model), str(data), "-o", str(output), *words])
     sources = {"command": command, "model": _named(model), "data": _named(data)}
-    found = gather(detector, source.whole(), alerts=alerts, most_events=most_events, sources=sources)
+    found = gather(detector, source.whole(detector), alerts=alerts, most_events=most_events, sources=sources)
     save_report(output, found)
     say(f"{found.headline}. Wrote '{output}'.")
 
 
 def _named(path: Path) -> str:
     """The name of a file, with a hash of its content."""
+    if not path.is_file():
+        return "standard input" if str(path) == "-" else str(path)
     with path.open("rb") as file:
         return f"{path.name} (SHA-256 {hashlib.file_digest(file, 'sha256').hexdigest()[:16]})"

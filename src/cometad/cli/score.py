@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from cometad.alerting.alerts import Alerts, Change, Event
     from cometad.alerting.promise import Promise
+    from cometad.data.dialect import Dialect
     from cometad.data.quality import Inspection
     from cometad.detector import Detector
     from cometad.live.stream import Stream
@@ -41,7 +42,9 @@ def score(
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
+    gaps: options.Gaps = None,
     force: options.Force = False,
+    dialect: "Dialect | None" = None,
 ) -> None:
     """Score every reading in a file.
 
@@ -63,8 +66,8 @@ def score(
             check_suffix(path)
     check_outputs([Output(output, "scores"), Output(events, "events")], [model, data], force)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
-    source = Source(data, time_column, drop, resample)
-    detector = open_detector(model, threshold)
+    source = Source(data, time_column, drop, resample, dialect)
+    detector = open_detector(model, threshold, gaps)
 
     from cometad.alerting.promise import Promise
     from cometad.data.quality import Inspection
@@ -72,9 +75,9 @@ def score(
     inspection = Inspection(detector.statistics_, detector.trends_.kinds)
     totals = _Totals(inspection, Promise(detector.threshold.rate), keep_times=events is not None)
     if detector.can_stream:
-        tables = _streamed(detector.stream(alerts=alerts), detector, source.chunks(), totals)
+        tables = _streamed(detector.stream(alerts=alerts), detector, source.chunks(detector), totals)
     else:
-        tables = iter([_at_once(detector, alerts, source.whole(), totals)])
+        tables = iter([_at_once(detector, alerts, source.whole(detector), totals)])
     if output is None:
         _print_whole(totals.over(tables))
     else:

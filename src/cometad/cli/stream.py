@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cometad.alerting.alerts import Alerts
     from cometad.alerting.promise import Promise
     from cometad.cli.sink import OutputFile, StandardOutput
+    from cometad.data.dialect import Dialect
     from cometad.data.resample import Resampling
     from cometad.live.feed import InputFeed
     from cometad.live.interrupts import Interrupts
@@ -62,7 +63,9 @@ def stream(
     time_column: Annotated[
         str | None, typer.Option(help="Field with the times. Default: one named time, timestamp, datetime or date.")
     ] = None,
+    gaps: options.Gaps = None,
     force: options.Force = False,
+    dialect: "Dialect | None" = None,
 ) -> None:
     """Score readings as they arrive: CSV or JSON lines on standard input, JSON lines on standard output.
 
@@ -107,14 +110,14 @@ def stream(
     if output is not None and not resumed and not force:
         _check_new(output)
     with Interrupts() as interrupts:
-        session = _open(model, threshold, resampling, late, alerts, snapshot)
+        session = _open(model, threshold, gaps, resampling, late, alerts, snapshot)
         sink = _sink(output, session, overwrite=not resumed)
         feed = InputFeed(session.position.get("input"))
         saving = None if snapshot is None else _Saving(snapshot, pace, session, feed, sink)
         with closing(sink):
             if saving is not None and not resumed and output is not None:
                 saving.save(quiet=True)  # if it is killed before the first regular one
-            problem = _run(session, interrupts, feed, sink, saving, form, time_column, only_events)
+            problem = _run(session, interrupts, feed, sink, saving, form, time_column, only_events, dialect)
         for sentence in session.gate.summary():
             say(sentence)
     if problem is not None:
@@ -130,11 +133,12 @@ def _run(
     form: str,
     time_column: str | None,
     only_events: bool,
+    dialect: "Dialect | None",
 ) -> InputError | None:
     """Answer all readings, then finish the stream or save it; returns the error of a bad reading."""
     write = _Writer(sink, only_events)
     try:
-        problem = _take_all(session, interrupts, feed, write, saving, form, time_column)
+        problem = _take_all(session, interrupts, feed, write, saving, form, time_column, dialect)
         if saving is None:
             ended_well = problem is None and not interrupts.stopped
             with nullcontext() if ended_well else suppress(InputError):  # too few readings to score the rest
@@ -160,6 +164,7 @@ def _run(
 def _open(
     model: Path,
     threshold: str | None,
+    gaps: str | None,
     resampling: "Resampling | None",
     late: str,
     alerts: "Alerts",
@@ -172,7 +177,7 @@ def _open(
     from cometad.live.grid import Grid
     from cometad.live.session import Session
 
-    detector = open_detector(model, threshold)
+    detector = open_detector(model, threshold, gaps)
     if not detector.can_stream:
         raise ModelFileError(
             f"'{model}' holds a {type(detector).__name__}, which cannot score a stream. Use cometad score."
@@ -191,16 +196,21 @@ def _take_all(
     saving: "_Saving | None",
     form: str,
     time_column: str | None,
+    dialect: "Dialect | None",
 ) -> InputError | None:
     """Answer the readings on standard input; return the error of the first bad one, which ends the stream."""
     from cometad.alerting.promise import Promise
+    from cometad.data.dialect import Dialect
     from cometad.live.readings import Layout, readings
 
     detector = session.detector
-    layout = Layout(detector.names_, detector.named_, time_column, detector.gaps.allowed)
+    dialect = dialect or Dialect()
+    layout = Layout(detector.names_, detector.named_, time_column, detector.gaps.allowed, dialect)
     promise: Promise | None = Promise(detector.threshold.rate)
     try:
-        for reading in feed.new(readings(feed.play(interrupts.lines(sys.stdin.buffer)), form, layout)):
+        for reading in feed.new(
+            readings(feed.play(interrupts.lines(sys.stdin.buffer, dialect.encoding)), form, layout)
+        ):
             answers = session.take(reading)
             write(answers)
             feed.use()

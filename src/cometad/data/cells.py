@@ -9,6 +9,7 @@ from typing import Any
 from cometad.errors import InputError
 
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # how tables write an empty cell, in any case
+LARGEST = 1e150  # its square still fits a float64
 EPOCH_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 EPOCH_SECONDS = (1e9, 1e10)  # 2001 to 2286: in this range no unit can be mistaken for another
 
@@ -16,7 +17,7 @@ _TIME_NAME = re.compile(r"(date|time|datetime|timestamp)([^a-z].*)?", re.IGNOREC
 
 
 def clean_header(cells: Sequence[str], where: str) -> list[str]:
-    """The column names in a header, stripped of spaces; refuses a row of numbers and repeated names.
+    """The column names in a header, stripped of spaces; refuses numbers, times and repeated names.
 
     `where` names the header in errors.
 
@@ -26,15 +27,28 @@ def clean_header(cells: Sequence[str], where: str) -> list[str]:
     >>> clean_header(["1.5", "2"], "Line 1")
     Traceback (most recent call last):
     ...
-    cometad.errors.InputError: Line 1 holds numbers, not names. Put a header with the column names above it.
+    cometad.errors.InputError: Line 1 holds '1.5', which is a number, not a name. Put a header with the column names
+    above it, or pass Dialect(header=False).
     """
     names = [cell.strip() for cell in cells]
-    if all(_is_number(name) for name in names):
-        raise InputError(f"{where} holds numbers, not names. Put a header with the column names above it.")
+    for name in names:
+        if _is_number(name) or _is_time(name):
+            kind = "number" if _is_number(name) else "time"
+            raise InputError(f"{where} holds {name!r}, which is a {kind}, not a name.", advice="no header")
     twice = repeated(names)
     if twice is not None:
         raise InputError(f"{where} has two columns named {twice!r}. Give each column its own name.")
     return names
+
+
+def numbered_names(count: int) -> list[str]:
+    """Names for columns without a header.
+
+    >>> from cometad.data.cells import numbered_names
+    >>> numbered_names(2)
+    ['v0', 'v1']
+    """
+    return [f"v{number}" for number in range(count)]
 
 
 def repeated(names: Sequence[str]) -> str | None:
@@ -121,3 +135,10 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_time(text: str) -> bool:
+    return _DIGITS.match(text) is not None
+
+
+_DIGITS = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ,].*)?$|\d{1,2}:\d{2}(:\d{2})?([.,]\d+)?$")

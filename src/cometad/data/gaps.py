@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from cometad.arrays import Flags, Floats
 from cometad.errors import InputError
 from cometad.registry import register
+from cometad.restored import taken
 from cometad.series import Series, with_all_columns
 from cometad.specs import parse
 from cometad.validation import check_integer
@@ -226,7 +227,10 @@ class GapRun:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from the state of a run with the same rule and center."""
-        self._last, self._open, self._waiting = (state[name].copy() for name in ("last", "open", "waiting"))
+        width = len(self._center)
+        self._last = taken(state, "last", (width,), unknown=True).copy()
+        self._open = taken(state, "open", (width,), np.int64).copy()
+        self._waiting = taken(state, "waiting", ("time?", width), unknown=True).copy()
 
     def _fill(self, values: Floats, ended: bool) -> Filled:
         missing = np.isnan(values)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Floats
 from cometad.errors import InputError, ParameterError, unknown
+from cometad.restored import require_state, taken
 from cometad.series import Order, Series, together, unchecked_series
 from cometad.specs import split
 
@@ -152,8 +153,11 @@ class ResampleRun:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from the state of a run like this one; the names of variables come with the next readings."""
-        self._keep(state["times"].copy(), state["rows"].copy())
-        self.bins, self.empty, self.several = (int(count) for count in state["counts"])
+        times = taken(state, "times", ("time?",), np.int64)
+        rows = taken(state, "rows", (len(times), "variable?"), unknown=True)
+        require_state(bool((np.diff(times) >= 0).all()), "its array 'times' is not in time order")
+        self.bins, self.empty, self.several = taken(state, "counts", (3,), np.int64).tolist()
+        self._keep(times.copy(), rows.copy())
 
     def _bins(self, times: Starts, rows: Floats, following: int | None) -> Series:
         """The bins of rows in time order, with the empty ones up to the bin `following`."""

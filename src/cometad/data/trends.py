@@ -6,8 +6,8 @@ distance from a level that follows it.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Flags, Floats, Integers
 from cometad.compiled import jit
+from cometad.restored import require_state, taken
 from cometad.threads import in_tasks
 
 MEMORY = 64  # readings that the level of a wandering variable looks back on
@@ -78,6 +79,14 @@ class Trends:
     def none(cls, variables: int) -> "Trends":
         """Readings are scored as they are."""
         return cls(*np.zeros((3, variables)))
+
+    @classmethod
+    def restored(cls, state: Mapping[str, NDArray[Any]], variables: int) -> "Trends":
+        """The trends in a saved state."""
+        trends = cls(*(taken(state, f"trends.{field.name}", (variables,)) for field in fields(cls)))
+        fits = bool(((trends.gain >= 0) & (trends.gain <= 1) & (trends.far >= 0)).all())
+        require_state(fits, "its trends are not gains from 0 to 1 and positive distances")
+        return trends
 
     @classmethod
     def fit(cls, values: Floats, imputed: Flags | None = None) -> "Trends":
@@ -175,7 +184,9 @@ class TrendRun:
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
         """Continue from the state of a run with the same trends."""
         if self._trends.any:
-            self._level, self._away = state["level"].copy(), state["away"].copy()
+            width = len(self._trends.gain)
+            self._level = taken(state, "level", (width,), unknown=True).copy()
+            self._away = taken(state, "away", (width,), np.int64).copy()
 
 
 @jit

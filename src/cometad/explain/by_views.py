@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.alerting.alerts import Event
-from cometad.arrays import Flags, Floats
+from cometad.arrays import Flags, Floats, Floats32
 from cometad.data.scale import Scaling
 from cometad.explain import level
 from cometad.explain.level import Level
@@ -50,6 +50,7 @@ class ViewsExplainer:
         self,
         values: Floats,
         moved: Floats,
+        scaled: Floats32,
         names: Sequence[str],
         event: object,
         context: int,
@@ -57,18 +58,19 @@ class ViewsExplainer:
     ) -> Explanation:
         """Explain an event in a series (time, variable), some cells of which may be imputed.
 
-        What is scored is `moved` (time, variable): the values, or for a variable with a trend its movements.
+        What is scored are the `scaled` (time, variable) ones of `moved` (time, variable): the values, or for a variable
+        with a trend its movements.
         """
         check_integer("context", context, 0)
         start, stop = stretch_of(event, len(values))
         begin, end = max(0, start - context), min(len(values), stop + context)
-        scores, voices, before = self._voices(moved, start, stop, imputed)
+        scores, voices, before = self._voices(scaled, start, stop, imputed)
         peak, score = start + int(scores.argmax()), float(scores.max())
         if isinstance(event, Event):  # keep the score it was raised with
             peak, score = event.peak, event.peak_score
         rises = rises_of_voices(voices, before)
         named = [self._named(rises[:, i], i) for i in range(len(names))]
-        normal = self._normal(moved, begin, end, named) + _levels(values, moved, imputed, begin, end)
+        normal = self._normal(scaled, begin, end, named) + _levels(values, moved, imputed, begin, end)
         observed = values[begin:end].copy() if imputed is None else _measured(values, imputed, begin, end)
         share = self._shares(rises)
         reasons = [
@@ -78,22 +80,22 @@ class ViewsExplainer:
         ranked = tuple(sorted(reasons, key=lambda reason: -reason.share))
         return Explanation(start, stop, peak, score, ranked, begin, observed, normal, tuple(names))
 
-    def _voices(self, moved: Floats, start: int, stop: int, imputed: Flags | None) -> tuple[Floats, Floats, int]:
+    def _voices(self, scaled: Floats32, start: int, stop: int, imputed: Flags | None) -> tuple[Floats, Floats, int]:
         """The alert scores (time,) of the steps start..stop, every voice's scores, and the row of `start`.
 
         The voices (time, views and level, variable) begin up to 500 steps earlier; NaN where imputed. A view's is its
         calibrated error averaged over the windows that cover a step, so that it rises where the fault begins.
         """
-        first, last = max(start - BEFORE, 0), min(stop + self.panel.span - 1, len(moved))
+        first, last = max(start - BEFORE, 0), min(stop + self.panel.span - 1, len(scaled))
         origin = max(first - self.panel.context, 0)
-        rows = clipped(self.scaling(moved[origin:last]))
+        rows = clipped(scaled[origin:last])
         mask = None if imputed is None else imputed[origin:last]
         errors = self.panel.errors(rows, first - origin, mask)
         own = errors[start - first : stop - first]
         scores = self.panel.excused(self.panel.alerts(own), rows[start - origin : stop - origin], own)
         covering = self.panel.covering(errors, 0, stop - first)
         heard = [Tails(*tails)(covering[:, v]) for v, tails in enumerate(self.panel.ranking)]
-        levels = self.level(self.scaling(moved[first:stop]))  # not clipped
+        levels = self.level(scaled[first:stop])  # not clipped
         if imputed is not None:
             levels[imputed[first:stop]] = np.nan
         return scores, np.stack([*heard, levels], axis=1), start - first
@@ -124,7 +126,7 @@ class ViewsExplainer:
         """The band of each voice (voice,) for variable `i`, in scaled units; NaN if it expects nothing particular."""
         return np.append(self.bands[:, i], self.level.band[i])
 
-    def _normal(self, moved: Floats, begin: int, end: int, named: Sequence[Named]) -> Floats:
+    def _normal(self, scaled: Floats32, begin: int, end: int, named: Sequence[Named]) -> Floats:
         """What is expected of the movements of the steps begin..end (time, variable), in sensor units."""
         normal = np.full((end - begin, len(named)), np.nan)
         for v in {one.expects for one in named if one.expects is not None}:
@@ -134,7 +136,7 @@ class ViewsExplainer:
                 continue
             view = self.panel.views[v]
             origin = max(begin - view.context, 0)
-            rows = clipped(self.scaling(moved[origin:end]))
+            rows = clipped(scaled[origin:end])
             normal[:, chosen] = view.expected(rows, begin - origin)[:, chosen]
         return self.scaling.back(normal)
 

@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 
 from cometad.arrays import Array
 from cometad.data.cells import seconds
-from cometad.errors import ParameterError
+from cometad.errors import ModelFileError
 from cometad.live.readings import Reading
+from cometad.restored import counted, require_state
 from cometad.series import Order
 
 
@@ -59,8 +60,10 @@ class Clock:
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         """Continue from a saved state."""
         check_gate(facts, "clock")
-        self._take(facts["last"])
-        self._order.dropped = facts["dropped"]
+        last = facts["last"]
+        require_state(last is None or type(last) in (str, int, float), "its 'last' is not a time")
+        self._take(last)
+        self._order.dropped = counted(facts["dropped"], "dropped")
 
     def _take(self, time: str | float | None) -> None:
         self._last = time  # as it was sent
@@ -87,6 +90,6 @@ def check_gate(facts: Mapping[str, Any], kind: str) -> None:
     >>> check_gate({"kind": "clock"}, "clock")
     """
     if facts["kind"] != kind:
-        raise ParameterError(
+        raise ModelFileError(
             "The snapshot was taken with different resampling, or with none. Resume with the same resampling."
         )

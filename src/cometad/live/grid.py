@@ -12,6 +12,7 @@ from cometad.data.resample import Resampling, summary
 from cometad.errors import InputError
 from cometad.live.clock import check_gate, dropped
 from cometad.live.readings import Reading
+from cometad.restored import counted, require_state
 from cometad.series import Series
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -71,7 +72,9 @@ class Grid:
         """Continue from a saved state."""
         check_gate(facts, self._kind)
         self._run.restore({name: arrays[f"grid.{name}"] for name in self._run.state()})
-        self._run.order.dropped = facts["dropped"]
+        width = self._run.state()["rows"].shape[1]
+        require_state(width in (0, len(self._names)), "its open bin has another number of variables")
+        self._run.order.dropped = counted(facts["dropped"], "dropped")
 
     def _readings(self, bins: Series, line: int) -> Iterator[Reading]:
         times = () if bins.times is None else bins.times.astype("datetime64[us]").astype(np.int64).tolist()

@@ -1,10 +1,14 @@
 """Ctrl-C and SIGTERM treated as the end of the input."""
 
+import codecs
 import select
 import signal
 from collections.abc import Iterator
 from types import FrameType
 from typing import BinaryIO, Self
+
+from cometad.data.dialect import UTF_8, recognize_encoding, to_utf_8
+from cometad.errors import InputError
 
 CHUNK = 1 << 16  # bytes; more than Python's own buffer, whose content select does not see
 
@@ -24,21 +28,29 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def lines(self, source: BinaryIO) -> Iterator[str]:
+    def lines(self, source: BinaryIO, encoding: str | None = None) -> Iterator[str]:
         """Yield the lines of the input as they arrive, until it ends or a signal asks to stop.
 
-        Complete lines that were already read are still yielded, because they cannot be read again.
+        Complete lines that were already read are still yielded, because they cannot be read again. Without an
+        `encoding`, UTF-8, UTF-16 and Windows-1252 are recognized.
         """
-        encoding, partial = "utf-8-sig", b""
+        decoder, partial, same = None, b"", False
         while self._wait(source):
             chunk = source.read1(CHUNK)  # type: ignore[attr-defined]
+            ended = not chunk
+            if decoder is None:
+                chosen = encoding or recognize_encoding(chunk)
+                same = encoding is None and chosen == UTF_8
+                decoder = codecs.getincrementaldecoder("latin-1" if same else chosen)(errors="replace")
+                chunk = chunk.removeprefix(codecs.BOM_UTF8) if same or chosen == UTF_8 else chunk
+            if not same:
+                chunk = _decoded(decoder, chunk, ended, encoding).encode(errors="replace")
             *lines, partial = (partial + chunk).split(b"\n")
-            if not chunk and partial:
+            if ended and partial:
                 lines, partial = [partial], b""
             for line in lines:
-                yield line.decode(encoding, errors="replace")
-                encoding = "utf-8"
-            if not chunk:
+                yield to_utf_8(line).decode().removeprefix("\ufeff")
+            if ended:
                 return
 
     def _wait(self, source: BinaryIO) -> bool:
@@ -59,3 +71,10 @@ class Interrupts:
         if self._waiting:  # no step is in progress
             self._waiting = False
             raise KeyboardInterrupt
+
+
+def _decoded(decoder: codecs.IncrementalDecoder, chunk: bytes, ended: bool, encoding: str | None) -> str:
+    try:
+        return decoder.decode(chunk, final=ended)
+    except UnicodeError as error:  # not a wrong character, which is replaced: there is no byte order mark
+        raise InputError(f"Standard input is not text in {encoding}.", advice="encoding") from error

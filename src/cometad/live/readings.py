@@ -1,13 +1,13 @@
 """Readings parsed from lines of text as they arrive: CSV with a header, or JSON lines."""
 
-import csv
 import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cometad.data.cells import clean_header, named_like_time, parse_number
+from cometad.data.cells import LARGEST, clean_header, named_like_time, numbered_names, parse_number
+from cometad.data.dialect import RECOGNIZED, Dialect, separator_hint, split_cells
 from cometad.data.gaps import warn_lacking
 from cometad.errors import InputError, unknown
 
@@ -31,6 +31,7 @@ class Layout(NamedTuple):
     named: bool  # whether these names came with the training data
     time_column: str | None
     gaps: bool = False  # whether values may be missing; they become NaN
+    dialect: Dialect = Dialect()
 
 
 def readings(lines: Iterable[str], form: str, layout: Layout) -> Iterator[Reading]:
@@ -65,7 +66,17 @@ def check_form(form: str) -> None:
 
 def _from_csv(lines: Lines, layout: Layout) -> Iterator[Reading]:
     number, text = next(lines)
-    header = clean_header(_cells(text), f"Line {number}")
+    dialect = layout.dialect
+    separator = dialect.separator or separator_hint(text)
+    if separator_hint(text) is not None:
+        number, text = next(lines, (number + 1, ""))
+    separator = separator or _separator(text, layout.names)
+    header = split_cells(text, separator)
+    if dialect.header:
+        header = clean_header(header, f"Line {number}")
+    else:
+        lines, header = itertools.chain([(number, text)], lines), numbered_names(len(header))
+    comma = separator != "," if dialect.decimal is None else dialect.decimal == ","
     time_field = _time_field(header, layout, number)
     if not layout.named and not set(layout.names) <= set(header):  # fitted on an array: match columns by position
         names = iter(layout.names)
@@ -74,19 +85,21 @@ def _from_csv(lines: Lines, layout: Layout) -> Iterator[Reading]:
     if layout.gaps and 0 < len(lacking) < len(layout.names):
         warn_lacking(lacking)
     for number, text in lines:
-        cells = _cells(text)
+        cells = split_cells(text, separator)
+        if len(cells) == len(header) + 1 and not cells[-1].strip():
+            del cells[-1]  # rows that end with a separator
         if len(cells) != len(header):
             raise InputError(f"Line {number} has {len(cells)} cells, but the header has {len(header)}. {CORRECT}")
         fields = dict(zip(header, cells, strict=True))
         time = fields[time_field].strip() if time_field is not None else None
-        yield Reading(number, _values(fields, layout, number), time or None)
+        yield Reading(number, _values(fields, layout, number, comma), time or None)
 
 
 def _from_jsonl(lines: Lines, layout: Layout) -> Iterator[Reading]:
     for number, text in lines:
         try:
             fields = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"Line {number} is not JSON.", advice="not json") from error
         if isinstance(fields, list) and len(fields) == len(layout.names):
             fields = dict(zip(layout.names, fields, strict=True))
@@ -104,8 +117,14 @@ def _from_jsonl(lines: Lines, layout: Layout) -> Iterator[Reading]:
 _FORMS: dict[str, Callable[[Lines, Layout], Iterator[Reading]]] = {"csv": _from_csv, "jsonl": _from_jsonl}
 
 
-def _cells(text: str) -> list[str]:
-    return next(csv.reader([text]))
+def _separator(header: str, names: Sequence[str]) -> str:
+    """The separator that finds the most variables in a header, or else the most cells."""
+
+    def found(separator: str) -> tuple[int, int]:
+        cells = [cell.strip() for cell in split_cells(header, separator)]
+        return len(set(cells).intersection(names)), len(cells)
+
+    return max(RECOGNIZED, key=found)
 
 
 def _time_field(fields: Iterable[str], layout: Layout, number: int) -> str | None:
@@ -118,7 +137,7 @@ def _time_field(fields: Iterable[str], layout: Layout, number: int) -> str | Non
     return next((name for name in fields if named_like_time(name) and name not in layout.names), None)
 
 
-def _values(fields: Mapping[str, Any], layout: Layout, number: int) -> list[float]:
+def _values(fields: Mapping[str, Any], layout: Layout, number: int, comma: bool = False) -> list[float]:
     may_lack = layout.gaps and any(name in fields for name in layout.names)
     values = []
     for name in layout.names:
@@ -127,8 +146,18 @@ def _values(fields: Mapping[str, Any], layout: Layout, number: int) -> list[floa
                 f"Line {number}: there is no value for variable {name!r}. "
                 "Send every variable the detector was fitted on."
             )
-        values.append(_value(fields.get(name), f"Line {number}: variable {name!r} is", layout.gaps))
+        cell = fields.get(name)
+        if isinstance(cell, str):
+            cell = _plain(cell, layout.dialect, comma)
+        values.append(_value(cell, f"Line {number}: variable {name!r} is", layout.gaps))
     return values
+
+
+def _plain(cell: str, dialect: Dialect, comma: bool) -> str | None:
+    """A cell with a decimal point, or None if it is a marker of a missing value."""
+    if cell.strip().lower() in (marker.strip().lower() for marker in dialect.missing):
+        return None
+    return cell.replace(",", ".", 1) if comma and "." not in cell else cell
 
 
 def _value(cell: Any, which: str, gaps: bool) -> float:
@@ -136,8 +165,12 @@ def _value(cell: Any, which: str, gaps: bool) -> float:
         value = parse_number(cell)
     except ValueError as error:
         raise InputError(f"{which} {cell!r}, not a number. {CORRECT}") from error
+    if isinstance(cell, int) and int(value) != cell:
+        raise InputError(f"{which} {cell}, an integer too large to be exact. {CORRECT}")
     if math.isnan(value) and not gaps:
         raise InputError(f"{which} missing. {CORRECT}")
     if math.isinf(value):
         raise InputError(f"{which} {value}, not a finite number. {CORRECT}")
+    if abs(value) > LARGEST:
+        raise InputError(f"{which} {value}, too large to compute with. {CORRECT}")
     return value

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from cometad.alerting.alerts import Alerts, Change
-from cometad.checkpoint import Checkpoint, read, write
+from cometad.checkpoint import Checkpoint, read, restoring, write
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.live.clock import Clock
 from cometad.live.grid import Grid
 from cometad.live.readings import Reading
 from cometad.live.stream import Scored
+from cometad.restored import of_type, require_state
 
 KIND = "stream snapshot"
 TOP = 3  # variables listed with each score
@@ -70,9 +71,16 @@ class Session:
         saved = read(path, KIND, needs=("times", "gate"))
         if "stream" not in saved.arrays:
             raise ModelFileError(f"'{path}' is not a complete stream snapshot. Pass a file written by a stream.")
-        gate.restore(saved.facts["gate"], saved.arrays)
-        snapshot, times = saved.arrays["stream"].tobytes(), saved.facts["times"]
-        return cls(detector, gate, alerts, snapshot=snapshot, times=times, position=saved.facts.get("position"))
+        stream = saved.arrays["stream"].tobytes()
+        with restoring(KIND, f"'{path}'"):
+            times = _checked_times(saved.facts["times"])
+            gate.restore(of_type(saved.facts["gate"], dict, "gate"), saved.arrays)
+        position = of_type(saved.facts.get("position") or {}, dict, "position")
+        session = cls(detector, gate, alerts, snapshot=stream, times=times, position=position)
+        waiting = session._stream.seen - session._stream.given
+        if len(times) != waiting:
+            raise ModelFileError(f"'{path}' is not a valid {KIND}: it has {len(times)} times for {waiting} readings.")
+        return session
 
     def take(self, reading: Reading) -> list[Answer]:
         """Take one reading; returns the answers that become final."""
@@ -133,6 +141,13 @@ class Session:
             "variables": {self.detector.names_[variable]: float(own[variable]) for variable in top},
             **({"events": events} if events else {}),
         }
+
+
+def _checked_times(times: object) -> list[str | float | None]:
+    """The times of a saved session, as they were sent."""
+    fits = isinstance(times, list) and all(time is None or type(time) in (str, int, float) for time in times)
+    require_state(fits, "its 'times' are not a list of times")
+    return list(times)  # type: ignore[call-overload, no-any-return]
 
 
 def _as_json(change: Change) -> Answer:

@@ -12,16 +12,18 @@ from cometad.alerting.alerts import Alerts, Change, Event
 from cometad.alerting.judge import Judged
 from cometad.alerting.verdicts import Called, Verdict
 from cometad.arrays import Array, Flags, Floats, Floats32
-from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
-from cometad.data.gaps import GapRun, complete
+from cometad.checkpoint import Checkpoint, from_bytes, restoring, to_bytes
+from cometad.data.gaps import Filled, GapRun, complete
 from cometad.data.trends import TrendRun
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.live.verdicts import Casebook
+from cometad.restored import counted, of_type
 from cometad.scoring.pipeline import Decided, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
 
 KIND = "Stream"
+SOURCE = "The snapshot"
 
 
 @dataclass(frozen=True)
@@ -238,10 +240,12 @@ class Stream:
         if self._filling is None:
             return self._run.push(self._scaling(self._trends.push(values)))
         filled = self._filling.push(values)
-        return self._push_filled(filled.values, filled.imputed if filled.imputed.any() else None)
+        return self._push_filled(filled)
 
-    def _push_filled(self, values: Floats, imputed: Flags | None) -> Iterable[Decided]:
-        return self._run.push(self._scaling(self._trends.push(values, imputed)), imputed)
+    def _push_filled(self, filled: Filled) -> Iterable[Decided]:
+        imputed = filled.imputed if filled.imputed.any() else None
+        scaled = self._scaling(self._trends.push(filled.values, imputed))
+        return self._run.push(self._detector.substituted(scaled, filled.doubtful), imputed)
 
     def _complete(self, series: Series) -> Series:
         """The series with all columns; missing ones are logged once."""
@@ -254,7 +258,7 @@ class Stream:
         parts: Iterable[Decided] = ()
         if self._filling is not None:
             filled = self._filling.finish()
-            parts = self._push_filled(filled.values, filled.imputed)
+            parts = self._push_filled(filled)
         last = self._scored(chain(parts, self._run.finish()))
         closed = [] if self._finished else self._judge.finish()
         if closed and self._cases is not None:
@@ -284,26 +288,34 @@ class Stream:
 
     def restore(self, snapshot: bytes) -> None:
         """Resume from a snapshot of a stream of the same detector, with the same settings."""
-        checkpoint = from_bytes(snapshot, KIND, "The snapshot")
+        checkpoint = from_bytes(snapshot, KIND, SOURCE, needs=("detector", "seen", "given", "finished"))
         taken_from = checkpoint.facts["detector"]
         if taken_from != self._fingerprint and taken_from != self._earlier_fingerprint():
             raise ModelFileError(
                 "The snapshot is from another detector, or from other threshold, adaptation or alert settings. "
                 "Resume with the same ones."
             )
-        self._run.restore(checkpoint.arrays)
-        self._judge.restore(_without("judge.", checkpoint.arrays))
-        self._trends.restore(_without("trends.", checkpoint.arrays))
+        try:
+            with restoring("stream", SOURCE):
+                self._take(checkpoint.facts, checkpoint.arrays)
+        except ModelFileError:
+            self.reset()  # not half of one state and half of another
+            raise
+
+    def _take(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        self._run.restore(dict(arrays))
+        self._judge.restore(_without("judge.", arrays))
+        self._trends.restore(_without("trends.", arrays))
         if self._filling is not None:
-            self._filling.restore(_without("filling.", checkpoint.arrays))
+            self._filling.restore(_without("filling.", arrays))
         if self._cases is not None:
-            self._cases.restore(checkpoint.facts.get("verdicts", []), _without("events.", checkpoint.arrays))
-        self._seen, self._given = checkpoint.facts["seen"], checkpoint.facts["given"]
-        self._ranked = checkpoint.facts.get("ranked", self._given)  # 0.1 had one score only
-        self._finished = checkpoint.facts["finished"]
-        last = checkpoint.facts["last_time"]
-        self._order.last = None if last is None else np.datetime64(last, "ns")
-        self._order.dropped = checkpoint.facts["dropped"]
+            self._cases.restore(facts.get("verdicts", []), _without("events.", arrays))
+        self._seen, self._given = counted(facts["seen"], "seen"), counted(facts["given"], "given")
+        self._ranked = counted(facts.get("ranked", self._given), "ranked")  # 0.1 had one score only
+        self._finished = of_type(facts["finished"], bool, "finished")
+        last = facts["last_time"]
+        self._order.last = None if last is None else np.datetime64(of_type(last, str, "last_time"), "ns")
+        self._order.dropped = counted(facts["dropped"], "dropped")
 
     def _by_name(self, reading: Any) -> list[float]:
         missing = [name for name in self._names if name not in reading]

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from cometad.alerting.alerts import AlertRun, Change, Event
-from cometad.alerting.verdicts import Called, Verdict, check_called
+from cometad.alerting.verdicts import Called, Verdict, check_called, restored_verdict
 from cometad.arrays import Array, Floats
 from cometad.errors import InputError, ParameterError
+from cometad.restored import require_state, taken
 from cometad.scoring.pipeline import Decided
 from cometad.scoring.precedents import Gathering, Precedent, Precedents, packed, unpacked
 from cometad.validation import is_integer
@@ -162,15 +163,14 @@ class Casebook:
         for name, array in state.items():
             part, _, field = name.partition(".")
             parts[part][field] = array
-        steps = parts["case"].pop("steps", np.empty((0, 3), np.int64)).tolist()
-        self._cases = {
-            number: Case(number, start, stop, precedent)
-            for (number, start, stop), precedent in zip(steps, unpacked(parts["case"]), strict=True)
-        }
-        verdicts = [Verdict(**{**own, "variables": tuple(own["variables"])}) for own in facts]
-        self._verdicts = {verdict.number: verdict for verdict in verdicts}
-        self._precedents = dict(zip(self._verdicts, unpacked(parts["verdict"]), strict=True))
-        self._gathering = Gathering.restored(parts["open"]) if parts["open"] else None
+        sizes = self._run.latest[1].shape[1:]  # views and variables
+        cases, precedents = unpacked(parts["case"], *sizes), unpacked(parts["verdict"], *sizes)
+        steps = taken(parts["case"], "steps", (len(cases), 3), np.int64).tolist() if cases else []
+        verdicts = {verdict.number: verdict for verdict in map(restored_verdict, facts)}
+        require_state(len(cases) <= REMEMBERED and len(verdicts) == len(precedents) <= MOST, "it has too many events")
+        self._cases = {step[0]: Case(step[0], step[1], step[2], case) for step, case in zip(steps, cases, strict=True)}
+        self._verdicts, self._precedents = verdicts, dict(zip(verdicts, precedents, strict=True))
+        self._gathering = Gathering.restored(parts["open"], *sizes) if parts["open"] else None
         self._apply()
 
 

@@ -23,6 +23,7 @@ from cometad.network.score import PatchScores
 from cometad.network.state import from_arrays, to_arrays
 from cometad.network.training import Objective
 from cometad.registry import register
+from cometad.restored import taken
 from cometad.validation import check, integer, number
 
 State = dict[str, Array]
@@ -228,13 +229,17 @@ class Adapter:
         """Restore the state that `state` returned."""
         from_arrays(self._network, state)
         slots: dict[int, dict[str, Tensor]] = {}
-        for name, value in state.items():
-            if name.startswith("optimizer."):
-                _, k, slot = name.split(".")
-                slots.setdefault(int(k), {})[slot] = torch.tensor(value)
+        if any(name.startswith("optimizer.") for name in state):  # not before the first step
+            for k, parameter in enumerate(self._fitted):
+                shapes = {"step": (), "exp_avg": tuple(parameter.shape), "exp_avg_sq": tuple(parameter.shape)}
+                slots[k] = {
+                    slot: torch.tensor(taken(state, f"optimizer.{k}.{slot}", shape, np.float32))
+                    for slot, shape in shapes.items()
+                }
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": slots})
-        self._generator.set_state(torch.tensor(state["chance"]))
-        self.steps, self.rolled_back = (int(count) for count in state["counts"])
+        chance = taken(state, "chance", tuple(self._generator.get_state().shape), np.uint8)
+        self._generator.set_state(torch.tensor(chance))
+        self.steps, self.rolled_back = taken(state, "counts", (2,), np.int64).tolist()
 
 
 def contrastive_loss(embeddings: Tensor, labels: Tensor, temperature: float) -> Tensor:

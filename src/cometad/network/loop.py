@@ -1,7 +1,6 @@
 """One training loop for every network: shuffled batches, a learning-rate schedule, early stopping."""
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cometad.errors import ParameterError
+from cometad.network.fast.threads import torch_alone
 from cometad.network.schedules import Schedule
 
 Loss = Callable[[Tensor, int], Tensor]  # windows (window, time, variable) and the epoch, from 1 -> a scalar
-
-_random_state = threading.RLock()  # held again by the same thread when it validates during training
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
     True
     """
     # Threads share torch's random state: of 400 networks that 4 threads built from one seed, 105 had other weights.
-    with _random_state, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with torch_alone(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int(seed))
         yield
 

@@ -18,6 +18,7 @@ from cometad.network.network import Network
 from cometad.network.patches import reached, ready_steps
 from cometad.network.score import PatchScores, Scorer
 from cometad.network.training import Objective
+from cometad.restored import require_state, taken
 from cometad.scoring.pipeline import Block, Decided, Pipeline
 
 Release = list[Block]  # scores that become final together
@@ -230,15 +231,24 @@ class RawRun:
 
     def restore(self, state: dict[str, Array]) -> None:
         """Restore the state that `state` returned."""
-        self._filled, self._emitted = (int(count) for count in state["counts"])
-        self._batch[: self._filled] = state["batch"]
-        self._previous = state["before"].copy()
+        length = self._fitted.window
+        filled, emitted = taken(state, "counts", (2,), np.int64).tolist()
+        require_state(0 <= filled < len(self._batch), "its array 'counts' is not that of a stream")
+        whole = filled // length * length
+        final = {"row": whole + self._final[filled % length], "window": whole}.get(self._release, 0)
+        require_state(emitted in (final, filled), "its array 'counts' is not that of a stream")  # all, once it finished
+        batch = taken(state, "batch", (filled, self._variables), np.float32)
+        before = taken(state, "before", ("time?", self._variables), np.float32)
+        require_state(len(before) in (0, length), "its array 'before' is not a window")
+        self._filled, self._emitted = filled, emitted
+        self._batch[:filled] = batch
+        self._previous = before.copy()
         self._imputed = self._imputed_previous = None
         if "imputed" in state:
             self._imputed = np.zeros(self._batch.shape, bool)
-            self._imputed[: self._filled] = state["imputed"]
+            self._imputed[:filled] = taken(state, "imputed", batch.shape, np.bool_)
         if "imputed_before" in state:
-            self._imputed_previous = state["imputed_before"].copy()
+            self._imputed_previous = taken(state, "imputed_before", before.shape, np.bool_).copy()
         if self._adapter is not None:
             prefix = "adapter."
             self._adapter.restore({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
@@ -283,4 +293,4 @@ class Run:
     def restore(self, state: dict[str, Array]) -> None:
         """Restore the state that `state` returned."""
         self._raw.restore(state)
-        self._state = state["normalization"].copy()
+        self._state = taken(state, "normalization", self._state.shape, unknown=True).copy()

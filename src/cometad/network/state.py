@@ -1,13 +1,18 @@
 """Networks as named arrays, the form in which checkpoints store them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from cometad.arrays import Array
+from cometad.network.loop import seeded
+from cometad.restored import require_state, taken
 
 PREFIX = "network."
+
+Built = TypeVar("Built", bound=nn.Module)
 
 
 def to_arrays(network: nn.Module) -> dict[str, Array]:
@@ -31,5 +36,33 @@ def from_arrays(network: nn.Module, arrays: Mapping[str, Array]) -> None:
     >>> torch.equal(one.weight, other.weight)
     True
     """
-    own = {name.removeprefix(PREFIX): torch.tensor(value) for name, value in arrays.items() if name.startswith(PREFIX)}
-    network.load_state_dict(own)
+    own = _checked(network, arrays)
+    network.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
+
+
+def restored_network(build: Callable[[], Built], arrays: Mapping[str, Array], device: str) -> Built:
+    """A network with the arrays of `to_arrays`; refuses those of another network before it allocates anything.
+
+    >>> import torch
+    >>> from cometad.network.state import restored_network, to_arrays
+    >>> one = torch.nn.Linear(3, 2)
+    >>> other = restored_network(lambda: torch.nn.Linear(3, 2), to_arrays(one), "cpu")
+    >>> torch.equal(one.weight, other.weight)
+    True
+    """
+    with torch.device("meta"):  # shapes only: parameters in a file may ask for a network of any size
+        _checked(build(), arrays)
+    with seeded(0, torch.device("cpu")):  # loading overwrites the random weights
+        network = build()
+    from_arrays(network, arrays)
+    return network.to(device)
+
+
+def _checked(network: nn.Module, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays of a network, by their own names."""
+    wanted = network.state_dict()
+    own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
+    require_state(own.keys() == wanted.keys(), "its arrays are not those of its network")
+    for name, like in wanted.items():
+        taken(arrays, PREFIX + name, tuple(like.shape), str(like.dtype).removeprefix("torch."))
+    return own

@@ -14,6 +14,7 @@ from cometad.arrays import Floats32, Integers
 from cometad.errors import unknown
 from cometad.network import loop
 from cometad.network.fast.moments import batch_losses, threads_for
+from cometad.network.fast.threads import torch_alone
 from cometad.network.loop import EpochSummary, ParameterGroup, WindowSource
 from cometad.network.network import Losses, Network
 from cometad.network.schedules import Schedule
@@ -62,6 +63,7 @@ def new_network(build: Callable[[], Network], seed: int, device: str) -> Network
         return build().to(device)
 
 
+@torch_alone()
 def fit_network(
     network: Network,
     scaled: Floats32,

@@ -216,7 +216,7 @@ def excerpt(axes: Any, shown: Excerpt) -> None:
     )
     axes.plot(steps, shown.readings, color=INK, linewidth=1.1, label="reading")
     axes.set_xlim(steps[0], steps[-1])
-    _mark_faults(axes, [shown.fault])
+    _mark_stretches(axes, [shown.fault], FAULT, "fault")
     if shown.raised is not None:
         _mark_alerts(axes, [shown.raised], LIMIT, "alert")
     axes.set_title(shown.title, fontsize=9, loc="left", pad=12)
@@ -233,8 +233,13 @@ def save_overview(
     faults: Sequence[Interval],
     right: Sequence[int],
     wrong: Sequence[int],
+    harmless: Sequence[Interval] = (),
+    dismissed: Sequence[int] = (),
 ) -> None:
-    """Write a PNG: excerpts above, all alert scores below, with faults shaded and right and wrong alerts marked.
+    """Write a PNG: excerpts above, all alert scores below.
+
+    Faults and harmless stretches are shaded. Alerts are marked: right, wrong, and dismissed ones, which are about a
+    harmless stretch.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -252,7 +257,15 @@ def save_overview(
     for k, shown in enumerate(excerpts):
         excerpt(figure.add_subplot(grid[0, k]), shown)
     below = figure.add_subplot(grid[1, :])
-    _scores_and_alerts(below, alert_scores, threshold, faults, right, wrong)
+    _scores(below, alert_scores, threshold)
+    _mark_stretches(below, faults, FAULT, "fault")
+    _mark_stretches(below, harmless, BEFORE, "harmless")
+    for steps, color, label in (
+        (right, LIMIT, "alert"),
+        (wrong, "none", "false alert"),
+        (dismissed, BEFORE, "alert called normal"),
+    ):
+        _mark_alerts(below, steps, color, label)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     marks = {label: mark for axes in figure.axes for mark, label in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -260,34 +273,26 @@ def save_overview(
     write_whole(path, lambda temporary: figure.savefig(temporary, metadata={"Software": "cometad"}))
 
 
-def _scores_and_alerts(
-    axes: Any,
-    alert_scores: Floats,
-    threshold: ArrayLike,
-    faults: Sequence[Interval],
-    right: Sequence[int],
-    wrong: Sequence[int],
-) -> None:
+def _scores(axes: Any, alert_scores: Floats, threshold: ArrayLike) -> None:
     scores(axes, alert_scores, threshold)
     axes.lines[0].set_label("score")
     axes.lines[1].set(linestyle="-", linewidth=1.6)
     axes.set_ylabel("score")
     top = 1.1 * max(float(np.max(threshold)), float(np.quantile(alert_scores, 0.999)))
     axes.set_ylim(min(0.0, float(alert_scores.min())), top)
-    _mark_faults(axes, faults)
-    _mark_alerts(axes, right, LIMIT, "alert")
-    _mark_alerts(axes, wrong, "none", "false alert")
 
 
-def _mark_faults(axes: Any, faults: Sequence[Interval]) -> None:
+def _mark_stretches(axes: Any, stretches: Sequence[Interval], color: str, label: str) -> None:
     left, right = axes.get_xlim()
-    for start, stop in faults:  # a spike of one time step must be visible too
+    for start, stop in stretches:  # a spike of one time step must be visible too
         width = max(stop - start, 0.003 * (right - left))
-        axes.axvspan(start, start + width, color=FAULT, alpha=0.45, linewidth=0, label="fault", zorder=0)
+        axes.axvspan(start, start + width, color=color, alpha=0.45, linewidth=0, label=label, zorder=0)
 
 
 def _mark_alerts(axes: Any, steps: Sequence[int], color: str, label: str) -> None:
     """Triangles above the axes at the time steps of alerts."""
+    if not steps:
+        return
     axes.plot(
         *(steps, np.full(len(steps), 1.04)),
         **{"marker": "v", "markersize": 7, "markerfacecolor": color, "markeredgecolor": LIMIT, "linestyle": "none"},

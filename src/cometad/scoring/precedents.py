@@ -14,6 +14,7 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import jit
+from cometad.restored import require_state, taken
 from cometad.scoring.fuse import USUAL, Fused, pooled
 
 # Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and benchmarks/verdicts.py.
@@ -111,12 +112,17 @@ class Gathering:
         }
 
     @classmethod
-    def restored(cls, state: Mapping[str, Array]) -> "Gathering":
-        """The gathering that `state` was taken from."""
-        gathering = cls(0, *state["errors"].shape[1:])
-        gathering.start, gathering.stop, gathering._size = state["steps"].tolist()
-        gathering._scores, gathering._low = state["scores"].copy(), state["low"].copy()
-        gathering._high, gathering._errors = state["high"].copy(), state["errors"].copy()
+    def restored(cls, state: Mapping[str, Array], views: int, width: int) -> "Gathering":
+        """The gathering that `state` was taken from, of so many views and variables."""
+        gathering = cls(0, views, width)
+        start, stop, size = taken(state, "steps", (3,), np.int64).tolist()
+        fits = 0 <= start <= stop <= start + PARTS * size and size >= 1
+        require_state(fits, "its array 'steps' is not that of an event")
+        gathering.start, gathering.stop, gathering._size = start, stop, size
+        gathering._scores = taken(state, "scores", (width,)).copy()
+        gathering._low = taken(state, "low", (PARTS, width), unknown=True).copy()
+        gathering._high = taken(state, "high", (PARTS, width), unknown=True).copy()
+        gathering._errors = taken(state, "errors", (PARTS, views, width), unknown=True).copy()
         return gathering
 
 
@@ -140,7 +146,7 @@ def packed(precedents: Sequence[Precedent]) -> dict[str, Array]:
     >>> import numpy as np
     >>> from cometad.scoring.precedents import Precedent, packed, unpacked
     >>> one = Precedent(np.array([4]), np.ones(1), np.zeros((8, 1)), np.ones((8, 1)), np.ones((8, 2, 1)))
-    >>> [found.variables.tolist() for found in unpacked(packed([one, one]))]
+    >>> [found.variables.tolist() for found in unpacked(packed([one, one]), views=2, width=5)]
     [[4], [4]]
     """
     if not precedents:
@@ -150,12 +156,23 @@ def packed(precedents: Sequence[Precedent]) -> dict[str, Array]:
     return {"columns": columns} | {name: np.concatenate(arrays, axis=-1) for name, arrays in fields}
 
 
-def unpacked(arrays: Mapping[str, Array]) -> list[Precedent]:
-    """The precedents that `packed` put together."""
+def unpacked(arrays: Mapping[str, Array], views: int, width: int) -> list[Precedent]:
+    """The precedents that `packed` put together, of so many views and variables."""
     if not arrays:
         return []
-    ends = np.cumsum(arrays["columns"])[:-1]
-    split = [np.split(arrays[name], ends, axis=-1) for name in Precedent._fields]
+    counts = taken(arrays, "columns", ("precedent",), np.int64)
+    require_state(bool(((counts >= 0) & (counts <= width)).all()), "its array 'columns' is not one of counts")
+    total = int(counts.sum())
+    fields = Precedent(
+        taken(arrays, "variables", (total,), np.int64),
+        taken(arrays, "scores", (total,)),
+        taken(arrays, "low", (PARTS, total), unknown=True),
+        taken(arrays, "high", (PARTS, total), unknown=True),
+        taken(arrays, "errors", (PARTS, views, total), unknown=True),
+    )
+    known = bool(((fields.variables >= 0) & (fields.variables < width)).all())
+    require_state(known, "its array 'variables' is not one of variables")
+    split = [np.split(field, np.cumsum(counts)[:-1], axis=-1) for field in fields]
     return [Precedent(*own) for own in zip(*split, strict=True)]
 
 

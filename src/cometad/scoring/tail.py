@@ -1,12 +1,14 @@
 """Tail calibration: errors of any view and variable on one scale, so that they can be averaged and compared."""
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Floats
+from cometad.arrays import Array, Floats
 from cometad.compiled import jit
+from cometad.restored import require_state, taken
 
 HIGH = 0.98  # the quantile above which an error counts as part of the tail
 LEVEL = -math.log(1 - HIGH)  # the calibrated score there: an exponential tail would give minus the log of its share
@@ -41,6 +43,14 @@ class Tails(NamedTuple):
         The logarithm keeps one wild variable from drowning the others. NaN stays NaN.
         """
         return _calibrate(errors, *self)
+
+
+def checked_tails(state: Mapping[str, Array], name: str, views: int, variables: int) -> Floats:
+    """Saved tails (view, 3, variable)."""
+    tails = taken(state, name, (views, len(Tails._fields), variables))
+    fits = bool(((tails[:, 1] > tails[:, 0]) & (tails[:, 2] > 0)).all())
+    require_state(fits, f"its array {name!r} is not one of medians, higher quantiles and positive excesses")
+    return tails
 
 
 def _fit_column(errors: Floats) -> tuple[float, float, float]:

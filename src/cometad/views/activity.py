@@ -9,6 +9,7 @@ import numpy as np
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import fused
 from cometad.registry import register
+from cometad.restored import taken
 from cometad.validation import check_integer
 from cometad.views.sums import sum_rows, sum_squared_gaps
 from cometad.views.view import WindowView, windows_of
@@ -52,7 +53,7 @@ class Activity:
 
     def restore(self, state: Mapping[str, Array]) -> "FittedActivity":
         """The fitted view with a state."""
-        return FittedActivity(state["usual"], self.length)
+        return FittedActivity(taken(state, "usual", ("variable",)), self.length)
 
 
 class FittedActivity(WindowView):
@@ -62,6 +63,7 @@ class FittedActivity(WindowView):
 
     def __init__(self, usual: Floats, length: int) -> None:
         self.usual, self.span, self.context = usual, length, length - 1
+        self.width = len(usual)
 
     def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
         """The distance of the log standard deviation up to each step from its usual value; nothing is expected: NaN."""

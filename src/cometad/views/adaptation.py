@@ -11,6 +11,7 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
 from cometad.registry import register
+from cometad.restored import require_state, taken
 from cometad.validation import check, integer, number
 from cometad.views.panel import Panel, lately
 from cometad.views.tape import Tape
@@ -145,7 +146,13 @@ class Follower:
 
     def restore(self, state: dict[str, Array]) -> None:
         """Restore the state that `state` returned."""
-        self.offset = state["offset"].copy()
-        for name, tape in (("rows", self._rows), ("imputed", self._imputed), ("scores", self._scores)):
-            tape.restore(state[name])
-        self.steps, self.rolled_back = map(int, state["counts"])
+        width, context = self._panel.width, self._panel.context
+        self.offset = taken(state, "offset", (width,)).copy()
+        scores = taken(state, "scores", ("time?", width))
+        rows = taken(state, "rows", ("time?", width))
+        fits = len(scores) <= self._sample and len(scores) <= len(rows) <= len(scores) + context
+        require_state(fits, "its arrays 'rows' and 'scores' are not those of the last readings")
+        self._scores.restore(scores)
+        self._rows.restore(rows)
+        self._imputed.restore(taken(state, "imputed", rows.shape, np.bool_))
+        self.steps, self.rolled_back = taken(state, "counts", (2,), np.int64).tolist()

@@ -9,6 +9,7 @@ import numpy as np
 from cometad.arrays import Array, Flags, Floats
 from cometad.compiled import fused
 from cometad.registry import register
+from cometad.restored import taken
 from cometad.validation import check_integer, check_number
 from cometad.views.products import Matrix, window_products
 from cometad.views.reduce import DIRECTIONS, directions
@@ -70,7 +71,8 @@ class Balance:
 
     def restore(self, state: Mapping[str, Array]) -> "FittedBalance":
         """The fitted view with a state."""
-        return FittedBalance(state["center"], state["components"])
+        center = taken(state, "center", (self.length, "variable"))
+        return FittedBalance(center, taken(state, "components", ("component", center.size)))
 
 
 class FittedBalance(WindowView):
@@ -78,7 +80,7 @@ class FittedBalance(WindowView):
 
     def __init__(self, center: Floats, components: Floats) -> None:
         self.center, self.components = center, components
-        self.span, self.context = len(center), len(center) - 1
+        self.span, self.context, self.width = len(center), len(center) - 1, center.shape[1]
         self._factors_of = Matrix(components.T, -components @ center.ravel())
         self._description = Matrix(components, center.ravel())
 

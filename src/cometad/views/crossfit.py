@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Flags, Floats
+from cometad.arrays import Flags, Floats, Integers
 from cometad.threads import in_tasks, serial_products
 from cometad.views.panel import Panel, fit_tails
 from cometad.views.view import FittedView, View
@@ -22,11 +22,12 @@ SAMPLE = 10_000  # averaged errors kept, at most
 
 
 class Fold(NamedTuple):
-    """A block of time steps, and the views that were fitted without it."""
+    """A block of time steps, and the views and tails that were fitted without it."""
 
     start: int
     stop: int
     views: tuple[FittedView, ...]
+    alert: Floats  # (view, 3, variable)  tails of the errors in the other blocks
 
 
 class CrossFitted(NamedTuple):
@@ -60,18 +61,18 @@ def cross_fit(
     stretches = [_stretches(int(bounds[k]), int(bounds[k + 1]), len(rows)) for k in range(FOLDS)]
     counts = [sum(stop - start for start, stop in own) for own in stretches]
     alert, averaged = np.empty((2, sum(counts), len(views), rows.shape[1]))
-    fitted: dict[int, Fold] = {}
+    fitted: dict[int, tuple[FittedView, ...]] = {}
     lock = threading.Lock()
 
     def fit_fold(k: int) -> None:
-        fold = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
+        own_views = _without(views, rows, usable, int(bounds[k]), int(bounds[k + 1]), seed)
         at = sum(counts[:k])
         for start, stop in stretches[k]:
             own = slice(at, at + stop - start)
-            alert[own], averaged[own] = stretch_errors(fold.views, rows, usable, imputed, start, stop)
+            alert[own], averaged[own] = stretch_errors(own_views, rows, usable, imputed, start, stop)
             at = own.stop
         with lock:
-            fitted[k] = fold
+            fitted[k] = own_views
             report(len(fitted))
 
     if all(getattr(view, "thread_safe", False) for view in views):
@@ -81,13 +82,25 @@ def cross_fit(
             fit_fold(k)
     known = np.flatnonzero(~np.isnan(averaged).all(axis=(1, 2)))
     sample = averaged[known[:: -(-len(known) // SAMPLE) or 1]]
-    return CrossFitted([fitted[k] for k in range(FOLDS)], fit_tails(alert), fit_tails(averaged), sample)
+    block = np.repeat(np.arange(FOLDS), counts)
+    folds = [
+        Fold(int(bounds[k]), int(bounds[k + 1]), fitted[k], fit_tails(_some(alert, np.flatnonzero(block != k))))
+        for k in range(FOLDS)
+    ]
+    return CrossFitted(folds, fit_tails(alert), fit_tails(averaged), sample)
 
 
-def _without(views: Sequence[View], rows: Floats, usable: Flags, start: int, stop: int, seed: int) -> Fold:
+def _some(errors: Floats, steps: Integers) -> Floats:
+    """Up to SAMPLE of the errors (time, view, variable) of these time steps, evenly spread."""
+    return errors[steps[:: -(-len(steps) // SAMPLE)]]
+
+
+def _without(
+    views: Sequence[View], rows: Floats, usable: Flags, start: int, stop: int, seed: int
+) -> tuple[FittedView, ...]:
     others = usable.copy()
     others[start:stop] = False
-    return Fold(start, stop, fit_views(views, rows, others, seed))
+    return fit_views(views, rows, others, seed)
 
 
 def _stretches(begin: int, end: int, rows: int) -> list[tuple[int, int]]:
@@ -128,18 +141,18 @@ def all_usable(usable: Flags, context: int) -> Flags:
 
 
 def score_folds(found: CrossFitted, rows: Floats, imputed: Flags | None, pooling: int) -> Floats:
-    """The alert score (time,) of each row, by views that were fitted without its block."""
+    """The alert score (time,) of each row, by views and tails that were fitted without its block."""
     scores = np.empty(len(rows))
 
     def score_stretch(k: int) -> None:
-        start, stop, views = stretches[k]
-        panel = Panel(views, found.alert, found.ranking, pooling, ())
+        start, stop, fold = stretches[k]
+        panel = Panel(fold.views, fold.alert, found.ranking, pooling, ())
         begin = max(start - panel.context, 0)
         mask = None if imputed is None else imputed[begin:stop]
         scores[start:stop] = panel.alerts(panel.errors(rows[begin:stop], start - begin, mask)).scores
 
     stretches = [
-        (start, min(start + STRETCH, fold.stop), fold.views)
+        (start, min(start + STRETCH, fold.stop), fold)
         for fold in found.folds
         for start in range(fold.start, fold.stop, STRETCH)
     ]

@@ -9,6 +9,7 @@ import numpy as np
 from cometad.arrays import Array, Flags, Floats
 from cometad.compiled import fused
 from cometad.registry import register
+from cometad.restored import taken
 from cometad.validation import check_integer, check_number
 from cometad.views.products import Matrix, window_products
 from cometad.views.reduce import directions
@@ -61,7 +62,10 @@ class Forecast:
 
     def restore(self, state: Mapping[str, Array]) -> "FittedForecast":
         """The fitted view with a state."""
-        return FittedForecast(state["weights"], state["level"], state.get("basis"), self.lags)
+        level = taken(state, "level", ("variable",))
+        basis = taken(state, "basis", (len(level), "direction")) if "basis" in state else None
+        inputs = len(level) if basis is None else basis.shape[1]
+        return FittedForecast(taken(state, "weights", (self.lags * inputs, len(level))), level, basis, self.lags)
 
 
 class FittedForecast(WindowView):
@@ -71,6 +75,7 @@ class FittedForecast(WindowView):
 
     def __init__(self, weights: Floats, level: Floats, basis: Floats | None, lags: int) -> None:
         self.weights, self.level, self.basis, self.context = weights, level, basis, lags
+        self.width = len(level)
         self._prediction = Matrix(weights, level)
         self._reduction = None if basis is None else Matrix(basis, np.zeros(basis.shape[1]))
 

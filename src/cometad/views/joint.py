@@ -9,6 +9,7 @@ import numpy as np
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.compiled import fused
 from cometad.registry import register
+from cometad.restored import require_state, taken
 from cometad.validation import check_integer
 from cometad.views.kmeans import codes_of
 from cometad.views.nearest import search, search_tables
@@ -60,7 +61,9 @@ class Joint:
 
     def restore(self, state: Mapping[str, Array]) -> "FittedJoint":
         """The fitted view with a state."""
-        return FittedJoint(state["codes"], self.length)
+        codes = taken(state, "codes", ("code", "length * variable"))
+        require_state(codes.shape[1] % self.length == 0, "its array 'codes' has no windows of this length")
+        return FittedJoint(codes, self.length)
 
 
 class FittedJoint(WindowView):
@@ -68,6 +71,7 @@ class FittedJoint(WindowView):
 
     def __init__(self, codes: Floats, length: int) -> None:
         self.codes, self.span, self.context = codes, length, length - 1
+        self.width = codes.shape[1] // length
         self._weights, self._halves = search_tables(codes)
 
     def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:

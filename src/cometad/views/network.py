@@ -11,9 +11,10 @@ from cometad.network.network import Network
 from cometad.network.normal import decoded
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import PatchScores, Scorer
-from cometad.network.state import from_arrays, to_arrays
+from cometad.network.state import restored_network, to_arrays
 from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
 from cometad.registry import register
+from cometad.restored import taken
 from cometad.validation import check, choice, device, integer, number, require, strategy
 from cometad.views.view import windows_of, with_unknown
 
@@ -77,7 +78,7 @@ class NetworkView:
         seed = int(rng.integers(2**31))
         starts = windows_of(usable, self.window, WINDOWS, rng)
         network = fit_network(
-            self._new_network(rows.shape[1], seed),
+            new_network(lambda: self._built(rows.shape[1]), seed, self.device),
             rows.astype(np.float32),
             starts,
             self.window,
@@ -93,14 +94,14 @@ class NetworkView:
 
     def restore(self, state: Mapping[str, Array]) -> "FittedNetworkView":
         """The fitted view with a state."""
-        network = self._new_network(int(state["variables"][0]), 0)
-        from_arrays(network, state)
+        variables = int(taken(state, "variables", (1,), np.int64)[0])
+        network = restored_network(lambda: self._built(variables), state, self.device)
         return FittedNetworkView(network, tuple(self.patch_sizes), self.device)
 
-    def _new_network(self, variables: int, seed: int) -> Network:
+    def _built(self, variables: int) -> Network:
         strides = tuple(max(size // 2, 1) for size in self.patch_sizes)
         sizes = (tuple(self.patch_sizes), strides, self.dim, self.core_dim, self.codebook_size)
-        return new_network(lambda: Network(variables, *sizes), seed, self.device)
+        return Network(variables, *sizes)
 
 
 class FittedNetworkView:
@@ -109,6 +110,7 @@ class FittedNetworkView:
     def __init__(self, network: Network, sizes: tuple[int, ...], device: str) -> None:
         self.network, self._sizes, self.span, self.context = network, sizes, max(sizes), max(sizes) - 1
         self._scorer = Scorer(network, None, 1, "plain", device)
+        self.width = len(self._scorer.scales[0].series_codes)
         self._scorer.scales = [scale._replace(stride=1) for scale in self._scorer.scales]
         self._normal = [decoded(scale)[:, -1] for scale in network]  # the last reading that each code represents
 
@@ -133,4 +135,4 @@ class FittedNetworkView:
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""
-        return {"variables": np.array([len(self._scorer.scales[0].series_codes)]), **to_arrays(self.network)}
+        return {"variables": np.array([self.width]), **to_arrays(self.network)}

@@ -9,6 +9,7 @@ import numpy as np
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.compiled import fused
 from cometad.registry import register
+from cometad.restored import taken
 from cometad.threads import in_parts
 from cometad.validation import check_integer
 from cometad.views.kmeans import ROUNDS, kmeans, squared_distance
@@ -62,7 +63,7 @@ class Patterns:
 
     def restore(self, state: Mapping[str, Array]) -> "FittedPatterns":
         """The fitted view with a state."""
-        return FittedPatterns(state["codes"])
+        return FittedPatterns(taken(state, "codes", ("variable", self.codes, self.length)))
 
 
 class FittedPatterns(WindowView):
@@ -72,7 +73,7 @@ class FittedPatterns(WindowView):
 
     def __init__(self, codes: Floats) -> None:
         self.codes, self.span = codes, codes.shape[2]
-        self.context = self.span - 1
+        self.context, self.width = self.span - 1, len(codes)
         self._weights, self._halves = search_tables(codes)
 
     def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.restored import require_state, taken
 from cometad.scoring.pipeline import Decided
 from cometad.scoring.precedents import Gathering, Precedent, Precedents
 from cometad.scoring.smooth import look_ahead, look_back, smooth_into
@@ -17,6 +18,7 @@ from cometad.views.tape import Tape
 
 CLIP = 50.0  # standard deviations: a broken sensor must not fill the window of every view for long
 BLOCK = 64_000  # errors computed at once, of all views and variables: they fit into the L2 cache
+MOST_READINGS = 2**53  # of a stream
 SHARED = 4_096  # time steps; a longer series is shared among threads
 
 
@@ -150,11 +152,19 @@ class ViewsRun:
 
     def restore(self, state: dict[str, Array]) -> None:
         """Restore the state that `state` returned."""
-        self._seen, self._covered, self._ranked, self._doubtful, finished = map(int, state["counts"])
+        panel, width = self._panel, self._panel.width
+        seen, covered, ranked, doubtful, finished = taken(state, "counts", (5,), np.int64).tolist()
+        final = (seen, seen) if finished else (max(seen - panel.span + 1, 0), max(covered - self._ahead, 0))
+        fits = 0 <= seen <= MOST_READINGS and (covered, ranked) == final and 0 <= doubtful <= MOST_READINGS
+        require_state(fits and finished in (0, 1), "its array 'counts' is not that of a stream")
+        known = min(seen, panel.context)
+        self._rows.restore(taken(state, "rows", (known, width)))
+        self._imputed.restore(taken(state, "imputed", (known if doubtful else 0, width), np.bool_))
+        errors = (min(seen, panel.span - 1), len(panel.views), width)
+        self._errors.restore(taken(state, "errors", errors, unknown=True))
+        self._ranks.restore(taken(state, "ranks", (min(covered, self._ranks.keep),)))
+        self._seen, self._covered, self._ranked, self._doubtful = seen, covered, ranked, doubtful
         self._finished = bool(finished)
-        for name, tape in (("rows", self._rows), ("imputed", self._imputed), ("errors", self._errors)):
-            tape.restore(state[name])
-        self._ranks.restore(state["ranks"])
         if self._follower is not None:
             prefix = "level."
             self._follower.restore({n.removeprefix(prefix): a for n, a in state.items() if n.startswith(prefix)})

@@ -19,13 +19,13 @@ class Tape:
     """
 
     def __init__(self, keep: int, shape: tuple[int, ...], dtype: Any = np.float64) -> None:
-        self._keep, self._stop = keep, 0
+        self.keep, self._stop = keep, 0
         self._array = np.empty((2 * keep + SPARE, *shape), dtype)
 
     @property
     def kept(self) -> NDArray[Any]:
         """The rows that are kept, at most `keep`."""
-        return self._array[max(self._stop - self._keep, 0) : self._stop]
+        return self._array[max(self._stop - self.keep, 0) : self._stop]
 
     def append(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Append rows; returns the rows kept so far, followed by the new ones, until the next call."""
@@ -34,7 +34,7 @@ class Tape:
         begin, end = self._stop, self._stop + len(rows)
         self._array[begin:end] = rows
         self._stop = end
-        return self._array[max(begin - self._keep, 0) : end]
+        return self._array[max(begin - self.keep, 0) : end]
 
     def _make_room(self, count: int) -> None:
         """Move the kept rows to the front, of a larger array if need be."""

@@ -16,7 +16,8 @@ class FittedView(Protocol):
     `rows` are scaled readings (time, variable). The first `first` of them only serve as context; a time step with less
     than `context` rows before it has no error yet: NaN.
 
-    If it also has `mixes_variables = False`, the errors of a variable depend on its own readings only.
+    If it also has `mixes_variables = False`, the errors of a variable depend on its own readings only. If it has a
+    `width`, the number of variables, a saved view for another number is refused.
     """
 
     context: int  # rows before a time step that its error depends on

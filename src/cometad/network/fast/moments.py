@@ -20,7 +20,7 @@ reconstruction loss the decoder and, straight through the quantization, the enco
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ from cometad.compiled import COMPILES
 from cometad.network.fast.fold import table
 from cometad.network.fast.kernels import add_patches_by_code, add_products, find_codes, mirror
 from cometad.network.fast.lanes import DOUBLES, ROWS, WIDTH
-from cometad.network.fast.threads import torch_on_one_thread
+from cometad.network.fast.threads import torch_alone, torch_on_one_thread
 from cometad.network.network import Losses, Network, Scale
 from cometad.network.patches import patch_count, patches
 from cometad.threads import in_parts
@@ -114,7 +114,7 @@ def batch_losses(network: Network, windows: Tensor) -> tuple[Losses, list[Tensor
 def threads_for(network: Network) -> AbstractContextManager[None]:
     """A context for training steps: one torch thread if the kernels do all the work except a few small products."""
     small = all(_narrow(scale.encoder.core_weight) for scale in network)
-    return torch_on_one_thread() if small and _use_kernels(next(network.parameters())) else nullcontext()
+    return torch_on_one_thread() if small and _use_kernels(next(network.parameters())) else torch_alone()
 
 
 def sum_losses(parts: Sequence[Losses]) -> Losses:

@@ -1,0 +1,84 @@
+"""`cometad check`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cometad.cli import options
+from cometad.cli.exits import printable, say, write_output
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from cometad.data.dialect import Dialect
+    from cometad.report.check import ColumnCheck, TableCheck
+
+
+def check(
+    data: options.Data,
+    model: Annotated[
+        Path | None, typer.Argument(metavar="[MODEL]", help="Detector that would score the readings.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    gaps: options.Gaps = None,
+    time_column: options.TimeColumn = None,
+    drop: options.Drop = None,
+    resample: options.Resample = None,
+    dialect: "Dialect | None" = None,
+) -> None:
+    """Say what would happen to a file: its columns, times, gaps, constants and counters, and what to do about them.
+
+    With a detector, the readings are compared with those it was fitted on. Nothing is written. The exit code is 0 if
+    the readings could be fitted or, with a detector, scored; otherwise 2, with the reason.
+    """
+    from cometad.cli.advice import message
+    from cometad.cli.opened import Source, open_detector, say_findings
+    from cometad.data.gaps import parse_gaps
+    from cometad.errors import InputError
+    from cometad.report.check import check_table
+
+    try:
+        source = Source(data, time_column, drop, resample, dialect)
+        detector = None if model is None else open_detector(model)
+        found = check_table(source.frame(), detector, None if gaps is None else parse_gaps(gaps))
+    except InputError as error:
+        if as_json:
+            write_output(json.dumps({"ok": False, "problem": message(error)}, indent=2) + "\n")
+        raise
+    if as_json:
+        problem = {} if found.problem is None else {"problem": message(found.problem)}
+        write_output(json.dumps(found.as_json() | problem, indent=2, allow_nan=False) + "\n")
+    else:
+        from rich.console import Console
+
+        Console().print(_table(found))
+        for note in found.notes:
+            say(note)
+        say_findings(found.findings)
+    if found.problem is not None:
+        raise found.problem
+    if not as_json:
+        say("These readings could be scored." if model is not None else "A detector could be fitted on these readings.")
+
+
+def _table(found: "TableCheck") -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    every = "" if found.interval is None else f", usually {found.interval:g} s apart"
+    title = f"{found.readings:,} readings{every}"
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("column", "type", "use", "missing", "lowest", "highest"):
+        table.add_column(heading, justify="right" if heading == "missing" else "left", overflow="fold")
+    for column in found.columns:
+        table.add_row(*(Text(printable(cell)) for cell in _row(column)))
+    return table
+
+
+def _row(column: "ColumnCheck") -> list[str]:
+    ends = (column.low, column.high)
+    shown = ["" if end is None else end if isinstance(end, str) else f"{end:.6g}" for end in ends]
+    return [column.name, column.kind, column.use, f"{column.missing:,}" if column.missing else "", *shown]

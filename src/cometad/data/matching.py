@@ -1,0 +1,64 @@
+"""The columns of a table matched with the variables of a detector, by name."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from cometad.errors import InputError
+
+MOST_NAMES = 5  # listed in a sentence
+
+
+class Matching:
+    """Selects the columns that a detector was fitted on, in its order; `gaps` allows some to be missing.
+
+    >>> import polars as pl
+    >>> from cometad.data.matching import Matching
+    >>> matching = Matching(["flow", "level"], gaps=False)
+    >>> table = pl.DataFrame({"level": [2.0], "note": ["on"], "flow": [1.0]})
+    >>> matching(table).rows(), matching.note(table)
+    ([(1.0, 2.0)], "Ignored 1 column the detector was not fitted on: 'note'.")
+    """
+
+    def __init__(self, names: Sequence[str], gaps: bool) -> None:
+        self._names, self._gaps = names, gaps
+
+    def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The table with its times and the detector's columns; refuses one that lacks too many."""
+        found = [name for name in self._names if name in frame.columns]
+        lacking = [name for name in self._names if name not in frame.columns]
+        if lacking and not (self._gaps and found):
+            extra = self._extra(frame)
+            hint = f" (the file also has {listed(extra)})" if extra else ""
+            raise InputError(
+                f"The detector was fitted on {listed(lacking)}, which the file lacks{hint}. Pass the same variables as "
+                "at fit."
+            )
+        times = [name for name in _times(frame) if name not in found]
+        return frame.select(*times, *found)
+
+    def note(self, frame: pl.DataFrame) -> str | None:
+        """A sentence about the columns that are ignored, if any."""
+        extra = self._extra(frame)
+        if not extra:
+            return None
+        columns = "column" if len(extra) == 1 else "columns"
+        return f"Ignored {len(extra)} {columns} the detector was not fitted on: {listed(extra)}."
+
+    def _extra(self, frame: pl.DataFrame) -> list[str]:
+        return [name for name in frame.columns if name not in self._names and name not in _times(frame)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, in quotes, and how many more there are.
+
+    >>> from cometad.data.matching import listed
+    >>> listed(["flow", "level"])
+    "'flow', 'level'"
+    """
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(repr(name) for name in names[:MOST_NAMES]) + more
+
+
+def _times(frame: pl.DataFrame) -> list[str]:
+    return [name for name, dtype in frame.schema.items() if dtype.is_temporal()]

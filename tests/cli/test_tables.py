@@ -1,0 +1,206 @@
+"""Tables as they are found, on the command line: what is recognized, what is refused, and `cometad check`."""
+
+import io
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from cli_case import table_of_readings
+from cometad import Comet
+from cometad.cli import main
+from cometad.data import ForwardFill
+
+TODAY = table_of_readings(120, seed=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    table_of_readings(300, seed=0).write_csv(folder / "normal.csv")
+    TODAY.write_csv(folder / "today.csv")
+    assert main(["fit", str(folder / "normal.csv"), "-o", str(folder / "plant.comet")]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    """Run a verb inside the folder; its exit code, stdout and stderr."""
+    monkeypatch.chdir(folder)
+
+    def run(*arguments, stdin=b""):
+        capsys.readouterr()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        return main(list(arguments)), *capsys.readouterr()
+
+    return run
+
+
+def german(table=TODAY):
+    """A table as a German spreadsheet saves it."""
+    table = table.with_columns(pl.col("time").dt.strftime("%d.%m.%Y %H:%M:%S"))
+    numbers = [pl.col(name).cast(pl.String).str.replace(".", ",", literal=True) for name in ("flow", "level", "valve")]
+    return table.with_columns(numbers).write_csv(separator=";").encode("utf-16")
+
+
+def test_a_foreign_table_gives_the_same_scores_in_every_verb(run, folder):
+    (folder / "german.csv").write_bytes(german())
+    _, expected, _ = run("score", "plant.comet", "today.csv")
+    assert run("score", "plant.comet", "german.csv")[:2] == (0, expected)
+    assert run("score", "plant.comet", "-", stdin=german())[:2] == (0, expected)
+    for verb in (["explain", "--step", "70", "--json"], ["report", "-o", "report.html"], ["check"]):
+        order = ["-", "plant.comet"] if verb[0] == "check" else ["plant.comet", "-"]
+        code, _, stderr = run(verb[0], *order, *verb[1:], stdin=german())
+        assert code == 0, stderr
+    assert run("fit", "-", "-o", "again.comet", stdin=(folder / "normal.csv").read_bytes())[0] == 0
+    assert (folder / "again.comet").read_bytes() == (folder / "plant.comet").read_bytes()
+    alerts = pl.read_csv(io.StringIO(expected))["alert_score"].to_list()
+    code, shown, stderr = run("stream", "plant.comet", stdin=german())
+    assert code == 0, stderr
+    assert [line["alert_score"] for line in map(json.loads, shown.splitlines()) if "alert_score" in line] == alerts
+
+
+def test_extra_columns_are_ignored_with_a_note_and_others_matched_by_name(run, folder):
+    mixed = TODAY.select("valve", "time", "level", "flow").with_columns(note=pl.lit("on"), extra=1.0)
+    mixed.write_csv(folder / "mixed.csv")
+    _, expected, _ = run("score", "plant.comet", "today.csv")
+    code, shown, stderr = run("score", "plant.comet", "mixed.csv")
+    assert (code, shown) == (0, expected)
+    assert stderr.count("Ignored 2 columns the detector was not fitted on: 'note', 'extra'.") == 1
+
+
+def test_missing_and_renamed_columns_are_named(run, folder):
+    TODAY.rename({"valve": "gate"}).write_csv(folder / "renamed.csv")
+    code, _, stderr = run("score", "plant.comet", "renamed.csv")
+    assert code == 2
+    assert "fitted on 'valve', which the file lacks (the file also has 'gate')" in stderr
+
+
+def test_a_headerless_file_is_refused_with_the_flag_that_reads_it(run, folder):
+    for name in ("normal", "today"):
+        (folder / f"bare_{name}.csv").write_text((folder / f"{name}.csv").read_text().partition("\n")[2])
+    code, _, stderr = run("fit", "bare_normal.csv", "-o", "bare.comet")
+    assert code == 2
+    assert "which is a time, not a name. Put a header with the column names above it, or pass --no-header." in stderr
+    assert not (folder / "bare.comet").exists()
+    assert run("fit", "bare_normal.csv", "-o", "bare.comet", "--no-header")[0] == 0
+    assert Comet.load(folder / "bare.comet").names_ == ("v1", "v2", "v3")
+    code, shown, _ = run("score", "bare.comet", "bare_today.csv", "--no-header")
+    assert (code, len(shown.splitlines())) == (0, 121)
+    bare = (folder / "bare_today.csv").read_bytes()
+    code, shown, stderr = run("stream", "bare.comet", "--no-header", "--time-column", "v0", stdin=bare)
+    assert (code, len(shown.splitlines()) >= 120) == (0, True), stderr
+
+
+@pytest.mark.parametrize("marker", ["Bad", "-"])
+def test_a_word_is_named_and_can_be_declared_missing(run, folder, marker):
+    table = TODAY.with_columns(pl.col("flow").cast(pl.String))
+    table[50, "flow"] = marker
+    table.write_csv(folder / "words.csv")
+    code, _, stderr = run("score", "plant.comet", "words.csv")
+    assert code == 2
+    assert f"Column 'flow' is not numeric: it has '{marker}' at time step 50." in stderr
+    assert f"Declare it missing with --na {marker}, or leave out the column with --drop flow." in stderr
+    options = ["--na", marker, "--gaps", "forward-fill:5"]
+    assert run("score", "plant.comet", "words.csv", *options)[0] == 0
+    assert run("stream", "plant.comet", *options, stdin=table.write_csv().encode())[0] == 0
+
+
+def test_the_gap_rule_can_be_changed_without_a_new_fit(run, folder):
+    holes = TODAY.with_columns(pl.when(pl.int_range(120) == 50).then(None).otherwise("flow").alias("flow"))
+    holes.write_csv(folder / "holes.csv")
+    rule = ("--gaps", "forward-fill:5")
+    assert run("score", "plant.comet", "holes.csv")[0] == 2
+    code, shown, _ = run("score", "plant.comet", "holes.csv", *rule)
+    assert code == 0
+    detector = Comet.load(folder / "plant.comet").with_gaps(ForwardFill(5))
+    np.testing.assert_array_equal(pl.read_csv(io.StringIO(shown))["score"], detector.decision_function(holes))
+    assert run("explain", "plant.comet", "holes.csv", "--step", "60", *rule)[0] == 0
+    assert run("report", "plant.comet", "holes.csv", "-o", "holes.html", *rule)[0] == 0
+    assert run("stream", "plant.comet", *rule, stdin=holes.write_csv().encode())[0] == 0
+    assert run("score", "plant.comet", "holes.csv", "--gaps", "guess")[0] == 2
+
+
+def test_control_characters_never_reach_the_terminal(run, folder):
+    (folder / "evil.csv").write_text("flow,level,valve\n1,2,\x1b]0;owned\x07\n")
+    (folder / "name.csv").write_text("flow\x1b[2J,flow\x1b[2J\n1,2\n")
+    for name in ("evil.csv", "name.csv"):
+        code, shown, stderr = run("check", name)
+        assert code == 2
+        assert "\x1b" not in stderr + shown
+        assert "\\x1b" in stderr
+
+
+def test_names_are_written_so_that_a_spreadsheet_does_not_run_them(run, folder):
+    names = {"flow": "=cmd()", "level": "@level", "valve": "+valve"}
+    table_of_readings(300, seed=0).rename(names).write_csv(folder / "formula.csv")
+    assert run("fit", "formula.csv", "-o", "formula.comet")[0] == 0
+    assert run("score", "formula.comet", "formula.csv", "-o", "formulas.csv")[0] == 0
+    variables = set(pl.read_csv(folder / "formulas.csv")["variable"])
+    assert variables <= {"'=cmd()", "'@level", "'+valve"}
+
+
+def test_large_numbers_are_refused_not_rounded(run):
+    assert run("stream", "plant.comet", stdin=b'{"flow": 9007199254740993, "level": 1, "valve": 1}\n')[0] == 2
+    code, _, stderr = run("fit", "-", "-o", "never.comet", stdin=b"id,flow\n9007199254740993,1\n")
+    assert code == 2
+    assert "an integer too large to be exact. Leave it out with --drop id" in stderr
+
+
+def test_labels_may_come_with_a_counter(run, folder):
+    pl.DataFrame({"timestamp": range(120), "label": [0] * 100 + [1] * 20}).write_csv(folder / "labels.csv")
+    assert run("score", "plant.comet", "today.csv", "-o", "scores.csv")[0] == 0
+    code, shown, stderr = run("evaluate", "labels.csv", "scores.csv", "--json")
+    assert code == 0, stderr
+    assert json.loads(shown)["points"] == 120
+    assert run("evaluate", "-", "scores.csv", stdin=(folder / "labels.csv").read_bytes())[0] == 0
+
+
+def test_a_folder_is_scored_as_one_series(run, folder):
+    (folder / "days").mkdir(exist_ok=True)
+    TODAY[60:].write_csv(folder / "days" / "a.csv")
+    TODAY[:60].write_csv(folder / "days" / "b.csv.gz", compression="gzip")
+    _, expected, _ = run("score", "plant.comet", "today.csv")
+    for path in ("days", "days/*.csv*"):
+        assert run("score", "plant.comet", path)[:2] == (0, expected)
+
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+
+def test_check_says_what_would_happen(run, folder):
+    code, shown, stderr = run("check", "normal.csv")
+    assert code == 0
+    assert "300 readings, usually 60 s apart" in shown
+    assert "A detector could be fitted on these readings." in stderr
+    table_of_readings(300, seed=0).with_columns(id=pl.int_range(300), still=1.0).write_csv(folder / "odd.csv")
+    code, shown, stderr = run("check", "odd.csv", "--json")
+    found = json.loads(shown)
+    assert (code, found["ok"]) == (0, True)
+    assert {column["name"]: column["use"] for column in found["columns"]}["still"] == "constant"
+    assert "'id' only grows or only falls" in found["notes"][0]
+
+
+def test_check_compares_with_a_detector(run, folder):
+    TODAY.with_columns(flow=1000 * pl.col("flow")).write_csv(folder / "units.csv")
+    code, _, stderr = run("check", "units.csv", "plant.comet")
+    assert code == 0
+    assert "a change from kilo-units to units (times 1000) would explain it" in stderr
+    assert "These readings could be scored." in stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("flow,level,valve\n1,2,Bad\n", "it has 'Bad' at time step 0"),
+        ("flow,level,valve\n" + "1,2,\n" * 200, "--gaps forward-fill:5"),
+        ("flow,level\n1,2\n", "fewer than"),
+        ("flow,flow\n1,2\n", "two columns named 'flow'"),
+    ],
+)
+def test_check_says_why_a_file_cannot_be_used(run, text, words):
+    code, shown, stderr = run("check", "-", "--json", stdin=text.encode())
+    assert code == 2
+    assert words in json.loads(shown)["problem"]
+    assert words in stderr

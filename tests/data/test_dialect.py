@@ -1,0 +1,321 @@
+"""Tables as they are found: separators, decimal commas, encodings, dates, several files, compression."""
+
+import gzip
+import io
+import math
+from datetime import UTC, datetime
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from cometad.data.dialect import Dialect
+from cometad.data.tables import csv_text, read_table, table_chunks
+from cometad.errors import InputError, ParameterError
+from cometad.series import as_series
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Read a table as a whole and in chunks, which must agree; its rows and column names."""
+
+    def read(content, dialect=Dialect(), name="plant.csv", **more):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        whole = read_table(path, dialect=dialect, **more)
+        for rows in (1, 2, 1000) if len(whole) < 100 else (1000,):
+            chunks = list(table_chunks(path, dialect=dialect, rows=rows, **more))
+            if all(chunk.schema == whole.schema for chunk in chunks):  # a word makes only its own chunk text
+                assert pl.concat(chunks).equals(whole)
+        return whole
+
+    return read
+
+
+# --- separator and decimal mark ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_separator_is_recognized(table, separator):
+    frame = table(f"flow rate{separator}level\n1.5{separator}2\n3{separator}4\n")
+    assert frame.rows() == [(1.5, 2.0), (3.0, 4.0)]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_a_decimal_comma_is_recognized(table, separator):
+    text = f"flow (l/s, raw){separator}level\n1,5{separator}-,25\n3{separator}4,5e3\n"
+    assert table(text).rows() == [(1.5, -0.25), (3.0, 4500.0)]
+
+
+def test_a_decimal_comma_is_recognized_far_down_and_in_quotes(table):
+    rows = table("flow;level\n" + "1;2\n" * 20 + "1,5;2\n").rows()
+    assert rows[-1] == (1.5, 2.0)
+    assert table('flow,level\n"1,5",2\n').rows() == [(1.5, 2.0)]
+
+
+def test_a_separator_and_a_decimal_mark_can_be_given(table):
+    assert table("flow rate:a,b\n1:2\n", Dialect(separator=":")).columns == ["flow rate", "a,b"]
+    assert table("flow level\n1 2\n", Dialect(separator="space")).rows() == [(1.0, 2.0)]
+    assert table("flow;level\n1,234;2\n", Dialect(decimal=",")).rows() == [(1.234, 2.0)]
+    with pytest.raises(InputError, match="'1,234'"):
+        as_series(table("flow;level\n1,234;2\n", Dialect(decimal=".")))
+
+
+def test_decimal_points_and_commas_in_one_column_are_refused(tmp_path):
+    (tmp_path / "plant.csv").write_text("flow;level\n1.5;2\n1,5;2\n")
+    with pytest.raises(InputError, match="'1,5'"):
+        as_series(read_table(tmp_path / "plant.csv"))
+    (tmp_path / "plant.csv").write_text("flow;level\n1;2\n1.5;2\n1;2\n1,5;2\n")
+    with pytest.raises(InputError, match="decimal point and with a decimal comma"):
+        list(table_chunks(tmp_path / "plant.csv", rows=2))
+
+
+def test_thousands_are_not_taken_for_decimals(table):
+    with pytest.raises(InputError, match="it has '1,234' at time step 0"):
+        as_series(table('flow,level\n"1,234",2\n"2,345",2\n'))
+
+
+def test_the_separator_line_of_a_spreadsheet_is_used_and_skipped(table):
+    assert table("sep=;\nflow;level\n1;2\n").rows() == [(1.0, 2.0)]
+
+
+def test_rows_may_end_with_a_separator(table):
+    assert table("flow;level;\n1;2;\n3;4;\n").columns == ["flow", "level"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"separator": "ab"}, "Cannot separate cells with 'ab'"),
+        ({"separator": "."}, "Cannot separate cells"),
+        ({"decimal": "x"}, "must be . or a comma"),
+        ({"separator": ",", "decimal": ","}, "cannot both be ','"),
+        ({"encoding": "utf-88"}, "Unknown encoding 'utf-88'"),
+        ({"date_order": "year-last"}, "Unknown date order 'year-last'"),
+    ],
+)
+def test_a_bad_dialect_is_refused(given, words):
+    with pytest.raises(ParameterError, match=words):
+        Dialect(**given)
+
+
+# --- encoding ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252"])
+def test_the_encoding_is_recognized(table, encoding):
+    frame = table("flow,Wärme °C\r\n1,2\r\n3,4\r\n".encode(encoding))
+    assert frame.columns == ["flow", "Wärme °C"]
+    assert frame.rows() == [(1.0, 2.0), (3.0, 4.0)]
+
+
+def test_a_letter_far_down_may_be_in_another_encoding(table):
+    text = "flow,note\n" + "1,a\n" * 20000 + "1,Prüfung\n"
+    assert table(text.encode("latin-1"))["note"][-1] == "Prüfung"
+
+
+def test_an_encoding_can_be_given(table, tmp_path):
+    assert table("flow,тепло\n1,2\n".encode("cp1251"), Dialect(encoding="cp1251")).columns == ["flow", "тепло"]
+    (tmp_path / "plant.csv").write_bytes(b"flow,\xb0C\n1,2\n")
+    with pytest.raises(InputError, match="is not text in utf-8"):
+        read_table(tmp_path / "plant.csv", dialect=Dialect(encoding="utf-8"))
+
+
+def test_the_line_breaks_of_old_macs_are_understood(table):
+    assert table("flow,level\r1,2\r3,4\r").rows() == [(1.0, 2.0), (3.0, 4.0)]
+
+
+# --- header -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["1.5,2", "2024-03-01 04:10,2", "31.12.2026;2", "04:10,flow", "OK,1"])
+def test_a_first_row_of_readings_is_not_a_header(tmp_path, first):
+    (tmp_path / "plant.csv").write_text(f"{first}\n{first}\n")
+    with pytest.raises(InputError, match="not a name"):
+        read_table(tmp_path / "plant.csv")
+
+
+def test_without_a_header_the_columns_are_numbered(table):
+    frame = table("2024-03-01 04:10,1.5,2\n2024-03-01 04:11,3,4\n", Dialect(header=False))
+    assert frame.columns == ["v0", "v1", "v2"]
+    assert as_series(frame).names == ("v1", "v2")
+    assert table("1\n", Dialect(header=False)).rows() == [(1.0,)]
+
+
+# --- missing and large cells ------------------------------------------------------------------------------------------
+
+
+def test_missing_markers_can_be_given(table):
+    rows = table("flow,level,on\n1,-999,true\nBad,2,-\n", Dialect(missing=("bad", "-999", "-"))).rows()
+    assert rows[0][0] == 1.0
+    assert math.isnan(rows[0][1])
+    assert math.isnan(rows[1][0])
+    assert rows[0][2] == 1.0
+
+
+@pytest.mark.parametrize("cell", ["Bad", "-"])
+def test_text_in_a_column_is_named_with_its_time_step(table, cell):
+    frame = table(f"flow,level\n1,2\n3,{cell}\n")
+    with pytest.raises(InputError, match=f"Column 'level' is not numeric: it has '{cell}' at time step 1"):
+        as_series(frame)
+
+
+def test_integers_that_a_float_would_round_are_refused(tmp_path):
+    for text in ("9007199254740993", "123456789012345678901"):
+        (tmp_path / "plant.csv").write_text(f"id,flow\n1,2\n{text},2\n")
+        with pytest.raises(InputError, match=f"Column 'id' has {text} at time step 1, an integer too large"):
+            read_table(tmp_path / "plant.csv")
+        with pytest.raises(InputError, match="at time step 1, an integer too large"):
+            list(table_chunks(tmp_path / "plant.csv", rows=1))
+    frame = pl.DataFrame({"id": [1, 2**53 + 1]})
+    for given in (frame, frame.to_pandas(), np.array([[1], [2**53 + 1]])):
+        with pytest.raises(InputError, match="an integer too large to be exact"):
+            as_series(given)
+    assert as_series(pl.DataFrame({"id": [1, 2**60]})).values[1, 0] == 2**60
+
+
+def test_a_number_beyond_the_floats_is_refused(table):
+    with pytest.raises(InputError, match="Variable 'flow' is inf at time step 0"):
+        as_series(table("flow\n1e309\n"))
+
+
+def test_a_number_too_large_to_compute_with_is_refused_or_declared_missing(table):
+    with pytest.raises(InputError, match=r"Column 'flow' has 1e\+308 at time step 1, too large to compute with"):
+        table("flow\n1\n1e308\n")
+    assert math.isnan(table("flow\n1\n1e308\n", Dialect(missing=("1e308",)))["flow"][1])
+    assert table("flow\n1e150\n").rows() == [(1e150,)]
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+LAST = datetime(2026, 12, 31, 23, 59)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-12-31T23:59",
+        "2026/12/31 23:59:00",
+        "2026.12.31 23:59",
+        "31.12.2026 23:59:00",
+        "31/12/2026 23:59",
+        "12/31/2026 11:59 PM",
+        "12/31/2026 11:59:00 pm",
+        "31-12-2026 23:59:00,000",
+    ],
+)
+def test_common_dates_are_recognized(table, text):
+    assert table(f"clock;flow\n{text};1\n")["clock"].to_list() == [LAST]
+
+
+def test_epochs_are_recognized_by_their_size(table):
+    for digits in (0, 3, 6, 9):
+        frame = table(f"time,flow\n{1709262600 * 10**digits},1\n")
+        assert frame["time"][0] == datetime(2024, 3, 1, 3, 10, tzinfo=UTC)
+    exact = table("time,flow\n1709262600123457000,1\n")["time"][0]
+    assert exact.microsecond == 123457
+
+
+def test_the_whole_column_decides_between_day_and_month(table):
+    days = [f"{day:02}/01/2026" for day in range(1, 32)]
+    frame = table("time,flow\n" + "".join(f"{day},1\n" for day in days))
+    assert frame["time"][-1] == datetime(2026, 1, 31)
+    assert frame["time"][1] == datetime(2026, 1, 2)
+
+
+def test_an_ambiguous_date_is_refused_unless_its_order_is_given(table):
+    text = "time,flow\n01/02/2026,1\n02/02/2026,1\n"
+    with pytest.raises(InputError, match="with the day or with the month first"):
+        table(text)
+    assert table(text, Dialect(date_order="day-first"))["time"][0] == datetime(2026, 2, 1)
+    assert table(text, Dialect(date_order="month-first"))["time"][0] == datetime(2026, 1, 2)
+    assert table("time,flow\n01/01/2026 00:00,1\n01/01/2026 00:01,1\n")["time"][0] == datetime(2026, 1, 1)
+
+
+def test_a_counter_may_be_kept(tmp_path):
+    (tmp_path / "labels.csv").write_text("timestamp,label\n0,1\n1,0\n")
+    assert read_table(tmp_path / "labels.csv", counters=True).columns == ["timestamp", "label"]
+
+
+# --- several files, compression ---------------------------------------------------------------------------------------
+
+
+def _day(day: int) -> pl.DataFrame:
+    return pl.DataFrame({"time": [datetime(2026, 1, day, hour) for hour in range(3)], "flow": [float(day), 2.0, 3.0]})
+
+
+def test_a_folder_is_read_in_order_of_time(tmp_path):
+    _day(3).write_csv(tmp_path / "a.csv")
+    _day(1).select("flow", "time").write_csv(tmp_path / "b.csv")
+    _day(2).write_parquet(tmp_path / "c.parquet")
+    (tmp_path / "c.parquet").unlink()
+    (tmp_path / "notes.md").write_text("not a table")
+    expected = pl.concat([_day(1), _day(3)])
+    for path in (tmp_path, tmp_path / "*.csv"):
+        assert read_table(path).select("time", "flow").equals(expected)
+        chunks = pl.concat(list(table_chunks(path, rows=2)))
+        assert chunks.select("time", "flow").equals(expected)
+
+
+def test_files_decide_together_between_day_and_month(tmp_path):
+    for day in (2, 13):
+        (tmp_path / f"{day}.csv").write_text(f"time,flow\n{day:02}/01/2026 00:00,{day}\n{day:02}/01/2026 01:00,1\n")
+    assert read_table(tmp_path)["flow"].to_list() == [2.0, 1.0, 13.0, 1.0]
+    assert [len(chunk) for chunk in table_chunks(tmp_path)] == [2, 2]
+
+
+def test_parquet_files_are_one_series(tmp_path):
+    _day(2).write_parquet(tmp_path / "a.parquet")
+    _day(1).write_parquet(tmp_path / "b.parquet")
+    assert read_table(tmp_path)["flow"].to_list() == [1.0, 2.0, 3.0, 2.0, 2.0, 3.0]
+
+
+def test_files_with_other_columns_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("flow,level\n1,2\n")
+    (tmp_path / "b.csv").write_text("flow\n1\n")
+    for read in (read_table, lambda path: list(table_chunks(path))):
+        with pytest.raises(InputError, match=r"b.csv' lacks the column 'level'"):
+            read(tmp_path)
+
+
+def test_compressed_files_are_read(table):
+    text = "flow;Wärme\n1,5;2\n" * 1 + "1;2\n" * 3000
+    whole = table(text)
+    assert table(gzip.compress(text.encode()), name="plant.csv.gz").equals(whole)
+    assert table(pa.compress(text.encode(), codec="zstd", asbytes=True), name="plant.csv.zst").equals(whole)
+
+
+def test_zstd_is_read_without_pyarrow(table, monkeypatch):
+    text = "flow;Wärme\n1,5;2\n1;2\n"
+    packed = pa.compress(text.encode(), codec="zstd", asbytes=True)
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    assert table(packed, name="plant.csv.zst").rows() == [(1.5, 2.0), (1.0, 2.0)]
+
+
+def test_a_damaged_zstd_file_is_refused(tmp_path):
+    packed = pa.compress(b"flow\n" + b"1\n2\n" * 9999, codec="zstd", asbytes=True)
+    for content in (packed[:-9], b"flow\n1\n"):
+        (tmp_path / "plant.csv.zst").write_bytes(content)
+        with pytest.raises(InputError, match="cannot be read"):
+            read_table(tmp_path / "plant.csv.zst")
+
+
+def test_standard_input_is_read_whatever_it_holds(monkeypatch):
+    parquet = io.BytesIO()
+    pl.DataFrame({"flow": [1.0]}).write_parquet(parquet)
+    for content in (b"flow\n1\n", gzip.compress(b"flow\n1\n"), parquet.getvalue()):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert read_table("-").rows() == [(1.0,)]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    with pytest.raises(InputError, match="'standard input' is empty"):
+        read_table("-")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+a", "-a", "@a"])
+def test_a_name_is_never_written_as_a_formula(name):
+    assert csv_text(pl.DataFrame({"variable": [name, "flow", None]})) == f"variable\n'{name}\nflow\n\n"
+    assert csv_text(pl.DataFrame({name: [-1.5]})) == f"'{name}\n-1.5\n"
