@@ -102,7 +102,7 @@ SERIES_REFUSED = {
     "a polars column of text": (pl.DataFrame({"flow": [1.0], "state": ["on"]}), "Column 'state' is not numeric"),
     "an array of text": (np.array([["1", "on"]]), "array of numbers"),
     "an array of objects": (np.array([[1, None]], dtype=object), "array of numbers"),
-    "complex numbers": (SERIES + 1j, "array of numbers"),
+    "complex numbers": (SERIES + 1j, "Complex data not supported"),
     "rows of different lengths": ([[1.0, 2.0], [3.0]], "array of numbers"),
     "nothing": (None, "array of numbers"),
     "a path": ("plant.csv", "array of numbers"),
