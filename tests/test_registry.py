@@ -140,7 +140,7 @@ def test_a_custom_strategy_is_saved_and_loaded_under_its_registered_name(fitted,
 
 def test_each_custom_strategy_is_applied():
     fitted = small(threshold=Sigmas(3.0)).fit(NORMAL)
-    scores = fitted.decision_scores_
+    scores = fitted.alert_scores_
     held_out = scores[-len(scores) // 10 :]
     assert fitted.threshold_ == max(Sigmas(3.0).fit(scores)[0], Sigmas(3.0).fit(held_out)[0])
     assert Loudest()(np.array([[[1.0, 5.0]]])).tolist() == [[5.0]]
