@@ -191,7 +191,7 @@ def test_both_faults_are_events_with_their_variable_and_time(report):
         assert inside, name
         worst = max(inside, key=lambda panel: panel.severity)
         assert worst.top[0][0] == name
-        assert worst.severity > 0.4
+        assert worst.severity > 0.3
         assert worst.traces[0].observed.values.max() > worst.traces[0].normal.values.max() + 4
 
 
