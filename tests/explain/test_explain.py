@@ -486,7 +486,7 @@ def test_json_output_equals_the_python_result(run, folder):
         (["plant.knn", "today.csv", "--step", "1"], "holds a KnnDistance, which cannot explain its scores"),
         (["plant.comet", "today.csv", "--step", "1", "--top", "0"], "--top"),
         (["plant.comet", "today.csv", "--step", "x"], "--step"),
-        (["plant.comet", "today.csv", "--step", "1", "--drop", "flow"], "fitted on 3 variables, but this series has 2"),
+        (["plant.comet", "today.csv", "--step", "1", "--drop", "flow"], "fitted on 'flow', which the file lacks"),
     ],
 )
 def test_a_mistake_gives_one_sentence_and_exit_code_2(run, arguments, sentence):

@@ -107,7 +107,7 @@ def test_an_event_in_chunks_of_any_size_sets_the_same_precedent(seed, count, dat
     cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=5)))
     for chunk in zip(*(np.split(part, cuts) for part in event), strict=True):
         gathering.add(*chunk)
-        gathering = Gathering.restored(gathering.state())
+        gathering = Gathering.restored(gathering.state(), VIEWS, WIDTH)
     for one, other in zip(gathering.precedent(), gathered(event), strict=True):
         assert one.tobytes() == other.tobytes()
     assert (gathering.start, gathering.stop) == (5, 5 + count)
@@ -125,9 +125,9 @@ def test_an_event_matches_its_own_precedent(seed, count):
 def test_precedents_survive_packing():
     rng = np.random.default_rng(0)
     precedents = [gathered(steps(rng, count)) for count in (3, 1, 20)]
-    for one, other in zip(precedents, unpacked(packed(precedents)), strict=True):
+    for one, other in zip(precedents, unpacked(packed(precedents), VIEWS, WIDTH), strict=True):
         assert all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
-    assert unpacked(packed([])) == []
+    assert unpacked(packed([]), VIEWS, WIDTH) == []
 
 
 def test_the_worst_variables_come_first():

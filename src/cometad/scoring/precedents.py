@@ -113,7 +113,7 @@ class Gathering:
 
     @classmethod
     def restored(cls, state: Mapping[str, Array], views: int, width: int) -> "Gathering":
-        """The gathering that `state` was taken from, of so many views and variables."""
+        """The gathering that `state` was taken from, with these numbers of views and variables."""
         gathering = cls(0, views, width)
         start, stop, size = taken(state, "steps", (3,), np.int64).tolist()
         fits = 0 <= start <= stop <= start + PARTS * size and size >= 1
@@ -157,7 +157,7 @@ def packed(precedents: Sequence[Precedent]) -> dict[str, Array]:
 
 
 def unpacked(arrays: Mapping[str, Array], views: int, width: int) -> list[Precedent]:
-    """The precedents that `packed` put together, of so many views and variables."""
+    """The precedents that `packed` put together, with these numbers of views and variables."""
     if not arrays:
         return []
     counts = taken(arrays, "columns", ("precedent",), np.int64)
