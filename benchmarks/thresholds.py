@@ -7,6 +7,7 @@
     python benchmarks/thresholds.py --events [--part select] [--families SMD,walks] [--workers 2] [--data-dir DIR]
     python benchmarks/thresholds.py --lengths [--draws N]
     python benchmarks/thresholds.py --delay [--part select] [--workers 2]
+    python benchmarks/thresholds.py --missing
     python benchmarks/thresholds.py --trends [--part select] [--families SMD,walks] [--workers 2] [--data-dir DIR]
 
 Each draw fits a rule to 10,000 scores and applies it to a stream of `--readings` more, without anomalies: every alarm
@@ -29,7 +30,7 @@ are shown beside those that the same flags would touch at a random time.
 
 With --lengths, simulated scores contain one fault of 10 to 5,000 readings, watched by budgets of different patience.
 With --delay, Comet() with its default budget watches synthetic plants. With --trends, it is compared with
-Comet(trends=False) on the entities where it finds a trend.
+Comet(trends=False) on the entities where it finds a trend. With --missing, each variable of a plant vanishes in turn.
 """
 
 import argparse
@@ -39,6 +40,7 @@ from threshold_tables.detectors import on_detectors
 from threshold_tables.entities import on_entities
 from threshold_tables.events import at_a_budget_of_alerts
 from threshold_tables.lengths import faults_of_every_length
+from threshold_tables.missing import when_a_variable_vanishes
 from threshold_tables.noise import on_noise
 from threshold_tables.promises import promises, shrinking
 from threshold_tables.shared import FAMILIES
@@ -48,7 +50,7 @@ from threshold_tables.trends import without_and_with_trends
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     table = parser.add_mutually_exclusive_group()
-    for name in ("noise", "detectors", "entities", "events", "lengths", "delay", "trends"):
+    for name in ("noise", "detectors", "entities", "events", "lengths", "delay", "trends", "missing"):
         table.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--draws", type=int, help="default: 50, or 20 with --lengths")
     parser.add_argument("--readings", type=int, default=100_000)
@@ -63,6 +65,8 @@ def main() -> None:
         at_a_budget_of_alerts(asked.families, asked.part, asked.workers, asked.data_dir)
     elif asked.trends:
         without_and_with_trends(asked.families, asked.part, asked.workers, asked.data_dir)
+    elif asked.missing:
+        when_a_variable_vanishes()
     elif asked.noise:
         on_noise(asked.draws or 50, asked.readings, asked.workers)
     elif asked.detectors:

@@ -25,6 +25,7 @@ class Judged(NamedTuple):
     false: int  # of them flagged
     touched: float  # share of the anomalies
     by_chance: float  # the same for as many flags at random
+    repeats: float  # share of the scores that equal the one before
 
     @property
     def is_long(self) -> bool:
@@ -40,8 +41,9 @@ def judge(entity: Dataset) -> list[Judged]:
     for k, rule in enumerate(RULES):
         flags = detector.with_threshold(rule).judge().push(scored).flags
         chance = np.mean([1 - (1 - flags.mean()) ** (stop - start) for start, stop in anomalies(entity)])
+        repeats = float(np.mean(scored[1:] == scored[:-1]))
         counts = int(normal.sum()), int(flags[normal].sum())
-        found.append(Judged(entity.name, entity.entity, k, *counts, touched(flags, entity), float(chance)))
+        found.append(Judged(entity.name, entity.entity, k, *counts, touched(flags, entity), float(chance), repeats))
     return found
 
 
@@ -98,8 +100,9 @@ def together(judged: list[Judged]) -> str:
 
 def outside(judged: list[Judged]) -> None:
     """Name every long entity outside the band."""
-    head("outside the band", "rule", "times the promise", "normal readings")
+    head("outside the band", "rule", "times the promise", "normal readings", "scores equal to the one before")
     for one in sorted(judged, key=lambda one: (one.rule, one.family, one.entity)):
         if one.is_long and not in_band(ratio([one])):
             name = f"{one.family} {one.entity}"
-            row(name, type(RULES[one.rule]).__name__, f"{ratio([one]):.2f}", f"{one.normal:,}")
+            rule = type(RULES[one.rule]).__name__
+            row(name, rule, f"{ratio([one]):.2f}", f"{one.normal:,}", f"{100 * one.repeats:.0f} %")

@@ -404,7 +404,16 @@ class Comet(Detector):
     # -- scoring ----------------------------------------------------------------------------------------------------
 
     def substituted(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
-        """Scaled readings (time, variable) with likely values for `doubtful` cells, given the others."""
+        """Scaled readings (time, variable) with likely values for `doubtful` cells, given the others.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> cycle = np.sin(np.arange(600) / 9)
+        >>> detector = Comet().fit(np.column_stack([cycle, 2 * cycle]))
+        >>> scaled = np.array([[0.5, 9.0]], np.float32)
+        >>> detector.substituted(scaled, np.array([[False, True]])).round(2)
+        array([[0.5, 0.5]], dtype=float32)
+        """
         return self.likely_(scaled, doubtful)
 
     def _score(self, scaled: Floats32, series: Series) -> Floats:

@@ -13,6 +13,7 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
 from cometad.errors import InputError, unknown
+from cometad.validation import is_number
 
 LATE = ("refuse", "drop")  # what to do with a late reading
 
@@ -307,21 +308,13 @@ def _check_exact(values: Array, which: str, first: int) -> None:
 def _refuse_text(column: nw.Series[Any], first: int) -> None:
     """Refuse a column with text, and name the first cell that is not a number."""
     for row, cell in enumerate(column.to_list()):
-        if isinstance(cell, str) and not _is_number(cell):
+        if isinstance(cell, str) and not is_number(cell):
             raise InputError(
                 f"Column {column.name!r} is not numeric: it has {cell!r} at time step {first + row}.",
                 advice="bad cell",
                 name=column.name,
                 value=cell,
             )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _naive_utc(index: Any) -> Any:

@@ -141,3 +141,17 @@ def require(holds: bool, name: str, wanted: str, got: object) -> None:
     """
     if not holds:
         raise ParameterError(f"The '{name}' parameter must be {wanted}. Got {got!r} instead.")
+
+
+def is_number(text: str) -> bool:
+    """Whether Python reads this text as a number.
+
+    >>> from cometad.validation import is_number
+    >>> is_number("-1e3"), is_number("Bad")
+    (True, False)
+    """
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cometad.errors import InputError
+from cometad.validation import is_number
 
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # how tables write an empty cell, in any case
 LARGEST = 1e150  # its square still fits a float64
@@ -32,8 +33,8 @@ def clean_header(cells: Sequence[str], where: str) -> list[str]:
     """
     names = [cell.strip() for cell in cells]
     for name in names:
-        if _is_number(name) or _is_time(name):
-            kind = "number" if _is_number(name) else "time"
+        if is_number(name) or _is_time(name):
+            kind = "number" if is_number(name) else "time"
             raise InputError(f"{where} holds {name!r}, which is a {kind}, not a name.", advice="no header")
     twice = repeated(names)
     if twice is not None:
@@ -127,14 +128,6 @@ def epoch_unit(lowest: float, highest: float) -> float | None:
     """
     low, high = EPOCH_SECONDS
     return next((unit for unit in EPOCH_UNITS.values() if low * unit <= lowest and highest < high * unit), None)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_time(text: str) -> bool:

@@ -1,7 +1,7 @@
 """Trends: variables that only grow or wander, and what is scored instead of their readings.
 
-The level of such a variable says nothing: tomorrow it will be where it has never been. What it does from one reading to
-the next still follows its usual course. So a counter is replaced by its increments, and a variable that wanders by its
+The readings of such a variable do not come back, so there is nothing to compare them with. How it changes from one
+reading to the next does come back. So a counter is replaced by its increments, and a variable that wanders by its
 distance from a level that follows it.
 """
 

@@ -15,6 +15,7 @@ from cometad.data.trends import Trends
 from cometad.detector import Detector
 from cometad.errors import InputError
 from cometad.series import Series, as_series, check_length, check_like, unchecked_series, with_all_columns
+from cometad.validation import is_number
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def _column(column: pl.Series, used: bool) -> ColumnCheck:
         ends = (None, None) if missing == len(column) else (str(column.min()), str(column.max()))
         return ColumnCheck(column.name, "time", "time", missing, *ends)
     if dtype == pl.String:
-        cell = next((cell for cell in column if cell is not None and not _is_number(cell)), "")
+        cell = next((cell for cell in column if cell is not None and not is_number(cell)), "")
         return ColumnCheck(column.name, "text", f"text: {cell!r}" if used else "ignored", missing, None, None)
     numbers = column.cast(pl.Float64).fill_nan(None).drop_nulls()
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (None, None)  # type: ignore[arg-type]
@@ -136,11 +137,3 @@ def _column(column: pl.Series, used: bool) -> ColumnCheck:
 def _finite(value: float | None) -> float | str | None:
     """A number that JSON can hold."""
     return value if value is None or math.isfinite(value) else str(value)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
