@@ -14,8 +14,10 @@ from safetensors.numpy import save as save_arrays
 
 from cometad import BASELINES, Comet, load
 from cometad.checkpoint import with_hash
+from cometad.cli.sink import checked_position
 from cometad.errors import ModelFileError
 from cometad.live.clock import Clock
+from cometad.live.feed import InputFeed
 from cometad.live.session import Session
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from contract import FRESH, NORMAL, is_a_sentence, saved
@@ -89,6 +91,29 @@ def test_a_flipped_bit_of_a_session_is_refused(detector, tmp_path):
         flipped[at // 8] ^= 1 << at % 8
         (tmp_path / "state").write_bytes(bytes(flipped))
         refused(tmp_path / "state", lambda path: Session.resume(path, detector, Clock()))
+
+
+@pytest.mark.parametrize("value", [[], 3, "", None])
+def test_a_position_that_no_session_has_is_refused(value, detector, tmp_path):
+    path = tmp_path / "state"
+    Session(detector, Clock()).save(path)
+    path.write_bytes(rewritten(path.read_bytes(), lambda header, arrays: header["facts"].update(position=value)))
+    refused(path, lambda path: Session.resume(path, detector, Clock()), "'position' is not a dict")
+
+
+@pytest.mark.parametrize(
+    "position",
+    [[], {}, {"lines": "2"}, {"lines": -1}, {"lines": 2, "first": 3}, {"lines": 2, "first": [], "sha256": None}],
+)
+def test_a_position_that_no_input_has_is_refused(position):
+    with pytest.raises(ModelFileError):
+        InputFeed(position)
+
+
+@pytest.mark.parametrize("position", [[], {}, {"bytes": 1.5, "tail": ""}, {"bytes": 0, "tail": None}])
+def test_a_position_that_no_output_has_is_refused(position):
+    with pytest.raises(ModelFileError):
+        checked_position(position)
 
 
 def test_the_error_for_a_damaged_file_says_so(content, load_bytes):

@@ -8,6 +8,7 @@ from typing import Any
 
 from cometad.cli.exits import write_output
 from cometad.errors import OutputError
+from cometad.restored import counted, of_type
 
 TAIL = 4096  # bytes before a position, by which the file is recognized
 
@@ -25,6 +26,23 @@ class StandardOutput:
 
     def close(self) -> None:
         """Nothing to do."""
+
+
+def checked_position(position: object) -> Mapping[str, Any] | None:
+    """A saved position of an `OutputFile`, or None if there is none.
+
+    >>> from cometad.cli.sink import checked_position
+    >>> checked_position({"bytes": "many", "tail": ""})
+    Traceback (most recent call last):
+    ...
+    cometad.restored.InvalidState: its 'bytes' is not an integer from 0 to 9,007,199,254,740,992.
+    """
+    if position is None:
+        return None
+    saved: Mapping[str, Any] = of_type(position, dict, "position in the output")
+    counted(saved.get("bytes"), "bytes")
+    of_type(saved.get("tail"), str, "tail")
+    return saved
 
 
 class OutputFile:

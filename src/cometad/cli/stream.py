@@ -93,11 +93,14 @@ def stream(
     then has every line once; on standard output, lines after the last snapshot are printed again.
     """
     from cometad.alerting.alerts import Alerts
+    from cometad.checkpoint import restoring
     from cometad.cli.paths import Output, check_outputs
+    from cometad.cli.sink import OutputFile, StandardOutput, checked_position
     from cometad.data.resample import parse_resampling
     from cometad.live.feed import InputFeed
     from cometad.live.interrupts import Interrupts
     from cometad.live.readings import check_form
+    from cometad.live.session import KIND
     from cometad.series import check_late
 
     check_form(form)
@@ -111,8 +114,9 @@ def stream(
         _check_new(output)
     with Interrupts() as interrupts:
         session = _open(model, threshold, gaps, resampling, late, alerts, snapshot)
-        sink = _sink(output, session, overwrite=not resumed)
-        feed = InputFeed(session.position.get("input"))
+        with restoring(KIND, f"'{snapshot}'"):
+            feed, written = InputFeed(session.position.get("input")), checked_position(session.position.get("output"))
+        sink = StandardOutput() if output is None else OutputFile(output, written, overwrite=not resumed)
         saving = None if snapshot is None else _Saving(snapshot, pace, session, feed, sink)
         with closing(sink):
             if saving is not None and not resumed and output is not None:
@@ -254,12 +258,6 @@ def _check_new(output: Path) -> None:
             f"'{output}' already has the output of a stream. Continue it with its --snapshot, choose another file, or "
             "pass --force to overwrite it."
         )
-
-
-def _sink(output: Path | None, session: "Session", overwrite: bool) -> "Sink":
-    from cometad.cli.sink import OutputFile, StandardOutput
-
-    return StandardOutput() if output is None else OutputFile(output, session.position.get("output"), overwrite)
 
 
 class _Pace(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 
 from cometad.errors import InputError
 from cometad.live.readings import Reading
+from cometad.restored import counted, of_type, texts
 
 _log = logging.getLogger("cometad")
 
@@ -36,7 +37,7 @@ class InputFeed:
     """
 
     def __init__(self, position: Mapping[str, Any] | None = None) -> None:
-        self._before = position  # of an earlier input, which this one may repeat
+        self._before = None if position is None else _checked(position)  # of an input that this one may repeat
         self._hash, self._first = hashlib.sha256(), list[str]()
         self._read: list[str] = []  # lines of the reading in progress
         self.lines = 0  # used so far
@@ -45,7 +46,8 @@ class InputFeed:
     @property
     def skipped(self) -> int:
         """Number of lines to skip, because they were used before."""
-        return 0 if self._before is None else int(self._before["lines"])
+        lines: int = 0 if self._before is None else self._before["lines"]
+        return lines
 
     @property
     def behind(self) -> bool:
@@ -98,6 +100,14 @@ class InputFeed:
             f"The input begins like the one before, but differs from it within the first {self.skipped:,} lines, "
             "which were scored already. Send the same input again, or only the readings that follow."
         )
+
+
+def _checked(position: object) -> Mapping[str, Any]:
+    saved: Mapping[str, Any] = of_type(position, dict, "position in the input")
+    counted(saved.get("lines"), "lines")
+    texts(saved.get("first"), "first")
+    of_type(saved.get("sha256"), str, "sha256")
+    return saved
 
 
 def _digest(line: str) -> str:

@@ -75,7 +75,7 @@ class Session:
         with restoring(KIND, f"'{path}'"):
             times = _checked_times(saved.facts["times"])
             gate.restore(of_type(saved.facts["gate"], dict, "gate"), saved.arrays)
-        position = of_type(saved.facts.get("position") or {}, dict, "position")
+            position = of_type(saved.facts.get("position", {}), dict, "position")
         session = cls(detector, gate, alerts, snapshot=stream, times=times, position=position)
         waiting = session._stream.seen - session._stream.given
         if len(times) != waiting:
