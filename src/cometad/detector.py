@@ -29,7 +29,7 @@ from cometad.parameters import Parameters, with_field
 from cometad.registry import describe, from_json, to_json
 from cometad.restored import of_type, require_state, taken, texts
 from cometad.series import Series, as_series, check_length, check_like
-from cometad.validation import Rule, choice, device, integer, number, strategy
+from cometad.validation import Rule, choice, device, integer, number, share_or_count, strategy
 
 if TYPE_CHECKING:
     from cometad.explain.reasons import Explanation
@@ -46,7 +46,7 @@ RULES: dict[str, Rule] = {
     "window_stride": integer(1),
     "batch_size": integer(1),
     "neighbors": integer(1),
-    "validation_share": number(0, 1, below=True),
+    "validation_share": share_or_count,
     "weight_decay": number(0, math.inf),
     "seed": integer(0, 2**32 - 1),
     "device": device,

@@ -105,8 +105,8 @@ class NetworkComet(Detector):
     schedule, batch_size, weight_decay, codebook_weight, commitment_weight
         Training: how long and how fast, windows per step, and the weights of the loss terms.
     validation_share
-        Share of the series, at its end, that is held out from training. A threshold is fitted on all readings and one
-        on the held-out part alone; the higher one counts.
+        Share of the series, at its end, that is held out from training, or the number of its readings. A threshold is
+        fitted on all readings and one on the held-out part alone; the higher one counts.
     scaler
         "standard" or "min-max", fitted on the training part only.
     neighbors, memory_distance

@@ -45,6 +45,20 @@ def number(low: float, high: float, *, above: bool = False, below: bool = False,
     return rule
 
 
+def share_or_count(name: str, value: Any) -> None:
+    """The rule for a part of a series: a share below 1, or a number of readings.
+
+    >>> from cometad.validation import share_or_count
+    >>> share_or_count("validation_share", 1.5)
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: The 'validation_share' parameter must be a share from 0 to below 1 or a number of
+    readings. Got 1.5 instead.
+    """
+    fits = (is_integer(value) and value >= 0) or (_is_finite(value) and 0 <= value < 1)
+    require(fits, name, "a share from 0 to below 1 or a number of readings", value)
+
+
 def choice(known: Collection[str]) -> Rule:
     """The rule for a name that must be one of those known."""
 

@@ -16,7 +16,7 @@ from cometad.baselines.footprint import Activations, check_fits, parameter_count
 from cometad.data.windows import cut, learnable, training_rows, window_starts
 from cometad.network.fast.threads import torch_alone
 from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
-from cometad.network.schedules import Halving, Schedule
+from cometad.network.schedules import Converging, Halving, Schedule
 from cometad.network.state import restored_network, to_arrays
 from cometad.progress import show_progress
 from cometad.restored import require_state
@@ -50,9 +50,9 @@ class WindowNetwork(nn.Module, ABC):
 class DeepBaseline(Baseline):
     """A network trained on windows. The defaults follow the published protocol: see docs/baselines.md.
 
-    The last `validation_share` of the series is held out. Training stops once the validation loss has not improved for
-    more than `patience` epochs, and the network of the best epoch is kept. If the held-out part is shorter than a
-    window, training runs to the end of the schedule.
+    The last `validation_share` of the series is held out, a share or a number of readings. Training stops once the
+    validation loss has not improved for more than `patience` epochs, and the network of the best epoch is kept. If the
+    held-out part is shorter than a window, training runs to the end of the schedule.
     """
 
     learned: ClassVar[tuple[str, ...]] = ("window_bytes_",)
@@ -114,7 +114,7 @@ class DeepBaseline(Baseline):
 
     def _train(self, learned: WindowSource, held_out: WindowSource | None) -> None:
         network = self.network_
-        validation: Validation | NoValidation = NoValidation()
+        validation: Validation | NoValidation = NoValidation(should_stop=isinstance(self.schedule, Converging))
         if held_out is not None:
             limits = {"patience": self.patience, "at_once": self._at_once, "seed": self.seed}
             validation = Validation(network.validation_loss, held_out, **limits)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from cometad.bench.experiments import NETWORK_DETECTORS, Arm
-from cometad.bench.trial import learned_numbers
+from cometad.bench.trial import built, learned_numbers, training_series
 from cometad.data.windows import cut, window_starts
 from cometad.datasets.dataset import Dataset
 from cometad.errors import InputError, needs_extra
@@ -29,7 +29,7 @@ def embedding_trial(dataset: Dataset, arm: Arm, seed: int, device: str) -> dict[
     if arm.detector not in NETWORK_DETECTORS:
         raise InputError(f"The arm {arm.name!r} has no embeddings. Choose an arm of {' or '.join(NETWORK_DETECTORS)}.")
     started = time.monotonic()
-    detector = cast(NetworkComet, arm.build(dataset.name, seed, device)).fit(dataset.train)
+    detector = cast(NetworkComet, built(arm, dataset, seed, device)).fit(training_series(arm, dataset))
     fitted = time.monotonic()
     vectors, scales, kinds = sampled(detector, dataset, np.random.default_rng(seed))
     places = needs_extra("umap", "viz").UMAP(random_state=seed, n_jobs=1).fit_transform(vectors)

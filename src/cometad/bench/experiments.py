@@ -16,8 +16,10 @@ from cometad.comet import DEFAULT_VIEWS, Comet
 from cometad.detector import Detector
 from cometad.errors import unknown
 from cometad.network.adaptation import NoAdaptation, OnlineAdaptation
+from cometad.network.schedules import Converging
 from cometad.network_comet import SCORING, NetworkComet
 from cometad.presets import ABLATIONS, PAPER_SIZES
+from cometad.scoring.normalize import EmaMinMax
 from cometad.views import NetworkView
 
 PAPER = tuple(PAPER_SIZES)  # the paper's datasets
@@ -125,6 +127,24 @@ def _sensitivity() -> tuple[Arm, ...]:
     return tuple(Arm(name, "comet-paper", {**WITHOUT_TTA, **change}) for name, change in changes.items())
 
 
+def _units() -> tuple[Arm, ...]:
+    """The published method with a moving minimum and maximum that is updated by 128, 4 or 1 windows."""
+    weights = {"": {}, " w/o quant score": {"score_weight": 0.0}, " w/o memory score": {"score_weight": 1.0}}
+    return tuple(
+        Arm(f"{count} windows{name}", "comet-paper", {"normalization": EmaMinMax(0.75, windows=count), **changes})
+        for count in (128, 4, 1)
+        for name, changes in weights.items()
+    )
+
+
+def _converged(names: Collection[str]) -> tuple[Arm, ...]:
+    """Deep baselines with their published learning rate, trained until the validation loss no longer improves."""
+    rates = {name: BASELINES[name]().schedule.learning_rate for name in names}  # type: ignore[attr-defined]
+    return tuple(
+        Arm(f"{name}, converged", name, {"schedule": Converging(learning_rate=rate)}) for name, rate in rates.items()
+    )
+
+
 def _views() -> tuple[Arm, ...]:
     """Each view of the default alone, and the default without it."""
     views = tuple(Comet().views)
@@ -165,6 +185,13 @@ EXPERIMENTS = {
         (*_sensitivity(), *_plain(REFERENCES)),
         report="sensitivity",
     ),
+    "unit": Experiment(
+        "Windows per update of the EMA normalization",
+        "concatenated",
+        PAPER,
+        (*_units(), *_plain(REFERENCES)),
+        seeds=(*SEEDS, 42),  # the paper's own seed
+    ),
     "efficiency": Experiment(
         "Affiliation F1 against training time",
         "concatenated",
@@ -176,8 +203,8 @@ EXPERIMENTS = {
     "entity": Experiment(
         "One model per entity",
         "entity",
-        ("SMD", "ASD", "MSL", "SMAP"),
-        (*COMETS, TRAINED, DEFAULT, *_plain((*SIMPLE, *DEEP, "all-positive"))),
+        ("SMD", "ASD", "SKAB", "MSL", "SMAP"),
+        (*COMETS, TRAINED, DEFAULT, *_plain((*SIMPLE, *DEEP)), *_converged(DEEP), *_plain(("all-positive",))),
         seeds=(0, 1, 2),
     ),
     "drift": Experiment(

@@ -70,6 +70,9 @@ def identity(record: Record) -> str:
         rate = round(1 - parameters.pop("threshold_quantile"), 12)
         parameters["threshold"] = {"kind": "Quantile", "rate": rate}
     parameters.setdefault("gaps", {"kind": "RefuseGaps"})  # results from before gap rules
+    normalization = parameters.get("normalization")
+    if isinstance(normalization, dict) and normalization.get("kind") == "EmaMinMax":  # and from before `windows`
+        parameters["normalization"] = {"windows": None, **normalization}
     return json.dumps([key(record), record["fingerprint"], record["detector"], parameters], sort_keys=True)
 
 

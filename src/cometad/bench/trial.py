@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from cometad.arrays import Floats
 from cometad.baselines.footprint import parameter_count
 from cometad.bench.experiments import Arm
 from cometad.bench.results import Record
@@ -38,7 +39,7 @@ def planned(
     experiment: str, dataset: Dataset, arm: Arm, seed: int, device: str, setting: dict[str, Any] | None = None
 ) -> Record:
     """Return the fields of a result that are known before the trial runs: everything its identity needs."""
-    detector = arm.build(dataset.name, seed, device)
+    detector = built(arm, dataset, seed, device)
     return {
         "experiment": experiment,
         "dataset": dataset.name,
@@ -50,6 +51,25 @@ def planned(
         "detector": arm.detector,
         "hyper_parameters": {name: describe(value) for name, value in detector.get_params(deep=False).items()},
     }
+
+
+def built(arm: Arm, dataset: Dataset, seed: int, device: str) -> Detector:
+    """Return the unfitted detector of an arm; where entities are joined, it holds out the end of each.
+
+    `training_series` has these readings at its end.
+    """
+    detector = arm.build(dataset.name, seed, device)
+    share = detector.get_params(deep=False).get("validation_share")
+    if share is None or len(dataset.train_seams) == 1:
+        return detector
+    return detector.set_params(validation_share=dataset.held_out_last(share)[1])
+
+
+def training_series(arm: Arm, dataset: Dataset) -> Floats:
+    """Return the series (time, variable) that the arm's detector is fitted on."""
+    share = arm.build(dataset.name, 0, "cpu").get_params(deep=False).get("validation_share")
+    joined = len(dataset.train_seams) > 1
+    return dataset.held_out_last(share)[0] if joined and share is not None else dataset.train
 
 
 def trials(plans: Sequence[Record], arms: Sequence[Arm], dataset: Dataset, device: str) -> Iterator[Record]:
@@ -104,9 +124,9 @@ class Fitting:
             first, _, trained, seconds = self._trained
             wanted = arm.build(self._dataset.name, seed, self._device).get_params(deep=False)
             changes = {name: wanted[name] for name in {**first.scoring, **arm.scoring}}
-            rescored = cast(NetworkComet, trained).with_scoring(self._dataset.train, **changes)
+            rescored = cast(NetworkComet, trained).with_scoring(training_series(arm, self._dataset), **changes)
             return rescored, seconds + time.monotonic() - started
-        detector = arm.build(self._dataset.name, seed, self._device).fit(self._dataset.train)
+        detector = built(arm, self._dataset, seed, self._device).fit(training_series(arm, self._dataset))
         seconds = time.monotonic() - started
         self._trained = (arm, seed, detector, seconds)
         return detector, seconds

@@ -12,11 +12,14 @@ LEAST_LEARNABLE = 0.1  # share of windows (or readings) that must be usable for 
 def training_rows(rows: int, validation_share: float) -> int:
     """Number of readings to train on; the rest, at the end of the series, is for validation.
 
+    An integer from 1 on is the number of readings to hold out, as in scikit-learn's `train_test_split`.
+
     >>> from cometad.data.windows import training_rows
-    >>> training_rows(1000, 0.1)
-    900
+    >>> training_rows(1000, 0.1), training_rows(1000, 150)
+    (900, 850)
     """
-    return rows - int(rows * validation_share)
+    held_out = validation_share if validation_share >= 1 else rows * validation_share
+    return rows - int(held_out)
 
 
 def window_starts(rows: int, length: int, stride: int) -> NDArray[np.int64]:

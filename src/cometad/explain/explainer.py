@@ -146,7 +146,7 @@ class Explainer:
             passage = self._passage(values, begin, min(begin + batch, last))
             selected = self.pipeline.select(self.scorer.steps(passage.patches, self.window, 0, self.window))
             steps = np.stack([passage.taken(scores) for scores in selected])
-            normalized, state = self.pipeline.normalization(steps, state)
+            normalized, state = self.pipeline.normalize(steps, state, self.window)
             parts.append(self.pipeline.mix(normalized))
         return np.concatenate(parts)[start - first : stop - first], state
 

@@ -57,9 +57,10 @@ class EpochSummary(NamedTuple):
 
 
 class NoValidation:
-    """No early stopping: trains to the end of the schedule and keeps the final network."""
+    """No early stopping, and the final network is kept: trains to the end of the schedule, or to its least steps."""
 
-    should_stop = False
+    def __init__(self, should_stop: bool = False) -> None:
+        self.should_stop = should_stop
 
     def after_epoch(self, network: nn.Module) -> float | None:
         """There is no validation loss."""
@@ -168,7 +169,7 @@ def train(
         if (step + 1) % batches == 0 or step + 1 == steps:
             log.check_finite(step + 1)
             report(log.summary(step + 1, validation.after_epoch(network)))
-            if validation.should_stop:
+            if validation.should_stop and step + 1 >= getattr(schedule, "least", 0):
                 break
     validation.restore_best(network)
 

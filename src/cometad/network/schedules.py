@@ -63,6 +63,36 @@ class Halving(Epochs):
         return self.learning_rate * 0.5 ** max(0, finished - 1)
 
 
+@register("Converging")
+@dataclass(frozen=True)
+class Converging:
+    """A constant learning rate until the validation loss no longer improves: at least `least` steps, at most `most`.
+
+    Without validation windows it stops after `least` steps.
+
+    >>> from cometad.network.schedules import Converging
+    >>> Converging(least=400, most=4000, learning_rate=1e-4).steps(batches=9)
+    4000
+    """
+
+    least: int = 400
+    most: int = 4000
+    learning_rate: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_integer("least", self.least, 1)
+        check_integer("most", self.most, self.least)
+        check_between("learning_rate", self.learning_rate, 0, math.inf)
+
+    def steps(self, batches: int) -> int:
+        """The largest number of steps."""
+        return self.most
+
+    def rate(self, done: float) -> float:
+        """The constant learning rate."""
+        return self.learning_rate
+
+
 @register("OneCycle")
 @dataclass(frozen=True)
 class OneCycle:

@@ -4,6 +4,7 @@ Each rule is a value. `fit` turns training scores into a small array, its state,
 `release` is the unit a rule must see in full before it can emit scores: a row, a window or a batch.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -12,7 +13,7 @@ import numpy as np
 from cometad.arrays import Floats
 from cometad.registry import register
 from cometad.scoring.calibrate import LEAST_UNIT
-from cometad.validation import check_number
+from cometad.validation import check_integer, check_number
 
 EPSILON = 1e-8
 
@@ -92,9 +93,10 @@ class TrainingNormalization:
 @register("EmaMinMax")
 @dataclass(frozen=True)
 class EmaMinMax:
-    """Min-max normalization with a moving minimum and maximum, updated by each test batch before it is normalized.
+    """Min-max normalization with a moving minimum and maximum, updated by some windows before these are normalized.
 
-    Not causal: a score depends on later readings of its batch. Use it to reproduce the paper, not to watch a plant.
+    `windows` is the number of windows per update; None takes all windows of a test batch. No update spans two batches.
+    Not causal: a score depends on later readings of its windows. Use it to reproduce the paper, not to watch a plant.
 
     >>> import numpy as np
     >>> from cometad.scoring import EmaMinMax
@@ -107,17 +109,20 @@ class EmaMinMax:
     """
 
     momentum: float = 0.75
+    windows: int | None = None
     release: ClassVar[str] = "batch"
 
     def __post_init__(self) -> None:
         check_number("momentum", self.momentum, 0, 1)
+        if self.windows is not None:
+            check_integer("windows", self.windows, 1)
 
     def fit(self, scores: Floats) -> Floats:
-        """An empty state: the first batch initializes it."""
+        """An empty state: the first update initializes it."""
         return np.array([np.nan, np.nan])
 
     def __call__(self, scores: Floats, state: Floats) -> tuple[Floats, Floats]:
-        """The normalized scores (..., time) of one batch, and the moving minimum and maximum after it."""
+        """The normalized scores (..., time) of one update, and the moving minimum and maximum after it."""
         now = np.stack([scores.min(axis=-1), scores.max(axis=-1)], axis=-1)
         state = now if np.isnan(state).any() else self.momentum * state + (1 - self.momentum) * now
         return _between(scores, state), state
@@ -125,6 +130,19 @@ class EmaMinMax:
     def gain(self, state: Floats) -> Floats:
         """1 over the distance from the moving minimum to the moving maximum (...,)."""
         return _gain(state)
+
+
+def updates(rule: Normalization, steps: int, window: int) -> Iterator[slice]:
+    """The time steps of each call of a rule on `steps` scores of whole windows: all at once, unless it counts windows.
+
+    >>> from cometad.scoring import EmaMinMax
+    >>> from cometad.scoring.normalize import updates
+    >>> [*updates(EmaMinMax(windows=2), 500, 100)]
+    [slice(0, 200, None), slice(200, 400, None), slice(400, 500, None)]
+    """
+    windows: int | None = getattr(rule, "windows", None)
+    size = steps if windows is None else windows * window
+    return (slice(begin, min(begin + size, steps)) for begin in range(0, steps, max(size, 1)))
 
 
 def _between(scores: Floats, state: Floats) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 
 from cometad.arrays import Flags, Floats
 from cometad.scoring.calibrate import Calibration
-from cometad.scoring.normalize import Normalization
+from cometad.scoring.normalize import Normalization, updates
 from cometad.scoring.select import Selection
 
 RELEASES = ("row", "window", "batch")  # from the finest to the coarsest
@@ -84,6 +84,17 @@ class Pipeline:
         """Calibrate raw scores (score, window, time, variable) and aggregate them over variables. Paper: Eq. 31."""
         return self._selected(self._calibrated(raw, left_out))
 
+    def normalize(
+        self, selected: Floats, state: Floats, window: int, measured: Flags | None = None
+    ) -> tuple[Floats, Floats]:
+        """Normalize the scores (score, time) of windows, 0 unless `measured`; also returns the state after them."""
+        normalized = np.zeros_like(selected)
+        for part in updates(self.normalization, selected.shape[1], window):
+            inside, chosen = normalized[:, part], slice(None) if measured is None else measured[part]
+            if measured is None or measured[part].any():
+                inside[:, chosen], state = self.normalization(selected[:, part][:, chosen], state)
+        return normalized, state
+
     def mix(self, scores: Floats) -> Floats:
         """The weighted sum (...) of both scores (score, ...)."""
         mixed: Floats = (1 - self.score_weight) * scores[0] + self.score_weight * scores[1]
@@ -115,20 +126,12 @@ class Pipeline:
         ]
         width = self.calibration.shape[2]
         left_out = _left_out(blocks, width)
-        normalized, state = self._normalized(_joined(selected, axis=1), left_out, state)
+        measured = None if left_out is None else np.asarray(~left_out.all(axis=1))
+        normalized, state = self.normalize(_joined(selected, axis=1), state, blocks[0].raw.shape[2], measured)
         variables = [
             self.mix(scores)[:, skip:].reshape(-1, width) for scores, skip in zip(calibrated, skips, strict=True)
         ]
         return Decided(self.mix(normalized), _joined(variables, axis=0), left_out), state
-
-    def _normalized(self, selected: Floats, left_out: Flags | None, state: Floats) -> tuple[Floats, Floats]:
-        measured = None if left_out is None else ~left_out.all(axis=1)
-        if measured is None or measured.all():
-            return self.normalization(selected, state)
-        normalized = np.zeros_like(selected)
-        if measured.any():
-            normalized[:, measured], state = self.normalization(selected[:, measured], state)
-        return normalized, state
 
     def _calibrated(self, raw: Floats, left_out: Flags | None) -> Floats:
         """Raw scores (score, window, time, variable) in the units of each variable; 0, the center, where left out."""
