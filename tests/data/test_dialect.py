@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from cometad.data.dialect import Dialect
-from cometad.data.tables import csv_text, read_table, table_chunks
+from cometad.data.tables import read_table, table_chunks
+from cometad.data.writing import csv_text
 from cometad.errors import InputError, ParameterError
 from cometad.series import as_series
 

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cometad.data.tables import csv_text, csv_texts, read_table, table_chunks, write_chunks, write_table
+from cometad.data.tables import read_table, table_chunks
+from cometad.data.writing import csv_text, csv_texts, write_chunks, write_table
 from cometad.errors import InputError, OutputError, ParameterError
 from cometad.series import as_series
 

@@ -42,6 +42,11 @@ class TableFile(NamedTuple):
             return _open_zstd(self.path)
         return self.path.open("rb")
 
+    def unreadable(self, wanted: str, error: Exception) -> InputError:
+        """The error for a file that cannot be read, and what to pass instead."""
+        reason = str(getattr(error, "strerror", None) or error).partition("\n")[0].rstrip(".")
+        return InputError(f"'{self.shown}' cannot be read ({reason}). Pass {wanted}.")
+
 
 def suffix_of(path: Path) -> str:
     """The suffix that says how to read a file; refuses any other.
