@@ -100,11 +100,40 @@ def test_a_word_is_named_and_can_be_declared_missing(run, folder, marker):
     table.write_csv(folder / "words.csv")
     code, _, stderr = run("score", "plant.comet", "words.csv")
     assert code == 2
-    assert f"Column 'flow' is not numeric: it has '{marker}' at time step 50." in stderr
+    assert f"Column 'flow' is not numeric: it has '{marker}' in row 52 of 'words.csv'." in stderr
     assert f"Declare it missing with --na {marker}, or leave out the column with --drop flow." in stderr
     options = ["--na", marker, "--gaps", "forward-fill:5"]
     assert run("score", "plant.comet", "words.csv", *options)[0] == 0
     assert run("stream", "plant.comet", *options, stdin=table.write_csv().encode())[0] == 0
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("fit", "words.csv", "-o", "never.comet"),
+        ("score", "plant.comet", "words.csv"),
+        ("score", "plant.comet", "words.csv", "--resample", "60s"),
+        ("explain", "plant.comet", "words.csv", "--step", "60"),
+        ("report", "plant.comet", "words.csv", "-o", "never.html"),
+        ("check", "words.csv"),
+        ("check", "words.csv", "plant.comet", "--resample", "60s"),
+        ("evaluate", "words.csv", "today.csv", "--labels-column", "flow", "--scores-column", "level"),
+        ("stream", "plant.comet"),
+    ],
+    ids=" ".join,
+)
+def test_every_verb_names_the_row_of_a_bad_cell_as_an_editor_counts_it(run, folder, verb):
+    table = TODAY.with_columns(pl.col("flow").cast(pl.String))
+    table[70, "flow"] = "Bad"
+    text = table.write_csv()
+    (folder / "words.csv").write_text(text)
+    code, _, stderr = run(*verb, stdin=text.encode())
+    assert code == 2
+    if verb[0] == "stream":
+        assert "Line 72: variable 'flow' is 'Bad', not a number." in stderr
+    else:
+        assert "Column 'flow' is not numeric: it has 'Bad' in row 72 of 'words.csv'." in stderr
+    assert ("--drop" in stderr) == (verb[0] not in ("evaluate", "stream"))  # which have no such option
 
 
 def test_the_gap_rule_can_be_changed_without_a_new_fit(run, folder):
@@ -193,7 +222,7 @@ def test_check_compares_with_a_detector(run, folder):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("flow,level,valve\n1,2,Bad\n", "it has 'Bad' at time step 0"),
+        ("flow,level,valve\n1,2,Bad\n", "it has 'Bad' in row 2 of 'standard input'."),
         ("flow,level,valve\n" + "1,2,\n" * 200, "--gaps forward-fill:5"),
         ("flow,level\n1,2\n", "fewer than"),
         ("flow,flow\n1,2\n", "two columns named 'flow'"),

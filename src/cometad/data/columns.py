@@ -42,22 +42,22 @@ class Columns:
         return _with_numbers(block._replace(frame=made))
 
     def put_in_order(self, tables: Tables) -> None:
-        """Sort several files by their first time, if there are times."""
+        """Sort several files by their first time, if there are times; files without readings are left out."""
         if len(tables.tables) == 1:
             return
-        starts: list[Any] = []
-        for block in tables.blocks(rows=1):
-            if block.repeats:
-                continue
-            frame = self.apply(block._replace(first=0), lambda: tables.blocks(rows=2**12))
+        blocks = list(tables.starts())
+        known = [place for place, block in enumerate(blocks) if len(block.frame)] or [0]
+        starts: dict[int, Any] = {}
+        for place in known:
+            frame = self.apply(blocks[place], lambda: tables.blocks(rows=2**12))
             times = next((column for column in frame if column.dtype.is_temporal()), None)
-            starts.append(None if times is None else times[0])
-        if len(starts) == len(tables.tables) and None not in starts:
+            starts[place] = None if times is None else times[0]
+        if None not in starts.values():
             try:
-                places = sorted(range(len(starts)), key=starts.__getitem__)
+                known = sorted(known, key=starts.__getitem__)
             except TypeError as error:  # only some have a time zone
                 raise some_zones(self._shown) from error
-            tables.tables = [tables.tables[place] for place in places]
+        tables.tables = [tables.tables[place] for place in known]
 
     def _candidates(self, frame: pl.DataFrame) -> list[str]:
         """The names of the columns that may hold times."""
@@ -149,7 +149,7 @@ def _check_size(column: pl.Series, block: Part) -> None:
     if huge.any():
         row = huge.arg_max() or 0
         raise InputError(
-            f"Column {column.name!r} has {column[row]} at time step {block.step(row)}, too large to compute with.",
+            f"Column {column.name!r} has {column[row]} in {block.place(row)}, too large to compute with.",
             advice="bad cell",
             name=column.name,
             value=column[row],
@@ -162,8 +162,7 @@ def _check_exact(column: pl.Series, block: Part) -> None:
     for row in large.arg_true():
         if int(float(column[row])) != column[row]:
             raise InputError(
-                f"Column {column.name!r} has {column[row]} at time step {block.step(row)}, an integer too large to be "
-                "exact.",
+                f"Column {column.name!r} has {column[row]} in {block.place(row)}, an integer too large to be exact.",
                 advice="too large",
                 name=column.name,
             )
@@ -190,7 +189,7 @@ def _from_text(column: pl.Series, block: Part, order: str) -> pl.Series:
             times.append(None if text is None else parse_date(text, order))
         except (ValueError, OverflowError) as error:
             raise InputError(
-                f"The time column {column.name!r} has {text!r} at time step {block.step(row)}.",
+                f"The time column {column.name!r} has {text!r} in {block.place(row)}.",
                 advice="bad dates",
                 name=column.name,
             ) from error

@@ -1,7 +1,8 @@
 """One or several files of readings, joined to one table and read in parts."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from typing import NamedTuple, Protocol
 
 import polars as pl
@@ -23,15 +24,20 @@ class Part(NamedTuple):
     frame: pl.DataFrame
     repeats: bool
     first: int  # number of the first row that is not repeated
+    where: Callable[[int], str]  # the place of a row with such a number, in words
 
     @property
     def own(self) -> pl.DataFrame:
         """The rows, each once."""
         return self.frame[1:] if self.repeats else self.frame
 
-    def step(self, row: int) -> int:
-        """The number of the time step in a row of the frame."""
-        return 0 if self.repeats and row == 0 else self.first + row - self.repeats
+    def place(self, row: int) -> str:
+        """The file that a row of the frame comes from, and its number there, in words."""
+        return self.where(0 if self.repeats and row == 0 else self.first + row - self.repeats)
+
+    def own_place(self, row: int) -> str:
+        """The same for a row of `own`."""
+        return self.where(self.first + row)
 
 
 class Table(Protocol):
@@ -39,8 +45,11 @@ class Table(Protocol):
 
     file: TableFile
 
-    def blocks(self, rows: int | None) -> Iterator[pl.DataFrame]:
+    def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
         """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
+
+    def where(self, row: int) -> str:
+        """The number of a row as others show it, and the file: row 52 of 'plant.csv'."""
 
 
 class Tables:
@@ -53,27 +62,43 @@ class Tables:
         self.shown = self.tables[0].file.shown if len(self.tables) == 1 else os.fspath(path)
         self._drop = drop
         self._names: list[str] | None = None
+        self._lengths: list[int] = []  # rows of each file, once they were read as a whole
 
     def blocks(self, rows: int | None) -> Iterator[Part]:
         """Blocks of one file after the other; refuses files with different columns."""
-        seen = 0
         for table in self.tables:
+            seen = 0
             for number, frame in enumerate(table.blocks(rows)):
-                block = Part(self._selected(frame, table.file), number > 0, seen)
+                block = Part(self._selected(frame, table.file), number > 0, seen, table.where)
                 yield block
                 seen += len(block.own)
 
-    def whole(self) -> pl.DataFrame:
-        """All files, as one frame."""
+    def starts(self) -> Iterator[Part]:
+        """The first row of each file, if it has one."""
+        for table in self.tables:
+            with closing(table.blocks(1)) as blocks:
+                yield Part(self._selected(next(blocks), table.file), False, 0, table.where)
+
+    def whole(self) -> Part:
+        """All files, as one part."""
         frames = [block.frame for block in self.blocks(None)]
+        self._lengths = [len(frame) for frame in frames]
         for name in frames[0].columns:
             kinds = {frame.schema[name] for frame in frames}
             if pl.String in kinds and len(kinds) > 1:  # a word somewhere makes the column text
                 frames = [frame.with_columns(pl.col(name).cast(pl.String)) for frame in frames]
         try:
-            return pl.concat(frames, how="vertical_relaxed")
+            return Part(pl.concat(frames, how="vertical_relaxed"), False, 0, self.where)
         except pl.exceptions.PolarsError as error:
             raise InputError(f"The files of '{self.shown}' have columns of different types. Convert them.") from error
+
+    def where(self, row: int) -> str:
+        """The place of a row of the whole table, in words."""
+        for table, length in zip(self.tables, self._lengths, strict=True):
+            if row < length:
+                return table.where(row)
+            row -= length
+        raise IndexError(row)
 
     def _selected(self, frame: pl.DataFrame, file: TableFile) -> pl.DataFrame:
         for name in self._drop:

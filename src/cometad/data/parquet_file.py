@@ -1,6 +1,6 @@
 """One Parquet file, read in blocks of rows."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import polars as pl
 
@@ -13,7 +13,7 @@ class ParquetTable:
     def __init__(self, file: TableFile) -> None:
         self.file = file
 
-    def blocks(self, rows: int | None) -> Iterator[pl.DataFrame]:
+    def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
         """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
         try:
             if rows is None:
@@ -26,3 +26,7 @@ class ParquetTable:
                 yield pl.concat([first, table.slice(start, rows).collect()])
         except (OSError, pl.exceptions.PolarsError) as error:
             raise self.file.unreadable("a complete Parquet file", error) from error
+
+    def where(self, row: int) -> str:
+        """The number of a row, counted from 1, and the file."""
+        return f"row {row + 1} of '{self.file.shown}'"

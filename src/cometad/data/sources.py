@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -108,14 +109,23 @@ def _is_table(file: Path) -> bool:
 
 def _from_stdin(source: IO[bytes]) -> TableFile:
     """Standard input, copied to a temporary file, because tables are read more than once."""
-    copy = tempfile.NamedTemporaryFile(prefix="cometad-")  # noqa: SIM115
-    shutil.copyfileobj(source, copy)
-    copy.flush()
-    path = Path(copy.name)
-    with path.open("rb") as file:
+    held = _TemporaryFile()
+    with held.path.open("wb") as copy:
+        shutil.copyfileobj(source, copy)
+    with held.path.open("rb") as file:
         start = file.read(4)
     suffix = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), ".csv")
-    return TableFile(path, "standard input", suffix, copy)
+    return TableFile(held.path, "standard input", suffix, held)
+
+
+class _TemporaryFile:
+    """A file that is removed with this object; none is open, so that the garbage collector may take its time."""
+
+    def __init__(self) -> None:
+        handle, name = tempfile.mkstemp(prefix="cometad-")
+        os.close(handle)
+        self.path = Path(name)
+        weakref.finalize(self, self.path.unlink, missing_ok=True)
 
 
 def _open_zstd(path: Path) -> BinaryIO:

@@ -1,14 +1,79 @@
 """Tables of readings in CSV and Parquet files: one row per reading, one column per variable, optionally the time."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import polars as pl
 
 from cometad.data.columns import Columns, some_zones
 from cometad.data.dialect import Dialect
-from cometad.data.joined import Part, Tables
+from cometad.data.joined import Tables
 from cometad.data.sources import check_source
+from cometad.series import refuse_text
+
+ROWS = 2**16  # of a chunk
+
+Select = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+class TableReader:
+    r"""A table that can be read as a whole or in chunks, and that knows where its rows are.
+
+    Takes the arguments of `read_table`. A missing file is refused at once; its content is checked as it is read.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.data.tables import TableReader
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "plant.csv"
+    ...     _ = path.write_text("flow,level\n1,2\n3,Bad\n")
+    ...     reader = TableReader(path)
+    ...     reader.whole().rows(), reader.where(1)
+    ([(1.0, '2'), (3.0, 'Bad')], "row 3 of '...plant.csv'")
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        time_column: str | None = None,
+        drop: Sequence[str] = (),
+        dialect: Dialect = Dialect(),
+        counters: bool = False,
+    ) -> None:
+        self._tables = Tables(path, drop, dialect)
+        self._columns = Columns(self._tables.shown, time_column, dialect, counters)
+
+    def whole(self, select: Select | None = None) -> pl.DataFrame:
+        """The whole table; `select` chooses columns, and text in these is refused with its place in the file."""
+        self._columns.put_in_order(self._tables)
+        part = self._tables.whole()
+        frame = self._columns.apply(part, lambda: [part])
+        return frame if select is None else _numeric(select(frame), part.own_place)
+
+    def chunks(self, rows: int = ROWS, select: Select | None = None) -> Iterator[pl.DataFrame]:
+        """The table in frames of `rows` rows, with only one in memory at a time; `select` as in `whole`."""
+        self._columns.put_in_order(self._tables)
+        zones: list[object] | None = None
+        for part in self._tables.blocks(rows):
+            frame = self._columns.apply(part, lambda: self._tables.blocks(rows))
+            times = [dtype for dtype in frame.dtypes if dtype.is_temporal()]
+            if zones is None:
+                zones = [getattr(dtype, "time_zone", None) for dtype in times]
+            elif zones != [getattr(dtype, "time_zone", None) for dtype in times]:
+                raise some_zones(self._tables.shown)
+            yield frame if select is None else _numeric(select(frame), part.own_place)
+
+    def where(self, row: int) -> str:
+        """The place of a row of the whole table, which was read before, in words."""
+        return self._tables.where(row)
+
+
+def _numeric(frame: pl.DataFrame, where: Callable[[int], str]) -> pl.DataFrame:
+    """The frame, if no column holds text."""
+    for column in frame:
+        if column.dtype == pl.String:
+            refuse_text(column.name, column, where)
+    return frame
 
 
 def read_table(
@@ -38,11 +103,7 @@ def read_table(
     ...     read_table(path).rows()
     [(datetime.datetime(2024, 3, 31, 4, 10), 1.5), (datetime.datetime(2024, 3, 31, 4, 11), nan)]
     """
-    tables = Tables(path, drop, dialect)
-    columns = Columns(tables.shown, time_column, dialect, counters)
-    columns.put_in_order(tables)
-    block = Part(tables.whole(), False, 0)
-    return columns.apply(block, lambda: [block])
+    return TableReader(path, time_column, drop, dialect, counters).whole()
 
 
 def table_chunks(
@@ -50,7 +111,7 @@ def table_chunks(
     time_column: str | None = None,
     drop: Sequence[str] = (),
     dialect: Dialect = Dialect(),
-    rows: int = 2**16,
+    rows: int = ROWS,
 ) -> Iterator[pl.DataFrame]:
     r"""Read a table like `read_table`, in frames of `rows` rows, with only one in memory at a time.
 
@@ -65,8 +126,7 @@ def table_chunks(
     ...     [chunk.rows() for chunk in table_chunks(path, rows=2)]
     [[(1.0, 2.0), (3.0, 4.0)], [(5.0, 6.0)]]
     """
-    tables = Tables(path, drop, dialect)
-    return _chunks(tables, Columns(tables.shown, time_column, dialect), rows)
+    return TableReader(path, time_column, drop, dialect).chunks(rows)
 
 
 def check_table(path: str | os.PathLike[str]) -> None:
@@ -80,16 +140,3 @@ def check_table(path: str | os.PathLike[str]) -> None:
     one of these formats.
     """
     check_source(path)
-
-
-def _chunks(tables: Tables, columns: Columns, rows: int) -> Iterator[pl.DataFrame]:
-    columns.put_in_order(tables)
-    zones: list[object] | None = None
-    for block in tables.blocks(rows):
-        frame = columns.apply(block, lambda: tables.blocks(rows))
-        times = [dtype for dtype in frame.dtypes if dtype.is_temporal()]
-        if zones is None:
-            zones = [getattr(dtype, "time_zone", None) for dtype in times]
-        elif zones != [getattr(dtype, "time_zone", None) for dtype in times]:
-            raise some_zones(tables.shown)
-        yield frame

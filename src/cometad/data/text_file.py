@@ -5,7 +5,7 @@ import csv
 import itertools
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from io import IncrementalNewlineDecoder, StringIO
 from typing import Any, BinaryIO
@@ -42,7 +42,7 @@ class TextTable:
         self._separator = dialect.separator or hint or tabs or recognize_separator(lines[self._skips_hint :])
         self._marks: dict[str, str] = {}  # the decimal mark of each column that has one
 
-    def blocks(self, rows: int | None) -> Iterator[pl.DataFrame]:
+    def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
         """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
         with self._errors(), self.file.open() as source:
             lines = self._lines(source)
@@ -56,6 +56,21 @@ class TextTable:
             yield self._parsed([top, first, block], names)
             while rows is not None and (block := self._taken(lines, rows)):
                 yield self._parsed([top, first, block], names)
+
+    def where(self, row: int) -> str:
+        """The line on which a row starts, counted from 1 as an editor does, and the file."""
+        with self._errors(), self.file.open() as source:
+            lines = _CountedLines(self._lines(source))
+            top = self._top(lines)
+            before, rest = lines.count, iter(lines)
+            if not self._dialect.header:
+                held = top.splitlines(keepends=True)
+                before, rest = before - len(held), itertools.chain(held, rest)
+            texts = (line.decode(errors="replace").replace("\r", "") for line in rest)
+            cells = csv.reader(texts, delimiter=self._separator)
+            for _ in itertools.islice(cells, row):
+                pass
+            return f"row {before + cells.line_num + 1} of '{self.file.shown}'"
 
     def _lines(self, source: BinaryIO) -> Iterator[bytes]:
         """The lines in UTF-8, or in whatever was taken for UTF-8."""
@@ -162,6 +177,18 @@ class TextTable:
             raise self.file.unreadable(
                 "a complete CSV file with as many cells in each row as in the header", error
             ) from error
+
+
+class _CountedLines(Iterator[bytes]):
+    """Lines, and how many were taken."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines, self.count = lines, 0
+
+    def __next__(self) -> bytes:
+        line = next(self._lines)
+        self.count += 1
+        return line
 
 
 def _recoded(source: BinaryIO, encoding: str, translates: bool) -> Iterator[bytes]:
