@@ -161,6 +161,21 @@ def test_control_characters_never_reach_the_terminal(run, folder):
         assert "\\x1b" in stderr
 
 
+def test_control_characters_never_reach_the_terminal_from_explain_and_fit(run, folder):
+    names = {"flow": "flow\x1b[2J", "level": "\x1b]0;owned\x07", "valve": "valve\x9b31m"}
+    table_of_readings(300, seed=0).rename(names).write_csv(folder / "evil.csv")
+    code, shown, stderr = run("fit", "evil.csv", "-o", "evil\x1b[2J.comet")
+    assert code == 0, stderr
+    controls = {"\x1b", "\x07", "\x9b"}
+    assert not controls & set(shown + stderr)
+    for options in ((), ("--json",)):
+        code, shown, stderr = run("explain", "evil\x1b[2J.comet", "evil.csv", "--step", "200", *options)
+        assert code == 0, stderr
+        assert not controls & set(shown + stderr)
+    _, shown, _ = run("explain", "evil\x1b[2J.comet", "evil.csv", "--step", "200")
+    assert "\\x1b" in shown
+
+
 def test_names_are_written_so_that_a_spreadsheet_does_not_run_them(run, folder):
     names = {"flow": "=cmd()", "level": "@level", "valve": "+valve"}
     table_of_readings(300, seed=0).rename(names).write_csv(folder / "formula.csv")

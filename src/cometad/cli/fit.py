@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cometad.cli import options
+from cometad.cli.exits import printable
 
 if TYPE_CHECKING:
     from cometad.comet import Comet
@@ -127,7 +128,7 @@ def fit(
     _say_left_out(made, series)
     print(
         f"Fitted on {len(series):,} readings of {len(series.names)} variables; threshold {made.threshold_:.4g}; "
-        f"wrote '{output}'."
+        f"wrote '{printable(output)}'."
     )
     print(_expected_flags(made))
 
