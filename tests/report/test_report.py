@@ -303,11 +303,24 @@ def test_a_broken_promise_is_among_the_findings():
 
 
 def test_a_left_out_stretch_is_given_by_its_times_and_variables():
-    axis = TimeAxis(3, np.datetime64("2026-03-01T00:00", "us") + np.arange(3).astype("timedelta64[h]"))
+    times = (np.datetime64("2026-03-01T00:00", "us"), np.datetime64("2026-03-01T02:00", "us"))
     stretch = Stretch(0, 3, ("a", "b", "c", "d"), "does not fit the rest")
-    assert sentence(stretch, axis) == (
+    assert sentence(stretch, times) == (
         "Left out of training: 2026-03-01 00:00 to 02:00 (a, b, c and 1 more): does not fit the rest."
     )
+    assert sentence(Stretch(0, 1, (), "stuck"), times[:1] * 2) == "Left out of training: 2026-03-01 00:00: stuck."
+
+
+def test_left_out_stretches_keep_their_times_in_a_saved_detector(tmp_path):
+    detector = Comet(trim=False).fit(timed(readings()), exclude=[(200, 260), (300, 301)])
+    detector.save(tmp_path / "plant.comet")
+    loaded = Comet.load(tmp_path / "plant.comet")
+    assert loaded.trimmed_times_ == detector.trimmed_times_
+    for known in (detector, loaded):
+        assert gather(known, readings()).findings[:2] == (
+            ("left out", "Left out of training: 2026-03-01 15:30 to 16:29: excluded by the user."),
+            ("left out", "Left out of training: 2026-03-01 17:10: excluded by the user."),
+        )
 
 
 def test_a_detector_without_names_uses_those_of_the_data():
