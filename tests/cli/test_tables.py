@@ -210,6 +210,60 @@ def test_a_folder_is_scored_as_one_series(run, folder):
         assert run("score", "plant.comet", path)[:2] == (0, expected)
 
 
+# --- dates of a stream ------------------------------------------------------------------------------------------------
+
+
+def dated(*days):
+    rows = zip(days, TODAY.select("flow", "level", "valve").rows(), strict=False)
+    return ("time,flow,level,valve\n" + "".join(f"{day},{','.join(map(str, row))}\n" for day, row in rows)).encode()
+
+
+@pytest.mark.parametrize(
+    "days, options",
+    [
+        (("31/12/2025", "01/02/2026", "02/01/2026"), ()),
+        (("31.12.2025 04:10", "01.02.2026 04:10", "02.01.2026 04:10"), ()),
+        (("12/31/2025 11:59 PM", "01/03/2026 11:58 PM", "01/02/2026 11:59 PM"), ()),
+        (("01/01/2026", "31/01/2026", "02/01/2026"), ()),
+        (("01/02/2026", "02/03/2026", "03/02/2026"), ("--date-order", "day-first")),
+        (("02/01/2026", "03/02/2026", "03/01/2026"), ("--date-order", "month-first")),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("grid", [(), ("--resample", "1h", "--gaps", "score-measured")], ids=["clock", "grid"])
+def test_dates_of_a_stream_are_put_in_order_as_those_of_a_file(run, days, options, grid):
+    code, _, stderr = run("stream", "plant.comet", *options, *grid, stdin=dated(*days))
+    assert code == 2
+    which = "belongs to a bin that is already complete" if grid else f"is not after {days[1]}, the previous time"
+    assert f"Line 4: the time {days[2]} {which}" in stderr
+    code, _, stderr = run("stream", "plant.comet", *options, *grid, "--late", "drop", stdin=dated(*days))
+    assert "Dropped 1 late or repeated readings." in stderr
+
+
+def test_a_date_of_a_stream_that_may_be_two_days_is_refused_with_advice(run):
+    code, _, stderr = run("stream", "plant.comet", stdin=dated("01/02/2026", "13/02/2026"))
+    assert code == 2
+    assert (
+        "Line 2: the time '01/02/2026' can be read with the day or with the month first. Write times like 2024-03-01 "
+        "04:10:00, or pass --date-order day-first or --date-order month-first." in stderr
+    )
+
+
+def test_a_date_in_another_order_than_the_ones_before_is_refused(run):
+    code, _, stderr = run("stream", "plant.comet", stdin=dated("13/02/2026", "02/14/2026"))
+    assert code == 2
+    assert "Line 3: the time '02/14/2026' is not a date with the day first." in stderr
+
+
+def test_a_resumed_stream_remembers_the_order_of_its_dates(run, folder):
+    command = ("stream", "plant.comet", "--snapshot", "dates.snapshot")
+    assert run(*command, stdin=dated("30/11/2025", "01/12/2025"))[0] == 0
+    assert run(*command, stdin=dated("02/12/2025"))[0] == 0
+    code, _, stderr = run(*command, stdin=dated("01/12/2025"))
+    assert code == 2
+    assert "the time 01/12/2025 is not after 02/12/2025" in stderr
+
+
 # --- check ------------------------------------------------------------------------------------------------------------
 
 
