@@ -55,9 +55,12 @@ class Table(Protocol):
 class Tables:
     """The files that make up one table, without the dropped columns."""
 
-    def __init__(self, path: str | os.PathLike[str], drop: Sequence[str], dialect: Dialect) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], drop: Sequence[str], dialect: Dialect, time_column: str | None = None
+    ) -> None:
         self.tables: list[Table] = [
-            ParquetTable(file) if file.is_parquet else TextTable(file, dialect) for file in find_files(path)
+            ParquetTable(file) if file.is_parquet else TextTable(file, dialect, time_column)
+            for file in find_files(path)
         ]
         self.shown = self.tables[0].file.shown if len(self.tables) == 1 else os.fspath(path)
         self._drop = drop

@@ -40,7 +40,7 @@ class TableReader:
         dialect: Dialect = Dialect(),
         counters: bool = False,
     ) -> None:
-        self._tables = Tables(path, drop, dialect)
+        self._tables = Tables(path, drop, dialect, time_column)
         self._columns = Columns(self._tables.shown, time_column, dialect, counters)
 
     def whole(self, select: Select | None = None) -> pl.DataFrame:

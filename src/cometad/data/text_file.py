@@ -23,8 +23,8 @@ SAMPLE = 2**16  # bytes from the start of a text, to recognize how it is written
 class TextTable:
     """A CSV file, as its dialect or a look at its beginning says that it is written."""
 
-    def __init__(self, file: TableFile, dialect: Dialect) -> None:
-        self.file, self._dialect = file, dialect
+    def __init__(self, file: TableFile, dialect: Dialect, time_column: str | None = None) -> None:
+        self.file, self._dialect, self._time_column = file, dialect, time_column
         with self._errors(), file.open() as source:
             sample = source.read(SAMPLE)
         self._encoding = dialect.encoding or recognize_encoding(sample)
@@ -105,7 +105,7 @@ class TextTable:
         cells = next(csv.reader(StringIO(top.decode(), newline=""), delimiter=self._separator), [])
         if not self._dialect.header:
             return numbered_names(len(cells))
-        return clean_header(cells, f"The first row of '{self.file.shown}'")
+        return clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column)
 
     def _parsed(self, parts: list[bytes], names: list[str]) -> pl.DataFrame:
         # Infer types from all rows: a word in the last row then makes the column text instead of failing halfway.
