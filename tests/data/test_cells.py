@@ -44,7 +44,6 @@ def test_a_number_is_the_same_in_a_file_and_in_a_stream(tmp_path, cell):
         ("1.5,2", "is a number, not a name"),
         ("2024-01-01,1.5,2.5", "'2024-01-01', which is a time, not a name"),
         ("NA,1.5,", "'1.5', which is a number, not a name"),
-        ("1,5;2,5", "which is a number, not a name"),
         ("flow, flow", "has two columns named 'flow'"),
         ("time,1,1", "has two columns named '1'"),
     ],

@@ -130,7 +130,7 @@ def test_the_line_breaks_of_old_macs_are_understood(table):
 # --- header -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", ["1.5,2", "2024-03-01 04:10,2", "31.12.2026;2", "04:10,flow", "OK,1"])
+@pytest.mark.parametrize("first", ["1.5,2", "2024-03-01 04:10,2", "31.12.2026;2", "04:10,flow", "OK,1", "1,5;2,5"])
 def test_a_first_row_of_readings_is_not_a_header(tmp_path, first):
     (tmp_path / "plant.csv").write_text(f"{first}\n{first}\n")
     with pytest.raises(InputError, match="not a name"):
