@@ -183,6 +183,11 @@ CRAFTED = {
     "a missing array": (lambda h, a: a.pop("level"), "it has no array 'level'"),
     "names that are numbers": (lambda h, a: h["facts"].update(names=[1, 2, 3]), "not a list of texts"),
     "another number of names": (lambda h, a: h["facts"].update(names=["a", "b"]), "has the shape"),
+    "times of no stretch": (lambda h, a: h["facts"].update(trimmed_times=[[0, 1]] * 99), "not those of its stretches"),
+    "a time that is a text": (
+        lambda h, a: h["facts"].update(trimmed=[[0, 1, [], ""]], trimmed_times=[["noon", 1]]),
+        "'trimmed_times' is not an integer",
+    ),
     "no unit": (lambda h, a: a["scaling.unit"].fill(0), "not positive"),
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from cometad.data.tables import write_chunks
+from cometad.data.writing import write_chunks
 from cometad.errors import OutputError
 from cometad.files import PREFIX, write_whole
 

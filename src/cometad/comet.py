@@ -39,7 +39,7 @@ from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel
 from cometad.views.run import ViewsRun, clipped, gather_precedent, score_series
-from cometad.views.trim import Stretch, find_misfits, unusable
+from cometad.views.trim import Stretch, Times, find_misfits, restored_times, saved_times, times_of, unusable
 from cometad.views.view import View
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class Comet(Detector):
     likely_: Likely
     bands_: Floats  # (view, variable)  how far a normal reading may be from what is expected, in scaled units
     trimmed_: tuple[Stretch, ...]
+    trimmed_times_: tuple[Times, ...] | None  # of their first and last readings, if the training series had times
     verdicts_: tuple[Verdict, ...] = ()
 
     def __init__(
@@ -184,8 +185,9 @@ class Comet(Detector):
     def fit(self, X: object, y: object = None, *, exclude: Sequence[tuple[Any, Any]] = ()) -> Self:
         """Learn what is normal from a series (time, variable); `y` is ignored.
 
-        Stretches that do not fit the rest are left out, unless `trim` is False; `trimmed_` lists them. `exclude` adds
-        your own: pairs (start, stop) of time steps or timestamps, without the stop.
+        Stretches that do not fit the rest are left out, unless `trim` is False; `trimmed_` lists them, and
+        `trimmed_times_` has the times of their first and last readings. `exclude` adds your own: pairs (start, stop) of
+        time steps or timestamps, without the stop.
 
         >>> import numpy as np
         >>> from cometad import Comet
@@ -208,6 +210,7 @@ class Comet(Detector):
             if trimmed:
                 self.trimmed_ = tuple(sorted((*self.trimmed_, *trimmed)))
                 scaled, usable, found = self._cross_fit(series)
+        self.trimmed_times_ = times_of(self.trimmed_, series.times)
         rows = clipped(scaled)
         views = fit_views(self.views, rows, usable, self.seed)
         self.panel_ = Panel(views, found.alert, found.ranking, self.pooling, tuple(self.smoothing))
@@ -427,6 +430,8 @@ class Comet(Detector):
 
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"trimmed": [list(stretch) for stretch in self.trimmed_]}
+        if self.trimmed_times_:
+            facts["trimmed_times"] = saved_times(self.trimmed_times_)
         return facts | ({"verdicts": [asdict(verdict) for verdict in self.verdicts_]} if self.verdicts_ else {})
 
     def _take_facts(self, facts: Mapping[str, Any]) -> None:
@@ -439,6 +444,8 @@ class Comet(Detector):
             )
             for start, stop, variables, reason in facts["trimmed"]
         )
+        times = facts.get("trimmed_times")  # only if there are any
+        self.trimmed_times_ = None if times is None else restored_times(times, len(self.trimmed_))
         self.verdicts_ = tuple(restored_verdict(own) for own in facts.get("verdicts", ()))
         require_state(len(self.verdicts_) <= MOST_LEARNED, "it has too many verdicts")
 

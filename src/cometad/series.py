@@ -4,7 +4,7 @@ Conventions used everywhere: a series has the shape (time, variable); a higher s
 of 1 (`True`) means anomalous; intervals are half-open.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,8 +69,12 @@ def as_series(X: object, names: Sequence[str] = (), first: int = 0, missing: boo
     return series
 
 
-def unchecked_series(X: object, names: Sequence[str] = (), first: int = 0) -> Series:
+def unchecked_series(
+    X: object, names: Sequence[str] = (), first: int = 0, where: Callable[[int], str] | None = None
+) -> Series:
     """Return an array or a frame as a series without checks: readings may be missing, times may repeat or go back.
+
+    `where` returns the place of a row of the frame, for messages, if it comes from a file.
 
     >>> import numpy as np
     >>> from cometad.series import unchecked_series
@@ -81,7 +85,7 @@ def unchecked_series(X: object, names: Sequence[str] = (), first: int = 0) -> Se
         return X
     frame = _frame(X)
     if isinstance(frame, nw.DataFrame):
-        values, own_names, times = _from_frame(X, frame, first)
+        values, own_names, times = _from_frame(X, frame, first, where)
     else:
         values, own_names, times = _from_array(X), None, None
     if len(values) == 0 or values.shape[1] == 0:
@@ -266,7 +270,9 @@ def _from_array(X: object) -> Floats:
     return values
 
 
-def _from_frame(X: object, frame: nw.DataFrame[Any], first: int) -> tuple[Floats, tuple[str, ...], Array | None]:
+def _from_frame(
+    X: object, frame: nw.DataFrame[Any], first: int, where: Callable[[int], str] | None
+) -> tuple[Floats, tuple[str, ...], Array | None]:
     times = None
     if nw.dependencies.is_pandas_dataframe(X) and X.index.dtype.kind == "M":
         times = _naive_utc(X.index).to_numpy()
@@ -282,7 +288,7 @@ def _from_frame(X: object, frame: nw.DataFrame[Any], first: int) -> tuple[Floats
     numbers = frame.drop(dates)
     for name, dtype in numbers.schema.items():
         if dtype == nw.String:
-            _refuse_text(frame.get_column(name), first)
+            refuse_text(str(name), frame.get_column(name).to_list(), where or _row_of_a_frame(first))
         if not (dtype.is_numeric() or dtype == nw.Boolean):
             raise InputError(f"Column {name!r} is not numeric (it is {dtype}).", advice="text", name=name)
         if dtype.is_integer():
@@ -305,16 +311,31 @@ def _check_exact(values: Array, which: str, first: int) -> None:
             raise InputError(f"{which} has {value} at time step {step}, an integer too large to be exact.", "too large")
 
 
-def _refuse_text(column: nw.Series[Any], first: int) -> None:
-    """Refuse a column with text, and name the first cell that is not a number."""
-    for row, cell in enumerate(column.to_list()):
+def refuse_text(name: str, cells: Iterable[object], where: Callable[[int], str]) -> None:
+    """Refuse a column with text, and name the first cell that is not a number; `where` returns the place of a row.
+
+    >>> from cometad.series import refuse_text
+    >>> refuse_text("flow", ["1.5", "Bad"], lambda row: f"row {row + 2} of 'plant.csv'")
+    Traceback (most recent call last):
+    ...
+    cometad.errors.InputError: Column 'flow' is not numeric: it has 'Bad' in row 3 of 'plant.csv'. Declare it missing...
+    """
+    for row, cell in enumerate(cells):
         if isinstance(cell, str) and not is_number(cell):
             raise InputError(
-                f"Column {column.name!r} is not numeric: it has {cell!r} at time step {first + row}.",
+                f"Column {name!r} is not numeric: it has {cell!r} in {where(row)}.",
                 advice="bad cell",
-                name=column.name,
+                name=name,
                 value=cell,
             )
+
+
+def _row_of_a_frame(first: int) -> Callable[[int], str]:
+    def where(row: int) -> str:
+        step = f"; time step {first + row}" if first else ""
+        return f"row {row} of the frame (counted from 0{step})"
+
+    return where
 
 
 def _naive_utc(index: Any) -> Any:

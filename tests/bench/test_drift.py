@@ -473,7 +473,7 @@ def test_the_contamination_plot_has_contamination_on_the_x_axis(adapting, fixed)
 
 def test_the_whole_figure_has_a_row_per_dataset_and_one_for_the_long_stream(monkeypatch, adapting, fixed, tmp_path):
     drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path: drawn.append(figure) or path.write_bytes(b""))
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: drawn.append(figure) or path.write_bytes(b""))
     places = [("SMD", "a"), ("SMD", "b"), ("plant", "short"), ("plant", "long")]
     basis = {"experiment": "drift", "arm": "comet", "error": None}
     save_drift(
@@ -493,7 +493,7 @@ def test_the_whole_figure_has_a_row_per_dataset_and_one_for_the_long_stream(monk
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_texts_of_the_whole_figure_do_not_overlap(monkeypatch, adapting, fixed, tmp_path, seeds):
     drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path: drawn.append(figure) or path.write_bytes(b""))
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: drawn.append(figure) or path.write_bytes(b""))
     basis = {"experiment": "drift", "arm": "comet", "error": None, "dataset": "plant"}
     records = [
         result | basis | {"entity": entity}

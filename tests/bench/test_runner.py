@@ -13,6 +13,7 @@ import numba
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from cometad import Comet, NetworkComet
 from cometad.baselines import BASELINES
@@ -28,6 +29,7 @@ from cometad.bench.results import Results, identity, latest
 from cometad.bench.runner import results_of, run
 from cometad.bench.trial import Fitting, at_threshold, source_fingerprint, trials
 from cometad.cli.app import main
+from cometad.cli.paths import is_ours
 from cometad.datasets.dataset import Dataset
 from cometad.datasets.readers import load
 from cometad.errors import CometadError, InputError, ParameterError
@@ -544,6 +546,29 @@ def test_a_report_replaces_its_own_files_only(ending, tmp_path, capsys):
     assert f"main.{ending}' exists and is not a" in capsys.readouterr().err
     assert (tmp_path / f"main.{ending}").read_text() == "My own notes.\n"
     assert main([*command, "--force"]) == 0
+
+
+def test_a_report_replaces_its_own_figures_only(tmp_path, capsys):
+    for arm in ("usad", "random", "all-positive"):
+        results_of("efficiency", tmp_path).append(line_of("efficiency", arm, seed=42))
+    command = ["bench", "report", "efficiency", "--results", str(tmp_path)]
+    for _ in range(2):
+        assert main(command) == 0
+    picture = tmp_path / "efficiency-MSL.png"
+    assert picture.exists()
+    Figure().savefig(picture)  # matplotlib's own, drawn by somebody else
+    before = {path: path.read_bytes() for path in tmp_path.glob("efficiency*")}
+    assert main(command) == 2
+    assert "efficiency-MSL.png' exists and is not a picture written by cometad" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.glob("efficiency*")} == before
+    assert main([*command, "--force"]) == 0
+    assert picture.read_bytes() != before[picture]
+
+
+def test_the_committed_figures_are_recognized_as_ours():
+    pictures = sorted((Path(__file__).parents[2] / "results").glob("*.png"))
+    assert pictures
+    assert [path.name for path in pictures if not is_ours(path, "picture")] == []
 
 
 @pytest.fixture

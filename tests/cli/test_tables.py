@@ -100,11 +100,40 @@ def test_a_word_is_named_and_can_be_declared_missing(run, folder, marker):
     table.write_csv(folder / "words.csv")
     code, _, stderr = run("score", "plant.comet", "words.csv")
     assert code == 2
-    assert f"Column 'flow' is not numeric: it has '{marker}' at time step 50." in stderr
+    assert f"Column 'flow' is not numeric: it has '{marker}' in row 52 of 'words.csv'." in stderr
     assert f"Declare it missing with --na {marker}, or leave out the column with --drop flow." in stderr
     options = ["--na", marker, "--gaps", "forward-fill:5"]
     assert run("score", "plant.comet", "words.csv", *options)[0] == 0
     assert run("stream", "plant.comet", *options, stdin=table.write_csv().encode())[0] == 0
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("fit", "words.csv", "-o", "never.comet"),
+        ("score", "plant.comet", "words.csv"),
+        ("score", "plant.comet", "words.csv", "--resample", "60s"),
+        ("explain", "plant.comet", "words.csv", "--step", "60"),
+        ("report", "plant.comet", "words.csv", "-o", "never.html"),
+        ("check", "words.csv"),
+        ("check", "words.csv", "plant.comet", "--resample", "60s"),
+        ("evaluate", "words.csv", "today.csv", "--labels-column", "flow", "--scores-column", "level"),
+        ("stream", "plant.comet"),
+    ],
+    ids=" ".join,
+)
+def test_every_verb_names_the_row_of_a_bad_cell_as_an_editor_counts_it(run, folder, verb):
+    table = TODAY.with_columns(pl.col("flow").cast(pl.String))
+    table[70, "flow"] = "Bad"
+    text = table.write_csv()
+    (folder / "words.csv").write_text(text)
+    code, _, stderr = run(*verb, stdin=text.encode())
+    assert code == 2
+    if verb[0] == "stream":
+        assert "Line 72: variable 'flow' is 'Bad', not a number." in stderr
+    else:
+        assert "Column 'flow' is not numeric: it has 'Bad' in row 72 of 'words.csv'." in stderr
+    assert ("--drop" in stderr) == (verb[0] not in ("evaluate", "stream"))  # which have no such option
 
 
 def test_the_gap_rule_can_be_changed_without_a_new_fit(run, folder):
@@ -130,6 +159,21 @@ def test_control_characters_never_reach_the_terminal(run, folder):
         assert code == 2
         assert "\x1b" not in stderr + shown
         assert "\\x1b" in stderr
+
+
+def test_control_characters_never_reach_the_terminal_from_explain_and_fit(run, folder):
+    names = {"flow": "flow\x1b[2J", "level": "\x1b]0;owned\x07", "valve": "valve\x9b31m"}
+    table_of_readings(300, seed=0).rename(names).write_csv(folder / "evil.csv")
+    code, shown, stderr = run("fit", "evil.csv", "-o", "evil\x1b[2J.comet")
+    assert code == 0, stderr
+    controls = {"\x1b", "\x07", "\x9b"}
+    assert not controls & set(shown + stderr)
+    for options in ((), ("--json",)):
+        code, shown, stderr = run("explain", "evil\x1b[2J.comet", "evil.csv", "--step", "200", *options)
+        assert code == 0, stderr
+        assert not controls & set(shown + stderr)
+    _, shown, _ = run("explain", "evil\x1b[2J.comet", "evil.csv", "--step", "200")
+    assert "\\x1b" in shown
 
 
 def test_names_are_written_so_that_a_spreadsheet_does_not_run_them(run, folder):
@@ -166,6 +210,60 @@ def test_a_folder_is_scored_as_one_series(run, folder):
         assert run("score", "plant.comet", path)[:2] == (0, expected)
 
 
+# --- dates of a stream ------------------------------------------------------------------------------------------------
+
+
+def dated(*days):
+    rows = zip(days, TODAY.select("flow", "level", "valve").rows(), strict=False)
+    return ("time,flow,level,valve\n" + "".join(f"{day},{','.join(map(str, row))}\n" for day, row in rows)).encode()
+
+
+@pytest.mark.parametrize(
+    "days, options",
+    [
+        (("31/12/2025", "01/02/2026", "02/01/2026"), ()),
+        (("31.12.2025 04:10", "01.02.2026 04:10", "02.01.2026 04:10"), ()),
+        (("12/31/2025 11:59 PM", "01/03/2026 11:58 PM", "01/02/2026 11:59 PM"), ()),
+        (("01/01/2026", "31/01/2026", "02/01/2026"), ()),
+        (("01/02/2026", "02/03/2026", "03/02/2026"), ("--date-order", "day-first")),
+        (("02/01/2026", "03/02/2026", "03/01/2026"), ("--date-order", "month-first")),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("grid", [(), ("--resample", "1h", "--gaps", "score-measured")], ids=["clock", "grid"])
+def test_dates_of_a_stream_are_put_in_order_as_those_of_a_file(run, days, options, grid):
+    code, _, stderr = run("stream", "plant.comet", *options, *grid, stdin=dated(*days))
+    assert code == 2
+    which = "belongs to a bin that is already complete" if grid else f"is not after {days[1]}, the previous time"
+    assert f"Line 4: the time {days[2]} {which}" in stderr
+    code, _, stderr = run("stream", "plant.comet", *options, *grid, "--late", "drop", stdin=dated(*days))
+    assert "Dropped 1 late or repeated readings." in stderr
+
+
+def test_a_date_of_a_stream_that_may_be_two_days_is_refused_with_advice(run):
+    code, _, stderr = run("stream", "plant.comet", stdin=dated("01/02/2026", "13/02/2026"))
+    assert code == 2
+    assert (
+        "Line 2: the time '01/02/2026' can be read with the day or with the month first. Write times like 2024-03-01 "
+        "04:10:00, or pass --date-order day-first or --date-order month-first." in stderr
+    )
+
+
+def test_a_date_in_another_order_than_the_ones_before_is_refused(run):
+    code, _, stderr = run("stream", "plant.comet", stdin=dated("13/02/2026", "02/14/2026"))
+    assert code == 2
+    assert "Line 3: the time '02/14/2026' is not a date with the day first." in stderr
+
+
+def test_a_resumed_stream_remembers_the_order_of_its_dates(run, folder):
+    command = ("stream", "plant.comet", "--snapshot", "dates.snapshot")
+    assert run(*command, stdin=dated("30/11/2025", "01/12/2025"))[0] == 0
+    assert run(*command, stdin=dated("02/12/2025"))[0] == 0
+    code, _, stderr = run(*command, stdin=dated("01/12/2025"))
+    assert code == 2
+    assert "the time 01/12/2025 is not after 02/12/2025" in stderr
+
+
 # --- check ------------------------------------------------------------------------------------------------------------
 
 
@@ -193,7 +291,7 @@ def test_check_compares_with_a_detector(run, folder):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("flow,level,valve\n1,2,Bad\n", "it has 'Bad' at time step 0"),
+        ("flow,level,valve\n1,2,Bad\n", "it has 'Bad' in row 2 of 'standard input'."),
         ("flow,level,valve\n" + "1,2,\n" * 200, "--gaps forward-fill:5"),
         ("flow,level\n1,2\n", "fewer than"),
         ("flow,flow\n1,2\n", "two columns named 'flow'"),

@@ -690,7 +690,8 @@ def test_a_mistake_is_reported_in_one_sentence_and_nothing_is_written(run, folde
         (
             "word.csv",
             "flow,level,valve\n1,2,high\n",
-            "it has 'high' at time step 0. Declare it missing with --na high, or leave out the column with --drop",
+            "it has 'high' in row 2 of 'word.csv'. Declare it missing with --na high, or leave out the column with "
+            "--drop",
         ),
         ("gap.csv", "flow,level,valve\n1,2,3\n1,,3\n", "Variable 'level' is nan at time step 1"),
         ("names.csv", "flow,level,pump\n1,2,3\n", "fitted on 'valve', which the file lacks (the file also has 'pump')"),

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from cometad.data.cells import EPOCH_UNITS, MISSING, clean_header, epoch_unit, parse_number
-from cometad.data.tables import read_table
+from cometad.data.tables import read_table, table_chunks
 from cometad.errors import InputError
 from cometad.live.readings import Layout, readings
 
@@ -39,12 +39,35 @@ def test_a_number_is_the_same_in_a_file_and_in_a_stream(tmp_path, cell):
 
 
 @pytest.mark.parametrize(
-    ("header", "words"), [("1.5,2", "is a number, not a name"), ("flow, flow", "has two columns named 'flow'")]
+    ("header", "words"),
+    [
+        ("1.5,2", "is a number, not a name"),
+        ("2024-01-01,1.5,2.5", "'2024-01-01', which is a time, not a name"),
+        ("NA,1.5,", "'1.5', which is a number, not a name"),
+        ("flow, flow", "has two columns named 'flow'"),
+        ("time,1,1", "has two columns named '1'"),
+    ],
 )
 def test_a_bad_header_is_refused_in_a_file_and_in_a_stream(tmp_path, header, words):
     for read in (lambda text: from_file(tmp_path, text), from_stream):
         with pytest.raises(InputError, match=words):
             read(f"{header}\n1,2\n")
+
+
+@pytest.mark.parametrize(("header", "given"), [("time,1,2", None), ("when,1,2", "when"), ("1,2.5,Timestamp", None)])
+def test_sensors_may_have_numbers_as_names_next_to_a_named_time(tmp_path, header, given):
+    text = f"{header}\n2024-03-01T04:10,2024-03-01T04:10,2024-03-01T04:10\n"
+    (tmp_path / "plant.csv").write_text(text)
+    assert read_table(tmp_path / "plant.csv", time_column=given).columns == header.split(",")
+    [chunk] = table_chunks(tmp_path / "plant.csv", time_column=given)
+    assert chunk.columns == header.split(",")
+
+
+def test_a_stream_may_have_numbers_as_names_next_to_a_named_time():
+    for header, given in (("time,1,2", None), ("when,1,2", "when")):
+        lines = [header, "2024-03-01T04:10,1.5,2.5"]
+        [reading] = readings(lines, "csv", Layout(["1", "2"], named=True, time_column=given))
+        assert reading.values == [1.5, 2.5]
 
 
 def test_names_in_a_header_lose_surrounding_spaces():

@@ -8,7 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cometad.data.tables import csv_text, csv_texts, read_table, table_chunks, write_chunks, write_table
+from cometad.data.dialect import Dialect
+from cometad.data.tables import TableReader, read_table, table_chunks
+from cometad.data.writing import csv_text, csv_texts, write_chunks, write_table
 from cometad.errors import InputError, OutputError, ParameterError
 from cometad.series import as_series
 
@@ -89,7 +91,7 @@ def test_numbers_that_do_not_count_up_are_a_variable(csv_file):
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        ("time,flow\n2024-03-01,1\nnoon,2\n", "has 'noon' at time step 1"),
+        ("time,flow\n2024-03-01,1\nnoon,2\n", "has 'noon' in row 3 of '.*plant.csv'"),
         ("time,flow\n01/03/2024 04:10,1\n", "Write times like 2024-03-01 04:10:00"),
         ("time,flow\n2024-03-01,1\n,2\n", "has empty cells"),
         ("time,flow\n2024-03-01T00:00,1\n2024-03-02T00:00Z,2\n", "a time zone in some rows only"),
@@ -245,13 +247,13 @@ def _series_in_chunks(path: Path) -> list[int]:
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        (_dated(8, "noon,8\n"), "has 'noon' at time step 8"),
+        (_dated(8, "noon,8\n"), "has 'noon' in row 10 of "),
         (_dated(8, "2024-03-01T00:08Z,8\n"), "a time zone in some rows only"),
         (_dated(8, "2024-03-01T00:08,high\n"), "Column 'flow' is not numeric"),
         (_dated(8, "2024-03-01T00:08,true\n"), "Column 'flow' is not numeric"),
         (_dated(8, "2024-03-01T00:08,8,8\n"), "cannot be read"),
         (_dated(8, "\n"), "has empty cells"),
-        (_epochs(8, "2024-03-01T04:08Z,8\n"), "has '1709262600' at time step 0"),
+        (_epochs(8, "2024-03-01T04:08Z,8\n"), "has '1709262600' in row 2 of "),
         (_epochs(8, "1709262608000,8\n"), "not dates (the first is 1709262600)"),
         ("time,flow\n" + "".join(f"{i},1\n" for i in range(9)), "not dates (the first is 0)"),
         ("flow\n", "a header but no readings"),
@@ -286,3 +288,81 @@ def test_interrupted_chunks_leave_no_file(tmp_path, name):
     with pytest.raises(InputError, match="No more"):
         write_chunks(tmp_path / name, parts())
     assert list(tmp_path.iterdir()) == []
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+PLACES = {
+    "plain": ("flow,level\n1,2\n3,Bad\n", 3),
+    "blank rows": ("flow,level\n\n1,2\n\n\n3,Bad\n", 6),
+    "blank rows on top": ("\n\nflow,level\n1,2\n3,Bad\n", 5),
+    "a separator line": ("sep=;\nflow;level\n1;2\n3;Bad\n", 4),
+    "quoted line breaks": ('"flow\nrate",level\n"1","2"\n"\n\n","2"\n3,Bad\n', 7),
+    "old line breaks": ("flow,level\r1,2\r3,Bad\r", 3),
+    "a later line break": ("flow,level\r\n1,2\r\n3,Bad", 3),
+}
+
+
+def everything(frame):
+    return frame
+
+
+@pytest.mark.parametrize("rows", [None, 1, 2, 100])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("name", PLACES)
+def test_a_bad_cell_is_named_with_its_line_in_the_file(csv_file, name, encoding, rows):
+    text, line = PLACES[name]
+    reader = TableReader(csv_file(text.encode(encoding)))
+    with pytest.raises(InputError, match=f"Column 'level' is not numeric: it has 'Bad' in row {line} of '.*plant.csv'"):
+        reader.whole(everything) if rows is None else list(reader.chunks(rows, everything))
+
+
+def test_without_a_header_the_first_row_is_row_1(csv_file):
+    with pytest.raises(InputError, match="it has 'Bad' in row 2 of"):
+        TableReader(csv_file("1,2\n3,Bad\n"), dialect=Dialect(header=False)).whole(everything)
+
+
+@pytest.mark.parametrize("rows", [None, 1, 100])
+def test_a_bad_cell_in_a_folder_is_named_with_its_file(csv_file, tmp_path, rows):
+    csv_file("time,flow\n2024-03-02,1\n2024-03-03,Bad\n", "a.csv")
+    csv_file("time,flow\n2024-03-01,1\n", "b.csv")
+    reader = TableReader(tmp_path)
+    with pytest.raises(InputError, match=r"it has 'Bad' in row 3 of '.*a.csv'"):
+        reader.whole(everything) if rows is None else list(reader.chunks(rows, everything))
+
+
+def test_rows_of_a_parquet_file_are_counted_from_1(tmp_path):
+    pl.DataFrame({"flow": ["1", "2", "Bad"]}).write_parquet(tmp_path / "plant.parquet")
+    for read in (TableReader.whole, lambda *given: list(TableReader.chunks(given[0], 2, given[1]))):
+        with pytest.raises(InputError, match=r"it has 'Bad' in row 3 of '.*plant.parquet'"):
+            read(TableReader(tmp_path / "plant.parquet"), everything)
+
+
+def test_text_in_a_column_that_is_not_selected_is_accepted(csv_file):
+    reader = TableReader(csv_file("flow,note\n1,on\n"))
+    assert reader.whole(lambda frame: frame.select("flow")).rows() == [(1.0,)]
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_put_in_order_by_their_first_rows_alone(csv_file, tmp_path, monkeypatch):
+    for day in (2, 1):
+        csv_file("time,flow\n" + "".join(f"2024-03-0{day}T00:00:{i:02},{i}\n" for i in range(60)), f"{3 - day}.csv")
+    parsed = []
+    whole = pl.read_csv
+    monkeypatch.setattr(pl, "read_csv", lambda *given, **more: parsed.append(1) or whole(*given, **more))
+    assert read_table(tmp_path)["time"].is_sorted()
+    assert len(parsed) == 4  # one row of each file, then each file
+
+
+def test_a_file_without_readings_adds_nothing_to_its_folder(csv_file, tmp_path):
+    csv_file("time,flow\n2024-03-02,1\n", "a.csv")
+    csv_file("time,flow\n", "b.csv")
+    csv_file("time,flow\n2024-03-01,2\n", "c.csv")
+    assert read_table(tmp_path)["flow"].to_list() == [2.0, 1.0]
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "c.csv").unlink()
+    csv_file("time,flow\n", "d.csv")
+    with pytest.raises(InputError, match="a header but no readings"):
+        read_table(tmp_path)

@@ -190,6 +190,13 @@ def test_a_resumed_session_can_finish_without_another_reading(network, tmp_path,
     assert Session.resume(tmp_path / "state", network, gates(network)[kind]).finish() == expected
 
 
+@pytest.mark.parametrize("gate", [lambda: Clock(), lambda: Grid(MINUTE, ["flow"])])
+def test_an_unknown_date_order_in_a_snapshot_is_refused(gate):
+    facts = gate().facts() | {"date_order": "year-last"}
+    with pytest.raises(ModelFileError, match="'date_order' is not one"):
+        gate().restore(facts, gate().arrays())
+
+
 def test_a_snapshot_needs_the_same_resampling(lenient, tmp_path):
     path = tmp_path / "state"
     for saved, other in (("clock", Grid(MINUTE, lenient.names_)), ("grid", Grid(Resampling("30s"), lenient.names_))):

@@ -160,6 +160,34 @@ def test_all_scores_fit_on_the_axis_in_order(values, center, unit):
     assert all(-1e-9 <= tick.place <= 1 + 1e-9 for tick in ticks)
 
 
+@given(
+    arrays(np.float64, st.integers(1, 30), elements=st.floats(allow_nan=False, allow_infinity=False)),
+    st.floats(-1e308, 1e308),
+    st.floats(-10, 1e308),
+)
+@example(np.array([-1.7e308, 1.7e308]), 0.0, -1.0)
+@example(np.array([1.79e308]), 0.0, -1.0)
+@example(np.array([1e308, 1.1e308]), 0.0, 1e-300)
+@example(np.array([-1.7e308, 1.7e308]), -1e308, 1.0)
+def test_numbers_near_the_largest_float_fit_on_the_axis(values, center, unit):
+    for axis in (LinearAxis.over(values), score_axis([values], center, min(center + unit, 1.7e308))):
+        places = axis.place(np.sort(values))
+        assert np.isfinite(places).all()
+        assert (places >= -1e-12).all()
+        assert (places <= 1 + 1e-12).all()
+        assert (np.diff(places) >= -1e-12).all()
+        assert all(-1e-9 <= tick.place <= 1 + 1e-9 for tick in axis.ticks())
+
+
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308])
+def test_a_report_of_readings_near_the_largest_float_can_be_made(value):
+    rng = np.random.default_rng(0)
+    series = rng.normal(size=(600, 2))
+    detector = Comet().fit(rng.normal(size=(600, 2)))
+    series[300:310, 0], series[310:320, 0] = value, -value
+    assert "1e+308" in page(gather(detector, series))
+
+
 def test_one_high_peak_does_not_flatten_the_rest():
     axis = score_axis([np.array([0.0, 1.0, 1e6])], center=0.0, threshold=1.0)
     assert isinstance(axis, AsinhAxis)
@@ -276,11 +304,24 @@ def test_a_broken_promise_is_among_the_findings():
 
 
 def test_a_left_out_stretch_is_given_by_its_times_and_variables():
-    axis = TimeAxis(3, np.datetime64("2026-03-01T00:00", "us") + np.arange(3).astype("timedelta64[h]"))
+    times = (np.datetime64("2026-03-01T00:00", "us"), np.datetime64("2026-03-01T02:00", "us"))
     stretch = Stretch(0, 3, ("a", "b", "c", "d"), "does not fit the rest")
-    assert sentence(stretch, axis) == (
+    assert sentence(stretch, times) == (
         "Left out of training: 2026-03-01 00:00 to 02:00 (a, b, c and 1 more): does not fit the rest."
     )
+    assert sentence(Stretch(0, 1, (), "stuck"), times[:1] * 2) == "Left out of training: 2026-03-01 00:00: stuck."
+
+
+def test_left_out_stretches_keep_their_times_in_a_saved_detector(tmp_path):
+    detector = Comet(trim=False).fit(timed(readings()), exclude=[(200, 260), (300, 301)])
+    detector.save(tmp_path / "plant.comet")
+    loaded = Comet.load(tmp_path / "plant.comet")
+    assert loaded.trimmed_times_ == detector.trimmed_times_
+    for known in (detector, loaded):
+        assert gather(known, readings()).findings[:2] == (
+            ("left out", "Left out of training: 2026-03-01 15:30 to 16:29: excluded by the user."),
+            ("left out", "Left out of training: 2026-03-01 17:10: excluded by the user."),
+        )
 
 
 def test_a_detector_without_names_uses_those_of_the_data():

@@ -13,9 +13,9 @@ from cometad.bench.trial import built, learned_numbers, training_series
 from cometad.data.windows import cut, window_starts
 from cometad.datasets.dataset import Dataset
 from cometad.errors import InputError, needs_extra
-from cometad.files import write_whole
 from cometad.network.patches import patches
 from cometad.network_comet import NetworkComet
+from cometad.report.plots import save_figure
 
 EACH = 500  # embeddings per kind and scale
 WINDOWS = 300  # windows they are sampled from
@@ -137,4 +137,4 @@ def save_embedding(path: str | os.PathLike[str], points: dict[str, list[Any]]) -
     """
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(8, 5), dpi=150, layout="constrained")
     plot_embedding(figure.subplots(), points)
-    write_whole(path, lambda temporary: figure.savefig(temporary))
+    save_figure(path, figure)

@@ -11,9 +11,8 @@ from cometad.bench.results import Record
 from cometad.bench.statistics import cliques, critical_difference, friedman, mean_ranks
 from cometad.bench.summaries import RANKED_BY, REFERENCES, Summary, blocks, summarize
 from cometad.errors import InputError, needs_extra
-from cometad.files import write_whole
 from cometad.metrics import METRICS
-from cometad.report.plots import FOUND, INK, LIMIT, SCORE
+from cometad.report.plots import FOUND, INK, LIMIT, SCORE, save_figure
 
 FONT = 8.5
 FLOOR = "no skill"
@@ -98,7 +97,7 @@ def save_critical_difference(
     several = "datasets" if over == "dataset" else "entities"
     title = f"Mean rank by {METRICS[metric].title} over {len(names)} {several}; Friedman p = {friedman(values):.2g}"
     axes.set_title(title, fontsize=FONT + 1, loc="left", color=INK)
-    write_whole(path, lambda temporary: figure.savefig(temporary))
+    save_figure(path, figure)
 
 
 def _spans(ranks: Mapping[str, float], groups: Sequence[Sequence[str]]) -> list[tuple[float, float]]:
@@ -229,7 +228,7 @@ def save_efficiency(path: str | os.PathLike[str], records: Iterable[Record]) -> 
     axes = figure.subplots()
     trials = list(records)
     plot_efficiency(axes, efficiency_points(trials), efficiency_floor(trials))
-    write_whole(path, lambda temporary: figure.savefig(temporary))
+    save_figure(path, figure)
 
 
 def _is_complete(summary: Summary) -> bool:

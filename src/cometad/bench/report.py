@@ -51,8 +51,11 @@ def report(
     folder: str | os.PathLike[str] = FOLDER,
     out: str | os.PathLike[str] | None = None,
     ranked_by: str = RANKED_BY,
+    check: Callable[[Sequence[Path]], object] | None = None,
 ) -> list[Path]:
     """Write the reports of some experiments, or of all that have results, and return the paths of the files.
+
+    `check` gets these paths before the first is written, and may raise an error to keep what is there.
 
     >>> import tempfile
     >>> from cometad.bench.report import report
@@ -81,13 +84,18 @@ def report(
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"Cannot write to '{target}': {error.strerror or error}. Choose another folder.") from error
-    written: list[Path] = []
+    contents: dict[str, Content] = {}
     for name, lines in records.items():
         if lines:
             content = _CONTENTS[EXPERIMENTS[name].report](name, lines, ranked_by)
-            content = replace(content, notes=(*content.notes, *_failures(_in_order(name, failed(read[name])))))
-            written += _write(name, content, target)
-    return written
+            notes = (*content.notes, *_failures(_in_order(name, failed(read[name]))))
+            contents[name] = replace(content, notes=notes)
+    paths = [path for name, content in contents.items() for path in _paths(name, content, target)]
+    if check is not None:
+        check(paths)
+    for name, content in contents.items():
+        _write(name, content, target)
+    return paths
 
 
 def _failures(records: Sequence[Record]) -> list[str]:
@@ -260,19 +268,30 @@ _CONTENTS: dict[str, Callable[[str, Sequence[Record], str], Content]] = {
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _write(name: str, content: Content, target: Path) -> list[Path]:
-    written = []
+def _paths(name: str, content: Content, target: Path) -> list[Path]:
+    """Return the files that `_write` writes."""
+    names = [figure.name for figure in content.figures] + [f"{name}.{ending}" for ending in _endings(content)]
+    return [target / each for each in names]
+
+
+def _endings(content: Content) -> list[str]:
+    return ["md", "html", "tex"] if content.tables else ["md", "html"]
+
+
+def _write(name: str, content: Content, target: Path) -> None:
     for figure in content.figures:
         figure.draw(target / figure.name)
-        written.append(target / figure.name)
-    texts = {"md": _markdown(name, content), "html": _page(name, content, target)}
-    if content.tables:
-        texts["tex"] = "\n\n".join(as_latex(table) for table in content.tables) + "\n"
-    for ending, text in texts.items():
-        path = target / f"{name}.{ending}"
-        write_whole(path, lambda temporary, text=text: temporary.write_text(text, encoding="utf-8"))  # type: ignore[misc]
-        written.append(path)
-    return written
+    forms: dict[str, Callable[[], str]] = {
+        "md": lambda: _markdown(name, content),
+        "html": lambda: _page(name, content, target),
+        "tex": lambda: "\n\n".join(as_latex(table) for table in content.tables) + "\n",
+    }
+    for ending in _endings(content):
+        text = forms[ending]()
+        write_whole(
+            target / f"{name}.{ending}",
+            lambda temporary, text=text: temporary.write_text(text, encoding="utf-8"),  # type: ignore[misc]
+        )
 
 
 def _markdown(name: str, content: Content) -> str:

@@ -8,6 +8,8 @@ import typer
 from cometad.cli import options as shared
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cometad.bench.runner import Outcome
 
 Folder = Annotated[Path, typer.Option("--results", help="Folder of the results, one file per experiment.")]
@@ -90,13 +92,14 @@ def report(
     from cometad.bench.runner import results_of
     from cometad.cli.paths import Output, check_outputs
 
-    for name in experiment or EXPERIMENTS:
-        found = [path for path in (results_of(name, results).path, results_of(name, results).packed) if path.exists()]
-        target = out or results
-        if found and target.is_dir():
-            outputs = [Output(target / f"{name}.{ending}", f"bench.{ending}") for ending in ("md", "html", "tex")]
-            check_outputs(outputs, found, force)
-    for path in write_report(experiment, folder=results, out=out, ranked_by=metric):
+    sources = [results_of(name, results) for name in experiment or EXPERIMENTS if name in EXPERIMENTS]
+    found = [path for source in sources for path in (source.path, source.packed) if path.exists()]
+
+    def check(paths: "Sequence[Path]") -> None:
+        kinds = {".png": "picture"}
+        check_outputs([Output(path, kinds.get(path.suffix, f"bench{path.suffix}")) for path in paths], found, force)
+
+    for path in write_report(experiment, folder=results, out=out, ranked_by=metric, check=check):
         print(path)
 
 

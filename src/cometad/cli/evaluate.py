@@ -9,6 +9,7 @@ import typer
 from cometad.cli.exits import write_output
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.table import Table
 
     from cometad.arrays import Array
@@ -61,17 +62,22 @@ def read_column(path: Path, column: str, dialect: "Dialect | None" = None) -> "A
             raise InputError(f"Cannot read '{path}' as an array. Pass a complete .npy file of numbers.") from error
 
     from cometad.data.dialect import Dialect
-    from cometad.data.tables import read_table
+    from cometad.data.tables import TableReader
 
-    frame = read_table(path, dialect=dialect or Dialect(), counters=True)
-    if column in frame.columns:
-        return frame[column].to_numpy()
-    if frame.width == 1:
-        return frame.to_series(0).to_numpy()
-    raise InputError(
-        f"'{path}' has no column {column!r}. Available: {', '.join(frame.columns)}. "
-        "Choose one with --labels-column or --scores-column."
-    )
+    def select(frame: "pl.DataFrame") -> "pl.DataFrame":
+        if column in frame.columns or frame.width == 1:
+            return frame.select(column if column in frame.columns else frame.columns)
+        raise InputError(
+            f"'{path}' has no column {column!r}. Available: {', '.join(frame.columns)}. "
+            "Choose one with --labels-column or --scores-column."
+        )
+
+    try:
+        return TableReader(path, dialect=dialect or Dialect(), counters=True).whole(select).to_series(0).to_numpy()
+    except InputError as error:
+        if error.advice != "bad cell":
+            raise
+        raise InputError(f"{error.problem} Correct that cell, or choose another column.") from error
 
 
 def _table(result: "Evaluation") -> "Table":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cometad.cli import options
-from cometad.cli.exits import write_output
+from cometad.cli.exits import printable, write_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,9 +112,9 @@ def _row(reason: "Reason") -> "Sequence[str]":
     if reason.band is not None and expected:
         expected += f" ± {reason.band:.2g}"
     return (
-        reason.variable,
+        printable(reason.variable),
         f"{reason.share:.1%}",
-        reason.why,
+        printable(reason.why),
         str(reason.start),
         f"{bars(reason.observed, low, high)}\n{_between(reason.observed)}",
         f"{bars(reason.expected, low, high)}\n{expected}",

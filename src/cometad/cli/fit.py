@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cometad.cli import options
+from cometad.cli.exits import printable
 
 if TYPE_CHECKING:
     from cometad.comet import Comet
     from cometad.data.dialect import Dialect
     from cometad.detector import Detector
-    from cometad.series import Series
 
 
 def fit(
@@ -124,10 +124,10 @@ def fit(
         made.fit(series)
     made.set_params(verbose=False).save(output)  # verbosity is not part of a saved detector
     _say_trends(made)
-    _say_left_out(made, series)
+    _say_left_out(made)
     print(
         f"Fitted on {len(series):,} readings of {len(series.names)} variables; threshold {made.threshold_:.4g}; "
-        f"wrote '{output}'."
+        f"wrote '{printable(output)}'."
     )
     print(_expected_flags(made))
 
@@ -149,18 +149,17 @@ def _say_trends(detector: "Detector") -> None:
         say(f"{sentence} To score the readings, pass --no-trends.")
 
 
-def _say_left_out(detector: "Detector", series: "Series") -> None:
+def _say_left_out(detector: "Detector") -> None:
     """Print the stretches that were not learned from."""
     from cometad.cli.exits import say
     from cometad.cli.opened import MOST_FINDINGS
-    from cometad.report.left_out import left_out, sentence
-    from cometad.report.times import TimeAxis
+    from cometad.report.left_out import left_out
 
-    axis, stretches = TimeAxis(len(series), series.times), left_out(detector)
-    for stretch in stretches[:MOST_FINDINGS]:
-        say(sentence(stretch, axis))
-    if len(stretches) > MOST_FINDINGS:
-        say(f"{len(stretches) - MOST_FINDINGS} more stretches were left out; cometad report lists all of them.")
+    sentences = left_out(detector)
+    for sentence in sentences[:MOST_FINDINGS]:
+        say(sentence)
+    if len(sentences) > MOST_FINDINGS:
+        say(f"{len(sentences) - MOST_FINDINGS} more stretches were left out; cometad report lists all of them.")
 
 
 def _expected_flags(detector: "Detector") -> str:

@@ -1,6 +1,7 @@
 """Shared by the verbs: opening a detector or a file of readings, and reporting findings."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
     from cometad.data.dialect import Dialect
     from cometad.data.quality import Finding
+    from cometad.data.tables import TableReader
     from cometad.detector import Detector
     from cometad.series import Series
 
@@ -56,31 +58,37 @@ class Source:
         self._dialect = Dialect() if dialect is None else dialect
         self._resampling = None if resample is None else parse_resampling(resample)
 
+    @cached_property
+    def _reader(self) -> "TableReader":
+        from cometad.data.tables import TableReader
+
+        return TableReader(self._path, self._time_column, self._drop, self._dialect)
+
     def whole(self, detector: "Detector | None" = None) -> "pl.DataFrame | Series":
         """All readings, with the columns of the detector and resampled if requested."""
-        from cometad.data.tables import read_table
         from cometad.series import together
 
-        frame = read_table(self._path, self._time_column, self._drop, self._dialect)
-        (frame,) = self._matched([frame], detector)
+        frame = self._reader.whole(_NotedMatching(detector))
         return frame if self._resampling is None else together(list(self._resampled([frame])))
 
     def frame(self) -> "pl.DataFrame":
-        """All readings with all their columns, resampled if requested."""
+        """All readings with all their columns, also those with text, or resampled if requested."""
         import polars as pl
 
-        readings = self.whole()
-        if isinstance(readings, pl.DataFrame):
-            return readings
-        return pl.DataFrame(readings.values, schema=list(readings.names)).with_columns(
-            pl.Series("time", readings.times)
-        )
+        from cometad.series import together
+
+        if self._resampling is None:
+            return self._reader.whole()
+        bins = together(list(self._resampled([self._reader.whole(_NotedMatching(None))])))
+        return pl.DataFrame(bins.values, schema=list(bins.names)).with_columns(pl.Series("time", bins.times))
+
+    def where(self, row: int) -> str:
+        """The place of a row of the frame, in words."""
+        return self._reader.where(row)
 
     def chunks(self, detector: "Detector | None" = None) -> "Iterable[pl.DataFrame | Series]":
         """The readings in chunks, with only one in memory at a time."""
-        from cometad.data.tables import table_chunks
-
-        frames = self._matched(table_chunks(self._path, self._time_column, self._drop, self._dialect), detector)
+        frames = self._reader.chunks(select=_NotedMatching(detector))
         return frames if self._resampling is None else self._resampled(frames)
 
     def series(self, missing: bool, detector: "Detector | None" = None) -> "Series":
@@ -88,19 +96,6 @@ class Source:
         from cometad.series import as_series
 
         return as_series(self.whole(detector), missing=missing)
-
-    def _matched(self, frames: "Iterable[pl.DataFrame]", detector: "Detector | None") -> "Iterator[pl.DataFrame]":
-        """The columns that the detector was fitted on, in its order; others are ignored with a note."""
-        from cometad.data.matching import Matching
-
-        if detector is None or not detector.named_:
-            yield from frames
-            return
-        matching = Matching(detector.names_, detector.gaps.allowed)
-        for number, frame in enumerate(frames):
-            yield matching(frame)
-            if number == 0 and (note := matching.note(frame)):
-                say(note)
 
     def _resampled(self, frames: "Iterable[pl.DataFrame]") -> "Iterator[Series]":
         from cometad.data.resample import summary
@@ -113,6 +108,26 @@ class Source:
                 yield bins
         yield run.finish()
         say(summary(run))
+
+
+class _NotedMatching:
+    """Selects the columns that a detector was fitted on, in its order; others are ignored with a note."""
+
+    def __init__(self, detector: "Detector | None") -> None:
+        from cometad.data.matching import Matching
+
+        is_named = detector is not None and detector.named_
+        self._matching = Matching(detector.names_, detector.gaps.allowed) if detector and is_named else None
+        self._noted = False
+
+    def __call__(self, frame: "pl.DataFrame") -> "pl.DataFrame":
+        if self._matching is None:
+            return frame
+        selected = self._matching(frame)
+        if not self._noted and (note := self._matching.note(frame)):
+            say(note)
+        self._noted = True
+        return selected
 
 
 def say_findings(findings: "Sequence[Finding]") -> None:

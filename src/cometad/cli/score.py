@@ -59,7 +59,7 @@ def score(
     from cometad.alerting.alerts import Alerts
     from cometad.cli.opened import Source, open_detector, say_findings
     from cometad.cli.paths import Output, check_outputs
-    from cometad.data.tables import check_suffix, write_chunks
+    from cometad.data.writing import check_suffix, write_chunks
 
     for path in (output, events):
         if path is not None:
@@ -184,7 +184,7 @@ def _times(readings: "Chunk") -> "pl.DataFrame":
 
 def _print_whole(tables: "Iterable[pl.DataFrame]") -> None:
     """Print the tables once all are complete, so that a reading refused near the end leaves no partial output."""
-    from cometad.data.tables import csv_texts
+    from cometad.data.writing import csv_texts
 
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as file:
         file.writelines(csv_texts(tables))

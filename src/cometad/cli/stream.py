@@ -4,8 +4,9 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     from cometad.cli.sink import OutputFile, StandardOutput
     from cometad.data.dialect import Dialect
     from cometad.data.resample import Resampling
+    from cometad.detector import Detector
+    from cometad.live.clock import Clock
     from cometad.live.feed import InputFeed
+    from cometad.live.grid import Grid
     from cometad.live.interrupts import Interrupts
+    from cometad.live.readings import Reading
     from cometad.live.session import Answer, Session
 
     Sink = StandardOutput | OutputFile
@@ -96,6 +101,7 @@ def stream(
     from cometad.checkpoint import restoring
     from cometad.cli.paths import Output, check_outputs
     from cometad.cli.sink import OutputFile, StandardOutput, checked_position
+    from cometad.data.dialect import Dialect
     from cometad.data.resample import parse_resampling
     from cometad.live.feed import InputFeed
     from cometad.live.interrupts import Interrupts
@@ -103,6 +109,7 @@ def stream(
     from cometad.live.session import KIND
     from cometad.series import check_late
 
+    dialect = dialect or Dialect()
     check_form(form)
     check_late(late)
     pace = _parse_pace(snapshot_every)
@@ -113,36 +120,29 @@ def stream(
     if output is not None and not resumed and not force:
         _check_new(output)
     with Interrupts() as interrupts:
-        session = _open(model, threshold, gaps, resampling, late, alerts, snapshot)
+        detector = _opened(model, threshold, gaps)
+        gate = _gate(resampling, detector, late, dialect)
+        session = _begun(detector, gate, alerts, snapshot)
         with restoring(KIND, f"'{snapshot}'"):
             feed, written = InputFeed(session.position.get("input")), checked_position(session.position.get("output"))
         sink = StandardOutput() if output is None else OutputFile(output, written, overwrite=not resumed)
+        source = _Input(form, time_column, dialect, interrupts, feed)
         saving = None if snapshot is None else _Saving(snapshot, pace, session, feed, sink)
         with closing(sink):
             if saving is not None and not resumed and output is not None:
                 saving.save(quiet=True)  # if it is killed before the first regular one
-            problem = _run(session, interrupts, feed, sink, saving, form, time_column, only_events, dialect)
+            problem = _run(session, source, _Writer(sink, only_events), saving)
         for sentence in session.gate.summary():
             say(sentence)
     if problem is not None:
         raise problem
 
 
-def _run(
-    session: "Session",
-    interrupts: "Interrupts",
-    feed: "InputFeed",
-    sink: "Sink",
-    saving: "_Saving | None",
-    form: str,
-    time_column: str | None,
-    only_events: bool,
-    dialect: "Dialect | None",
-) -> InputError | None:
+def _run(session: "Session", source: "_Input", write: "_Writer", saving: "_Saving | None") -> InputError | None:
     """Answer all readings, then finish the stream or save it; returns the error of a bad reading."""
-    write = _Writer(sink, only_events)
+    interrupts, feed = source.interrupts, source.feed
     try:
-        problem = _take_all(session, interrupts, feed, write, saving, form, time_column, dialect)
+        problem = _take_all(session, source, write, saving)
         if saving is None:
             ended_well = problem is None and not interrupts.stopped
             with nullcontext() if ended_well else suppress(InputError):  # too few readings to score the rest
@@ -165,59 +165,48 @@ def _run(
     return problem
 
 
-def _open(
-    model: Path,
-    threshold: str | None,
-    gaps: str | None,
-    resampling: "Resampling | None",
-    late: str,
-    alerts: "Alerts",
-    snapshot: Path | None,
-) -> "Session":
-    """The session of a detector, resumed from the snapshot if there is one."""
+def _opened(model: Path, threshold: str | None, gaps: str | None) -> "Detector":
+    """The detector, if it can score a stream."""
     from cometad.cli.opened import open_detector
     from cometad.errors import ModelFileError
-    from cometad.live.clock import Clock
-    from cometad.live.grid import Grid
-    from cometad.live.session import Session
 
     detector = open_detector(model, threshold, gaps)
     if not detector.can_stream:
         raise ModelFileError(
             f"'{model}' holds a {type(detector).__name__}, which cannot score a stream. Use cometad score."
         )
-    gate = Clock(late=late) if resampling is None else Grid(resampling, detector.names_, late)
+    return detector
+
+
+def _gate(resampling: "Resampling | None", detector: "Detector", late: str, dialect: "Dialect") -> "Clock | Grid":
+    """What readings pass before they are scored: a clock, or a grid that resamples them."""
+    from cometad.live.clock import Clock
+    from cometad.live.grid import Grid
+
+    if resampling is None:
+        return Clock(late=late, date_order=dialect.date_order)
+    return Grid(resampling, detector.names_, late, dialect.date_order)
+
+
+def _begun(detector: "Detector", gate: "Clock | Grid", alerts: "Alerts", snapshot: Path | None) -> "Session":
+    """A session, resumed from the snapshot if there is one."""
+    from cometad.live.session import Session
+
     if snapshot is not None and snapshot.exists():
         return Session.resume(snapshot, detector, gate, alerts)
     return Session(detector, gate, alerts)
 
 
-def _take_all(
-    session: "Session",
-    interrupts: "Interrupts",
-    feed: "InputFeed",
-    write: "_Writer",
-    saving: "_Saving | None",
-    form: str,
-    time_column: str | None,
-    dialect: "Dialect | None",
-) -> InputError | None:
+def _take_all(session: "Session", source: "_Input", write: "_Writer", saving: "_Saving | None") -> InputError | None:
     """Answer the readings on standard input; return the error of the first bad one, which ends the stream."""
     from cometad.alerting.promise import Promise
-    from cometad.data.dialect import Dialect
-    from cometad.live.readings import Layout, readings
 
-    detector = session.detector
-    dialect = dialect or Dialect()
-    layout = Layout(detector.names_, detector.named_, time_column, detector.gaps.allowed, dialect)
-    promise: Promise | None = Promise(detector.threshold.rate)
+    promise: Promise | None = Promise(session.detector.threshold.rate)
     try:
-        for reading in feed.new(
-            readings(feed.play(interrupts.lines(sys.stdin.buffer, dialect.encoding)), form, layout)
-        ):
+        for reading in source.readings(session.detector):
             answers = session.take(reading)
             write(answers)
-            feed.use()
+            source.feed.use()
             if saving is not None:
                 saving.tick()
             if promise is not None and _broken(promise, answers):
@@ -258,6 +247,25 @@ def _check_new(output: Path) -> None:
             f"'{output}' already has the output of a stream. Continue it with its --snapshot, choose another file, or "
             "pass --force to overwrite it."
         )
+
+
+@dataclass(frozen=True)
+class _Input:
+    """Standard input: how it is written, what interrupts it, and how much of it was used."""
+
+    form: str
+    time_column: str | None
+    dialect: "Dialect"
+    interrupts: "Interrupts"
+    feed: "InputFeed"
+
+    def readings(self, detector: "Detector") -> "Iterator[Reading]":
+        """The readings that were not used before, for this detector."""
+        from cometad.live.readings import Layout, readings
+
+        layout = Layout(detector.names_, detector.named_, self.time_column, detector.gaps.allowed, self.dialect)
+        lines = self.interrupts.lines(sys.stdin.buffer, self.dialect.encoding)
+        return self.feed.new(readings(self.feed.play(lines), self.form, layout))
 
 
 class _Pace(NamedTuple):

@@ -17,14 +17,17 @@ EPOCH_SECONDS = (1e9, 1e10)  # 2001 to 2286: in this range no unit can be mistak
 _TIME_NAME = re.compile(r"(date|time|datetime|timestamp)([^a-z].*)?", re.IGNORECASE)
 
 
-def clean_header(cells: Sequence[str], where: str) -> list[str]:
+def clean_header(cells: Sequence[str], where: str, time_column: str | None = None) -> list[str]:
     """The column names in a header, stripped of spaces; refuses numbers, times and repeated names.
 
-    `where` names the header in errors.
+    Sensors may have numbers as names if another column is `time_column` or named like a time: then the row cannot be a
+    reading. `where` names the header in errors.
 
     >>> from cometad.data.cells import clean_header
     >>> clean_header([" flow ", "level"], "Line 1")
     ['flow', 'level']
+    >>> clean_header(["time", "1", "2"], "Line 1")
+    ['time', '1', '2']
     >>> clean_header(["1.5", "2"], "Line 1")
     Traceback (most recent call last):
     ...
@@ -32,10 +35,10 @@ def clean_header(cells: Sequence[str], where: str) -> list[str]:
     above it, or pass Dialect(header=False).
     """
     names = [cell.strip() for cell in cells]
-    for name in names:
-        if is_number(name) or _is_time(name):
-            kind = "number" if is_number(name) else "time"
-            raise InputError(f"{where} holds {name!r}, which is a {kind}, not a name.", advice="no header")
+    odd = next((name for name in names if _is_number(name) or _is_time(name)), None)
+    if odd is not None and not any(named_like_time(name) or name == time_column for name in names):
+        kind = "number" if _is_number(odd) else "time"
+        raise InputError(f"{where} holds {odd!r}, which is a {kind}, not a name.", advice="no header")
     twice = repeated(names)
     if twice is not None:
         raise InputError(f"{where} has two columns named {twice!r}. Give each column its own name.")
@@ -128,6 +131,10 @@ def epoch_unit(lowest: float, highest: float) -> float | None:
     """
     low, high = EPOCH_SECONDS
     return next((unit for unit in EPOCH_UNITS.values() if low * unit <= lowest and highest < high * unit), None)
+
+
+def _is_number(text: str) -> bool:
+    return is_number(text.replace(",", ".", 1))  # also with a decimal comma
 
 
 def _is_time(text: str) -> bool:

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,11 @@ class TableFile(NamedTuple):
         if self.suffix.endswith(".zst"):
             return _open_zstd(self.path)
         return self.path.open("rb")
+
+    def unreadable(self, wanted: str, error: Exception) -> InputError:
+        """The error for a file that cannot be read, and what to pass instead."""
+        reason = str(getattr(error, "strerror", None) or error).partition("\n")[0].rstrip(".")
+        return InputError(f"'{self.shown}' cannot be read ({reason}). Pass {wanted}.")
 
 
 def suffix_of(path: Path) -> str:
@@ -103,14 +109,23 @@ def _is_table(file: Path) -> bool:
 
 def _from_stdin(source: IO[bytes]) -> TableFile:
     """Standard input, copied to a temporary file, because tables are read more than once."""
-    copy = tempfile.NamedTemporaryFile(prefix="cometad-")  # noqa: SIM115
-    shutil.copyfileobj(source, copy)
-    copy.flush()
-    path = Path(copy.name)
-    with path.open("rb") as file:
+    held = _TemporaryFile()
+    with held.path.open("wb") as copy:
+        shutil.copyfileobj(source, copy)
+    with held.path.open("rb") as file:
         start = file.read(4)
     suffix = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), ".csv")
-    return TableFile(path, "standard input", suffix, copy)
+    return TableFile(held.path, "standard input", suffix, held)
+
+
+class _TemporaryFile:
+    """A file that is removed with this object; none is open, so that the garbage collector may take its time."""
+
+    def __init__(self) -> None:
+        handle, name = tempfile.mkstemp(prefix="cometad-")
+        os.close(handle)
+        self.path = Path(name)
+        weakref.finalize(self, self.path.unlink, missing_ok=True)
 
 
 def _open_zstd(path: Path) -> BinaryIO:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cometad.arrays import Array
-from cometad.data.cells import seconds
 from cometad.errors import ModelFileError
+from cometad.live.dates import StreamDates
 from cometad.live.readings import Reading
 from cometad.restored import counted, require_state
 from cometad.series import Order
@@ -14,7 +14,8 @@ from cometad.series import Order
 class Clock:
     """A gate that passes readings in time order; late ones are refused or dropped.
 
-    Readings with a time it cannot parse (neither a number nor ISO 8601) always pass.
+    Readings with a time it cannot parse (neither a number nor a date) always pass. `date_order` is that of dates with
+    the year last; else the first date that tells decides.
 
     >>> from cometad.live.clock import Clock
     >>> from cometad.live.readings import Reading
@@ -25,19 +26,19 @@ class Clock:
 
     leaves_gaps: ClassVar[bool] = False
 
-    def __init__(self, last: str | float | None = None, late: str = "refuse") -> None:
-        self._order = Order(late)
-        self._take(last)
+    def __init__(self, last: str | float | None = None, late: str = "refuse", date_order: str | None = None) -> None:
+        self._order, self._dates = Order(late), StreamDates(date_order)
+        self._take(last, self._dates.seconds(last, line=0))
         self.admitted = 0
 
     def admit(self, reading: Reading) -> list[Reading]:
         """The reading, if it is on time."""
-        time = seconds(reading.time)
+        time = self._dates.seconds(reading.time, reading.line)
         if time is not None:
             late = f"Line {reading.line}: the time {reading.time} is not after {self._last}, the previous time."
             if not self._order.admits(time, late):
                 return []
-            self._take(reading.time)
+            self._take(reading.time, time)
         self.admitted += 1
         return [reading]
 
@@ -51,7 +52,7 @@ class Clock:
 
     def facts(self) -> dict[str, Any]:
         """The part of the state to save as JSON."""
-        return {"kind": "clock", "last": self._last, "dropped": self._order.dropped}
+        return {"kind": "clock", "last": self._last, "dropped": self._order.dropped, **self._dates.facts()}
 
     def arrays(self) -> dict[str, Array]:
         """The part of the state to save as arrays: none."""
@@ -62,12 +63,13 @@ class Clock:
         check_gate(facts, "clock")
         last = facts["last"]
         require_state(last is None or type(last) in (str, int, float), "its 'last' is not a time")
-        self._take(last)
+        self._dates.restore(facts)
+        self._take(last, self._dates.seconds(last, line=0))
         self._order.dropped = counted(facts["dropped"], "dropped")
 
-    def _take(self, time: str | float | None) -> None:
+    def _take(self, time: str | float | None, moment: float | None) -> None:
         self._last = time  # as it was sent
-        self._order.take(seconds(time))
+        self._order.take(moment)
 
 
 def dropped(order: Order) -> list[str]:

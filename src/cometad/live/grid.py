@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cometad.arrays import Array
-from cometad.data.cells import seconds
 from cometad.data.resample import Resampling, summary
 from cometad.errors import InputError
 from cometad.live.clock import check_gate, dropped
+from cometad.live.dates import StreamDates
 from cometad.live.readings import Reading
 from cometad.restored import counted, require_state
 from cometad.series import Series
@@ -31,14 +31,17 @@ class Grid:
 
     leaves_gaps: ClassVar[bool] = True  # an empty bin
 
-    def __init__(self, resampling: Resampling, names: Sequence[str], late: str = "refuse") -> None:
+    def __init__(
+        self, resampling: Resampling, names: Sequence[str], late: str = "refuse", date_order: str | None = None
+    ) -> None:
         self._run, self._names = resampling.start(late), tuple(names)
+        self._dates = StreamDates(date_order)
         self._kind = repr(resampling)
         self.admitted = 0
 
     def admit(self, reading: Reading) -> Iterator[Reading]:
         """The bins that a reading completes; a reading for an earlier bin is late."""
-        time = seconds(reading.time)
+        time = self._dates.seconds(reading.time, reading.line)
         if time is None:
             raise InputError(
                 f"Line {reading.line}: resampling needs a time, in seconds or like 2024-03-01 04:10:00. "
@@ -62,7 +65,7 @@ class Grid:
 
     def facts(self) -> dict[str, Any]:
         """The part of the state to save as JSON."""
-        return {"kind": self._kind, "dropped": self._run.order.dropped}
+        return {"kind": self._kind, "dropped": self._run.order.dropped, **self._dates.facts()}
 
     def arrays(self) -> dict[str, Array]:
         """The part of the state to save as arrays."""
@@ -71,6 +74,7 @@ class Grid:
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         """Continue from a saved state."""
         check_gate(facts, self._kind)
+        self._dates.restore(facts)
         self._run.restore({name: arrays[f"grid.{name}"] for name in self._run.state()})
         width = self._run.state()["rows"].shape[1]
         require_state(width in (0, len(self._names)), "its open bin has another number of variables")

@@ -73,7 +73,7 @@ def _from_csv(lines: Lines, layout: Layout) -> Iterator[Reading]:
     separator = separator or _separator(text, layout.names)
     header = split_cells(text, separator)
     if dialect.header:
-        header = clean_header(header, f"Line {number}")
+        header = clean_header(header, f"Line {number}", layout.time_column)
     else:
         lines, header = itertools.chain([(number, text)], lines), numbered_names(len(header))
     comma = separator != "," if dialect.decimal is None else dialect.decimal == ","

@@ -1,6 +1,7 @@
 """Vertical axes: where a value lies, and which values get a label."""
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from cometad.report.times import Tick
 # An axis becomes logarithmic if its highest score is this many times as far above the center as the threshold is: on a
 # linear axis, such a peak would flatten everything else.
 LOGARITHMIC_FROM = 8.0
+LARGEST, MOST_DIGITS = sys.float_info.max, sys.float_info.max_10_exp
 NEARLY_CONSTANT = 1e-6  # values that differ by less than this share of their size get an axis as wide as a constant
 
 
@@ -30,7 +32,10 @@ class LinearAxis:
 
     def place(self, values: ArrayLike) -> Floats:
         """Where values (...,) lie: 0 at the bottom, 1 at the top."""
-        places: Floats = (np.asarray(values, np.float64) - self.low) / (self.high - self.low)
+        part = _part(self.low, self.high)
+        places: Floats = (part * np.asarray(values, np.float64) - part * self.low) / (
+            part * self.high - part * self.low
+        )
         return places
 
     def ticks(self, count: int = 3) -> tuple[Tick, ...]:
@@ -49,9 +54,10 @@ class LinearAxis:
         flat = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in values])
         low, high = float(np.nanmin(flat)), float(np.nanmax(flat))
         low = low if start is None else min(low, start)
-        size, span = max(abs(low), abs(high)), high - low
-        margin = 0.05 * span if span > NEARLY_CONSTANT * size else (0.1 * size or 1.0)
-        return cls(low if low == start else low - margin, high + margin)
+        size, part = max(abs(low), abs(high)), _part(low, high)
+        span = part * high - part * low
+        margin = 0.05 * span / part if span > NEARLY_CONSTANT * part * size else (0.1 * size or 1.0)
+        return cls(low if low == start else max(low - margin, -LARGEST), min(high + margin, LARGEST))
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,8 @@ class AsinhAxis:
 
     def ticks(self, count: int = 3) -> tuple[Tick, ...]:
         """Ticks at zero, or the lowest value if zero is off the axis, and at powers of ten; about `count` at most."""
-        powers = range(math.floor(math.log10(self.unit)), math.ceil(math.log10(self.high - self.center)) + 1)
+        highest = math.ceil(math.log10(min(self.high - self.center, LARGEST)))
+        powers = range(math.floor(math.log10(self.unit)), min(highest, MOST_DIGITS) + 1)
         rounds = [10.0**power for power in powers if self.center + self.unit < 10.0**power <= self.high]
         ticks: list[Tick] = []
         for value in (0.0 if self.low <= 0 <= self.high else self.low, *rounds):
@@ -87,7 +94,12 @@ class AsinhAxis:
         return tuple(ticks)
 
     def _asinh(self, values: ArrayLike) -> Floats:
-        return np.arcsinh((np.asarray(values, np.float64) - self.center) / self.unit)
+        given = np.asarray(values, np.float64)
+        with np.errstate(over="ignore", divide="ignore"):
+            far = (given - self.center) / self.unit
+            # asinh(x) is log(2x) for large x, which does not overflow.
+            log = np.log(np.abs(given / 4 - self.center / 4)) + math.log(8) - math.log(self.unit)
+        return np.where(np.isinf(far), np.copysign(log, far), np.arcsinh(far))
 
 
 Axis = LinearAxis | AsinhAxis
@@ -107,7 +119,8 @@ def score_axis(values: Sequence[ArrayLike], center: float, threshold: float) -> 
     if unit <= 0 or linear.high - center < LOGARITHMIC_FROM * unit:
         return linear
     low = min(float(np.nanmin(part)) for part in values)
-    return AsinhAxis(center, unit, low - 0.1 * unit, linear.high * 1.15 if linear.high > 0 else linear.high)
+    high = linear.high * 1.15 if linear.high > 0 else linear.high
+    return AsinhAxis(center, unit, max(low - 0.1 * unit, -LARGEST), min(high, LARGEST))
 
 
 def format_number(value: float) -> str:
@@ -126,11 +139,18 @@ def format_number(value: float) -> str:
     return written.rstrip("0").rstrip(".") if "." in written else written
 
 
+def _part(low: float, high: float) -> float:
+    """A power of two by which to multiply two numbers so that their difference does not overflow; mostly 1."""
+    return 0.25 if max(abs(low), abs(high)) > 0.25 * LARGEST else 1.0
+
+
 def _round_values(low: float, high: float, count: int) -> list[tuple[float, str]]:
     """Round values from low to high with their labels, all with the same number of digits."""
-    rough = (high - low) / count
+    part = _part(low, high)
+    rough = min((part * high - part * low) / count / part, LARGEST)
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * digit for digit in (1, 2, 5, 10) if power * digit >= rough * (1 - 1e-9))
+    steps = [power * digit for digit in (1, 2, 5, 10) if power * digit <= LARGEST]
+    step = next((step for step in steps if step >= rough * (1 - 1e-9)), steps[-1])
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
     plain = digits <= 6 and abs(high) < 1e7

@@ -1,6 +1,7 @@
 """What would happen to a table: its columns, times and problems, and whether it could be fitted or scored."""
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,8 +38,8 @@ class TableCheck:
     >>> import polars as pl
     >>> from cometad.report.check import check_table
     >>> found = check_table(pl.DataFrame({"flow": [1.0, 2.0], "state": ["on", "off"]}))
-    >>> [(column.name, column.use) for column in found.columns], str(found.problem)[:60]
-    ([('flow', 'variable'), ('state', "text: 'on'")], "Column 'state' is not numeric: it has 'on' at time step 0. D")
+    >>> [(column.name, column.use) for column in found.columns], str(found.problem)[:54]
+    ([('flow', 'variable'), ('state', "text: 'on'")], "Column 'state' is not numeric: it has 'on' in row 0 of")
     """
 
     readings: int
@@ -60,8 +61,15 @@ class TableCheck:
         }
 
 
-def check_table(frame: pl.DataFrame, detector: Detector | None = None, gaps: Gaps | None = None) -> TableCheck:
+def check_table(
+    frame: pl.DataFrame,
+    detector: Detector | None = None,
+    gaps: Gaps | None = None,
+    where: Callable[[int], str] | None = None,
+) -> TableCheck:
     """Check a table for fitting a `Comet()` or, with a detector, for scoring with it; `gaps` replaces the gap rule.
+
+    `where` returns the place of a row in words, if the frame comes from a file.
 
     >>> import numpy as np, polars as pl
     >>> from cometad import Comet
@@ -82,7 +90,7 @@ def check_table(frame: pl.DataFrame, detector: Detector | None = None, gaps: Gap
             matching = Matching(detector.names_, rule.allowed)
             notes += filter(None, [matching.note(frame)])
             used = matching(frame)
-        series = unchecked_series(used)
+        series = unchecked_series(used, where=where)
         if detector is not None:
             series = with_all_columns(series, detector.names_)
             check_like(series, detector.names_, detector.named_)

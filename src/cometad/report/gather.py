@@ -19,7 +19,7 @@ from cometad.explain.reasons import Explanation, Reason
 from cometad.registry import describe
 from cometad.report.contents import EventPanel, Line, Mark, Report, Strip, Trace
 from cometad.report.drift import drift
-from cometad.report.left_out import KIND, left_out, sentence
+from cometad.report.left_out import KIND, left_out
 from cometad.report.times import TimeAxis
 from cometad.report.usage import usage
 from cometad.series import Series, as_series
@@ -236,7 +236,7 @@ def _findings(detector: Detector, series: Series) -> tuple[tuple[str, str], ...]
     statistics = detector.statistics_
     if not detector.named_:  # fitted on an array: use the names of this series
         statistics = replace(statistics, names=series.names)
-    trimmed = [(KIND, sentence(stretch)) for stretch in left_out(detector)]
+    trimmed = [(KIND, sentence) for sentence in left_out(detector)]
     trends = [("trend", sentence) for sentence in detector.trends_.sentences(statistics.names)]
     found = findings(series, statistics, detector.trends_.kinds)
     return (*trends, *trimmed, *((finding.kind, finding.sentence) for finding in found))

@@ -1,30 +1,32 @@
 """Stretches of the training series that `fit` left out, in words."""
 
-from collections.abc import Sequence
+import numpy as np
 
 from cometad.detector import Detector
 from cometad.report.times import TimeAxis
-from cometad.views.trim import Stretch
+from cometad.views.trim import Stretch, Times
 
 KIND = "left out"  # among the findings of a report
 MOST_NAMES = 3
 
 
-def left_out(detector: Detector) -> Sequence[Stretch]:
-    """The stretches that a fitted detector left out; none if it learns from everything.
+def left_out(detector: Detector) -> list[str]:
+    """A sentence for each stretch that a fitted detector left out; none if it learns from everything.
 
     >>> import numpy as np
     >>> from cometad import Comet
     >>> from cometad.report.left_out import left_out
     >>> normal = np.random.default_rng(0).normal(size=(1000, 2))
-    >>> [stretch.start for stretch in left_out(Comet(trim=False).fit(normal, exclude=[(200, 260)]))]
-    [200]
+    >>> left_out(Comet(trim=False).fit(normal, exclude=[(200, 260)]))
+    ['Left out of training: time steps 200 to 259: excluded by the user.']
     """
-    return getattr(detector, "trimmed_", ())
+    stretches: tuple[Stretch, ...] = getattr(detector, "trimmed_", ())
+    times: tuple[Times | None, ...] = getattr(detector, "trimmed_times_", None) or (None,) * len(stretches)
+    return [sentence(stretch, own) for stretch, own in zip(stretches, times, strict=True)]
 
 
-def sentence(stretch: Stretch, axis: TimeAxis | None = None) -> str:
-    """Which readings were left out and why, with times if the axis of the training series is known.
+def sentence(stretch: Stretch, times: Times | None = None) -> str:
+    """Which readings were left out and why, with the times of the first and the last one if they are known.
 
     >>> from cometad.report.left_out import sentence
     >>> from cometad.views.trim import Stretch
@@ -32,10 +34,11 @@ def sentence(stretch: Stretch, axis: TimeAxis | None = None) -> str:
     'Left out of training: time steps 200 to 259 (flow): does not fit the rest.'
     """
     last = stretch.stop - 1
-    if axis is None or axis.times is None:
+    if times is None:
         where = f"time steps {stretch.start:,} to {last:,}" if last > stretch.start else f"time step {last:,}"
     else:
-        where = f"{axis.label(stretch.start)} to {axis.short_label(last, stretch.start)}"
+        axis = TimeAxis(2, np.array(times))
+        where = f"{axis.label(0)} to {axis.short_label(1, 0)}" if last > stretch.start else axis.label(0)
     names = ", ".join(stretch.variables[:MOST_NAMES])
     if len(stretch.variables) > MOST_NAMES:
         names += f" and {len(stretch.variables) - MOST_NAMES} more"

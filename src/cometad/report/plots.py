@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -270,7 +271,23 @@ def save_overview(
         axes.spines[["top", "right"]].set_visible(False)
     marks = {label: mark for axes in figure.axes for mark, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(marks.values(), marks.keys(), loc="outside upper center", ncols=len(marks), frameon=False, fontsize=9)
-    write_whole(path, lambda temporary: figure.savefig(temporary, metadata={"Software": "cometad"}))
+    save_figure(path, figure)
+
+
+def save_figure(path: str | os.PathLike[str], figure: Any) -> None:
+    """Write a matplotlib figure, completely or not at all; a .png says that cometad drew it.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from matplotlib.figure import Figure
+    >>> from cometad.report.plots import save_figure
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_figure(Path(folder) / "empty.png", Figure())
+    ...     b"cometad" in (Path(folder) / "empty.png").read_bytes()
+    True
+    """
+    metadata = {"Software": "cometad"} if Path(path).suffix.lower() == ".png" else None
+    write_whole(path, lambda temporary: figure.savefig(temporary, metadata=metadata))
 
 
 def _scores(axes: Any, alert_scores: Floats, threshold: ArrayLike) -> None:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Flags, Floats, Integers
+from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import jit
+from cometad.restored import counted, require_state
 from cometad.scoring.smooth import smooth
 from cometad.scoring.tail import FLOOR, LEAST
 from cometad.threads import in_tasks
@@ -36,6 +37,9 @@ class Stretch(NamedTuple):
     stop: int  # the time step after the last one
     variables: tuple[str, ...]  # that fit worst
     reason: str  # what is unusual about them, or that the user asked for it
+
+
+Times = tuple[np.datetime64, np.datetime64]  # of the first and the last reading of a stretch
 
 
 def find_misfits(
@@ -179,3 +183,40 @@ def unusable(stretches: Sequence[Stretch], rows: int) -> Flags:
     for stretch in stretches:
         marked[stretch.start : stretch.stop] = True
     return marked
+
+
+def times_of(stretches: Sequence[Stretch], times: Array | None) -> tuple[Times, ...] | None:
+    """The times of the first and the last reading of stretches, given those of the series (time,), if it has any.
+
+    >>> import numpy as np
+    >>> from cometad.views.trim import Stretch, times_of
+    >>> times = np.arange("2026-03-01", "2026-03-05", dtype="datetime64[D]")
+    >>> [[str(time)[:10] for time in pair] for pair in times_of([Stretch(1, 3, (), "stuck")], times)]
+    [['2026-03-02', '2026-03-03']]
+    """
+    if times is None:
+        return None
+    exact = times.astype("datetime64[us]")
+    return tuple((exact[stretch.start], exact[stretch.stop - 1]) for stretch in stretches)
+
+
+def saved_times(times: Sequence[Times]) -> list[list[int]]:
+    """Times of stretches for a saved file: microseconds since 1970."""
+    return [[int(time.astype(np.int64)) for time in pair] for pair in times]
+
+
+def restored_times(saved: Sequence[Sequence[object]], count: int) -> tuple[Times, ...]:
+    """The times of `count` stretches from a saved file.
+
+    >>> from cometad.views.trim import restored_times
+    >>> restored_times([[0, "noon"]], 1)
+    Traceback (most recent call last):
+    ...
+    cometad.restored.InvalidState: its 'trimmed_times' is not an integer from ...
+    """
+    require_state(len(saved) == count, "its 'trimmed_times' are not those of its stretches")
+    return tuple((_restored_time(first), _restored_time(last)) for first, last in saved)
+
+
+def _restored_time(value: object) -> np.datetime64:
+    return np.datetime64(counted(value, "trimmed_times", -(2**62), 2**62), "us")

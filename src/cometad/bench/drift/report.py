@@ -11,8 +11,7 @@ from cometad.bench.drift.summary import Measured, Read, group_name, of_phase, ov
 from cometad.bench.results import Record, latest
 from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
 from cometad.errors import InputError, needs_extra
-from cometad.files import write_whole
-from cometad.report.plots import INK
+from cometad.report.plots import INK, save_figure
 
 
 def _probes_moved(record: Measured) -> float | None:
@@ -124,7 +123,7 @@ def save_drift(path: str | os.PathLike[str], records: Sequence[Record]) -> None:
     for panel, (_, _, title) in zip(axes[0], PANELS, strict=True):
         panel.set_title(title, fontsize=11, color=INK)
     _legend(figure, axes[0])
-    write_whole(path, lambda temporary: figure.savefig(temporary))
+    save_figure(path, figure)
 
 
 def _legend(figure: Any, panels: Sequence[Any]) -> None:

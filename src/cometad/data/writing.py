@@ -1,0 +1,131 @@
+"""Tables written to CSV and Parquet files, completely or not at all."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+
+from cometad.errors import ParameterError
+from cometad.files import parts_of, write_whole
+
+
+def write_table(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
+    r"""Write a table as CSV (.csv) or Parquet (.parquet), completely or not at all.
+
+    >>> import tempfile
+    >>> import polars as pl
+    >>> from pathlib import Path
+    >>> from cometad.data.writing import write_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_table(Path(folder) / "scores.csv", pl.DataFrame({"step": [0], "score": [0.5]}))
+    ...     (Path(folder) / "scores.csv").read_text()
+    'step,score\n0,0.5\n'
+    """
+    write_chunks(path, [frame])
+
+
+def write_chunks(path: str | os.PathLike[str], frames: Iterable[pl.DataFrame]) -> None:
+    r"""Write a table that arrives in parts, completely or not at all, with only one part in memory at a time.
+
+    >>> import tempfile
+    >>> import polars as pl
+    >>> from pathlib import Path
+    >>> from cometad.data.writing import write_chunks
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_chunks(Path(folder) / "scores.csv", (pl.DataFrame({"step": [step]}) for step in range(2)))
+    ...     (Path(folder) / "scores.csv").read_text()
+    'step\n0\n1\n'
+    """
+    write = _writer(Path(path))
+    write_whole(path, lambda temporary: write(frames, temporary))
+
+
+def check_suffix(path: str | os.PathLike[str]) -> None:
+    """Refuse a path whose suffix is not a format that `write_table` supports.
+
+    >>> from cometad.data.writing import check_suffix
+    >>> check_suffix("scores.xlsx")
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: The name 'scores.xlsx' does not end in .csv or .parquet. Choose one of these formats.
+    """
+    _writer(Path(path))
+
+
+def csv_text(frame: pl.DataFrame, header: bool = True) -> str:
+    r"""A table as CSV text, with or without its header.
+
+    A text that a spreadsheet would run as a formula, because it begins with =, +, - or @, gets an apostrophe in front.
+
+    >>> import polars as pl
+    >>> from datetime import datetime
+    >>> from cometad.data.writing import csv_text
+    >>> csv_text(pl.DataFrame({"time": [datetime(2024, 3, 1, 4, 10)], "variable": ["=flow"]}))
+    "time,variable\n2024-03-01T04:10:00,'=flow\n"
+    """
+    zoned = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Datetime) and dtype.time_zone]
+    words = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    frame = frame.with_columns(
+        pl.col(zoned).dt.to_string("%Y-%m-%dT%H:%M:%S%.f%:z"), pl.col(words).str.replace(_FORMULA, "'$0")
+    )
+    frame = frame.rename({name: re.sub(_FORMULA, r"'\g<0>", name) for name in frame.columns})
+    return frame.write_csv(include_header=header, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+
+
+_FORMULA = r"^[=+\-@\t\r]"  # how cells start that a spreadsheet runs
+
+
+def csv_texts(frames: Iterable[pl.DataFrame]) -> Iterator[str]:
+    r"""A table that arrives in parts as CSV text, part by part.
+
+    >>> import polars as pl
+    >>> from cometad.data.writing import csv_texts
+    >>> list(csv_texts([pl.DataFrame({"step": [0]}), pl.DataFrame({"step": [1]})]))
+    ['step\n0\n', '1\n']
+    """
+    return (csv_text(frame, header=number == 0) for number, frame in enumerate(frames))
+
+
+def _write_csv(frames: Iterable[pl.DataFrame], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(csv_texts(frames))
+
+
+def _write_parquet(frames: Iterable[pl.DataFrame], path: Path) -> None:
+    # Write one file per part, then merge them: polars cannot append to a Parquet file.
+    with parts_of(path) as folder:
+        parts = []
+        for number, frame in enumerate(frames):
+            parts.append(folder / f"{number}.parquet")
+            with _disk_errors():
+                frame.write_parquet(parts[-1])
+        with _disk_errors():
+            pl.scan_parquet(parts).sink_parquet(path)
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Turn the error of polars for a full disk into the usual one."""
+    try:
+        yield
+    except pl.exceptions.ComputeError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+
+
+_WRITERS: dict[str, Callable[[Iterable[pl.DataFrame], Path], None]] = {
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}
+
+
+def _writer(path: Path) -> Callable[[Iterable[pl.DataFrame], Path], None]:
+    for suffix, writer in _WRITERS.items():
+        if path.name.lower().endswith(suffix):
+            return writer
+    raise ParameterError(f"The name '{path}' does not end in {' or '.join(_WRITERS)}. Choose one of these formats.")
