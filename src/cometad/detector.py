@@ -451,7 +451,7 @@ class Detector(Parameters, ABC):
         series = as_series(X, missing=self.gaps.allowed)
         if self.gaps.allowed and self.named_:
             series = complete(series, self.names_)
-        check_like(series, self.names_, self.named_)
+        check_like(series, self.names_, self.named_, type(self).__name__)
         check_length(len(series), self._least_rows(), "a window")
         return self._filled(series)
 

@@ -694,7 +694,7 @@ def test_a_mistake_is_reported_in_one_sentence_and_nothing_is_written(run, folde
         ),
         ("gap.csv", "flow,level,valve\n1,2,3\n1,,3\n", "Variable 'level' is nan at time step 1"),
         ("names.csv", "flow,level,pump\n1,2,3\n", "fitted on 'valve', which the file lacks (the file also has 'pump')"),
-        ("short.csv", "flow,level,valve\n1,2,3\n", "has 1 readings, fewer than a window (9)"),
+        ("short.csv", "flow,level,valve\n1,2,3\n", "has 1 reading, fewer than a window (9)"),
         ("twice.csv", f"time,flow,level,valve\n{ROW}\n{ROW}\n", "appears twice"),
     ],
 )
