@@ -277,8 +277,9 @@ PARAMETERS_REFUSED = [
 
 
 @pytest.mark.parametrize(("changes", "words"), PARAMETERS_REFUSED)
-def test_a_parameter_out_of_range_is_refused_by_the_constructor(changes, words):
-    refused(ParameterError, words, small, **changes)
+def test_a_parameter_out_of_range_is_refused_by_fit_before_the_series(changes, words):
+    refused(ParameterError, words, small(**changes).fit, "no series")
+    refused(ParameterError, words, small(**changes).check_parameters)
 
 
 def test_a_parameter_set_out_of_range_is_refused_by_fit():

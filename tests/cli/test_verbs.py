@@ -704,6 +704,14 @@ def test_bad_readings_are_refused_by_score(run, folder, name, text, sentence):
     assert not (folder / "never.csv").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"), [("scaler=z", "Unknown scaler 'z'"), ("pooling=0", "'pooling' parameter")]
+)
+def test_a_bad_hyperparameter_is_refused_before_the_readings(run, folder, change, sentence):
+    (folder / "words.csv").write_text("flow,level\n1,high\n")
+    _refused(run("fit", "words.csv", "-o", "never.comet", "--set", change), sentence)
+
+
 def test_a_bug_is_reported_as_a_bug(run, monkeypatch):
     def broken(path):
         raise ZeroDivisionError("a bug")
