@@ -392,10 +392,20 @@ def test_an_unknown_parameter_is_a_type_error():
     ],
 )
 def test_a_bad_parameter_is_refused_with_advice(parameter, value):
-    for use in (lambda: Comet(**{parameter: value}), lambda: Comet().set_params(**{parameter: value}).fit(waves(300))):
-        with pytest.raises(ParameterError, match=parameter) as caught:
-            use()
-        assert is_a_sentence(str(caught.value))
+    for made in (Comet(**{parameter: value}), Comet().set_params(**{parameter: value})):
+        for use in (made.check_parameters, lambda made=made: made.fit("no series")):
+            with pytest.raises(ParameterError, match=parameter) as caught:
+                use()
+            assert is_a_sentence(str(caught.value))
+
+
+def test_a_bad_parameter_is_refused_wherever_it_is_used_before_fit():
+    with pytest.raises(ParameterError, match="'views' parameter must be"):
+        _ = Comet(views=()).min_readings
+    with pytest.raises(ParameterError, match="'views' parameter must be"):
+        _ = Comet(views=3).min_training_readings
+    with pytest.raises(ParameterError, match="'threshold' parameter must be"):
+        _ = Comet(threshold=0.99).contamination
 
 
 def test_a_changed_parameter_asks_for_another_fit():

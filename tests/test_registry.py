@@ -208,5 +208,5 @@ def test_an_object_without_the_required_methods_is_refused(name, value):
     if value is Sigmas and name not in ("threshold",):
         value = type(OWN[name])
     with pytest.raises(ParameterError, match=f"The '{name}' parameter must be an object with") as caught:
-        small(**{name: value})
+        small(**{name: value}).check_parameters()
     assert is_a_sentence(str(caught.value))

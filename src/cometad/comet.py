@@ -1,11 +1,12 @@
 """Comet, the composition root: views, their calibration and fusion, trimming, thresholds and streams."""
 
 import copy
+import functools
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 import numpy as np
 
@@ -74,6 +75,22 @@ RULES = {
 }
 
 
+P = ParamSpec("P")
+
+
+def _refusing_removed(init: Callable[P, None]) -> Callable[P, None]:
+    """Wrap `__init__` so that the error for a removed parameter says where it is now; its signature does not change."""
+
+    @functools.wraps(init)
+    def checked(*args: P.args, **parameters: P.kwargs) -> None:
+        for name in parameters:
+            if name in REMOVED:
+                raise ParameterError(f"Comet no longer has the parameter {name!r}. {REMOVED[name].format(name=name)}")
+        init(*args, **parameters)
+
+    return checked
+
+
 class Comet(Detector):
     """Scores readings by how far they are from what several simple views of normal expect.
 
@@ -129,6 +146,7 @@ class Comet(Detector):
     trimmed_times_: tuple[Times, ...] | None  # of their first and last readings, if the training series had times
     verdicts_: tuple[Verdict, ...] = ()
 
+    @_refusing_removed
     def __init__(
         self,
         *,
@@ -143,12 +161,7 @@ class Comet(Detector):
         threshold: Threshold = Budget(rate=0.01),
         seed: int = 42,
         verbose: bool = False,
-        **removed: Any,
     ) -> None:
-        for name in removed:
-            if name not in REMOVED:
-                raise TypeError(f"Comet() got an unexpected keyword argument {name!r}")
-            raise ParameterError(f"Comet no longer has the parameter {name!r}. {REMOVED[name].format(name=name)}")
         self.views = views
         self.pooling = pooling
         self.smoothing = smoothing
@@ -160,7 +173,6 @@ class Comet(Detector):
         self.threshold = threshold
         self.seed = seed
         self.verbose = verbose
-        self._check_parameters()
 
     @classmethod
     def paper(cls, dataset: str | None = None, **changes: Any) -> "NetworkComet":
@@ -379,7 +391,8 @@ class Comet(Detector):
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Refuse invalid parameters, as `fit` does first."""
         check(self.get_params(deep=False), RULES)
         some = isinstance(self.views, Sequence) and len(self.views) >= 1
         require(some, "views", "a sequence of one or more views", self.views)

@@ -107,9 +107,22 @@ class Detector(Parameters, ABC):
         self._settle(scaled, series)
         return self
 
+    @abstractmethod
+    def check_parameters(self) -> None:
+        """Refuse invalid parameters, as `fit` does first.
+
+        Parameters can be set to anything, as in scikit-learn; so call it where you want to know before you read data.
+
+        >>> from cometad import Comet
+        >>> Comet(pooling=0).check_parameters()
+        Traceback (most recent call last):
+        ...
+        cometad.errors.ParameterError: The 'pooling' parameter must be an integer from 1 to 1000. Got 0 instead.
+        """
+
     def _begin(self, X: object) -> Series:
         """Check the parameters and a training series, and take its names and statistics."""
-        self._check_parameters()
+        self.check_parameters()
         if hasattr(self, "threshold_"):
             del self.threshold_  # an interrupted fit must not look fitted
         series = as_series(X, missing=self.gaps.allowed)
@@ -199,6 +212,7 @@ class Detector(Parameters, ABC):
         >>> detector.threshold.rate, detector.contamination
         (0.001, 0.001)
         """
+        RULES["threshold"]("threshold", self.threshold)
         return self.threshold.rate
 
     @contamination.setter
@@ -235,11 +249,13 @@ class Detector(Parameters, ABC):
     @property
     def min_readings(self) -> int:
         """Minimum number of readings in a series."""
+        self.check_parameters()
         return self._least_rows()
 
     @property
     def min_training_readings(self) -> int:
         """Minimum number of readings to fit on."""
+        self.check_parameters()
         return self._least_training_rows()
 
     def with_threshold(self, threshold: Threshold) -> Self:
@@ -257,7 +273,7 @@ class Detector(Parameters, ABC):
         self._check_fitted()
         other = copy.copy(self)
         other.threshold = threshold
-        other._check_parameters()
+        other.check_parameters()
         other._fit_threshold()
         return other
 
@@ -274,7 +290,7 @@ class Detector(Parameters, ABC):
         self._check_fitted()
         other = copy.copy(self)
         other.gaps = gaps
-        other._check_parameters()
+        other.check_parameters()
         other._parameters, other._digest = other.get_params(deep=False), None
         return other
 
@@ -331,6 +347,7 @@ class Detector(Parameters, ABC):
         parameters = cls._on_device(parameters, device)
         with restoring(cls.__name__, f"'{path}'"):
             detector = cls(**parameters)
+            detector.check_parameters()
             detector._restore(facts, arrays)
         return detector
 
@@ -354,10 +371,6 @@ class Detector(Parameters, ABC):
         return self.substituted(self.scaling_(self.trends_(series.values, series.imputed)), series.doubtful)
 
     # -- what a detector adds ---------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _check_parameters(self) -> None:
-        """Refuse invalid parameters."""
 
     def _learn(self, scaled: Floats32, series: Series) -> None:
         """Learn from a scaled series (time, variable). A detector that has its own `fit` does not need it."""
@@ -451,7 +464,7 @@ class Detector(Parameters, ABC):
         series = as_series(X, missing=self.gaps.allowed)
         if self.gaps.allowed and self.named_:
             series = complete(series, self.names_)
-        check_like(series, self.names_, self.named_)
+        check_like(series, self.names_, self.named_, type(self).__name__)
         check_length(len(series), self._least_rows(), "a window")
         return self._filled(series)
 

@@ -2,6 +2,7 @@
 
     CometadError
     ├── InputError          the data cannot be used as it is (also a ValueError)
+    │   └── CellError       a cell of an array is no number (also a TypeError)
     ├── ParameterError      a hyperparameter or an option is invalid (also a ValueError)
     ├── NotFittedError      a detector was used before `fit` (also scikit-learn's NotFittedError)
     ├── ModelFileError      a file is not a detector that this version can load
@@ -19,8 +20,9 @@ from functools import cache
 from types import ModuleType
 
 # What to do about a problem, for Python users; cli/advice.py has the same advice in terms of command-line flags.
+# Some of it is in the words that scikit-learn's `check_estimator` asks for.
 ADVICE = {
-    "gaps": "Fill or drop missing readings first, or choose a gap rule such as gaps=ForwardFill(limit=5).",
+    "gaps": "Fill or drop missing readings (NaN) first, or choose a gap rule such as gaps=ForwardFill(limit=5).",
     "too many gaps": "Drop that variable, raise the limit of the gap rule or pass a longer series.",
     "late": 'Send readings in time order, each once, or pass late="drop".',
     "no times": "Pass a frame with a column of dates.",
@@ -39,6 +41,10 @@ ADVICE = {
     "not json": 'Send one JSON object per line, or pass form="csv".',
     "no data folder": "Pass data_dir, or set COMETAD_DATA to the folder with the datasets.",
     "no readings": "Send at least one reading.",
+    "too short": "Pass a longer series than this one (n_samples={rows}) or a shorter window.",
+    "no variables": "Pass at least one variable: X has 0 feature(s) (shape={shape}) while a minimum of 1 is required.",
+    "other variables": "Pass the same variables as at fit: X has {given} features, but {detector} is expecting "
+    "{fitted} features as input.",
     "no gap rule": "Fit the detector with a gap rule such as gaps=ForwardFill(limit=5), or do not resample.",
 }
 
@@ -64,6 +70,10 @@ class CometadError(Exception):
 
 class InputError(CometadError, ValueError):
     """The data cannot be used as it is."""
+
+
+class CellError(InputError, TypeError):
+    """A cell of an array is no number; also a TypeError, as scikit-learn expects."""
 
 
 class ParameterError(CometadError, ValueError):

@@ -198,7 +198,6 @@ class NetworkComet(Detector):
         self.seed = seed
         self.device = device
         self.verbose = verbose
-        self._check_parameters()
 
     @classmethod
     def paper(cls, dataset: str | None = None, **changes: Any) -> Self:
@@ -232,6 +231,7 @@ class NetworkComet(Detector):
                     f"can change {', '.join(SCORING)}."
                 )
         other = type(self)(**(self.get_params(deep=False) | changes))
+        other.check_parameters()
         other._remember(self.names_, self.named_)
         other.scaling_, other.statistics_, other.trends_ = self.scaling_, self.statistics_, self.trends_
         other.network_, other.code_counts_ = self.network_, self.code_counts_
@@ -364,7 +364,8 @@ class NetworkComet(Detector):
         with torch_alone():
             return super().fit(X, y)
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Refuse invalid parameters, as `fit` does first."""
         values = self.get_params(deep=False)
         check(values, RULES)
         require(values["dim"] % 2 == 0, "dim", "even: one half embeds each variable on its own", values["dim"])

@@ -4,15 +4,18 @@ Conventions used everywhere: a series has the shape (time, variable); a higher s
 of 1 (`True`) means anomalous; intervals are half-open.
 """
 
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
-from cometad.errors import InputError, unknown
+from cometad.errors import CellError, InputError, unknown
 from cometad.validation import is_number
 
 LATE = ("refuse", "drop")  # what to do with a late reading
@@ -88,8 +91,10 @@ def unchecked_series(
         values, own_names, times = _from_frame(X, frame, first, where)
     else:
         values, own_names, times = _from_array(X), None, None
-    if len(values) == 0 or values.shape[1] == 0:
+    if len(values) == 0:
         raise InputError(f"The series is empty: it has the shape {values.shape}. Pass at least one reading.")
+    if values.shape[1] == 0:
+        raise InputError("The series is empty: it has no variables.", advice="no variables", shape=values.shape)
     named = own_names is not None
     if own_names is None:
         numbered = tuple(f"v{i}" for i in range(values.shape[1]))
@@ -97,12 +102,17 @@ def unchecked_series(
     return Series(values, own_names, times, named, first)
 
 
-def check_like(series: Series, names: tuple[str, ...], named: bool) -> None:
-    """Refuse a series whose variables are not those the detector was fitted on."""
-    if series.values.shape[1] != len(names):
+def check_like(series: Series, names: tuple[str, ...], named: bool, detector: str = "it") -> None:
+    """Refuse a series whose variables are not those the detector was fitted on; `detector` names it in the message."""
+    given, fitted = series.values.shape[1], len(names)
+    if given != fitted:
+        difference = _difference(series, names) if named and series.named else ""
         raise InputError(
-            f"The detector was fitted on {len(names)} variables, but this series has {series.values.shape[1]}"
-            f"{_difference(series, names) if named and series.named else ''}. Pass the same variables as at fit."
+            f"The detector was fitted on {fitted} variables, but this series has {given}{difference}.",
+            advice="other variables",
+            detector=detector,
+            given=given,
+            fitted=fitted,
         )
     if named and series.named and series.names != names:
         theirs, ours = next((a, b) for a, b in zip(series.names, names, strict=True) if a != b)
@@ -157,9 +167,8 @@ def together(parts: Sequence[Series]) -> Series:
 def check_length(rows: int, least: int, what: str) -> None:
     """Refuse a series with fewer readings than `what` needs."""
     if rows < least:
-        raise InputError(
-            f"The series has {rows} readings, fewer than {what} ({least}). Pass a longer series or a shorter window."
-        )
+        readings = "1 reading" if rows == 1 else f"{rows} readings"
+        raise InputError(f"The series has {readings}, fewer than {what} ({least}).", advice="too short", rows=rows)
 
 
 def check_late(late: str) -> None:
@@ -253,11 +262,13 @@ def _from_array(X: object) -> Floats:
         values = np.asarray(X)
         if values.dtype.kind == "c":
             raise InputError("Complex data not supported. Pass real numbers, such as the real and imaginary parts.")
+        if values.dtype.kind == "O" and values.ndim == 2:
+            values = _from_objects(values)
         if values.dtype.kind not in "biuf":
             raise TypeError
     except InputError:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"Expected an array of numbers of shape (time, variable), got a {type(X).__name__}. "
             "Pass a numpy array of numbers or a pandas or polars frame."
@@ -265,8 +276,26 @@ def _from_array(X: object) -> Floats:
     _check_exact(values, "The array", 0)
     values = values.astype(np.float64)
     if values.ndim != 2:
-        hint = "For a single variable pass series[:, None]." if values.ndim == 1 else "Pass one series at a time."
+        single = "Reshape your data: for a single variable pass series[:, None]."
+        hint = single if values.ndim == 1 else "Pass one series at a time."
         raise InputError(f"Expected an array of shape (time, variable), got {values.shape}. {hint}")
+    return values
+
+
+def _from_objects(cells: Array) -> Floats:
+    """The numbers of an array of objects (time, variable); None is a missing reading."""
+    values = np.full(cells.shape, np.nan)
+    for (step, variable), cell in np.ndenumerate(cells):
+        if cell is None:
+            continue
+        if not isinstance(cell, Real | Decimal | np.bool_):
+            raise CellError(
+                f"The array has {reprlib.repr(cell)} at time step {step}, column {variable}. The argument must be free "
+                "of strings and other objects: pass numbers, or NaN where a reading is missing."
+            )
+        if isinstance(cell, Integral):
+            _check_exact_integer(int(cell), "The array", step)
+        values[step, variable] = cell
     return values
 
 
@@ -305,10 +334,18 @@ def _check_exact(values: Array, which: str, first: int) -> None:
         return
     large = np.flatnonzero((values > 2**53) | (values < -(2**53)))
     for place in large.tolist():
-        value = int(values.flat[place])
-        if int(float(value)) != value:
-            step = first + place // (values.shape[1] if values.ndim > 1 else 1)
-            raise InputError(f"{which} has {value} at time step {step}, an integer too large to be exact.", "too large")
+        step = first + place // (values.shape[1] if values.ndim > 1 else 1)
+        _check_exact_integer(int(values.flat[place]), which, step)
+
+
+def _check_exact_integer(value: int, which: str, step: int) -> None:
+    try:
+        exact = int(float(value)) == value
+    except OverflowError:
+        exact = False
+    if not exact:
+        shown = reprlib.repr(value)
+        raise InputError(f"{which} has {shown} at time step {step}, an integer too large to be exact.", "too large")
 
 
 def refuse_text(name: str, cells: Iterable[object], where: Callable[[int], str]) -> None:

@@ -1,7 +1,8 @@
 """Parameter checks: an invalid value gets an error of one sentence.
 
-A detector lists its rules in a table (`{"window": integer(1), "scaler": choice(SCALERS)}`) and calls `check`; a
-strategy such as `Quantile` checks its own few numbers when it is created.
+A detector lists its rules in a table (`{"window": integer(1), "scaler": choice(SCALERS)}`) and calls `check` in `fit`,
+not in its constructor, as scikit-learn asks. A strategy such as `Quantile` checks its own few numbers when it is
+created.
 """
 
 import math

@@ -399,9 +399,16 @@ def test_a_network_too_large_for_memory_is_refused_before_training(name, width):
     ],
 )
 def test_invalid_parameters_are_refused(name, changes, words):
-    with pytest.raises(ParameterError, match=words) as caught:
-        BASELINES[name](**changes)
-    assert is_a_sentence(str(caught.value))
+    detector = BASELINES[name](**changes)
+    for use in (detector.check_parameters, lambda: detector.fit("no series")):
+        with pytest.raises(ParameterError, match=words) as caught:
+            use()
+        assert is_a_sentence(str(caught.value))
+
+
+def test_memory_is_not_measured_with_invalid_parameters():
+    with pytest.raises(ParameterError, match="'latent' parameter must be an integer of at least 1"):
+        Usad(latent=0).check_memory(3)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -78,7 +78,7 @@ def test_the_fewest_components_that_explain_the_share_are_used(share):
 @pytest.mark.parametrize("share", [1.0001, 2.0, 90.0])
 def test_a_variance_share_above_one_is_refused(share):
     with pytest.raises(ParameterError) as refused:
-        BASELINES["pca"](variance_share=share)
+        BASELINES["pca"](variance_share=share).check_parameters()
     assert str(refused.value) == (
         f"The 'variance_share' parameter must be a number between 0 and 1. Got {share} instead."
     )

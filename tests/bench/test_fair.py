@@ -101,7 +101,7 @@ def test_without_smoothing_a_fair_arm_of_one_score_keeps_the_order_of_high_score
 )
 def test_invalid_parameters_are_refused(changes, words):
     with pytest.raises(ParameterError, match=words):
-        FairBaseline(**changes)
+        FairBaseline(**changes).check_parameters()
 
 
 def test_a_fair_arm_cannot_be_saved(series, tmp_path):

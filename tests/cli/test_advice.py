@@ -30,7 +30,7 @@ def test_every_piece_of_advice_has_a_python_and_a_command_line_wording():
 
 @pytest.mark.parametrize("words", FLAGS.values())
 def test_advice_on_the_command_line_names_no_python(words):
-    assert not re.search(r"\w=|\(|frame|parameter|argument", words)
+    assert not re.search(r"\w=|\(|frame|parameter|argument|feature|\bsample|n_samples", words)
 
 
 def test_every_flag_in_advice_exists(capsys, monkeypatch):

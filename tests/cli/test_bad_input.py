@@ -1,6 +1,8 @@
 """Bad input is refused early, with an error that a new user understands and that ends with advice."""
 
 from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -69,7 +71,7 @@ def refused(kind, words, use, *given, **more):
 # -- series ---------------------------------------------------------------------------------------------------------
 
 SERIES_REFUSED = {
-    "one dimension": (SERIES[:, 0], "got (120,). For a single variable pass series[:, None]."),
+    "one dimension": (SERIES[:, 0], "got (120,). Reshape your data: for a single variable pass series[:, None]."),
     "three dimensions": (SERIES[None], "got (1, 120, 3)."),
     "no dimension": (3.0, "got ()."),
     "a pandas series": (pd.Series(SERIES[:, 0]), "pass series[:, None]"),
@@ -101,7 +103,16 @@ SERIES_REFUSED = {
     "a column of categories": (pd.DataFrame({"state": pd.Categorical(["on"])}), "Column 'state' is not numeric"),
     "a polars column of text": (pl.DataFrame({"flow": [1.0], "state": ["on"]}), "Column 'state' is not numeric"),
     "an array of text": (np.array([["1", "on"]]), "array of numbers"),
-    "an array of objects": (np.array([[1, None]], dtype=object), "array of numbers"),
+    "objects that are no numbers": (
+        np.array([[1, 2], [3, {"on": 1}]], dtype=object),
+        "The array has {'on': 1} at time step 1, column 1. The argument must be free of strings",
+    ),
+    "text among objects": (np.array([[1, "2"]], dtype=object), "The array has '2' at time step 0, column 1."),
+    "nothing among objects": (np.array([[1, None]], dtype=object), "Variable 'v1' is nan at time step 0."),
+    "a large integer among objects": (np.array([[1, 2**53 + 1]], dtype=object), "an integer too large to be exact"),
+    "an integer beyond all floats": (np.array([[1, -(10**400)]], dtype=object), "an integer too large to be exact"),
+    "a fraction beyond all floats": (np.array([[Fraction(10**400)]], dtype=object), "array of numbers"),
+    "rows of objects": (np.array([{}, {}], dtype=object), "array of numbers"),
     "complex numbers": (SERIES + 1j, "Complex data not supported"),
     "rows of different lengths": ([[1.0, 2.0], [3.0]], "array of numbers"),
     "nothing": (None, "array of numbers"),
@@ -202,6 +213,15 @@ def test_integers_and_booleans_are_numbers():
     assert as_series(mixed.to_pandas()).values.tolist() == [[1.0, 1.0, 0.5], [2.0, 0.0, 1.5]]
 
 
+def test_objects_that_are_numbers_are_converted(fitted):
+    mixed = np.array(
+        [[1, 0.5, True], [Fraction(1, 4), Decimal("2.5"), np.float32(3)], [2**60, np.bool_(1), -7]], object
+    )
+    assert as_series(mixed).values.tolist() == [[1.0, 0.5, 1.0], [0.25, 2.5, 3.0], [2.0**60, 1.0, -7.0]]
+    assert np.array_equal(fitted.decision_function(SERIES.astype(object)), fitted.decision_function(SERIES))
+    assert np.isnan(as_series(np.array([[1.0, None]], object), missing=True).values[0, 1])
+
+
 def test_readings_of_any_finite_size_give_finite_scores(fitted):
     for value in (1e30, -1e300, 1.7e308):
         assert np.isfinite(fitted.decision_function(with_value(value))).all()
@@ -257,8 +277,9 @@ PARAMETERS_REFUSED = [
 
 
 @pytest.mark.parametrize(("changes", "words"), PARAMETERS_REFUSED)
-def test_a_parameter_out_of_range_is_refused_by_the_constructor(changes, words):
-    refused(ParameterError, words, small, **changes)
+def test_a_parameter_out_of_range_is_refused_by_fit_before_the_series(changes, words):
+    refused(ParameterError, words, small(**changes).fit, "no series")
+    refused(ParameterError, words, small(**changes).check_parameters)
 
 
 def test_a_parameter_set_out_of_range_is_refused_by_fit():

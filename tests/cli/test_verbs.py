@@ -695,7 +695,7 @@ def test_a_mistake_is_reported_in_one_sentence_and_nothing_is_written(run, folde
         ),
         ("gap.csv", "flow,level,valve\n1,2,3\n1,,3\n", "Variable 'level' is nan at time step 1"),
         ("names.csv", "flow,level,pump\n1,2,3\n", "fitted on 'valve', which the file lacks (the file also has 'pump')"),
-        ("short.csv", "flow,level,valve\n1,2,3\n", "has 1 readings, fewer than a window (9)"),
+        ("short.csv", "flow,level,valve\n1,2,3\n", "has 1 reading, fewer than a window (9)"),
         ("twice.csv", f"time,flow,level,valve\n{ROW}\n{ROW}\n", "appears twice"),
     ],
 )
@@ -703,6 +703,14 @@ def test_bad_readings_are_refused_by_score(run, folder, name, text, sentence):
     (folder / name).write_text(text)
     _refused(run("score", "plant.comet", name, "-o", "never.csv"), sentence)
     assert not (folder / "never.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"), [("scaler=z", "Unknown scaler 'z'"), ("pooling=0", "'pooling' parameter")]
+)
+def test_a_bad_hyperparameter_is_refused_before_the_readings(run, folder, change, sentence):
+    (folder / "words.csv").write_text("flow,level\n1,high\n")
+    _refused(run("fit", "words.csv", "-o", "never.comet", "--set", change), sentence)
 
 
 def test_a_bug_is_reported_as_a_bug(run, monkeypatch):

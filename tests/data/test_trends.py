@@ -264,4 +264,4 @@ def test_a_trend_is_no_finding_about_the_range(fitted):
 
 def test_trends_is_true_or_false():
     with pytest.raises(ParameterError, match="trends"):
-        Comet(trends="walks")
+        Comet(trends="walks").check_parameters()

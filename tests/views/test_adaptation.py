@@ -306,6 +306,6 @@ def test_settings_are_checked(changes):
 
 def test_an_adaptation_of_the_network_is_refused(detector):
     with pytest.raises(ParameterError, match="adaptation"):
-        Comet(adaptation=NoAdaptation())
+        Comet(adaptation=NoAdaptation()).check_parameters()
     with pytest.raises(ParameterError, match="adaptation"):
         detector.stream(adaptation=NoAdaptation())

@@ -182,8 +182,9 @@ class AnomalyTransformer(DeepBaseline):
     discrepancy_weight: float = 3.0
     temperature: float = 50.0
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Refuse invalid parameters, as `fit` does first."""
+        super().check_parameters()
         require(self.dim % self.heads == 0, "dim", f"a multiple of the number of heads ({self.heads})", self.dim)
 
     def _network(self, variables: int) -> WindowNetwork:

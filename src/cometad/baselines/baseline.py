@@ -47,10 +47,8 @@ class Baseline(Detector):
     device: str = "cpu"
     verbose: bool = False
 
-    def __post_init__(self) -> None:
-        self._check_parameters()
-
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Refuse invalid parameters, as `fit` does first."""
         signature = inspect.signature(type(self)).parameters
         defaults = {name: parameter.default for name, parameter in signature.items()}
         rules = {name: _rule_of(default) for name, default in defaults.items() if not isinstance(default, bool | str)}

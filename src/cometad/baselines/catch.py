@@ -269,8 +269,9 @@ class Catch(DeepBaseline):
     spectrum_score_weight: float = 0.05
     score_patch: int = 32
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Refuse invalid parameters, as `fit` does first."""
+        super().check_parameters()
         require(self.patch_size <= self.window, "patch_size", f"at most the window ({self.window})", self.patch_size)
         require(self.head_dropout < 1, "head_dropout", "below 1", self.head_dropout)
 

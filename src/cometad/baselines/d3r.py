@@ -342,8 +342,9 @@ class D3r(DeepBaseline):
     disturbance: float = 10.0
     draws: int = 4
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Refuse invalid parameters, as `fit` does first."""
+        super().check_parameters()
         require(self.dim % self.heads == 0, "dim", f"a multiple of the number of heads ({self.heads})", self.dim)
 
     def _network(self, variables: int) -> WindowNetwork:

@@ -81,6 +81,7 @@ class DeepBaseline(Baseline):
 
     def check_memory(self, variables: int) -> None:
         """Refuse a network whose parameters, with the activations of one window, do not fit into memory."""
+        self.check_parameters()
         self._measured(variables)
 
     def fit(self, X: object, y: object = None) -> Self:

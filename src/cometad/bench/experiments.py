@@ -53,7 +53,12 @@ class Arm:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, dataset: str, seed: int, device: str) -> Detector:
-        """Return the unfitted detector; `comet-paper` gets the sizes that the paper uses for the dataset."""
+        """Return the unfitted detector, checked; `comet-paper` gets the sizes that the paper uses for the dataset."""
+        made = self._made(dataset, seed, device)
+        made.check_parameters()
+        return made
+
+    def _made(self, dataset: str, seed: int, device: str) -> Detector:
         if self.detector == "comet":
             made = Comet(**{"seed": seed, **self.changes})  # only a network view can use another device
             views = [replace(view, device=device) if isinstance(view, NetworkView) else view for view in made.views]

@@ -49,7 +49,8 @@ class FairBaseline(Baseline):
     pooling: int = 4
     smoothing: tuple[int, ...] = (4, 16, 64)
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Refuse invalid parameters, as `fit` does first."""
         check(self.get_params(deep=False), RULES)
 
     def _unfitted(self) -> Baseline:

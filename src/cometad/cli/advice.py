@@ -27,6 +27,9 @@ FLAGS = {
     "not json": "Send one JSON object per line, or pass --format csv.",
     "no data folder": "Pass --data-dir, or set COMETAD_DATA to the folder with the datasets.",
     "no readings": "Send CSV with a header line, or JSON lines, on standard input.",
+    "too short": "Pass a longer series or a shorter window.",
+    "no variables": "Pass a file with at least one column besides the time.",
+    "other variables": "Pass the same variables as at fit.",
     "no gap rule": "Pass a gap rule such as --gaps forward-fill:5, or leave out --resample.",
 }
 

@@ -53,7 +53,9 @@ def chosen_detector(
         if published:
             say("--steps replaces the published schedule of 20 epochs by one cycle of the learning rate.")
         parameters["schedule"] = OneCycle(steps, defaults["schedule"].learning_rate)
-    return Comet.paper(dataset, **parameters) if published else kind(**parameters)
+    made = Comet.paper(dataset, **parameters) if published else kind(**parameters)
+    made.check_parameters()
+    return made
 
 
 def _misplaced(option: str, name: str, published: bool) -> "ParameterError":

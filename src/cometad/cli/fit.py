@@ -115,8 +115,8 @@ def fit(
     own |= {} if trim else {"trim": False}
     own |= {} if trends else {"trends": False}
     stretches = [parse_stretch(text) for text in exclude or ()]
-    series = Source(data, time_column, drop, resample, dialect).series(missing=rule.allowed)
     made = chosen_detector(detector, preset, dataset, steps, changes or [], own).set_params(verbose=True)
+    series = Source(data, time_column, drop, resample, dialect).series(missing=rule.allowed)
     say_findings(findings(series, Statistics.fit(series)))
     if stretches:
         _excluding(made, detector).fit(series, exclude=stretches)

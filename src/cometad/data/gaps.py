@@ -71,8 +71,8 @@ class RefuseGaps:
     >>> fill(np.array([[1.0], [np.nan]]), RefuseGaps(), np.zeros(1))
     Traceback (most recent call last):
     ...
-    cometad.errors.InputError: A reading is missing. Fill or drop missing readings first, or choose a gap rule such as
-    gaps=ForwardFill(limit=5).
+    cometad.errors.InputError: A reading is missing. Fill or drop missing readings (NaN) first, or choose a gap rule
+    such as gaps=ForwardFill(limit=5).
     """
 
     allowed: ClassVar[bool] = False

@@ -229,7 +229,7 @@ class Stream:
         series = as_series(self._order.on_time(arrived), missing=self._filling is not None)
         if self._filling is not None and self._named:
             series = self._complete(series)
-        check_like(series, self._names, self._named)
+        check_like(series, self._names, self._named, type(self._detector).__name__)
         if series.times is not None:
             last = series.times[-1].astype("datetime64[ns]") if len(series) else self._order.last
             self._order.take(last, dropped=len(arrived) - len(series))
