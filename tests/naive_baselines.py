@@ -1,4 +1,4 @@
-"""The distinctive part of each deep baseline as plain loops, written from its formulas."""
+"""The distinctive part of each deep or window baseline as plain loops, written from its formulas."""
 
 import math
 
@@ -113,3 +113,48 @@ def kept_after(step, steps=1000, low=1e-4, high=0.02):
     for number in range(step + 1):
         kept *= 1 - (low + (high - low) * number / (steps - 1))
     return kept
+
+
+def windows(readings, length):
+    """All windows of consecutive readings, each as one list, oldest reading first."""
+    return np.array([readings[end - length : end].ravel() for end in range(length, len(readings) + 1)])
+
+
+def spread_to_start(scores, length):
+    """One score per reading: that of the window that ends with it, or of the first window."""
+    return np.array([scores[max(step - length + 1, 0)] for step in range(len(scores) + length - 1)])
+
+
+def neighbor_distance(window, others, neighbors):
+    """The distance of a window to the nearest of others, not counting the `neighbors - 1` nearest."""
+    return sorted(math.sqrt(sum((window - other) ** 2)) for other in others)[neighbors - 1]
+
+
+def component_errors(training, window, share, variables):
+    """The root mean square error of each variable of a window rebuilt from the components of training windows."""
+    center = training.mean(axis=0)
+    _, lengths, directions = np.linalg.svd(training - center, full_matrices=False)
+    count = 0
+    while sum(lengths[:count] ** 2) < share * sum(lengths**2) - 1e-12:
+        count += 1
+    rebuilt = center.copy()
+    for direction in directions[: min(max(count, 1), len(window) - 1)]:
+        rebuilt += (window - center) @ direction * direction
+    missed = window - rebuilt
+    return [math.sqrt(np.mean([error**2 for error in missed[i::variables]])) for i in range(variables)]
+
+
+def validation_error(inputs, target, penalty):
+    """Generalized cross-validation of a ridge regression: n |y - Hy|^2 / trace(I - H)^2, with its matrix H."""
+    count = len(inputs)
+    apart = inputs - inputs.mean(axis=0)
+    inner = apart.T @ apart + count * penalty * np.eye(inputs.shape[1])
+    hat = apart @ np.linalg.inv(inner) @ apart.T + np.full((count, count), 1 / count)
+    return count * sum((target - hat @ target) ** 2) / np.trace(np.eye(count) - hat) ** 2
+
+
+def ridge_forecast(inputs, target, penalty, given):
+    """What a ridge regression with an intercept predicts: the penalty holds for all weights but the intercept."""
+    columns = np.column_stack([inputs, np.ones(len(inputs))])
+    penalties = np.diag([len(inputs) * penalty] * inputs.shape[1] + [0.0])
+    return np.append(given, 1.0) @ np.linalg.solve(columns.T @ columns + penalties, columns.T @ target)

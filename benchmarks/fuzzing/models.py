@@ -113,7 +113,8 @@ def _made(path: Path) -> Iterator[tuple[str, Subject]]:
         "Comet with a network": Comet(views=(seen, Forecast(2)), threshold=DriftingSpot(1e-3, depth=5)).fit(NORMAL),
         "NetworkComet": network,
     }
-    for name in ("sensor-range", "pca", "hbos", "knn", "kmeans", "isolation-forest"):
+    windows = ("window-pca", "forecast-error", "window-knn")
+    for name in ("sensor-range", "pca", "hbos", "knn", "kmeans", "isolation-forest", *windows):
         small = {"trees": 5} if name == "isolation-forest" else {}
         detectors[name] = BASELINES[name](threshold=Budget(rate=0.01), **small).fit(NORMAL)
     detectors["usad"] = BASELINES["usad"](window=8, schedule=OneCycle(3)).fit(NORMAL)

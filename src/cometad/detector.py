@@ -65,7 +65,7 @@ class Detector(Parameters, ABC):
     """The base class of detectors; a subclass adds the method: `_learn`, `_score`, `_state` and `_take_state`.
 
     >>> from cometad import BASELINES, Comet, Detector
-    >>> [issubclass(kind, Detector) for kind in (Comet, *BASELINES.values())] == [True] * 16
+    >>> [issubclass(kind, Detector) for kind in (Comet, *BASELINES.values())] == [True] * 19
     True
     >>> Comet.can_stream, BASELINES["knn"].can_stream
     (True, False)

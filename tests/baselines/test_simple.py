@@ -8,6 +8,11 @@ from cometad.baselines import BASELINES
 from cometad.errors import ParameterError
 from contract import FRESH, NORMAL
 
+CONSTANT = (
+    *("pca", "window-pca", "forecast-error", "hbos"),
+    *("knn", "window-knn", "kmeans", "isolation-forest", "sensor-range"),
+)
+
 
 def scaled(detector, series):
     return detector.scaling_(series).astype(np.float64)
@@ -84,7 +89,7 @@ def test_a_variance_share_above_one_is_refused(share):
     )
 
 
-@pytest.mark.parametrize("name", ["pca", "hbos", "knn", "kmeans", "isolation-forest", "sensor-range"])
+@pytest.mark.parametrize("name", CONSTANT)
 def test_a_baseline_can_be_fitted_on_a_constant_series(name):
     constant = np.full((60, 2), 4.0)
     shifted = constant.copy()

@@ -10,7 +10,10 @@ from cometad.baselines.baseline import VariableBaseline
 from cometad.bench.fair import FairBaseline
 from cometad.errors import ParameterError
 
-SIMPLE = ("sensor-range", "squared-norm", "pca", "knn", "kmeans", "hbos", "isolation-forest")
+SIMPLE = (
+    *("sensor-range", "squared-norm", "pca", "window-pca", "forecast-error"),
+    *("knn", "window-knn", "kmeans", "hbos", "isolation-forest"),
+)
 BY_VARIABLE = [name for name, kind in BASELINES.items() if issubclass(kind, VariableBaseline)]
 
 

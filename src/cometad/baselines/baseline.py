@@ -3,7 +3,7 @@
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from cometad.series import Series
 from cometad.validation import Rule, check, choice, integer, number
 
 READINGS_AT_ONCE = 8192
+LARGEST_COPY = 2**28  # values of windows copied for learning, 1 GiB
 
 RULES: dict[str, Rule] = SHARED_RULES | {"patience": integer(0), "dropout": number(0, 1, below=True)}
 
@@ -59,37 +60,62 @@ class Baseline(Detector):
         return {name: getattr(self, name) for name in self.learned}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
-        width = self.n_features_in_
+        sizes = self._sizes()
         for name in self.learned:
             array, dtype = state[name], self.dtypes.get(name, np.float64)
             if name in self.shapes:
-                shape = tuple(width if size == "variable" else size for size in self.shapes[name])
+                shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in self.shapes[name])
                 array = taken(state, name, shape, dtype)
             setattr(self, name, array)
+
+    def _sizes(self) -> dict[str, int]:
+        """The lengths that have a name in `shapes` and are known before a file is read."""
+        return {"variable": self.n_features_in_}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ReadingBaseline(Baseline):
-    """A baseline that scores each reading on its own, in chunks, so that memory does not grow with the series."""
+    """A baseline that scores each reading, alone or with those before it, in chunks: memory does not grow with time.
+
+    One that needs the readings before overrides `_span` and gets windows (window, span * variable) in place of
+    readings, each with its oldest reading first. A score uses no later reading, except at the start of a series:
+    readings before the end of the first window get the score of that window.
+    """
+
+    def _span(self) -> int:
+        """Readings in a window, the last of which is scored."""
+        return 1
+
+    def _least_rows(self) -> int:
+        return self._span()
+
+    def _sizes(self) -> dict[str, int]:
+        return {**super()._sizes(), "window * variable": self._span() * self.n_features_in_}
 
     def _learn(self, scaled: Floats32, series: Series) -> None:
+        windows = stacked(scaled, self._span())
         if series.doubtful is not None:
-            scaled = scaled[learnable(np.arange(len(scaled)), 1, series)]
-        self._learn_readings(scaled)
+            starts = learnable(np.arange(len(windows)), self._span(), series)
+            windows = windows[starts[subsample(len(starts), max(1, LARGEST_COPY // windows.shape[1]), self.seed)]]
+        self._learn_readings(windows)
 
     def _score(self, scaled: Floats32, series: Series) -> Floats:
-        chunks = range(0, len(scaled), READINGS_AT_ONCE)
-        return np.concatenate(
-            [self._score_readings(scaled[begin : begin + READINGS_AT_ONCE].astype(np.float64)) for begin in chunks]
-        )
+        return self._in_chunks(self._score_readings, scaled)
+
+    def _in_chunks(self, function: Callable[[Floats], Floats], scaled: Floats32) -> Floats:
+        """What a function of windows returns for each reading (time, ...) of a scaled series (time, variable)."""
+        windows, at_once = stacked(scaled, self._span()), max(1, READINGS_AT_ONCE // self._span())
+        chunks = range(0, len(windows), at_once)
+        found = [function(windows[begin : begin + at_once].astype(np.float64)) for begin in chunks]
+        return np.concatenate([np.repeat(found[0][:1], self._span() - 1, axis=0), *found])
 
     @abstractmethod
     def _learn_readings(self, readings: Floats32) -> None:
-        """Learn from scaled readings (reading, variable)."""
+        """Learn from scaled readings (reading, variable), or from windows of them; must not change them."""
 
     @abstractmethod
     def _score_readings(self, readings: Floats) -> Floats:
-        """The scores of scaled readings (reading, variable)."""
+        """The scores of scaled readings (reading, variable), or of the windows that end with them."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -99,7 +125,7 @@ class VariableBaseline(ReadingBaseline):
     >>> from cometad.baselines import BASELINES
     >>> from cometad.baselines.baseline import VariableBaseline
     >>> [name for name, kind in BASELINES.items() if issubclass(kind, VariableBaseline)]
-    ['sensor-range', 'squared-norm', 'pca', 'hbos']
+    ['sensor-range', 'squared-norm', 'pca', 'window-pca', 'forecast-error', 'hbos']
     """
 
     def errors(self, X: object) -> Floats:
@@ -111,19 +137,33 @@ class VariableBaseline(ReadingBaseline):
         >>> detector.errors(np.array([[3.0, -2.0]]))
         array([[3., 2.]])
         """
-        scaled = self.scaling_(self._checked(X).values)
-        return self._errors(scaled.astype(np.float64))
+        return self._in_chunks(self._errors, self.scaling_(self._checked(X).values))
 
     def _score_readings(self, readings: Floats) -> Floats:
         return self._pool(self._errors(readings))
 
     @abstractmethod
     def _errors(self, readings: Floats) -> Floats:
-        """The errors of scaled readings (reading, variable)."""
+        """The errors (reading, variable) of scaled readings, or of the windows that end with them."""
 
     @abstractmethod
     def _pool(self, errors: Floats) -> Floats:
         """The score (reading,) of errors (reading, variable)."""
+
+
+def stacked(readings: Floats32, span: int) -> Floats32:
+    """The windows (window, span * variable) of consecutive readings (time, variable), without copying any.
+
+    >>> import numpy as np
+    >>> from cometad.baselines.baseline import stacked
+    >>> stacked(np.array([[1, 10], [2, 20], [3, 30]], dtype=np.float32), span=2)
+    array([[ 1., 10.,  2., 20.],
+           [ 2., 20.,  3., 30.]], dtype=float32)
+    """
+    variables = readings.shape[1]
+    flat = np.ascontiguousarray(readings).reshape(-1)
+    windows: Floats32 = np.lib.stride_tricks.sliding_window_view(flat, span * variables)[::variables]
+    return windows
 
 
 def subsample(rows: int, limit: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
