@@ -1,5 +1,6 @@
 """`cometad bench list`, `run`, `report` and `pack`."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +38,7 @@ def run(
     threads: Annotated[int | None, typer.Option(help="Threads per trial. Default: all cores.", min=1)] = None,
     workers: Annotated[int, typer.Option(help="Processes; several use one thread each by default.", min=1)] = 1,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed trials again.")] = False,
+    show: Annotated[bool, typer.Option("--report", help="Then write the report, and print it as Markdown.")] = False,
     results: Folder = Path("results"),
     data_dir: shared.DataDir = None,
 ) -> None:
@@ -49,6 +51,8 @@ def run(
     from cometad.bench.workers import run_with_workers
     from cometad.cli.exits import FAILED, MISTAKE, say
 
+    if show:
+        _check_reports([experiment], results, results, force=False)
     if threads is not None:
         limit_threads(threads)
     options: dict[str, Any] = {"datasets": dataset, "entities": entity, "arms": arm, "seeds": seed, "device": device}
@@ -60,11 +64,21 @@ def run(
     print(_summary(outcome))
     for failed in outcome.failed:
         say(f"{failed['arm']} on {failed['dataset']} {failed['entity']}, seed {failed['seed']}: {failed['error']}")
-    if outcome.failed:
-        raise typer.Exit(FAILED)
     if not outcome.requested:
         say("None of the datasets is available, so nothing was run. See cometad data list.")
         raise typer.Exit(MISTAKE)
+    if show:
+        _print_report(experiment, results)
+    if outcome.failed:
+        raise typer.Exit(FAILED)
+
+
+def _print_report(experiment: str, results: Path) -> None:
+    from cometad.bench.report import report as write_report
+
+    written = write_report([experiment], folder=results)
+    print()
+    print(next(path for path in written if path.suffix == ".md").read_text(encoding="utf-8"), end="")
 
 
 def _summary(outcome: "Outcome") -> str:
@@ -87,17 +101,22 @@ def report(
     """Turn results into tables (Markdown, LaTeX, HTML) and figures."""
     from cometad.bench.experiments import EXPERIMENTS
     from cometad.bench.report import report as write_report
+
+    _check_reports(experiment or EXPERIMENTS, results, out or results, force)
+    for path in write_report(experiment, folder=results, out=out, ranked_by=metric):
+        print(path)
+
+
+def _check_reports(names: Iterable[str], results: Path, target: Path, force: bool) -> None:
+    """Refuse reports that would replace files of another kind."""
     from cometad.bench.runner import results_of
     from cometad.cli.paths import Output, check_outputs
 
-    for name in experiment or EXPERIMENTS:
+    for name in names:
         found = [path for path in (results_of(name, results).path, results_of(name, results).packed) if path.exists()]
-        target = out or results
         if found and target.is_dir():
             outputs = [Output(target / f"{name}.{ending}", f"bench.{ending}") for ending in ("md", "html", "tex")]
             check_outputs(outputs, found, force)
-    for path in write_report(experiment, folder=results, out=out, ranked_by=metric):
-        print(path)
 
 
 def pack(
