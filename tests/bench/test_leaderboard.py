@@ -159,6 +159,26 @@ def test_one_command_runs_the_archive_and_prints_the_leaderboard(data, tmp_path,
     assert again.partition("\n\n")[2] == printed.partition("\n\n")[2]
 
 
+def test_a_report_does_not_replace_a_file_of_someone_else(data, tmp_path, capsys):
+    notes = tmp_path / "tsb-ad-m.md"
+    notes.write_text("my notes")
+    command = ["bench", "run", "tsb-ad-m", "--data-dir", str(data), "--results", str(tmp_path), "--arm", "random"]
+    assert main([*command, "--report"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert notes.read_text() == "my notes"
+    assert not (tmp_path / "tsb-ad-m.jsonl").exists()  # refused before the first trial
+    assert main(command) == 0
+    assert main([*command, "--report", "--force"]) == 0
+    assert "AxonAD" in notes.read_text()
+
+
+def test_ties_are_broken_for_the_untied_figure(data, tmp_path):
+    run("tsb-ad-m", arms=["all-positive", "squared-norm"], data_dir=data, folder=tmp_path)
+    for record in Results(tmp_path / "tsb-ad-m.jsonl").read():
+        has_ties = record["arm"] == "all-positive"
+        assert (record["untied"]["vus_pr"] != pytest.approx(record["metrics"]["vus_pr"], abs=1e-9)) == has_ties
+
+
 def test_files_are_opened_one_at_a_time_and_once(data, tmp_path, monkeypatch):
     seen = []
     reader = READERS["TSB-AD-M"]

@@ -10,7 +10,7 @@ from cometad.bench.results import Record
 from cometad.bench.trial import Fitting, attempt, learned_numbers, untied
 from cometad.datasets.dataset import Dataset
 from cometad.datasets.stored import StoredDataset, opened
-from cometad.metrics import evaluate, sliding_window, tsb_ad
+from cometad.metrics import evaluate, sliding_window, tsb_ad, vus
 
 
 def tsb_ad_trials(
@@ -37,11 +37,12 @@ def _measured(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[s
     score_seconds = time.monotonic() - started
     # TSB-AD scales scores to [0, 1] first, which changes none of these: they depend only on the order of the scores.
     protocol = tsb_ad(sliding_window(dataset.test[:, 0]))
+    settings = protocol.max_window, protocol.flavor, protocol.ranks
     return {
         "parameters": learned_numbers(detector),
         "fit_seconds": round(fit_seconds, 3),
         "score_seconds": round(score_seconds, 3),
         "window": protocol.max_window,
         "metrics": evaluate(dataset.labels, scores, protocol),
-        "untied": {"vus_pr": evaluate(dataset.labels, untied(scores), protocol)["vus_pr"]},
+        "untied": {"vus_pr": vus(dataset.labels, untied(scores), *settings).pr},
     }

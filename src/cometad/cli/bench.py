@@ -1,6 +1,5 @@
 """`cometad bench list`, `run`, `report` and `pack`."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +40,7 @@ def run(
     show: Annotated[bool, typer.Option("--report", help="Then write the report, and print it as Markdown.")] = False,
     results: Folder = Path("results"),
     data_dir: shared.DataDir = None,
+    force: shared.Force = False,
 ) -> None:
     """Run the trials of an experiment that have no result yet; after an interrupt, the same command continues.
 
@@ -52,7 +52,7 @@ def run(
     from cometad.cli.exits import FAILED, MISTAKE, say
 
     if show:
-        _check_reports([experiment], results, results, force=False)
+        _check_report(experiment, results, results, force)
     if threads is not None:
         limit_threads(threads)
     options: dict[str, Any] = {"datasets": dataset, "entities": entity, "arms": arm, "seeds": seed, "device": device}
@@ -102,21 +102,27 @@ def report(
     from cometad.bench.experiments import EXPERIMENTS
     from cometad.bench.report import report as write_report
 
-    _check_reports(experiment or EXPERIMENTS, results, out or results, force)
+    for name in experiment or EXPERIMENTS:
+        if _result_files(name, results):
+            _check_report(name, results, out or results, force)
     for path in write_report(experiment, folder=results, out=out, ranked_by=metric):
         print(path)
 
 
-def _check_reports(names: Iterable[str], results: Path, target: Path, force: bool) -> None:
-    """Refuse reports that would replace files of another kind."""
-    from cometad.bench.runner import results_of
+def _check_report(name: str, results: Path, target: Path, force: bool) -> None:
+    """Refuse a report that would replace files of another kind."""
     from cometad.cli.paths import Output, check_outputs
 
-    for name in names:
-        found = [path for path in (results_of(name, results).path, results_of(name, results).packed) if path.exists()]
-        if found and target.is_dir():
-            outputs = [Output(target / f"{name}.{ending}", f"bench.{ending}") for ending in ("md", "html", "tex")]
-            check_outputs(outputs, found, force)
+    if target.is_dir():
+        outputs = [Output(target / f"{name}.{ending}", f"bench.{ending}") for ending in ("md", "html", "tex")]
+        check_outputs(outputs, _result_files(name, results), force)
+
+
+def _result_files(name: str, results: Path) -> list[Path]:
+    from cometad.bench.runner import results_of
+
+    found = results_of(name, results)
+    return [path for path in (found.path, found.packed) if path.exists()]
 
 
 def pack(
