@@ -168,3 +168,15 @@ def events(labels, scores, threshold):
     delays = [next((i - start for i in range(start, stop) if flags[i]), None) for start, stop in segments(labels)]
     detected = sum(delay is not None for delay in delays)
     return (len(real) / len(alarms) if alarms else math.nan), detected / len(delays), delays
+
+
+def sliding_window(readings):
+    """The lag from 6 to 303 of the highest peak in the autocorrelation of the first 20,000 readings, else 125."""
+    values = [float(value) for value in readings[:20_000]]
+    mean = sum(values) / len(values)
+    values = [value - mean for value in values]
+    lags = min(400, len(values) - 1)
+    sums = [sum(a * b for a, b in zip(values, values[lag:], strict=False)) for lag in range(lags + 1)]
+    peaks = [lag for lag in range(4, lags) if sums[lag - 1] < sums[lag] > sums[lag + 1]]
+    highest = max(peaks, key=lambda lag: sums[lag], default=0)
+    return highest if 6 <= highest <= 303 else 125

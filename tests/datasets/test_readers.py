@@ -409,7 +409,8 @@ def test_the_error_names_a_missing_file(tmp_path):
 def test_the_error_for_an_unknown_dataset_lists_the_known_ones():
     for ask in (load, status, check):
         with pytest.raises(
-            ParameterError, match=r"Did you mean PSM\? Available: ASD, MSL, PSM, SKAB, SMAP, SMD, SWaT, WADI\."
+            ParameterError,
+            match=r"Did you mean PSM\? Available: ASD, MSL, PSM, SKAB, SMAP, SMD, SWaT, TSB-AD-M, WADI\.",
         ):
             ask("PMS")
 

@@ -94,7 +94,7 @@ class Experiment:
     """
 
     title: str
-    protocol: str  # "concatenated" (entities joined end to end), "entity" (one model each), "drift" or "embedding"
+    protocol: str  # "concatenated" (entities joined end to end), "entity" (one model each), "tsb-ad", "drift", ...
     datasets: tuple[str, ...]
     arms: tuple[Arm, ...]
     seeds: tuple[int, ...] = SEEDS
@@ -267,6 +267,14 @@ EXPERIMENTS = {
         report="comparison",
         part="select",
         base="comet and network",
+    ),
+    "tsb-ad-m": Experiment(
+        "TSB-AD-M, as on its leaderboard",
+        "tsb-ad",
+        ("TSB-AD-M",),
+        (DEFAULT, COMETS[0], *_plain((*SIMPLE, "all-positive"))),
+        seeds=(0,),
+        report="leaderboard",
     ),
     "embedding": Experiment("Embeddings and codes", "embedding", PAPER, COMETS[:1], seeds=(0,), report="embedding"),
 }

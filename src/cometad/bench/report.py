@@ -13,6 +13,7 @@ from cometad.bench.embedding import save_embedding
 from cometad.bench.experiments import EXPERIMENTS
 from cometad.bench.figures import efficiency_points, save_critical_difference, save_efficiency
 from cometad.bench.forms import anchor, as_latex, as_markdown, shown
+from cometad.bench.leaderboard import leaderboard_notes, leaderboard_tables
 from cometad.bench.nested import headline, nested_table
 from cometad.bench.paired import paired_table
 from cometad.bench.published import published
@@ -216,6 +217,10 @@ def _efficiency(name: str, records: Sequence[Record], ranked_by: str) -> Content
     return Content(tables, figures, (_only_references(name),) if has_only_references else ())
 
 
+def _leaderboard(name: str, records: Sequence[Record], ranked_by: str) -> Content:
+    return Content(leaderboard_tables(records, EXPERIMENTS[name].title), notes=leaderboard_notes(records))
+
+
 def _embedding(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     figures = []
     for record in records:
@@ -261,6 +266,7 @@ _CONTENTS: dict[str, Callable[[str, Sequence[Record], str], Content]] = {
     "drift": _drift,
     "sensitivity": _sensitivity,
     "efficiency": _efficiency,
+    "leaderboard": _leaderboard,
     "embedding": _embedding,
 }
 

@@ -11,6 +11,7 @@ A result has these fields; those marked with * make up its `identity`.
     source                           fingerprint of this package's source code; the oldest results have none
     metrics                          the nine metrics, as fractions
     untied                           VUS-PR with ties of scores broken at random; older results have none
+    window                           tsb-ad only: the widest window of VUS
     at_threshold                     figures at the 99 % quantile of the training scores
     adapting, fixed, moved           drift only, instead of both: figures with and without adaptation, and the change
     points                           embedding only, instead of both: coordinates of patches and codes

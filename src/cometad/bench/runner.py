@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
 
 from filelock import Timeout
 
@@ -25,13 +24,16 @@ from cometad.bench.plants import PLANTS, plant_family
 from cometad.bench.results import Record, Results, identity
 from cometad.bench.split import part_of
 from cometad.bench.trial import attempt, planned, trials
+from cometad.bench.tsb_ad import tsb_ad_trials
 from cometad.datasets.dataset import Dataset, concatenate
-from cometad.datasets.readers import READERS, load, status
+from cometad.datasets.readers import READERS, entities, status
+from cometad.datasets.stored import StoredDataset, opened
 from cometad.errors import ParameterError, needs_extra, unknown
 from cometad.progress import ProgressCallback, show_progress
 
 FOLDER = Path("results")
 SYNTHETIC = {PLANT: plants, PLANTS: plant_family}  # datasets that are made, not read
+Entity = Dataset | StoredDataset
 WHOLE = ("concatenated", "embedding")  # protocols that join the entities of a dataset into one series
 
 
@@ -185,16 +187,16 @@ def _check_availability(
             outcome.refused[dataset, arm.name] = str(error)
 
 
-def _series(name: str, experiment: Experiment, data_dir: str | os.PathLike[str] | None) -> list[Dataset]:
-    entities = SYNTHETIC[name]() if name in SYNTHETIC else load(name, data_dir)
+def _series(name: str, experiment: Experiment, data_dir: str | os.PathLike[str] | None) -> list[Entity]:
+    series: list[Entity] = list(SYNTHETIC[name]() if name in SYNTHETIC else entities(name, data_dir))
     if name in experiment.entities:
-        entities = [entity for entity in entities if entity.entity in experiment.entities[name]]
+        series = [entity for entity in series if entity.entity in experiment.entities[name]]
     if experiment.part is not None:
-        entities = [entity for entity in entities if part_of(name, entity.entity) == experiment.part]
-    return [concatenate(entities)] if experiment.protocol in WHOLE else entities
+        series = [entity for entity in series if part_of(name, entity.entity) == experiment.part]
+    return [concatenate([opened(entity) for entity in series])] if experiment.protocol in WHOLE else series
 
 
-def _select(series: list[Dataset], entities: Sequence[str] | None, absent: Collection[str]) -> list[Dataset]:
+def _select(series: list[Entity], entities: Sequence[str] | None, absent: Collection[str]) -> list[Entity]:
     known = {part.entity for part in series}
     for name in entities or ():
         if name not in known and not absent:  # it may belong to a missing dataset
@@ -205,16 +207,10 @@ def _select(series: list[Dataset], entities: Sequence[str] | None, absent: Colle
 # --- the trials -------------------------------------------------------------------------------------------------------
 
 
-class _Jobs(Protocol):
-    def __call__(
-        self, experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str
-    ) -> Iterator[Job]: ...
-
-
-def _detection_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+def _detection_jobs(experiment: str, dataset: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
     def work(group: Sequence[Arm], missing: Sequence[Record]) -> Iterator[Record]:
         names = [plan["arm"] for plan in missing]
-        yield from trials(missing, [arm for arm in group if arm.name in names], dataset, device)
+        yield from trials(missing, [arm for arm in group if arm.name in names], opened(dataset), device)
 
     for group in groups(arms):
         plans = tuple(planned(experiment, dataset, arm, seed, device) for arm in group)
@@ -230,16 +226,24 @@ def _embedding_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed
         yield Job((planned(experiment, dataset, arm, seed, device),), partial(work, arm))
 
 
-def _drift_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+def _drift_jobs(experiment: str, entity: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+    dataset = opened(entity)
     settings = settings_of(dataset)
     for group in groups(arms):
         plans = tuple(planned(experiment, dataset, arm, seed, device, setting) for arm in group for setting in settings)
         yield Job(plans, partial(drift_trials, group, dataset, device))
 
 
-_PROTOCOLS: dict[str, _Jobs] = {
+def _tsb_ad_jobs(experiment: str, dataset: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+    for group in groups(arms):
+        plans = tuple(planned(experiment, dataset, arm, seed, device) for arm in group)
+        yield Job(plans, partial(tsb_ad_trials, group, dataset, device))
+
+
+_PROTOCOLS: dict[str, Callable[..., Iterator[Job]]] = {
     "concatenated": _detection_jobs,
     "entity": _detection_jobs,
+    "tsb-ad": _tsb_ad_jobs,
     "drift": _drift_jobs,
     "embedding": _embedding_jobs,
 }

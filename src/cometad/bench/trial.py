@@ -24,6 +24,7 @@ from cometad.bench.results import Record
 from cometad.bench.threshold import common_threshold
 from cometad.datasets.dataset import Dataset
 from cometad.datasets.readers import period
+from cometad.datasets.stored import StoredDataset
 from cometad.detector import Detector
 from cometad.errors import CometadError
 from cometad.metrics import METRICS, evaluate, events_at, f1_at
@@ -36,7 +37,12 @@ PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
 
 
 def planned(
-    experiment: str, dataset: Dataset, arm: Arm, seed: int, device: str, setting: dict[str, Any] | None = None
+    experiment: str,
+    dataset: Dataset | StoredDataset,
+    arm: Arm,
+    seed: int,
+    device: str,
+    setting: dict[str, Any] | None = None,
 ) -> Record:
     """Return the fields of a result that are known before the trial runs: everything its identity needs."""
     detector = built(arm, dataset, seed, device)

@@ -8,7 +8,7 @@ import typer
 from cometad.cli import options as shared
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cometad.bench.runner import Outcome
 
@@ -39,18 +39,24 @@ def run(
     threads: Annotated[int | None, typer.Option(help="Threads per trial. Default: all cores.", min=1)] = None,
     workers: Annotated[int, typer.Option(help="Processes; several use one thread each by default.", min=1)] = 1,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed trials again.")] = False,
+    show: Annotated[bool, typer.Option("--report", help="Then write the report, and print it as Markdown.")] = False,
     results: Folder = Path("results"),
     data_dir: shared.DataDir = None,
+    force: shared.Force = False,
 ) -> None:
     """Run the trials of an experiment that have no result yet; after an interrupt, the same command continues.
 
     Several processes may share one results folder; each takes trials that no other is running.
     """
+    from cometad.bench.experiments import EXPERIMENTS
     from cometad.bench.runner import run as run_trials
     from cometad.bench.trial import limit_threads
     from cometad.bench.workers import run_with_workers
     from cometad.cli.exits import FAILED, MISTAKE, say
 
+    check = _refusal([experiment], results, force) if experiment in EXPERIMENTS else None
+    if show and check is not None and results.is_dir():
+        check([results / f"{experiment}.{ending}" for ending in ("md", "html", "tex")])
     if threads is not None:
         limit_threads(threads)
     options: dict[str, Any] = {"datasets": dataset, "entities": entity, "arms": arm, "seeds": seed, "device": device}
@@ -62,11 +68,21 @@ def run(
     print(_summary(outcome))
     for failed in outcome.failed:
         say(f"{failed['arm']} on {failed['dataset']} {failed['entity']}, seed {failed['seed']}: {failed['error']}")
-    if outcome.failed:
-        raise typer.Exit(FAILED)
     if not outcome.requested:
         say("None of the datasets is available, so nothing was run. See cometad data list.")
         raise typer.Exit(MISTAKE)
+    if show:
+        _print_report(experiment, results, check)
+    if outcome.failed:
+        raise typer.Exit(FAILED)
+
+
+def _print_report(experiment: str, results: Path, check: "Callable[[Sequence[Path]], None] | None") -> None:
+    from cometad.bench.report import report as write_report
+
+    written = write_report([experiment], folder=results, check=check)
+    print()
+    print(next(path for path in written if path.suffix == ".md").read_text(encoding="utf-8"), end="")
 
 
 def _summary(outcome: "Outcome") -> str:
@@ -89,18 +105,31 @@ def report(
     """Turn results into tables (Markdown, LaTeX, HTML) and figures."""
     from cometad.bench.experiments import EXPERIMENTS
     from cometad.bench.report import report as write_report
-    from cometad.bench.runner import results_of
-    from cometad.cli.paths import Output, check_outputs
 
-    sources = [results_of(name, results) for name in experiment or EXPERIMENTS if name in EXPERIMENTS]
-    found = [path for source in sources for path in (source.path, source.packed) if path.exists()]
-
-    def check(paths: "Sequence[Path]") -> None:
-        kinds = {".png": "picture"}
-        check_outputs([Output(path, kinds.get(path.suffix, f"bench{path.suffix}")) for path in paths], found, force)
-
+    known = [name for name in experiment or EXPERIMENTS if name in EXPERIMENTS]
+    check = _refusal(known, results, force)
     for path in write_report(experiment, folder=results, out=out, ranked_by=metric, check=check):
         print(path)
+
+
+def _refusal(names: "Sequence[str]", results: Path, force: bool) -> "Callable[[Sequence[Path]], None]":
+    """A function that refuses to replace files that are no reports, or that hold the results."""
+    from cometad.cli.paths import Output, check_outputs
+
+    found = [path for name in names for path in _result_files(name, results)]
+    kinds = {".png": "picture"}
+
+    def check(paths: "Sequence[Path]") -> None:
+        check_outputs([Output(path, kinds.get(path.suffix, f"bench{path.suffix}")) for path in paths], found, force)
+
+    return check
+
+
+def _result_files(name: str, results: Path) -> list[Path]:
+    from cometad.bench.runner import results_of
+
+    found = results_of(name, results)
+    return [path for path in (found.path, found.packed) if path.exists()]
 
 
 def pack(

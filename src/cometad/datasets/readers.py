@@ -1,4 +1,4 @@
-"""Readers for the official files of eight benchmark datasets, as folders or archives.
+"""Readers for the official files of nine benchmark datasets, as folders or archives.
 
 To add a dataset, write a function that returns its entities and add a row to `READERS`.
 """
@@ -8,10 +8,10 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from cometad.arrays import Array, Floats
 from cometad.datasets.archive import SensorTable, members, npy_array, text_numbers
 from cometad.datasets.dataset import Cause, Dataset, concatenate
+from cometad.datasets.stored import StoredDataset
+from cometad.datasets.tsb_ad import FILES, read_tsb_ad_m, stored_tsb_ad_m
 from cometad.errors import InputError, unknown
 
 Content = TypeVar("Content")
@@ -43,7 +45,7 @@ class Counts:
     entities: int
     train: int  # readings
     test: int
-    variables: int
+    variables: int  # the most that an entity has
     anomaly_percent: float  # of the test readings, to two decimals
 
 
@@ -51,13 +53,14 @@ class Counts:
 class DatasetReader:
     """How to read a dataset, where its files are, and its published size."""
 
-    read: Callable[[str, Path], list[Dataset]]  # name, folder or archive -> its entities, sorted by name
+    read: Callable[[str, Path], Iterable[Dataset]]  # name, folder or archive -> its entities, sorted by name
     folder: str  # in the data folder
     mark: str  # pattern of a file that only this dataset has
     published: Counts
     how_to_get: str  # one sentence for users who do not have the files
     archive: str | None = None  # in the data folder
     period: int = MINUTE  # seconds between two readings, as published
+    stored: Callable[[str, Path], list[StoredDataset]] | None = None  # the same entities, if they may stay on disk
 
 
 @dataclass(frozen=True)
@@ -133,17 +136,25 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> list[Data
     Traceback (most recent call last):
     ...
     cometad.errors.ParameterError: Unknown dataset 'PMS'. Did you mean PSM?
-    Available: ASD, MSL, PSM, SKAB, SMAP, SMD, SWaT, WADI.
+    Available: ASD, MSL, PSM, SKAB, SMAP, SMD, SWaT, TSB-AD-M, WADI.
+    """
+    return list(_entities(name, data_dir))
+
+
+def entities(name: str, data_dir: str | os.PathLike[str] | None = None) -> Sequence[Dataset] | Sequence[StoredDataset]:
+    """The same entities as `load`, but those of a large collection stay on disk until they are `opened`.
+
+    >>> from cometad.datasets.readers import entities
+    >>> entities("TSB-AD-M", "no/such/folder")
+    Traceback (most recent call last):
+    ...
+    cometad.errors.InputError: The data folder 'no/such/folder' does not exist. Pass the folder with the datasets.
     """
     reader = _reader(name)
-    folder = find_data_dir(data_dir)
-    location = _locate(reader, folder)
-    if location is None:
-        raise InputError(f"The files of {name} are not in '{folder}'. {reader.how_to_get}")
-    datasets = reader.read(name, location)
-    if not datasets:
-        raise InputError(f"'{location}' contains no entity of {name}. {reader.how_to_get}")
-    return datasets
+    if reader.stored is None:
+        return load(name, data_dir)
+    location = _location(name, data_dir)
+    return reader.stored(name, location) or _no_entity(name, location)
 
 
 def load_concatenated(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
@@ -167,7 +178,7 @@ def check(name: str, data_dir: str | os.PathLike[str] | None = None) -> Check:
     ...
     cometad.errors.InputError: The data folder 'no/such/folder' does not exist. Pass the folder with the datasets.
     """
-    return Check(name, counts(load(name, data_dir)), READERS[name].published)
+    return Check(name, counts(_entities(name, data_dir)), READERS[name].published)
 
 
 def period(name: str) -> int:
@@ -180,7 +191,7 @@ def period(name: str) -> int:
     return READERS[name].period if name in READERS else MINUTE
 
 
-def counts(datasets: list[Dataset]) -> Counts:
+def counts(datasets: Iterable[Dataset]) -> Counts:
     """The size of a dataset over all its entities.
 
     >>> import numpy as np
@@ -189,21 +200,41 @@ def counts(datasets: list[Dataset]) -> Counts:
     >>> counts([Dataset("plant", "pump", np.zeros((3, 1)), np.ones((2, 1)), np.array([False, True]), ("flow",))])
     Counts(entities=1, train=3, test=2, variables=1, anomaly_percent=50.0)
     """
-    test = sum(len(dataset.test) for dataset in datasets)
-    anomalous = sum(int(dataset.labels.sum()) for dataset in datasets)
-    return Counts(
-        entities=len(datasets),
-        train=sum(len(dataset.train) for dataset in datasets),
-        test=test,
-        variables=len(datasets[0].names),
-        anomaly_percent=round(100 * anomalous / test, 2),
-    )
+    found = train = test = anomalous = variables = 0
+    for dataset in datasets:  # one at a time: they may not all fit into memory
+        found += 1
+        train += len(dataset.train)
+        test += len(dataset.test)
+        anomalous += int(dataset.labels.sum())
+        variables = max(variables, len(dataset.names))
+    return Counts(found, train, test, variables, round(100 * anomalous / test, 2))
 
 
 def _reader(name: str) -> DatasetReader:
     if name not in READERS:
         raise unknown("dataset", name, READERS)
     return READERS[name]
+
+
+def _location(name: str, data_dir: str | os.PathLike[str] | None) -> Path:
+    reader, folder = _reader(name), find_data_dir(data_dir)
+    location = _locate(reader, folder)
+    if location is None:
+        raise InputError(f"The files of {name} are not in '{folder}'. {reader.how_to_get}")
+    return location
+
+
+def _entities(name: str, data_dir: str | os.PathLike[str] | None) -> Iterator[Dataset]:
+    location = _location(name, data_dir)
+    entity = None
+    for entity in READERS[name].read(name, location):
+        yield entity
+    if entity is None:
+        _no_entity(name, location)
+
+
+def _no_entity(name: str, location: Path) -> NoReturn:
+    raise InputError(f"'{location}' contains no entity of {name}. {READERS[name].how_to_get}")
 
 
 def _locate(reader: DatasetReader, data_dir: Path) -> Path | None:
@@ -408,9 +439,9 @@ def _read_wadi(name: str, location: Path) -> list[Dataset]:
 NASA_SOURCE = "Put the folder nasa or nasa-smap-msl.tar.xz (NASA's telemanom data) into the data folder."
 
 # Published counts: MSL, PSM, SMAP, SWaT and WADI from the paper's table of datasets (train and validation rows
-# together), SMD from the OmniAnomaly paper, ASD from the InterFusion paper, SKAB counted in the files of v0.9. WADI's
-# 1,209,551 training rows are close to the first release; the second (WADI_14days_new.csv) leaves out unstable periods
-# and is shorter.
+# together), SMD from the OmniAnomaly paper, ASD from the InterFusion paper, SKAB counted in the files of v0.9, TSB-AD-M
+# from the results by series in its repository and from the names of its files. WADI's 1,209,551 training rows are close
+# to the first release; the second (WADI_14days_new.csv) leaves out unstable periods and is shorter.
 READERS: dict[str, DatasetReader] = {
     "ASD": DatasetReader(
         _read_asd,
@@ -468,6 +499,14 @@ READERS: dict[str, DatasetReader] = {
         published=Counts(entities=1, train=495_000, test=449_919, variables=51, anomaly_percent=12.14),
         period=1,
         how_to_get="Request it from iTrust, SUTD, save both tables as CSV files and put them into SWaT/.",
+    ),
+    "TSB-AD-M": DatasetReader(
+        read_tsb_ad_m,
+        folder="TSB-AD-M",
+        mark=FILES,
+        published=Counts(entities=180, train=2_694_125, test=19_588_816, variables=248, anomaly_percent=4.25),
+        how_to_get="Unpack https://www.thedatum.org/datasets/TSB-AD-M.zip into the data folder.",
+        stored=stored_tsb_ad_m,
     ),
     "WADI": DatasetReader(
         _read_wadi,

@@ -18,9 +18,11 @@ from cometad.metrics.protocol import (
     evaluate,
     reference,
     report,
+    tsb_ad,
 )
 from cometad.metrics.ranking import AtThreshold
 from cometad.metrics.volume import FLAVORS, Areas, Flavor, range_auc, vus
+from cometad.metrics.windows import sliding_window
 
 __all__ = [
     "FLAVORS",
@@ -52,5 +54,7 @@ __all__ = [
     "range_auc",
     "reference",
     "report",
+    "sliding_window",
+    "tsb_ad",
     "vus",
 ]

@@ -66,8 +66,19 @@ METRICS = {
 }
 
 
-def evaluate(labels: object, scores: object, protocol: str = "paper") -> dict[str, float]:
-    """The nine metrics of the paper, as fractions.
+def tsb_ad(window: int) -> Protocol:
+    """The protocol of the TSB-AD benchmark for a series with this `sliding_window`.
+
+    >>> from cometad.metrics import evaluate, tsb_ad
+    >>> round(evaluate([0, 0, 1, 1, 0, 0], [0.1, 0.85, 0.9, 0.8, 0.2, 0.1], tsb_ad(2))["vus_pr"], 4)
+    0.869
+    """
+    check_integer("window", window, 0)
+    return Protocol("vus", window, window, ranks=250)
+
+
+def evaluate(labels: object, scores: object, protocol: str | Protocol = "paper") -> dict[str, float]:
+    """The nine metrics of the paper, as fractions; `protocol` is a row of `PROTOCOLS` or a protocol of your own.
 
     >>> from cometad.metrics import evaluate
     >>> values = evaluate([0, 0, 1, 1, 0, 0], [0.1, 0.6, 0.9, 0.8, 0.2, 0.1])
@@ -109,7 +120,7 @@ class Reference:
     all_positive: dict[str, float]  # constant scores, so every point is detected
 
 
-def reference(labels: object, protocol: str = "paper", draws: int = 10, seed: int = 0) -> Reference:
+def reference(labels: object, protocol: str | Protocol = "paper", draws: int = 10, seed: int = 0) -> Reference:
     """The values that random and constant scores reach on these labels. Compare every result with them.
 
     >>> from cometad.metrics import reference
@@ -201,7 +212,9 @@ def report(labels: object, scores: object, protocol: str = "paper", draws: int =
     )
 
 
-def _protocol(name: str) -> Protocol:
-    if name not in PROTOCOLS:
-        raise unknown("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name]
+def _protocol(given: str | Protocol) -> Protocol:
+    if isinstance(given, Protocol):
+        return given
+    if given not in PROTOCOLS:
+        raise unknown("protocol", given, PROTOCOLS)
+    return PROTOCOLS[given]
