@@ -40,8 +40,9 @@ class WindowPca(VariableBaseline):
     window: int = 16
     variance_share: float = 0.9
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Refuse invalid parameters, as `fit` does first."""
+        super().check_parameters()
         check_number("variance_share", self.variance_share, 0, 1)
 
     def _span(self) -> int:

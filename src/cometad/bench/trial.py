@@ -59,14 +59,14 @@ def planned(
     }
 
 
-def built(arm: Arm, dataset: Dataset, seed: int, device: str) -> Detector:
+def built(arm: Arm, dataset: Dataset | StoredDataset, seed: int, device: str) -> Detector:
     """Return the unfitted detector of an arm; where entities are joined, it holds out the end of each.
 
     `training_series` has these readings at its end.
     """
     detector = arm.build(dataset.name, seed, device)
     share = detector.get_params(deep=False).get("validation_share")
-    if share is None or len(dataset.train_seams) == 1:
+    if share is None or isinstance(dataset, StoredDataset) or len(dataset.train_seams) == 1:
         return detector
     return detector.set_params(validation_share=dataset.held_out_last(share)[1])
 
