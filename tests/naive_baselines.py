@@ -125,6 +125,13 @@ def spread_to_start(scores, length):
     return np.array([scores[max(step - length + 1, 0)] for step in range(len(scores) + length - 1)])
 
 
+def mean_of_covering(values, length):
+    """One value per reading: the mean over the windows that cover it."""
+    rows = range(len(values) + length - 1)
+    covering = [[value for start, value in enumerate(values) if start <= row < start + length] for row in rows]
+    return np.array([np.mean(some, axis=0) for some in covering])
+
+
 def neighbor_distance(window, others, neighbors):
     """The distance of a window to the nearest of others, not counting the `neighbors - 1` nearest."""
     return sorted(math.sqrt(sum((window - other) ** 2)) for other in others)[neighbors - 1]

@@ -15,7 +15,7 @@ from cometad.arrays import Array, Floats, Floats32
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.windows import learnable
 from cometad.detector import RULES as SHARED_RULES
-from cometad.detector import Detector
+from cometad.detector import Detector, StepScores
 from cometad.restored import taken
 from cometad.series import Series
 from cometad.validation import Rule, check, choice, integer, number
@@ -78,9 +78,12 @@ class ReadingBaseline(Baseline):
     """A baseline that scores each reading, alone or with those before it, in chunks: memory does not grow with time.
 
     One that needs the readings before overrides `_span` and gets windows (window, span * variable) in place of
-    readings, each with its oldest reading first. A score uses no later reading, except at the start of a series:
-    readings before the end of the first window get the score of that window.
+    readings, each with its oldest reading first. An alert score uses no later reading, except at the start of a series:
+    readings before the end of the first window get the score of that window. If a score is `about_windows` and not
+    about their last reading, the ranking score of a reading is the mean over the windows that cover it.
     """
+
+    about_windows: ClassVar[bool] = False
 
     def _span(self) -> int:
         """Readings in a window, the last of which is scored."""
@@ -101,6 +104,18 @@ class ReadingBaseline(Baseline):
 
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         return self._in_chunks(self._score_readings, scaled)
+
+    def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
+        found = super()._step_scores(scaled, series)
+        return found._replace(scores=self._ranking(scaled, found.alerts)) if self.about_windows else found
+
+    def _ranking(self, scaled: Floats32, alerts: Floats) -> Floats:
+        """The ranking scores (time,) of scores that are about windows."""
+        return self._spread(alerts)
+
+    def _spread(self, ended: Floats) -> Floats:
+        """The mean over the windows that cover a reading, from one value (time, ...) for the window that ends there."""
+        return mean_of_covering(ended[self._span() - 1 :], self._span())
 
     def _in_chunks(self, function: Callable[[Floats], Floats], scaled: Floats32) -> Floats:
         """What a function of windows returns for each reading (time, ...) of a scaled series (time, variable)."""
@@ -129,7 +144,7 @@ class VariableBaseline(ReadingBaseline):
     """
 
     def errors(self, X: object) -> Floats:
-        """The errors (time, variable) behind the scores of a series (time, variable).
+        """The errors (time, variable) behind the ranking scores of a series (time, variable).
 
         >>> import numpy as np
         >>> from cometad.baselines import BASELINES
@@ -137,7 +152,14 @@ class VariableBaseline(ReadingBaseline):
         >>> detector.errors(np.array([[3.0, -2.0]]))
         array([[3., 2.]])
         """
-        return self._in_chunks(self._errors, self.scaling_(self._checked(X).values))
+        return self._ranking_errors(self.scaling_(self._checked(X).values))
+
+    def _ranking_errors(self, scaled: Floats32) -> Floats:
+        errors = self._in_chunks(self._errors, scaled)
+        return self._spread(errors) if self.about_windows else errors
+
+    def _ranking(self, scaled: Floats32, alerts: Floats) -> Floats:
+        return self._pool(self._ranking_errors(scaled))
 
     def _score_readings(self, readings: Floats) -> Floats:
         return self._pool(self._errors(readings))
@@ -164,6 +186,21 @@ def stacked(readings: Floats32, span: int) -> Floats32:
     flat = np.ascontiguousarray(readings).reshape(-1)
     windows: Floats32 = np.lib.stride_tricks.sliding_window_view(flat, span * variables)[::variables]
     return windows
+
+
+def mean_of_covering(values: Floats, span: int) -> Floats:
+    """The mean over the windows that cover a reading (time, ...), from one value (window, ...) of each window.
+
+    >>> import numpy as np
+    >>> from cometad.baselines.baseline import mean_of_covering
+    >>> mean_of_covering(np.array([0.0, 3.0, 0.0]), span=3)
+    array([0. , 1.5, 1. , 1.5, 0. ])
+    """
+    sums = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, axis=0)])
+    steps = np.arange(len(values) + span - 1)
+    first, stop = np.maximum(steps - span + 1, 0), np.minimum(steps + 1, len(values))
+    counts = (stop - first).reshape(-1, *([1] * (values.ndim - 1)))
+    return np.asarray((sums[stop] - sums[first]) / counts)
 
 
 def subsample(rows: int, limit: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

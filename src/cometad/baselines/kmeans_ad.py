@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from cometad.arrays import Array, Floats, Floats32
-from cometad.baselines.baseline import Baseline, subsample
+from cometad.baselines.baseline import Baseline, mean_of_covering, subsample
 from cometad.data.windows import cut, learnable
 from cometad.restored import require_state
 from cometad.series import Series
@@ -58,10 +58,7 @@ class KMeansAD(Baseline):
 
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         distances = np.concatenate(list(self._distances(scaled)))  # of the window starting at each time step
-        sums = np.concatenate([[0.0], np.cumsum(distances)])
-        steps = np.arange(len(scaled))
-        first, stop = np.maximum(steps - self.window + 1, 0), np.minimum(steps + 1, len(distances))
-        return np.asarray((sums[stop] - sums[first]) / (stop - first))
+        return mean_of_covering(distances, self.window)
 
     def _distances(self, scaled: Floats32) -> Iterator[Floats]:
         starts = np.arange(len(scaled) - self.window + 1)

@@ -26,11 +26,12 @@ class WindowPca(VariableBaseline):
     >>> wave = np.sin(np.arange(400) / 5)[:, None]
     >>> jump = wave.copy()
     >>> jump[200:] = -wave[200:]
-    >>> scores = WindowPca().fit(wave).decision_function(jump)
+    >>> scores = WindowPca().fit(wave).step_scores(jump).alerts
     >>> bool(scores[200:215].min() > 100 * scores[:200].max())
     True
     """
 
+    about_windows = True
     learned = ("center_", "directions_")
     shapes: ClassVar = {
         "center_": ("window * variable",),
