@@ -27,16 +27,17 @@ from cometad.bench.published import published
 from cometad.bench.report import report
 from cometad.bench.results import Results, identity, latest
 from cometad.bench.runner import results_of, run
-from cometad.bench.trial import Fitting, at_threshold, source_fingerprint, trials
+from cometad.bench.trial import Fitting, at_threshold, built, source_fingerprint, training_series, trials
 from cometad.cli.app import main
 from cometad.cli.paths import is_ours
-from cometad.datasets.dataset import Dataset
+from cometad.datasets.dataset import Dataset, concatenate
 from cometad.datasets.readers import load
 from cometad.errors import CometadError, InputError, ParameterError
 from cometad.metrics import METRICS, evaluate
 from cometad.network import Epochs, NoAdaptation, OneCycle
 from cometad.presets import ABLATIONS
 from cometad.registry import describe
+from contract import waves
 
 SMALL = {"schedule": Epochs(1), "codebook_size": 16, "dim": 8, "core_dim": 4}
 FAST = Experiment(
@@ -712,6 +713,44 @@ def test_published_figures_are_the_rows_of_the_papers_tables():
     for line in lines:
         figures = "&".join(f"{100 * line['metrics'][name]:.2f}" for name in METRICS)
         assert f"&{figures}\\\\" in rows, line
+
+
+def test_results_from_before_windows_per_update_are_the_same_trials():
+    line = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "paper", "seed": 0, "setting": {}}
+    line |= {"fingerprint": "f", "detector": "comet-paper"}
+    old, now, other = (
+        identity(line | {"hyper_parameters": {"normalization": {"kind": "EmaMinMax", "momentum": 0.75} | changes}})
+        for changes in ({}, {"windows": None}, {"windows": 4})
+    )
+    assert old == now != other
+
+
+def joined():
+    return concatenate(
+        [
+            Dataset("MSL", f"{i}", waves(n, 2), waves(90, 2), np.arange(90) > 70, ("a", "b"))
+            for i, n in enumerate((75, 61))
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", ["comet-paper", "usad, converged"])
+def test_where_entities_are_joined_the_end_of_each_is_held_out(name):
+    dataset = joined()
+    arm = Arm(name, name.partition(",")[0])
+    detector, series = built(arm, dataset, 0, "cpu"), training_series(arm, dataset)
+    kept = [int(0.9 * 75), int(0.9 * 61)]
+    assert detector.validation_share == 75 + 61 - sum(kept)
+    assert np.array_equal(series[: kept[0]], dataset.train[: kept[0]])
+    assert np.array_equal(series[kept[0] : sum(kept)], dataset.train[75 : 75 + kept[1]])
+    assert np.array_equal(
+        series[sum(kept) :], np.concatenate([dataset.train[kept[0] : 75], dataset.train[75 + kept[1] :]])
+    )
+
+
+def test_a_detector_that_holds_nothing_out_gets_the_series_in_its_order():
+    arm = Arm("pca", "pca")
+    assert np.array_equal(training_series(arm, joined()), joined().train)
 
 
 def test_results_from_before_threshold_and_gap_rules_are_the_same_trials():

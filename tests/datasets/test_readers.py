@@ -152,6 +152,14 @@ def test_channels_are_concatenated_in_sorted_order(name, channels, width):
 
 
 @needs_archives
+@pytest.mark.parametrize(("name", "trained", "held_out"), [("SMAP", 124_184, 13_820), ("MSL", 52_473, 5_844)])
+def test_a_tenth_of_each_channel_gives_the_counts_of_the_paper(name, trained, held_out):
+    whole = load_concatenated(name, SHARED)
+    series, count = whole.held_out_last(0.1)
+    assert (len(series) - count, count) == (trained, held_out)
+
+
+@needs_archives
 def test_the_official_channel_p_2_has_the_union_of_its_two_rows():
     channel = next(part for part in load("SMAP", SHARED) if part.entity == "P-2")
     np.testing.assert_array_equal(np.flatnonzero(channel.labels), np.arange(5300, 6576))

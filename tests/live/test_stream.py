@@ -50,6 +50,7 @@ SETTINGS = {
     "selected by percentile, one variable": (default(selection=PercentileSelection(50)), 1),
     "selected by budget, fixed": (default(selection=BudgetSelection(2), adaptation=NoAdaptation()), 9),
     "highest variables, batches": (default(normalization=EmaMinMax()), 3),
+    "an update for each window": (default(normalization=EmaMinMax(windows=1)), 3),
     "paper": (paper(), 4),
     "paper, fixed": (paper(adaptation=NoAdaptation()), 4),
     "paper, budget, from training": (paper(selection=BudgetSelection(2), normalization=TrainingNormalization()), 4),

@@ -24,6 +24,7 @@ from cometad.scoring import (
     BudgetSelection,
     EmaMinMax,
     HighestVariables,
+    NoCalibration,
     NoNormalization,
     PercentileSelection,
 )
@@ -440,11 +441,24 @@ def test_ema_normalization_follows_equations_18_and_19(lengths, momentum, seed):
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-9)
 
 
-@given(score_tables(), st.floats(0, 1), st.data())
-def test_the_pipeline_selects_then_normalizes_then_mixes(scores, weight, data):
+def test_imputed_steps_do_not_shift_the_windows_of_an_update():
+    raw = np.random.default_rng(0).gamma(2.0, size=(2, 3, 4, 1))
+    left_out = np.zeros((3, 4, 1), bool)
+    left_out[0, :3] = True
+    rule = EmaMinMax(0.75, windows=1)
+    pipeline = Pipeline.fit(raw, NoCalibration(), AllVariables(), rule, score_weight=1.0)
+    scores = pipeline([Block(raw, 0, left_out)], pipeline.start)[0].scores
+    measured = [[raw[1, 0, 3, 0]], raw[1, 1, :, 0], raw[1, 2, :, 0]]
+    wanted = [score for update in naive.ema_min_max([list(part) for part in measured], 0.75) for score in update]
+    np.testing.assert_allclose(scores[3:], wanted, rtol=1e-6, atol=1e-6)
+    assert (scores[:3] == 0).all()
+
+
+@given(score_tables(), st.floats(0, 1), st.sampled_from([None, 1, 2, 3]), st.data())
+def test_the_pipeline_selects_then_normalizes_then_mixes(scores, weight, windows, data):
     memory, quantization = raw = np.random.default_rng(0).gamma(2.0, size=(2, *scores.shape))
-    skip = data.draw(st.integers(0, scores.shape[1] - 1))
-    rule = EmaMinMax(0.75)
+    skip = data.draw(st.integers(0, scores.shape[1] - 1)) if windows is None else 0
+    rule = EmaMinMax(0.75, windows=windows)
     calibration = np.stack([np.stack([np.zeros(scores.shape[2]), np.ones(scores.shape[2])])] * 2)
     pipeline = Pipeline(PercentileSelection(50), rule, weight, calibration, np.stack([rule.fit(np.empty(0))] * 2))
     decided, _ = pipeline([Block(raw, skip)], pipeline.start)
@@ -453,7 +467,9 @@ def test_the_pipeline_selects_then_normalizes_then_mixes(scores, weight, data):
         steps = []
         for w in range(scores.shape[0]):
             steps += naive.selected(kind[w], lambda deviation: naive.chosen_by_percentile(deviation, 50))[skip:]
-        normalized.append(naive.ema_min_max([steps], 0.75)[0])
+        size = len(steps) if windows is None else windows * scores.shape[1]
+        updates = [steps[begin : begin + size] for begin in range(0, len(steps), size)]
+        normalized.append([score for update in naive.ema_min_max(updates, 0.75) for score in update])
     np.testing.assert_allclose(decided.scores, naive.mixed(*normalized, weight), rtol=1e-6, atol=1e-6)
     assert decided.variables.shape == (len(decided.scores), scores.shape[2])
 

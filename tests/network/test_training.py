@@ -8,7 +8,7 @@ import torch
 
 from cometad import BASELINES, NetworkComet
 from cometad.errors import ParameterError
-from cometad.network import Epochs, Halving, OneCycle
+from cometad.network import Converging, Epochs, Halving, OneCycle
 from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
 from contract import is_a_sentence, saved, waves
 
@@ -87,6 +87,34 @@ def test_training_stops_when_patience_runs_out(patience, epochs):
     trained(line(), summaries=summaries, validation=validation, schedule=Epochs(6, 0.05))
     assert [each.epoch for each in summaries] == list(range(1, epochs + 1))
     assert [each.validation for each in summaries] == [3.0, 1.0, 2.0, 2.0, 2.0, 2.0][:epochs]
+
+
+@pytest.mark.parametrize(("least", "most", "steps"), [(1, 99, 9), (10, 99, 12), (14, 14, 14)])
+def test_training_to_convergence_takes_the_least_steps_and_then_stops_by_patience(least, most, steps):
+    # Three batches an epoch; the second epoch is the best one.
+    network, taken = line(), []
+
+    def loss(windows, epoch):
+        taken.append(len(windows))
+        return rebuild(network)(windows, epoch)
+
+    validation = Validation(Scripted(3.0, 1.0, *[2.0] * 9), SOURCE, patience=0, at_once=20, seed=0)
+    group = ParameterGroup(list(network.parameters()), loss)
+    trained(network, [group], validation=validation, schedule=Converging(least, most, 0.05))
+    assert len(taken) == steps
+
+
+def test_without_validation_training_to_convergence_takes_the_least_steps():
+    summaries = []
+    schedule = Converging(least=6, most=99, learning_rate=0.05)
+    trained(line(), summaries=summaries, validation=NoValidation(should_stop=True), schedule=schedule)
+    assert len(summaries) == 2
+
+
+@pytest.mark.parametrize("changes", [{"least": 0}, {"least": 5, "most": 4}, {"learning_rate": 0.0}])
+def test_an_invalid_schedule_is_refused(changes):
+    with pytest.raises(ParameterError, match="parameter"):
+        Converging(**changes)
 
 
 def test_the_validation_loss_is_a_mean_over_windows_without_dropout():

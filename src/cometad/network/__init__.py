@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from cometad.errors import imported_for
-from cometad.network.schedules import Epochs, Halving, OneCycle
+from cometad.network.schedules import Converging, Epochs, Halving, OneCycle
 
 if TYPE_CHECKING:
     from cometad.network.adaptation import NoAdaptation, OnlineAdaptation
 
-__all__ = ["Epochs", "Halving", "NoAdaptation", "OneCycle", "OnlineAdaptation"]
+__all__ = ["Converging", "Epochs", "Halving", "NoAdaptation", "OneCycle", "OnlineAdaptation"]
 
 
 def __getattr__(name: str) -> Any:
