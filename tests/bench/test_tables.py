@@ -140,7 +140,7 @@ def naive_summary(values):
         here = [value for (other, _), value in values.items() if other == seed]
         by_seed.append(sum(here) / len(here))
     mean = sum(by_seed) / len(by_seed)
-    return mean, math.sqrt(sum((value - mean) ** 2 for value in by_seed) / len(by_seed))
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in by_seed) / (len(by_seed) - 1))
 
 
 @given(st.integers(2, 4), st.integers(1, 4), st.randoms(use_true_random=False))
@@ -151,6 +151,13 @@ def test_a_summary_equals_the_loop_version(seeds, entities, random):
     summary = summarize(records)["MSL", "pca"]
     assert tuple(summary.values["aff_f1"]) == pytest.approx(naive_summary(values))
     assert (summary.seeds, summary.entities, summary.coverage) == (seeds, entities, "")
+
+
+def test_tables_say_that_deviations_are_those_of_a_sample():
+    two = [trial("pca", seed=seed, metrics=dict.fromkeys(SHOWN, 0.5)) for seed in (0, 1)]
+    base = [record | {"arm": "full"} for record in two]
+    for table in (metric_table(two, ""), threshold_table(two, ""), paired_table(two + base, "", "full")):
+        assert note_with(table, "± is the sample standard deviation (n - 1) over")
 
 
 def test_one_seed_has_no_deviation():
@@ -180,13 +187,13 @@ def test_a_seed_that_lacks_an_entity_is_left_out_of_the_mean():
     records = [trial("pca", 0.6, seed=0, entity=entity) for entity in "ab"] + [trial("pca", 0.9, seed=1, entity="a")]
     summary = summarize(records)["MSL", "pca"]
     assert summary.values["aff_f1"] == (0.6, None)
-    assert summary.coverage == "1 of 2 seeds"
+    assert summary.coverage == "one seed"
 
 
 def test_all_positive_needs_no_second_seed():
     records = [trial("pca", seed=seed) for seed in range(3)] + [trial("all-positive"), trial("random")]
     table = metric_table(records, "Main")
-    assert [row(table, arm).note for arm in ("all-positive", "random")] == ["", "1 of 3 seeds"]
+    assert [row(table, arm).note for arm in ("all-positive", "random")] == ["", "one seed"]
     assert note_with(table, "Fewer than 3 seeds") == ["Fewer than 3 seeds: random (1)."]
 
 
@@ -485,6 +492,13 @@ def test_a_footnote_names_the_hardware_of_the_costs():
     assert note_with(two, "Seconds were measured on a laptop: pca; a card: vtt. Memory")
 
 
+def test_a_footnote_names_the_arms_whose_memory_includes_earlier_trials():
+    own, older = trial("pca", device="a laptop", start_bytes=2**19), trial("knn", device="a laptop")
+    assert not note_with(threshold_table([own], ""), "earlier trials")
+    assert note_with(threshold_table([own, older], ""), "what earlier trials left behind: knn.")
+    assert note_with(threshold_table([older], ""), "what earlier trials left behind: all.")
+
+
 def test_only_the_figures_of_an_html_table_scroll_and_its_title_labels_it():
     outline = Outline()
     outline.feed(as_html(ODD))
@@ -508,7 +522,8 @@ def test_differences_are_paired_by_dataset_and_seed():
     assert row.arm == "part"
     differences = [0.6 - 0.5, 0.8 - 0.9, 0.4 - 0.7, 0.1 - 0.1]
     mean, lower = row.cells[:2]
-    assert (mean.value, mean.deviation) == (pytest.approx(np.mean(differences)), pytest.approx(np.std(differences)))
+    assert mean.value == pytest.approx(np.mean(differences))
+    assert mean.deviation == pytest.approx(np.std(differences, ddof=1))
     assert (lower.value, lower.total) == (2, 4)
 
 

@@ -15,6 +15,7 @@ from cometad.bench.figures import efficiency_points, save_critical_difference, s
 from cometad.bench.forms import anchor, as_latex, as_markdown, shown
 from cometad.bench.nested import headline, nested_table
 from cometad.bench.paired import paired_table
+from cometad.bench.provenance import provenance_notes
 from cometad.bench.published import published
 from cometad.bench.results import Record, failed, latest
 from cometad.bench.runner import FOLDER, results_of
@@ -85,7 +86,8 @@ def report(
     for name, lines in records.items():
         if lines:
             content = _CONTENTS[EXPERIMENTS[name].report](name, lines, ranked_by)
-            content = replace(content, notes=(*content.notes, *_failures(_in_order(name, failed(read[name])))))
+            caveats = (*_failures(_in_order(name, failed(read[name]))), *provenance_notes(lines))
+            content = replace(content, notes=(*content.notes, *caveats))
             written += _write(name, content, target)
     return written
 
@@ -238,8 +240,8 @@ def _drift(name: str, records: Sequence[Record], ranked_by: str) -> Content:
                 f"{name}-{number + 1}.png",
                 f"{arm}: false alarms and AUC-ROC after a drift, as fitted and adapting. Left: by kind of drift, "
                 "without faults during it. Right: by the share of faulty readings during it. Points are means over the "
-                f"entities of a dataset and {seeds} seed{'s' if seeds > 1 else ''}, bars the standard deviation over "
-                "seeds; the dotted line is the AUC-ROC of random scores",
+                f"entities of a dataset and {seeds} seed{'s' if seeds > 1 else ''}, bars the sample standard "
+                "deviation over seeds; the dotted line is the AUC-ROC of random scores",
                 partial(save_drift, records=here),
             )
         )

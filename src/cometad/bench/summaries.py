@@ -23,7 +23,7 @@ Trials = dict[int, dict[str, Record]]  # the results of one arm on one dataset, 
 
 
 class Spread(NamedTuple):
-    """A mean over seeds and the population standard deviation, None for a single seed.
+    """A mean over seeds and the sample standard deviation (n - 1), None for a single seed.
 
     >>> from cometad.bench.summaries import Spread
     >>> Spread(0.72, None).mean
@@ -32,6 +32,16 @@ class Spread(NamedTuple):
 
     mean: float
     deviation: float | None
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the mean and the sample standard deviation of some values.
+
+    >>> from cometad.bench.summaries import spread
+    >>> spread([1.0, 2.0, 3.0]), spread([4.0])
+    (Spread(mean=2.0, deviation=1.0), Spread(mean=4.0, deviation=None))
+    """
+    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,7 @@ class Summary:
         """The part of the trials that has results, in words; empty if all have."""
         parts = [] if self.covers_all_entities else [f"{self.entities} of {self.all_entities} entities"]
         if self.seeds < self.all_seeds and self.arm != ALL_POSITIVE:  # that arm is deterministic
-            parts.append(f"{self.seeds} of {self.all_seeds} seeds")
+            parts.append("one seed" if self.seeds == 1 else f"{self.seeds} of {self.all_seeds} seeds")
         return ", ".join(parts)
 
 
@@ -77,7 +87,7 @@ def summarize(records: Iterable[Record]) -> dict[tuple[str, str], Summary]:
     >>> records = [cell | {"seed": seed, "metrics": {"aff_f1": 0.7 + seed / 10}} for seed in (0, 1)]
     >>> spread = summarize(records)["MSL", "pca"].values["aff_f1"]
     >>> round(spread.mean, 3), round(spread.deviation, 3)
-    (0.75, 0.05)
+    (0.75, 0.071)
     """
     cells = _cells(_checked(records))
     summaries = {}
@@ -253,7 +263,7 @@ def _spread(by_seed: Sequence[Sequence[Record]], quantity: Quantity) -> Spread:
     values = [quantity.join([quantity.read(record) for record in records]) for records in by_seed]
     if quantity.join is _mean_of_known:
         values = [value for value in values if not math.isnan(value)] or [math.nan]
-    return Spread(_mean(values), float(np.std(values)) if len(values) > 1 else None)
+    return spread(values)
 
 
 def _is_silent(record: Record) -> bool:
