@@ -414,7 +414,7 @@ def test_a_report_has_its_tables_in_three_formats_and_the_ranks(reported):
     assert r"Aff-F1\*" in text
     assert "oracle threshold" in text
     assert "false alarms per day" in text
-    assert reported["fast.tex"].read_text().count(r"\begin{longtable}") == 3
+    assert reported["fast.tex"].read_text().count(r"\begin{longtable}") == 4
     assert reported["fast-ranks.png"].read_bytes().startswith(b"\x89PNG")
 
 
@@ -453,14 +453,14 @@ def test_a_report_names_results_that_do_not_say_what_code_they_came_from(tmp_pat
     results.append(line_of("main", "hbos", seed=1) | known)
     report(["main"], folder=tmp_path)
     text = (tmp_path / "main.md").read_text()
-    assert "\nOlder results without a fingerprint of the source: knn.\n" in text
-    assert "\nOlder results without the version of cometad: knn, hbos (1 of 2 trials).\n" in text
-    assert "Older results" not in reported["fast.md"].read_text()
+    assert "\nResults without a fingerprint of the source: knn.\n" in text
+    assert "\nResults without the installed version of cometad: knn, hbos (1 of 2 trials).\n" in text
+    assert "Results without" not in reported["fast.md"].read_text()
 
 
 def test_the_page_of_a_report_needs_no_other_file(reported):
     page = reported["fast.html"].read_text()
-    assert page.count("<table ") == 3
+    assert page.count("<table ") == 4
     assert 'src="data:image/png;base64,' in page
     assert "://" not in page
 

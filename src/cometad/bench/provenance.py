@@ -14,14 +14,14 @@ def provenance_notes(records: Sequence[Record]) -> list[str]:
     >>> from cometad.bench.provenance import provenance_notes
     >>> new = {"arm": "pca", "source": "1f0a", "versions": {"cometad": "0.2.0"}}
     >>> provenance_notes([new, new | {"source": None}, new | {"arm": "knn"}])
-    ['Older results without a fingerprint of the source: pca (1 of 2 trials).']
+    ['Results without a fingerprint of the source: pca (1 of 2 trials).']
     """
     facts: dict[str, Callable[[Record], bool]] = {
         "a fingerprint of the source": lambda record: bool(record.get("source")),
-        "the version of cometad": lambda record: (record.get("versions") or {}).get("cometad") not in UNKNOWN,
+        "the installed version of cometad": lambda record: (record.get("versions") or {}).get("cometad") not in UNKNOWN,
     }
     found = {fact: lacking(records, has) for fact, has in facts.items()}
-    return [f"Older results without {fact}: {which}." for fact, which in found.items() if which]
+    return [f"Results without {fact}: {which}." for fact, which in found.items() if which]
 
 
 def lacking(records: Iterable[Record], has: Callable[[Record], bool]) -> str:
@@ -36,7 +36,7 @@ def lacking(records: Iterable[Record], has: Callable[[Record], bool]) -> str:
         trials[record["arm"]] += 1
         without[record["arm"]] += not has(record)
     if trials and without == trials:
-        return "all"
+        return "all arms"
     parts = [
         arm if count == trials[arm] else f"{arm} ({count} of {trials[arm]} trials)"
         for arm, count in without.items()

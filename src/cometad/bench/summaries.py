@@ -140,6 +140,39 @@ def blocks(records: Iterable[Record], metric: str, over: str = "dataset", *, ref
     return Blocks(names, arms, values)
 
 
+def twins(records: Iterable[Record], first: str = "") -> dict[str, str]:
+    """Return the arms whose metrics equal those of another arm in every trial, each with that arm.
+
+    The other one is the first of them in the records, or `first`. The no-skill references have no twins.
+
+    >>> from cometad.bench.summaries import twins
+    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
+    >>> arms = {"full": 0.7, "pca": 0.6, "w/o TTA": 0.7}
+    >>> twins([cell | {"arm": arm, "metrics": {"aff_f1": value}} for arm, value in arms.items()])
+    {'w/o TTA': 'full'}
+    """
+    trials: dict[str, dict[tuple[object, ...], object]] = {}
+    for record in latest(records):
+        if record["arm"] not in REFERENCES:
+            where = record["dataset"], record["entity"], record["seed"]
+            trials.setdefault(record["arm"], {})[where] = record.get("metrics")
+    found: dict[str, str] = {}
+    distinct: list[str] = []
+    for arm in sorted(trials, key=lambda name: name != first):
+        twin = next((other for other in distinct if trials[other] == trials[arm]), None)
+        if twin is None:
+            distinct.append(arm)
+        else:
+            found[arm] = twin
+    return found
+
+
+def without_twins(found: Blocks, same: Mapping[str, str]) -> Blocks:
+    """Return the blocks without the arms that `twins` found: those count as one arm with their twin."""
+    kept = [place for place, arm in enumerate(found.arms) if arm not in same]
+    return Blocks(found.blocks, [found.arms[place] for place in kept], found.values[:, kept])
+
+
 def several_versions(records: Iterable[Record]) -> list[str]:
     """Return the datasets on which arms ran on different series, according to their fingerprints.
 
