@@ -104,6 +104,32 @@ def test_results_are_the_same_in_this_process_and_in_another(tmp_path):
         assert here[arm]["at_threshold"] == there[arm]["at_threshold"]
 
 
+# Whatever asks for a GPU fails; a process that has asked cannot fork.
+LOADING = """
+import re
+from pathlib import Path
+import torch
+import cometad.bench.trial
+
+def refuse(*_, **__):
+    raise AssertionError("the server asked for a GPU")
+
+for name in ("is_available", "device_count", "current_device", "init", "_lazy_init", "synchronize"):
+    setattr(torch.cuda, name, refuse)
+threads = lambda: int(re.search(r"Threads:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+before = threads()
+import cometad.bench.warm
+print(threads() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at /proc")
+def test_the_server_that_forks_asks_for_no_gpu_and_starts_no_thread():
+    many = os.environ | dict.fromkeys(("COMETAD_THREADS", "OMP_NUM_THREADS"), "4")
+    ended = subprocess.run([sys.executable, "-c", LOADING], capture_output=True, text=True, timeout=150, env=many)
+    assert (ended.stdout, ended.returncode) == ("0\n", 0), ended.stderr
+
+
 # A script without the usual check of __name__: its processes must not run it again.
 SCRIPT = """
 import os, sys, time
