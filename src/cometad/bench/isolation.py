@@ -1,6 +1,6 @@
 """Runs trials in a process of their own: the peak of its memory is theirs alone, and if it dies, the run goes on.
 
-On Linux, processes are forked from a server that has loaded all libraries and kernels, which takes about 20 ms. The
+On Linux, processes are forked from a server that has loaded all libraries and kernels, which takes less than 0.1 s. The
 server never touches a GPU, because CUDA does not survive a fork. Elsewhere forking is not safe, so that each process
 loads everything itself, before its clock starts.
 """
