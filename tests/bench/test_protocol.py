@@ -18,7 +18,7 @@ from cometad.bench.report import report
 from cometad.bench.results import Results
 from cometad.bench.runner import run
 from cometad.bench.split import part_of
-from cometad.bench.statistics import Interval, holm, rank_balance, signed_rank, stratified_interval
+from cometad.bench.statistics import Interval, critical_difference, holm, rank_balance, signed_rank, stratified_interval
 from cometad.bench.trial import untied, untied_vus_pr
 from cometad.bench.workers import joined, run_with_workers
 from cometad.errors import InputError, ParameterError
@@ -289,6 +289,40 @@ def test_the_table_has_means_by_family_the_difference_and_a_mark_for_ties(figure
     assert far["from"] < far["comet ahead by"] < far["to"]
 
 
+def test_arms_with_identical_figures_are_tested_once(figures):
+    alone = compare(table(figures), "comet")
+    same = {"copy": figures["comet"], **figures, "again": figures["far"]}
+    assert compare(table(same), "comet") == alone
+    shown = comparison_table(table(same), "Validate", "comet")
+    assert [row.arm for row in shown.groups[0].rows] == ["comet", *alone_order(figures)]
+    assert any("identical in every trial: comet and copy, far and again." in note for note in shown.footnotes)
+    assert not any("lack entities" in note for note in shown.footnotes)
+
+
+def alone_order(figures):
+    return [row.arm for row in comparison_table(table(figures), "Validate", "comet").groups[0].rows[1:]]
+
+
+def test_mean_ranks_and_the_critical_difference_are_beside_the_tests():
+    rng = np.random.default_rng(0)
+    values = {"comet": 0.8, "near": 0.8, "far": 0.2}
+    records = table({arm: {"SMD": (level + 0.1 * rng.random(20)).tolist()} for arm, level in values.items()})
+    shown = comparison_table(records, "Validate", "comet")
+    ranks = {row.arm: row.cells[-1].value for row in shown.groups[0].rows}
+    assert ranks["far"] == 3.0
+    assert ranks["comet"] + ranks["near"] == 3.0
+    difference = critical_difference(3, 20)
+    words = f"Mean rank: over all 20 entities, among 3 arms. Nemenyi's critical difference is {difference:.2f}; by it, "
+    assert any(note == f"{words}comet differs from far." for note in shown.footnotes)
+
+
+def test_an_arm_with_a_single_seed_is_marked_beside_the_others(figures):
+    records = table(figures)
+    records += [record | {"seed": 1} for record in records if record["arm"] not in ("near", "far")]
+    labels = [row.label for row in comparison_table(records, "Validate", "comet").groups[0].rows]
+    assert {"near (tie, one seed)", "far (one seed)", "comet"} <= set(labels)
+
+
 def test_an_incomplete_base_arm_is_refused():
     records = table({"comet": {"SMD": [0.5]}, "pca": {"SMD": [0.4, 0.4]}})
     with pytest.raises(InputError, match="Run the missing trials"):
@@ -368,6 +402,7 @@ def test_synthetic_plants_can_be_selected_by_name(tmp_path, monkeypatch):
 
 def append_all(path, records):
     results = Results(path)
+    path.parent.mkdir(exist_ok=True)
     for record in records:
         results.append(record)
 
@@ -381,6 +416,21 @@ def test_the_report_of_validate_leads_with_the_claim(figures, tmp_path):
     assert "fair pca (tie)" in text
     assert (tmp_path / "validate-ranks.png").exists()
     assert "every" not in text.partition("\n\n")[2].partition("\n\n")[0]
+
+
+def test_the_report_by_entity_tests_every_arm_against_comet_or_else_the_best(figures, tmp_path):
+    renamed = {"comet": "comet", "near": "pca", "far": "knn", "better": "vtt", "random": "random"}
+    records = table({renamed[arm]: values for arm, values in figures.items()}, "entity")
+    append_all(tmp_path / "all" / "entity.jsonl", records)
+    report(["entity"], folder=tmp_path / "all")
+    text = (tmp_path / "all" / "entity.md").read_text()
+    assert "One model per entity: every arm against comet**" in text
+    assert "comet beats 2 of 4 arms beyond chance (Holm p < 0.05); it ties with pca; it is behind vtt." in text
+    assert "The best detector is vtt, with a mean AUC-PR of" in text
+    append_all(tmp_path / "part" / "entity.jsonl", [record for record in records if record["arm"] != "comet"])
+    report(["entity"], folder=tmp_path / "part")
+    text = (tmp_path / "part" / "entity.md").read_text()
+    assert "comet lacks trials, so the arms are tested against vtt, the best by mean AUC-PR, which favors it." in text
 
 
 def test_the_report_of_an_unfinished_validate_compares_nothing(tmp_path):

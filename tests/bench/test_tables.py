@@ -21,8 +21,9 @@ from cometad.bench.figures import (
 )
 from cometad.bench.forms import as_html, as_latex, as_markdown, shown
 from cometad.bench.paired import SHOWN, paired_table
+from cometad.bench.simple import simple_sentence
 from cometad.bench.statistics import cliques, critical_difference, friedman, mean_ranks
-from cometad.bench.summaries import blocks, summarize
+from cometad.bench.summaries import blocks, summarize, twins, without_twins
 from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable, metric_table, threshold_table
 from cometad.errors import InputError, ParameterError
 
@@ -140,7 +141,7 @@ def naive_summary(values):
         here = [value for (other, _), value in values.items() if other == seed]
         by_seed.append(sum(here) / len(here))
     mean = sum(by_seed) / len(by_seed)
-    return mean, math.sqrt(sum((value - mean) ** 2 for value in by_seed) / len(by_seed))
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in by_seed) / (len(by_seed) - 1))
 
 
 @given(st.integers(2, 4), st.integers(1, 4), st.randoms(use_true_random=False))
@@ -151,6 +152,13 @@ def test_a_summary_equals_the_loop_version(seeds, entities, random):
     summary = summarize(records)["MSL", "pca"]
     assert tuple(summary.values["aff_f1"]) == pytest.approx(naive_summary(values))
     assert (summary.seeds, summary.entities, summary.coverage) == (seeds, entities, "")
+
+
+def test_tables_say_that_deviations_are_those_of_a_sample():
+    two = [trial("pca", seed=seed, metrics=dict.fromkeys(SHOWN, 0.5)) for seed in (0, 1)]
+    base = [record | {"arm": "full"} for record in two]
+    for table in (metric_table(two, ""), threshold_table(two, ""), paired_table(two + base, "", "full")):
+        assert note_with(table, "± is the sample standard deviation (n - 1) over")
 
 
 def test_one_seed_has_no_deviation():
@@ -180,13 +188,13 @@ def test_a_seed_that_lacks_an_entity_is_left_out_of_the_mean():
     records = [trial("pca", 0.6, seed=0, entity=entity) for entity in "ab"] + [trial("pca", 0.9, seed=1, entity="a")]
     summary = summarize(records)["MSL", "pca"]
     assert summary.values["aff_f1"] == (0.6, None)
-    assert summary.coverage == "1 of 2 seeds"
+    assert summary.coverage == "one seed"
 
 
 def test_all_positive_needs_no_second_seed():
     records = [trial("pca", seed=seed) for seed in range(3)] + [trial("all-positive"), trial("random")]
     table = metric_table(records, "Main")
-    assert [row(table, arm).note for arm in ("all-positive", "random")] == ["", "1 of 3 seeds"]
+    assert [row(table, arm).note for arm in ("all-positive", "random")] == ["", "one seed"]
     assert note_with(table, "Fewer than 3 seeds") == ["Fewer than 3 seeds: random (1)."]
 
 
@@ -317,6 +325,98 @@ def test_ranks_over_entities_weigh_every_entity_equally():
     table = metric_table(records, "Main", ranked_by="aff_f1", over="entity")
     assert row(table, "x", "SMD").cells[-1].value == pytest.approx(4 / 3)
     assert [group.name for group in table.groups] == ["SMD"]
+
+
+def test_every_dataset_counts_the_same_in_the_average_rank_and_every_entity_in_the_plain_one():
+    better = {("SMD", "a"): "x", **{("SMAP", entity): "y" for entity in "bcd"}}
+    records = [
+        trial(arm, 0.9 if arm == first else 0.1, *where) for where, first in better.items() for arm in ("x", "y")
+    ]
+    table = metric_table(records, "Main", ranked_by="aff_f1", over="entity")
+    assert [column.header for column in table.columns[-2:]] == ["rank by Aff-F1", "plain mean rank"]
+    assert [cell.value for cell in row(table, "x", "average").cells[-2:]] == [1.5, 1.75]
+    assert [cell.value for cell in row(table, "y", "average").cells[-2:]] == [1.5, 1.25]
+    assert [cell.value for cell in row(table, "x", "SMAP").cells[-2:]] == [2.0, None]
+    assert note_with(table, "Plain mean rank: over all 4 entities")
+
+
+def test_arms_that_are_identical_on_a_dataset_are_ranked_as_one_there():
+    figures = {"MSL": (0.5, 0.5, 0.9, 0.1), "PSM": (0.6, 0.5, 0.9, 0.1)}
+    records = [
+        trial(arm, value, dataset, seed=seed)
+        for dataset, values in figures.items()
+        for arm, value in zip(("full", "part", "pca", "knn"), values, strict=True)
+        for seed in (0, 1)
+    ]
+    table = metric_table(records, "Main", ranked_by="aff_f1")
+    arms = ("full", "part", "pca", "knn")
+    assert [row(table, arm, "MSL").cells[-1].value for arm in arms] == [2.0, 2.0, 1.0, 3.0]
+    assert [row(table, arm, "PSM").cells[-1].value for arm in arms] == [2.0, 3.0, 1.0, 4.0]
+    assert note_with(table, "identical in every trial: full and part (MSL).")
+    one = [
+        record | ({"metrics": {"aff_f1": 0.51}} if record["seed"] and record["arm"] == "part" else {})
+        for record in records
+    ]
+    assert not note_with(metric_table(one, "Main", ranked_by="aff_f1"), "identical")
+
+
+def test_arms_that_are_identical_everywhere_are_one_in_the_critical_difference():
+    records = [
+        trial(arm, value + place / 100, dataset)
+        for place, dataset in enumerate(("MSL", "PSM", "SMAP"))
+        for arm, value in (("full", 0.5), ("part", 0.5), ("pca", 0.6), ("random", 0.5))
+    ]
+    assert twins(records) == {"part": "full"}
+    assert twins(records, first="part") == {"full": "part"}
+    assert without_twins(blocks(records, "aff_f1"), twins(records)).arms == ["full", "pca"]
+    assert twins([*records, trial("part", 0.5, seed=1)]) == {}  # a trial that its twin has not
+
+
+def test_an_arm_with_a_single_seed_is_marked_in_the_average_too():
+    records = [
+        trial(arm, dataset=dataset, seed=seed)
+        for arm in ("pca", "knn")
+        for dataset in ("MSL", "PSM")
+        for seed in (0, 1)
+    ]
+    table = metric_table([record for record in records if record["arm"] == "pca" or record["seed"] == 0], "Main")
+    assert {(group.name, it.label) for group in table.groups for it in group.rows} == {
+        (name, label) for name in ("MSL", "PSM", "average") for label in ("pca", "knn (one seed)")
+    }
+    alone = metric_table([record for record in records if record["seed"] == 0], "Main")
+    assert {it.label for group in alone.groups for it in group.rows} == {"pca", "knn"}
+    assert note_with(alone, "All rows are from a single seed.")
+
+
+@pytest.mark.parametrize(
+    ("figures", "sentence"),
+    [
+        (
+            {"comet": 0.5, "pca": 0.3, "knn": 0.2, "random": 0.9},
+            "The best detector is comet, with a mean AUC-PR of 50.0. The best simple baseline, pca, has 30.0.",
+        ),
+        (
+            {"vtt": 0.4, "comet": 0.3, "pca": 0.45, "fair pca": 0.6},
+            "A fair simple baseline wins: by mean AUC-PR, fair pca has 60.0 and the best other detector, vtt, 40.0. "
+            "The best simple baseline, pca, has 45.0.",
+        ),
+        ({"comet": 0.5, "vtt": 0.4}, "No simple baseline was run here."),
+        (
+            {"pca": 0.5, "knn": 0.4},
+            "The best simple baseline, pca, has a mean AUC-PR of 50.0; all other detectors lack trials.",
+        ),
+    ],
+)
+def test_the_best_simple_baseline_is_named_beside_the_best_detector(figures, sentence):
+    records = [
+        trial(arm, detector=arm.split()[0], dataset=dataset, metrics={"auc_pr": value + shift})
+        for arm, value in figures.items()
+        for dataset, shift in (("MSL", 0.05), ("PSM", -0.05))
+    ]
+    assert simple_sentence(records) == sentence
+    lacking = [record for record in records if record["dataset"] == "MSL" or record["detector"] in ("comet", "vtt")]
+    if "The best detector" in sentence:
+        assert simple_sentence(lacking) == "Every simple baseline lacks trials."
 
 
 def test_a_single_dataset_has_neither_an_average_nor_ranks():
@@ -485,6 +585,13 @@ def test_a_footnote_names_the_hardware_of_the_costs():
     assert note_with(two, "Seconds were measured on a laptop: pca; a card: vtt. Memory")
 
 
+def test_a_footnote_names_the_arms_whose_memory_includes_earlier_trials():
+    own, older = trial("pca", device="a laptop", start_bytes=2**19), trial("knn", device="a laptop")
+    assert not note_with(threshold_table([own], ""), "earlier trials")
+    assert note_with(threshold_table([own, older], ""), "what earlier trials left behind: knn.")
+    assert note_with(threshold_table([older], ""), "what earlier trials left behind: all arms.")
+
+
 def test_only_the_figures_of_an_html_table_scroll_and_its_title_labels_it():
     outline = Outline()
     outline.feed(as_html(ODD))
@@ -508,7 +615,8 @@ def test_differences_are_paired_by_dataset_and_seed():
     assert row.arm == "part"
     differences = [0.6 - 0.5, 0.8 - 0.9, 0.4 - 0.7, 0.1 - 0.1]
     mean, lower = row.cells[:2]
-    assert (mean.value, mean.deviation) == (pytest.approx(np.mean(differences)), pytest.approx(np.std(differences)))
+    assert mean.value == pytest.approx(np.mean(differences))
+    assert mean.deviation == pytest.approx(np.std(differences, ddof=1))
     assert (lower.value, lower.total) == (2, 4)
 
 

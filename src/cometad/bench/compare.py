@@ -7,13 +7,31 @@ import numpy as np
 
 from cometad.bench.nested import Figures, family_means
 from cometad.bench.results import Record, latest
-from cometad.bench.statistics import Interval, holm, rank_balance, signed_rank, stratified_interval
-from cometad.bench.summaries import RANKED_BY, REFERENCES, UNTIED_VUS_PR, blocks
+from cometad.bench.statistics import (
+    Interval,
+    critical_difference,
+    holm,
+    mean_ranks,
+    rank_balance,
+    signed_rank,
+    stratified_interval,
+)
+from cometad.bench.summaries import (
+    ALL_POSITIVE,
+    RANKED_BY,
+    REFERENCES,
+    UNTIED_VUS_PR,
+    blocks,
+    summarize,
+    twins,
+    without_twins,
+)
 from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
 from cometad.errors import InputError
 from cometad.metrics import METRICS
 
 LEVEL = 0.05
+VOLUME_NOTE = "* VUS-PR with ties of scores broken at random, because its classic form rewards constant scores."
 
 Verdict = Literal["ahead", "tie", "behind"]  # of the base arm against the other
 
@@ -29,6 +47,8 @@ class Comparison(NamedTuple):
 def compare(records: Sequence[Record], base: str, metric: str = RANKED_BY) -> dict[str, Comparison]:
     """Compare the base arm with every other arm that covers the same entities, no-skill references included.
 
+    Arms with identical figures in every trial count as one; only the first of them, or the base arm, is compared.
+
     >>> from cometad.bench.compare import compare
     >>> cell = {"experiment": "validate", "dataset": "MSL", "seed": 0, "setting": {}, "error": None}
     >>> records = [
@@ -39,7 +59,8 @@ def compare(records: Sequence[Record], base: str, metric: str = RANKED_BY) -> di
     >>> found.verdict, found.p, round(found.difference.mean, 4)
     ('ahead', 0.0078125, 0.0825)
     """
-    names, arms, values = blocks(records, metric, "entity", references=True)
+    same = twins(records, first=base)
+    names, arms, values = without_twins(blocks(records, metric, "entity", references=True), same)
     if base not in arms:
         raise InputError(f"{base} has no results for some entities. Run the missing trials first.")
     families = {family: [name[0] == family for name in names] for family in dict.fromkeys(name[0] for name in names)}
@@ -78,12 +99,15 @@ def claim(base: str, comparisons: Mapping[str, Comparison], missing: Sequence[st
     return "; ".join([f"{base} beats {beaten} beyond chance (Holm p < {LEVEL})", *rest]) + "."
 
 
+_MARKS: dict[Verdict, str] = {"ahead": "", "tie": "tie", "behind": "better"}
 _WORDS: dict[Verdict, str] = {"tie": "it ties with", "behind": "it is behind"}
 
 
 def missing_arms(records: Sequence[Record], compared: Sequence[str]) -> list[str]:
     """Return the arms that have results, but not for every entity."""
-    return [arm for arm in dict.fromkeys(record["arm"] for record in latest(records)) if arm not in compared]
+    same = twins(records, first=compared[0])
+    arms = dict.fromkeys(record["arm"] for record in latest(records))
+    return [arm for arm in arms if same.get(arm, arm) not in compared]
 
 
 def comparison_table(records: Sequence[Record], title: str, base: str, metric: str = RANKED_BY) -> ResultTable:
@@ -100,14 +124,19 @@ def comparison_table(records: Sequence[Record], title: str, base: str, metric: s
     """
     figures = family_means(records, metric, references=True)
     volumes = _volumes(records, figures)
-    found = compare(records, base, metric)
+    found, seeds = compare(records, base, metric), _seeds(records)
+    ranks, rank_notes = _ranks(records, base, metric)
     means = {arm: float(np.mean(list(by_family.values()))) for arm, by_family in figures.items()}
     order = [base, *sorted(found, key=lambda arm: -means[arm])]
     rows = tuple(
         ResultRow(
             arm,
-            (*(Cell(value) for value in (*figures[arm].values(), means[arm], volumes.get(arm))), *_tests(found, arm)),
-            "" if arm == base or found[arm].verdict == "ahead" else found[arm].verdict.replace("behind", "better"),
+            tuple(
+                [Cell(value) for value in (*figures[arm].values(), means[arm])]
+                + [Cell(volumes.get(arm))] * bool(volumes)
+                + [*_tests(found, arm), Cell(ranks.get(arm))]
+            ),
+            ", ".join(filter(None, (_MARKS[found[arm].verdict] if arm in found else "", seeds.get(arm, "")))),
             kind="reference" if arm in REFERENCES else "detector",
         )
         for arm in order
@@ -116,11 +145,39 @@ def comparison_table(records: Sequence[Record], title: str, base: str, metric: s
     columns = (
         *(ResultColumn(family, scale=100) for family in families),
         ResultColumn("mean over families", scale=100),
-        ResultColumn(f"{METRICS['vus_pr'].title}, mean over families", "*", scale=100),
+        *([ResultColumn(f"{METRICS['vus_pr'].title}, mean over families", "*", scale=100)] if volumes else []),
         *(ResultColumn(name, scale=100) for name in (f"{base} ahead by", "from", "to")),
         ResultColumn("Holm p", digits=4),
+        ResultColumn("mean rank", digits=2),
     )
-    return ResultTable(title, columns, (Group("all", rows),), _notes(records, base, metric, order))
+    notes = (*_notes(records, base, metric, order), *rank_notes, *([VOLUME_NOTE] if volumes else []))
+    return ResultTable(title, columns, (Group("all", rows),), notes)
+
+
+def _seeds(records: Sequence[Record]) -> dict[str, str]:
+    """Return a mark for each arm with a single seed, if others have more."""
+    seeds: dict[str, int] = {}
+    for (_, arm), summary in summarize(records).items():
+        seeds[arm] = min(seeds.get(arm, summary.seeds), summary.seeds)
+    return {arm: "one seed" for arm, count in seeds.items() if count == 1 < max(seeds.values()) and arm != ALL_POSITIVE}
+
+
+def _ranks(records: Sequence[Record], base: str, metric: str) -> tuple[dict[str, float], list[str]]:
+    """Return the mean rank of each arm over all entities, and from which arms the base differs by Nemenyi's test."""
+    same = twins(records, first=base)
+    names, arms, values = without_twins(blocks(records, metric, "entity"), same)
+    pairs = [f"{twin} and {arm}" for arm, twin in same.items()]
+    notes = [f"One arm, because their figures are identical in every trial: {', '.join(pairs)}."] if pairs else []
+    if len(names) < 2 or len(arms) < 2:
+        return {}, notes
+    ranks = dict(zip(arms, mean_ranks(values).tolist(), strict=True))
+    difference = critical_difference(len(arms), len(names))
+    apart = [arm for arm in arms if abs(ranks[arm] - ranks[base]) >= difference]
+    note = (
+        f"Mean rank: over all {len(names)} entities, among {len(arms)} arms. Nemenyi's critical difference is "
+        f"{difference:.2f}; by it, {base} differs from {', '.join(apart) or 'no arm'}."
+    )
+    return ranks, [note, *notes]
 
 
 def _tests(found: Mapping[str, Comparison], arm: str) -> tuple[Cell, ...]:
@@ -143,6 +200,5 @@ def _notes(records: Sequence[Record], base: str, metric: str, order: Sequence[st
         f"Holm p: Wilcoxon's signed-rank test over {entities} entities, two-sided, with Holm's correction over all "
         f"{len(order) - 1} arms. An arm marked (tie) has p >= {LEVEL}, or its mean and its ranks disagree; one marked "
         f"(better) is ahead of {base}.",
-        "* VUS-PR with ties of scores broken at random, because its classic form rewards constant scores.",
         *([f"Left out, because they lack entities: {', '.join(missing)}."] if missing else []),
     )

@@ -101,7 +101,7 @@ class Experiment:
     report: str = "detection"  # the kind of report
     entities: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by dataset, if only some of them are used
     part: Part | None = None  # the part of the split that is used, if not all
-    base: str = ""  # the arm that the others are variants of, if any
+    base: str = ""  # the arm that the others are variants of, or that they are tested against, if any
 
 
 def _plain(names: Collection[str]) -> tuple[Arm, ...]:
@@ -211,6 +211,7 @@ EXPERIMENTS = {
         ("SMD", "ASD", "SKAB", "MSL", "SMAP"),
         (*COMETS, TRAINED, DEFAULT, *_plain((*SIMPLE, *DEEP)), *_converged(DEEP), *_plain(("all-positive",))),
         seeds=(0, 1, 2),
+        base=DEFAULT.name,
     ),
     "drift": Experiment(
         "Under drift, with and without adaptation",

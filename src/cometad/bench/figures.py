@@ -9,7 +9,7 @@ import numpy as np
 
 from cometad.bench.results import Record
 from cometad.bench.statistics import cliques, critical_difference, friedman, mean_ranks
-from cometad.bench.summaries import RANKED_BY, REFERENCES, Summary, blocks, summarize
+from cometad.bench.summaries import RANKED_BY, REFERENCES, Summary, blocks, summarize, twins, without_twins
 from cometad.errors import InputError, needs_extra
 from cometad.metrics import METRICS
 from cometad.report.plots import FOUND, INK, LIMIT, SCORE, save_figure
@@ -86,7 +86,8 @@ def save_critical_difference(
     ...     (Path(folder) / "ranks.png").exists()
     True
     """
-    names, arms, values = blocks(records, metric, over)
+    trials = list(records)
+    names, arms, values = without_twins(blocks(trials, metric, over), twins(trials))
     difference = critical_difference(len(arms), len(names))
     ranks = dict(zip(arms, mean_ranks(values).tolist(), strict=True))
     figure = needs_extra("matplotlib.figure", "viz").Figure(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from cometad.bench.provenance import lacking
 from cometad.bench.results import Record
 from cometad.bench.summaries import ALL_POSITIVE, REFERENCES, Summary, several_versions
 from cometad.metrics import METRICS
@@ -27,7 +28,7 @@ def metric_notes(summaries: Summaries, records: Iterable[Record], metrics: Seque
     ]
 
 
-def threshold_notes(summaries: Summaries, records: Iterable[Record]) -> list[str]:
+def threshold_notes(summaries: Summaries, records: Sequence[Record]) -> list[str]:
     """Return the footnotes of a table at thresholds from training scores.
 
     >>> from cometad.bench.footnotes import threshold_notes
@@ -50,7 +51,7 @@ def threshold_notes(summaries: Summaries, records: Iterable[Record]) -> list[str
 
 def _reading(unit: str, summaries: Summaries) -> str:
     several = any(summary.seeds > 1 for summary in summaries.values())
-    spread = " ± is the standard deviation over seeds." if several else ""
+    spread = " ± is the sample standard deviation (n - 1) over seeds." if several else ""
     return f"{unit} The best detector of each group is bold, the second best underlined.{spread}"
 
 
@@ -88,6 +89,8 @@ def _few_seeds(summaries: Summaries) -> list[str]:
     seeds: dict[str, int] = {}
     for (_, arm), summary in summaries.items():
         seeds[arm] = min(seeds.get(arm, summary.seeds), summary.seeds)
+    if all(count == 1 for count in seeds.values()) and seeds:
+        return ["All rows are from a single seed."]
     few = [f"{arm} ({count})" for arm, count in seeds.items() if count < FEW_SEEDS and arm != ALL_POSITIVE]
     return [f"Fewer than {FEW_SEEDS} seeds: {', '.join(few)}."] if few else []
 
@@ -98,15 +101,24 @@ def _entities(summaries: Summaries) -> list[str]:
     return ["Over entities, anomalies and seconds are sums, memory and parameters maxima, and all other figures means."]
 
 
-def _devices(records: Iterable[Record]) -> list[str]:
+def _devices(records: Sequence[Record]) -> list[str]:
     """Return the hardware that costs were measured on; costs on different hardware cannot be compared."""
     arms: dict[str, dict[str, None]] = {}
     for record in records:
         if record.get("device"):
             arms.setdefault(record["device"], {})[record["arm"]] = None
     lists = [device if len(arms) == 1 else f"{device}: {', '.join(names)}" for device, names in arms.items()]
-    memory = "Memory is the peak of the whole process, or on a GPU the peak allocated there."
-    return [f"Seconds were measured on {'; '.join(lists)}. {memory}"] if lists else []
+    return [f"Seconds were measured on {'; '.join(lists)}. {_memory(records)}"] if lists else []
+
+
+def _memory(records: Iterable[Record]) -> str:
+    """Return what the peak memory contains."""
+    text = (
+        "Memory is the peak of the trial's own process, with the interpreter, the libraries and the series, or on a "
+        "GPU the peak allocated there."
+    )
+    older = lacking(records, lambda record: record.get("start_bytes") is not None)
+    return f"{text} In older results it includes what earlier trials left behind: {older}." if older else text
 
 
 def _silence(summaries: Summaries) -> list[str]:

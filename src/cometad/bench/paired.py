@@ -6,17 +6,15 @@ about the difference between two arms. The difference within each pair of result
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from cometad.bench.results import Record, latest
-from cometad.bench.summaries import REFERENCES
+from cometad.bench.summaries import REFERENCES, spread
 from cometad.bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
 from cometad.metrics import METRICS
 
 SHOWN = ("auc_roc", "auc_pr", "aff_f1")
 NOTES = (
     "Figures are means of the arm's result minus that of {base} on the same dataset with the same seed, in percent; "
-    "± is the standard deviation over these pairs.",
+    "± is the sample standard deviation (n - 1) over these pairs.",
     "lower: the number of pairs in which the arm is below {base}.",
 )
 
@@ -61,6 +59,5 @@ def paired_table(records: Iterable[Record], title: str, base: str) -> ResultTabl
 
 
 def _cells(differences: list[float]) -> tuple[Cell, Cell]:
-    deviation = float(np.std(differences)) if len(differences) > 1 else None
     lower = sum(difference < 0 for difference in differences)
-    return Cell(float(np.mean(differences)), deviation), Cell(lower, total=len(differences))
+    return Cell(*spread(differences)), Cell(lower, total=len(differences))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 from cometad.bench.compare import claim, compare, comparison_table, missing_arms
 from cometad.bench.drift.report import drift_table, save_drift
@@ -14,13 +15,15 @@ from cometad.bench.experiments import EXPERIMENTS
 from cometad.bench.figures import efficiency_points, save_critical_difference, save_efficiency
 from cometad.bench.forms import anchor, as_latex, as_markdown, shown
 from cometad.bench.leaderboard import leaderboard_notes, leaderboard_tables
-from cometad.bench.nested import headline, nested_table
+from cometad.bench.nested import family_means, headline, nested_table
 from cometad.bench.paired import paired_table
+from cometad.bench.provenance import provenance_notes
 from cometad.bench.published import published
 from cometad.bench.results import Record, failed, latest
 from cometad.bench.runner import FOLDER, results_of
+from cometad.bench.simple import simple_sentence
 from cometad.bench.split import DEVELOPMENT
-from cometad.bench.summaries import RANKED_BY, REFERENCES, blocks
+from cometad.bench.summaries import RANKED_BY, REFERENCES, blocks, twins, without_twins
 from cometad.bench.tables import ResultTable, metric_table, threshold_table
 from cometad.errors import InputError, OutputError, unknown
 from cometad.files import write_whole
@@ -89,8 +92,8 @@ def report(
     for name, lines in records.items():
         if lines:
             content = _CONTENTS[EXPERIMENTS[name].report](name, lines, ranked_by)
-            notes = (*content.notes, *_failures(_in_order(name, failed(read[name]))))
-            contents[name] = replace(content, notes=notes)
+            caveats = (*_failures(_in_order(name, failed(read[name]))), *provenance_notes(lines))
+            contents[name] = replace(content, notes=(*content.notes, *caveats))
     paths = [path for name, content in contents.items() for path in _paths(name, content, target)]
     if check is not None:
         check(paths)
@@ -126,25 +129,47 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     experiment = EXPERIMENTS[name]
     over = "entity" if experiment.protocol == "entity" else "dataset"
     tables = [metric_table(records, experiment.title, published(name), ranked_by, over)]
+    notes = [simple_sentence(records, ranked_by)]
     unseen = [record for record in records if record["entity"] not in DEVELOPMENT.get(record["dataset"], ())]
     if over == "entity" and 0 < len(unseen) < len(records):
         title = f"{experiment.title}: without the entities whose labels were seen while developing Comet()"
         tables.append(metric_table(unseen, title, ranked_by=ranked_by, over=over))
-    if experiment.base and any(record["arm"] == experiment.base for record in records):
+    if over == "entity":
+        tests, sentences = _tests(name, records, ranked_by)
+        tables, notes = tables + tests, notes + sentences
+    elif experiment.base and any(record["arm"] == experiment.base for record in records):
         tables.append(paired_table(records, f"{experiment.title}: differences, paired by seed", experiment.base))
     tables.append(_costs(name, records))
-    return Content(tables, _rank_diagram(name, records, ranked_by, over))
+    return Content(tables, _rank_diagram(name, records, ranked_by, over), notes)
+
+
+def _tests(name: str, records: Sequence[Record], ranked_by: str) -> tuple[list[ResultTable], list[str]]:
+    """Return the tests of every arm against the base arm, or against the best one if the base arm lacks trials."""
+    experiment = EXPERIMENTS[name]
+    ranked = blocks(records, ranked_by, "entity")
+    if len(ranked.blocks) < 2 or len(ranked.arms) < 2:
+        return [], []
+    base, notes = experiment.base, []
+    if base not in ranked.arms:
+        means = family_means(records, ranked_by)
+        base = max(means, key=lambda arm: fmean(means[arm].values()))
+        why = f"{experiment.base} lacks trials, so the arms" if experiment.base else "The arms"
+        notes = [f"{why} are tested against {base}, the best by mean {METRICS[ranked_by].title}, which favors it."]
+    found = compare(records, base, ranked_by)
+    notes.append(claim(base, found, missing_arms(records, (base, *found))))
+    return [comparison_table(records, f"{experiment.title}: every arm against {base}", base, ranked_by)], notes
 
 
 def _rank_diagram(name: str, records: Sequence[Record], ranked_by: str, over: str) -> list[Figure]:
-    ranked = blocks(records, ranked_by, over)
+    ranked = without_twins(blocks(records, ranked_by, over), twins(records))
     if len(ranked.blocks) < 2 or len(ranked.arms) < 2:
         return []
     return [
         Figure(
             f"{name}-ranks.png",
             f"Mean ranks by {METRICS[ranked_by].title} over {len(ranked.blocks)} "
-            f"{'entities' if over == 'entity' else 'datasets'}; bars join arms that do not differ significantly",
+            f"{'entities' if over == 'entity' else 'datasets'}; bars join arms that do not differ significantly by "
+            "Nemenyi's test",
             lambda path: save_critical_difference(path, records, ranked_by, over),
         )
     ]
@@ -162,7 +187,9 @@ def _comparison(name: str, records: Sequence[Record], ranked_by: str) -> Content
     experiment = EXPERIMENTS[name]
     if experiment.base not in blocks(records, ranked_by, "entity").arms:
         content = _detection(name, records, ranked_by)
-        return replace(content, notes=(f"{experiment.base} lacks some trials, so no arm was compared with it.",))
+        return replace(
+            content, notes=(f"{experiment.base} lacks some trials, so no arm was compared with it.", *content.notes)
+        )
     found = compare(records, experiment.base, ranked_by)
     tables = [
         comparison_table(records, experiment.title, experiment.base, ranked_by),
@@ -171,7 +198,7 @@ def _comparison(name: str, records: Sequence[Record], ranked_by: str) -> Content
     ]
     absent = missing_arms(records, (experiment.base, *found))
     ranks = _rank_diagram(name, records, ranked_by, "entity")
-    return Content(tables, ranks, (claim(experiment.base, found, absent),))
+    return Content(tables, ranks, (claim(experiment.base, found, absent), simple_sentence(records, ranked_by)))
 
 
 def _costs(name: str, records: Sequence[Record]) -> ResultTable:
@@ -251,8 +278,8 @@ def _drift(name: str, records: Sequence[Record], ranked_by: str) -> Content:
                 f"{name}-{number + 1}.png",
                 f"{arm}: false alarms and AUC-ROC after a drift, as fitted and adapting. Left: by kind of drift, "
                 "without faults during it. Right: by the share of faulty readings during it. Points are means over the "
-                f"entities of a dataset and {seeds} seed{'s' if seeds > 1 else ''}, bars the standard deviation over "
-                "seeds; the dotted line is the AUC-ROC of random scores",
+                f"entities of a dataset and {seeds} seed{'s' if seeds > 1 else ''}, bars the sample standard "
+                "deviation over seeds; the dotted line is the AUC-ROC of random scores",
                 partial(save_drift, records=here),
             )
         )

@@ -7,7 +7,9 @@ A result has these fields; those marked with * make up its `identity`.
     arm*, seed*, setting*            the row of a table, and how the experiment changed the series, if at all
     detector*, hyper_parameters*     the detector and all its parameters (the device is not part of the identity)
     parameters                       how many numbers it learned, or null
-    fit_seconds, score_seconds, peak_bytes, device, threads, versions, when
+    fit_seconds, score_seconds, device, threads, versions, when
+    start_bytes, peak_bytes          memory in use when the trial started, and at its peak; results without start_bytes
+                                     are older, and their peak includes what earlier trials left behind
     source                           fingerprint of this package's source code; the oldest results have none
     metrics                          the nine metrics, as fractions
     untied                           VUS-PR with ties of scores broken at random; older results have none

@@ -1,7 +1,7 @@
 """Runs the trials of an experiment: skips those that have a result, records failures, and can be stopped at any time.
 
-All input is checked before the first trial. Several processes may work on the same results: each takes jobs that no
-other process has claimed.
+All input is checked before the first trial. Each training run gets a process of its own (`isolation`). Several
+processes may work on the same results: each takes jobs that no other process has claimed.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from filelock import Timeout
 from cometad.bench.drift.trial import drift_trials, plants, settings_of
 from cometad.bench.embedding import embedding_trial
 from cometad.bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chosen, groups
+from cometad.bench.isolation import Work, isolated
 from cometad.bench.plants import PLANTS, plant_family
 from cometad.bench.results import Record, Results, identity
 from cometad.bench.split import part_of
@@ -46,7 +47,7 @@ class Job:
     """Trials that run together because they share one training run."""
 
     plans: tuple[Record, ...]  # the fields of each result that are known before the trial runs
-    work: Callable[[Sequence[Record]], Iterator[Record]]  # runs some of them and yields their results
+    work: Work  # runs some of them
 
     @cached_property
     def identities(self) -> list[str]:
@@ -84,13 +85,15 @@ def run(
     data_dir: str | os.PathLike[str] | None = None,
     folder: str | os.PathLike[str] = FOLDER,
     retry: bool = False,
+    isolate: bool = True,
     verbose: bool = False,
     notify: Callable[[str], object] = _silent,
 ) -> Outcome:
     """Run the trials of an experiment that have no result yet, and append their results to a file in the folder.
 
     `datasets`, `entities`, `arms` and `seeds` select a part of the experiment; `retry` reruns failed trials. `notify`
-    is called before the first trial with a sentence for everything that cannot run.
+    is called before the first trial with a sentence for everything that cannot run. `isolate=False` runs trials in this
+    process, for a debugger; their peak memory then includes what earlier trials left behind.
 
     >>> import tempfile
     >>> from cometad.bench.runner import run
@@ -129,7 +132,7 @@ def run(
         )
     ]
     with show_progress("trial", verbose) as report:
-        _work(jobs, results, retry, outcome, report)
+        _work(jobs, results, retry, device if isolate else None, outcome, report)
     return outcome
 
 
@@ -208,22 +211,24 @@ def _select(series: list[Entity], entities: Sequence[str] | None, absent: Collec
 
 
 def _detection_jobs(experiment: str, dataset: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
-    def work(group: Sequence[Arm], missing: Sequence[Record]) -> Iterator[Record]:
-        names = [plan["arm"] for plan in missing]
-        yield from trials(missing, [arm for arm in group if arm.name in names], opened(dataset), device)
-
     for group in groups(arms):
         plans = tuple(planned(experiment, dataset, arm, seed, device) for arm in group)
-        yield Job(plans, partial(work, group))
+        yield Job(plans, partial(_detect, group, dataset, device))
+
+
+def _detect(group: Sequence[Arm], dataset: Entity, device: str, missing: Sequence[Record]) -> Iterator[Record]:
+    names = [plan["arm"] for plan in missing]
+    return trials(missing, [arm for arm in group if arm.name in names], opened(dataset), device)
 
 
 def _embedding_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
-    def work(arm: Arm, missing: Sequence[Record]) -> Iterator[Record]:
-        for plan in missing:
-            yield plan | attempt(lambda: embedding_trial(dataset, arm, seed, device), device)
-
     for arm in arms:
-        yield Job((planned(experiment, dataset, arm, seed, device),), partial(work, arm))
+        yield Job((planned(experiment, dataset, arm, seed, device),), partial(_embed, arm, dataset, seed, device))
+
+
+def _embed(arm: Arm, dataset: Dataset, seed: int, device: str, missing: Sequence[Record]) -> Iterator[Record]:
+    for plan in missing:
+        yield plan | attempt(lambda: embedding_trial(dataset, arm, seed, device), device)
 
 
 def _drift_jobs(experiment: str, entity: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
@@ -249,7 +254,15 @@ _PROTOCOLS: dict[str, Callable[..., Iterator[Job]]] = {
 }
 
 
-def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: ProgressCallback) -> None:
+def _work(
+    jobs: Sequence[Job],
+    results: Results,
+    retry: bool,
+    isolated_on: str | None,
+    outcome: Outcome,
+    report: ProgressCallback,
+) -> None:
+    """Run the jobs, each in a process of its own if `isolated_on` names their device."""
     ledger, remaining = _Ledger(results, retry), _RemainingTime()
     total, passed = sum(len(job.plans) for job in jobs), 0
     expected = [Counter(plan["arm"] for plan in ledger.missing(job)) for job in jobs]
@@ -264,16 +277,19 @@ def _work(jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, 
             outcome.elsewhere += 0 if mine else before.total()
             waiting = waiting - before + Counter(plan["arm"] for plan in missing)  # others may have run some
             passed += len(job.plans) - len(missing)
-            for record in job.work(missing):
-                results.append(record)
-                outcome.done += record["error"] is None
-                outcome.failed += [record] if record["error"] is not None else []
-                passed += 1
-                waiting[record["arm"]] -= 1
-                remaining.lap(record)
-                what = f"{record['dataset']} {record['entity']} {record['arm']}, seed {record['seed']}"
-                left = remaining.estimate(waiting)
-                report(passed, total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
+            # Closing it ends the process after an interrupt.
+            found = closing(isolated(job.work, missing, isolated_on)) if isolated_on else nullcontext(job.work(missing))
+            with found as records:
+                for record in records:
+                    results.append(record)
+                    outcome.done += record["error"] is None
+                    outcome.failed += [record] if record["error"] is not None else []
+                    passed += 1
+                    waiting[record["arm"]] -= 1
+                    remaining.lap(record)
+                    what = f"{record['dataset']} {record['entity']} {record['arm']}, seed {record['seed']}"
+                    left = remaining.estimate(waiting)
+                    report(passed, total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
     if not outcome.done and not outcome.failed:
         report(passed, total, "nothing left to run")
 

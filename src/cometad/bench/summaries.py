@@ -23,7 +23,7 @@ Trials = dict[int, dict[str, Record]]  # the results of one arm on one dataset, 
 
 
 class Spread(NamedTuple):
-    """A mean over seeds and the population standard deviation, None for a single seed.
+    """A mean over seeds and the sample standard deviation (n - 1), None for a single seed.
 
     >>> from cometad.bench.summaries import Spread
     >>> Spread(0.72, None).mean
@@ -32,6 +32,16 @@ class Spread(NamedTuple):
 
     mean: float
     deviation: float | None
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the mean and the sample standard deviation of some values.
+
+    >>> from cometad.bench.summaries import spread
+    >>> spread([1.0, 2.0, 3.0]), spread([4.0])
+    (Spread(mean=2.0, deviation=1.0), Spread(mean=4.0, deviation=None))
+    """
+    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,7 @@ class Summary:
         """The part of the trials that has results, in words; empty if all have."""
         parts = [] if self.covers_all_entities else [f"{self.entities} of {self.all_entities} entities"]
         if self.seeds < self.all_seeds and self.arm != ALL_POSITIVE:  # that arm is deterministic
-            parts.append(f"{self.seeds} of {self.all_seeds} seeds")
+            parts.append("one seed" if self.seeds == 1 else f"{self.seeds} of {self.all_seeds} seeds")
         return ", ".join(parts)
 
 
@@ -77,7 +87,7 @@ def summarize(records: Iterable[Record]) -> dict[tuple[str, str], Summary]:
     >>> records = [cell | {"seed": seed, "metrics": {"aff_f1": 0.7 + seed / 10}} for seed in (0, 1)]
     >>> spread = summarize(records)["MSL", "pca"].values["aff_f1"]
     >>> round(spread.mean, 3), round(spread.deviation, 3)
-    (0.75, 0.05)
+    (0.75, 0.071)
     """
     cells = _cells(_checked(records))
     summaries = {}
@@ -128,6 +138,39 @@ def blocks(records: Iterable[Record], metric: str, over: str = "dataset", *, ref
     ]
     values = np.array([[means[name, arm] for arm in arms] for name in names]).reshape(len(names), len(arms))
     return Blocks(names, arms, values)
+
+
+def twins(records: Iterable[Record], first: str = "") -> dict[str, str]:
+    """Return the arms whose metrics equal those of another arm in every trial, each with that arm.
+
+    The other one is the first of them in the records, or `first`. The no-skill references have no twins.
+
+    >>> from cometad.bench.summaries import twins
+    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
+    >>> arms = {"full": 0.7, "pca": 0.6, "w/o TTA": 0.7}
+    >>> twins([cell | {"arm": arm, "metrics": {"aff_f1": value}} for arm, value in arms.items()])
+    {'w/o TTA': 'full'}
+    """
+    trials: dict[str, dict[tuple[object, ...], object]] = {}
+    for record in latest(records):
+        if record["arm"] not in REFERENCES:
+            where = record["dataset"], record["entity"], record["seed"]
+            trials.setdefault(record["arm"], {})[where] = record.get("metrics")
+    found: dict[str, str] = {}
+    distinct: list[str] = []
+    for arm in sorted(trials, key=lambda name: name != first):
+        twin = next((other for other in distinct if trials[other] == trials[arm]), None)
+        if twin is None:
+            distinct.append(arm)
+        else:
+            found[arm] = twin
+    return found
+
+
+def without_twins(found: Blocks, same: Mapping[str, str]) -> Blocks:
+    """Return the blocks without the arms that `twins` found: those count as one arm with their twin."""
+    kept = [place for place, arm in enumerate(found.arms) if arm not in same]
+    return Blocks(found.blocks, [found.arms[place] for place in kept], found.values[:, kept])
 
 
 def several_versions(records: Iterable[Record]) -> list[str]:
@@ -253,7 +296,7 @@ def _spread(by_seed: Sequence[Sequence[Record]], quantity: Quantity) -> Spread:
     values = [quantity.join([quantity.read(record) for record in records]) for records in by_seed]
     if quantity.join is _mean_of_known:
         values = [value for value in values if not math.isnan(value)] or [math.nan]
-    return Spread(_mean(values), float(np.std(values)) if len(values) > 1 else None)
+    return spread(values)
 
 
 def _is_silent(record: Record) -> bool:

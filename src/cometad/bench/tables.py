@@ -9,11 +9,21 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.stats import rankdata
 
 from cometad.bench.footnotes import metric_notes, threshold_notes
 from cometad.bench.results import Record
-from cometad.bench.statistics import ranks_within
-from cometad.bench.summaries import RANKED_BY, REFERENCES, Spread, Summary, blocks, summarize
+from cometad.bench.statistics import mean_ranks
+from cometad.bench.summaries import (
+    RANKED_BY,
+    REFERENCES,
+    Spread,
+    Summary,
+    blocks,
+    summarize,
+    twins,
+    without_twins,
+)
 from cometad.errors import InputError
 from cometad.metrics import METRICS
 
@@ -160,17 +170,23 @@ def metric_table(
     records = list(records)
     summaries = summarize(records)
     ranks, rank_notes = _ranks(records, ranked_by, over)
-    cells = {where: _with_rank(summary, ranks.get(where)) for where, summary in _with_average(summaries).items()}
+    plain, plain_notes = _plain_ranks(records, ranked_by) if ranks and over == "entity" else ({}, [])
+    cells = {
+        where: _with_values(summary, {"rank": ranks.get(where), "plain rank": plain.get(where)})
+        for where, summary in _with_average(summaries).items()
+    }
     names = [name for name in METRICS if any(name in summary.values for summary in summaries.values())]
     fields = [_metric_field(name) for name in names]
     if ranks:
         fields.append(Field("rank", ResultColumn(f"rank by {METRICS[ranked_by].title}", digits=2), -1))
+    if plain:
+        fields.append(Field("plain rank", ResultColumn("plain mean rank", digits=2), -1))
     paper = _with_published_average(_published(published), _datasets(summaries))
     return ResultTable(
         title,
         tuple(field.column for field in fields),
         _groups(cells, fields, paper),
-        (*metric_notes(summaries, records, names), *rank_notes, *_paper_notes(paper)),
+        (*metric_notes(summaries, records, names), *rank_notes, *plain_notes, *_paper_notes(paper)),
     )
 
 
@@ -295,32 +311,67 @@ def _average(summaries: Sequence[Summary]) -> Summary:
     names = [name for name in METRICS if all(name in summary.values for summary in summaries)]
     means = {name: float(np.mean([summary.values[name].mean for summary in summaries])) for name in names}
     values = {name: Spread(mean, None) for name, mean in means.items()}
-    seeds = min(summary.seeds for summary in summaries)
-    return Summary(AVERAGE, summaries[0].arm, values, seeds=seeds, all_seeds=seeds, entities=1, all_entities=1)
+    return Summary(
+        AVERAGE,
+        summaries[0].arm,
+        values,
+        seeds=min(summary.seeds for summary in summaries),
+        all_seeds=max(summary.all_seeds for summary in summaries),
+        entities=1,
+        all_entities=1,
+    )
 
 
 def _ranks(records: Sequence[Record], metric: str, over: str) -> tuple[dict[tuple[str, str], float], list[str]]:
-    """Return the mean rank by dataset and arm, and over all, with the footnote; nothing if there is nothing to rank."""
+    """Return the mean rank by dataset and arm, and its mean over datasets, with footnotes; nothing if none to rank."""
     names, arms, values = blocks(records, metric, over)
     if len(names) < 2 or len(arms) < 2:
         return {}, []
-    within = ranks_within(values)
-    parts = {dataset: within[[name[0] == dataset for name in names]] for dataset in dict.fromkeys(n[0] for n in names)}
-    ranks = {
-        (dataset, arm): float(rank)
-        for dataset, part in {AVERAGE: within, **parts}.items()
-        for arm, rank in zip(arms, part.mean(axis=0), strict=True)
-    }
+    ranks: dict[tuple[str, str], float] = {}
+    same: dict[str, dict[str, str]] = {}
+    for dataset in dict.fromkeys(name[0] for name in names):
+        same[dataset] = twins(record for record in records if record["dataset"] == dataset)
+        kept = [arm for arm in arms if arm not in same[dataset]]
+        rows = values[[name[0] == dataset for name in names]][:, [arms.index(arm) for arm in kept]]
+        own = dict(zip(kept, rankdata(-rows, axis=1).mean(axis=0).tolist(), strict=True))
+        ranks |= {(dataset, arm): own[same[dataset].get(arm, arm)] for arm in arms}
+    ranks |= {(AVERAGE, arm): float(np.mean([ranks[dataset, arm] for dataset in same])) for arm in arms}
     several = "datasets" if over == "dataset" else "entities"
     note = (
         f"Rank: mean rank by {METRICS[metric].title} over the {several} (1 is best), among the {len(arms)} detectors "
         f"with results for all {len(names)} {several}."
     )
-    return ranks, [note]
+    if over == "entity" and len(same) > 1:
+        note += " The average is over the datasets, so that each of them counts the same."
+    return ranks, [note, *_twin_notes(same)]
 
 
-def _with_rank(summary: Summary, rank: float | None) -> Summary:
-    return summary if rank is None else replace(summary, values={**summary.values, "rank": Spread(rank, None)})
+def _plain_ranks(records: Sequence[Record], metric: str) -> tuple[dict[tuple[str, str], float], list[str]]:
+    """Return the mean rank of each arm over the entities of all datasets, for the average; nothing for one dataset."""
+    found, same = blocks(records, metric, "entity"), twins(records)
+    distinct = without_twins(found, same)
+    if len({name[0] for name in found.blocks}) < 2 or len(distinct.arms) < 2:
+        return {}, []
+    ranks = dict(zip(distinct.arms, mean_ranks(distinct.values).tolist(), strict=True))
+    note = f"Plain mean rank: over all {len(found.blocks)} entities, so that a dataset with many of them counts more."
+    return {(AVERAGE, arm): ranks[same.get(arm, arm)] for arm in found.arms}, [note]
+
+
+def _twin_notes(same: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return which arms were ranked as one, on which datasets."""
+    datasets: dict[str, list[str]] = {}
+    for dataset, twins_here in same.items():
+        for arm, twin in twins_here.items():
+            datasets.setdefault(f"{twin} and {arm}", []).append(dataset)
+    parts = [f"{pair} ({', '.join(where)})" for pair, where in datasets.items()]
+    if not parts:
+        return []
+    return [f"Ranked as one arm, because their figures are identical in every trial: {'; '.join(parts)}."]
+
+
+def _with_values(summary: Summary, more: Mapping[str, float | None]) -> Summary:
+    known = {name: Spread(value, None) for name, value in more.items() if value is not None}
+    return replace(summary, values={**summary.values, **known})
 
 
 # --- published figures ------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -34,6 +35,7 @@ from cometad.threads import thread_count
 
 DAY = 86_400  # seconds
 PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
+EMPTY = dict.fromkeys(("parameters", "fit_seconds", "score_seconds", "metrics", "at_threshold", "error"))
 
 
 def planned(
@@ -94,7 +96,6 @@ def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any
     >>> attempt(lambda: [][0], "cpu")["error"]
     'IndexError: list index out of range'
     """
-    empty = dict.fromkeys(("parameters", "fit_seconds", "score_seconds", "metrics", "at_threshold", "error"))
     peak = Peak(device)
     try:
         figures = measure()
@@ -102,7 +103,18 @@ def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any
     except Exception as error:  # recorded, because a report must name what failed; the other trials go on
         first = (str(error) or "no message").splitlines()[0]
         figures = {"error": first if isinstance(error, CometadError) else f"{type(error).__name__}: {first}"}
-    return empty | facts(device) | {"peak_bytes": peak.bytes} | figures
+    return EMPTY | facts(device) | {"start_bytes": peak.start, "peak_bytes": peak.bytes} | figures
+
+
+def failure(device: str, error: str) -> dict[str, Any]:
+    """Return the fields of a trial whose process died, without touching the GPU.
+
+    >>> from cometad.bench.trial import failure
+    >>> failure("cuda", "Killed.")["device"], failure("cpu", "Killed.")["metrics"]
+    ('cuda', None)
+    """
+    hardware = {} if device == "cpu" else {"device": device}
+    return EMPTY | facts("cpu") | hardware | {"start_bytes": None, "peak_bytes": None, "error": error}
 
 
 def facts(device: str) -> dict[str, Any]:
@@ -215,7 +227,10 @@ def learned_numbers(detector: Detector) -> int | None:
 
 
 class Peak:
-    """Peak memory of the process, or of its allocations on the GPU, since this object was created."""
+    """Peak memory of the process, or of its allocations on the GPU, since this object was created.
+
+    `start` is what was in use then: on a CPU the interpreter, the libraries and the series; None where it is unknown.
+    """
 
     def __init__(self, device: str) -> None:
         self._cuda = device if device.startswith("cuda") else None
@@ -223,22 +238,29 @@ class Peak:
             torch.cuda.reset_peak_memory_stats(self._cuda)
         elif (clear := Path("/proc/self/clear_refs")).exists() and os.access(clear, os.W_OK):
             clear.write_text("5")  # Linux: resets the peak
+        self.start = torch.cuda.memory_allocated(self._cuda) if self._cuda else _memory("VmRSS")
 
     @property
     def bytes(self) -> int | None:
         """The peak; since the process started if the system cannot reset it, and None on Windows."""
         if self._cuda:
             return torch.cuda.max_memory_allocated(self._cuda)
-        status = Path("/proc/self/status")
-        if status.exists():
-            line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-            return int(line.split()[1]) * 1024
-        if sys.platform == "win32":
-            return None
+        peak = _memory("VmHWM")
+        if peak is not None or sys.platform == "win32":
+            return peak
         import resource  # not available on Windows
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _memory(field: str) -> int | None:
+    """Return a field of this process's status in bytes; None if the system has no such file."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    line = next(line for line in status.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
 
 
 def _processor(device: str) -> str:
@@ -269,7 +291,15 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
+        return _source_version() if package == "cometad" else "not installed"
+
+
+def _source_version() -> str:
+    """Return the version of this source tree, for a run from it without installation."""
+    project = Path(__file__).parents[3] / "pyproject.toml"
+    if not project.exists():
         return "not installed"
+    return f"{tomllib.loads(project.read_text(encoding='utf-8'))['project']['version']} (source tree)"
 
 
 def limit_threads(threads: int) -> None:
@@ -277,3 +307,8 @@ def limit_threads(threads: int) -> None:
     os.environ["COMETAD_THREADS"] = str(threads)
     torch.set_num_threads(threads)
     threadpool_limits(threads)
+
+
+def load_torch() -> None:
+    """Load what torch imports at its first training step, without taking one."""
+    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]).zero_grad()

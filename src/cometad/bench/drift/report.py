@@ -37,7 +37,8 @@ def _columns() -> list[tuple[ResultColumn, Read]]:
 NOTES = (
     "All figures except the last three are in percent. False alarms are the share of normal readings above the 99 % "
     "quantile of the training scores, the benchmark's threshold for every detector; AUC-ROC and AUC-PR need no "
-    "threshold. Figures are means over the entities of a dataset; ± is the standard deviation over seeds.",
+    "threshold. Figures are means over the entities of a dataset; ± is the sample standard deviation (n - 1) over "
+    "seeds.",
     "random and all-positive are no-skill references: their rows are means over all drifts and shares of faults.",
     "fixed: the detector as fitted. adapting: the same detector, adapting while it scores the same series.",
     "before, during, after: a third of the series each. The drift sets in during the second third; the last third "

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cometad.bench.summaries import Spread
+from cometad.bench.summaries import Spread, spread
 
 Measured = Mapping[str, Any]  # a result: `setting`, `seed`, and the figures of `measure`, `adapting` and `fixed`
 Read = Callable[[Measured], float | None]
@@ -22,12 +22,12 @@ def of_phase(arm: str, phase: str, figure: str) -> Read:
 
 
 def over_seeds(results: Iterable[Measured], read: Read) -> Spread | None:
-    """Return mean and deviation over seeds of the mean over entities; None if no result has the figure.
+    """Return mean and sample deviation over seeds of the mean over entities; None if no result has the figure.
 
     >>> from cometad.bench.drift.summary import over_seeds
     >>> results = [{"seed": 0, "x": 0.25}, {"seed": 0, "x": 0.75}, {"seed": 1, "x": 1.0}, {"seed": 2, "x": None}]
     >>> over_seeds(results, lambda result: result["x"])
-    Spread(mean=0.75, deviation=0.25)
+    Spread(mean=0.75, deviation=0.3535533905932738)
     """
     by_seed: dict[int, list[float]] = {}
     for result in results:
@@ -35,9 +35,7 @@ def over_seeds(results: Iterable[Measured], read: Read) -> Spread | None:
         if value is not None:
             by_seed.setdefault(result["seed"], []).append(value)
     means = [float(np.mean(values)) for values in by_seed.values()]
-    if not means:
-        return None
-    return Spread(float(np.mean(means)), float(np.std(means)) if len(means) > 1 else None)
+    return spread(means) if means else None
 
 
 def group_name(result: Measured) -> str:
