@@ -269,7 +269,7 @@ def test_the_command_reports_failures_and_exits_with_1(data, monkeypatch, capsys
     folder = str(data.parent / "results")
     command = ["bench", "run", "fast", "--data-dir", str(data), "--results", folder, "--arm", "pca", "--seed", "0"]
     assert main(command) == 1
-    assert "cometad: pca on ASD omi-2, seed 0: The series has 1 readings, fewer than" in capsys.readouterr().err
+    assert "cometad: pca on ASD omi-2, seed 0: The series has 1 reading, fewer than" in capsys.readouterr().err
     assert main(command) == 0
     assert "0 failed. 2 failed before; --retry runs them again." in capsys.readouterr().out
 
