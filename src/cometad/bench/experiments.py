@@ -136,7 +136,7 @@ def _units() -> tuple[Arm, ...]:
     """The published method with a moving minimum and maximum that is updated by 128, 4 or 1 windows."""
     weights = {"": {}, " w/o quant score": {"score_weight": 0.0}, " w/o memory score": {"score_weight": 1.0}}
     return tuple(
-        Arm(f"{count} windows{name}", "comet-paper", {"normalization": EmaMinMax(0.75, windows=count), **changes})
+        Arm(f"windows {count}{name}", "comet-paper", {"normalization": EmaMinMax(0.75, windows=count), **changes})
         for count in (128, 4, 1)
         for name, changes in weights.items()
     )
