@@ -5,7 +5,6 @@ from importlib.resources import files
 
 from cometad.bench.results import Record
 
-
 # Arms of our own experiments that the paper has in other tables: (experiment, arm) there, and the arm here.
 _SAME = {
     "unit": {
