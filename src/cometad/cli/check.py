@@ -35,11 +35,13 @@ def check(
     """
     from cometad.cli.advice import message
     from cometad.cli.opened import Source, open_detector, say_findings
+    from cometad.cli.paths import check_outputs
     from cometad.data.gaps import parse_gaps
     from cometad.errors import InputError
     from cometad.report.check import check_table
 
     try:
+        check_outputs([], [data] if model is None else [data, model])
         source = Source(data, time_column, drop, resample, dialect)
         detector = None if model is None else open_detector(model)
         found = check_table(source.frame(), detector, None if gaps is None else parse_gaps(gaps), source.where)
