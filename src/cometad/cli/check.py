@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometad.cli import options
-from cometad.cli.exits import printable, say, write_output
+from cometad.cli.exits import printable, say, show, write_output
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,9 +53,7 @@ def check(
         problem = {} if found.problem is None else {"problem": message(found.problem)}
         write_output(json.dumps(found.as_json() | problem, indent=2, allow_nan=False) + "\n")
     else:
-        from rich.console import Console
-
-        Console().print(_table(found))
+        show(_table(found))
         for note in found.notes:
             say(note)
         say_findings(found.findings)

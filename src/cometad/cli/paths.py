@@ -1,5 +1,6 @@
 """Checks of output paths before any work starts: nobody's data is overwritten, and the folder can be written."""
 
+import glob
 import json
 import os
 import stat
@@ -76,14 +77,18 @@ def check_writable(path: Path) -> None:
 
 def _meant_by(path: Path) -> list[Path]:
     """The files that an input stands for: itself, or those of a folder or pattern."""
-    status = _status(path)
-    if status is not None and not stat.S_ISDIR(status.st_mode):
+    if not _is_several(path):
         return [path]
 
     from cometad.data.sources import names_behind
 
-    names = names_behind(path)
-    return [path] if names is None else names
+    return names_behind(path) or []
+
+
+def _is_several(path: Path) -> bool:
+    """Whether a path is a folder or a pattern."""
+    status = _status(path)
+    return glob.has_magic(str(path)) if status is None else stat.S_ISDIR(status.st_mode)
 
 
 def _check_apart(path: Path, inputs: Iterable[Path]) -> None:
@@ -91,7 +96,7 @@ def _check_apart(path: Path, inputs: Iterable[Path]) -> None:
     from cometad.data.sources import would_mean
 
     for each in inputs:
-        if would_mean(each, path):
+        if _is_several(each) and would_mean(each, path):
             raise OutputError(
                 f"The output '{path}' would itself be one of the inputs '{each}' the next time. Choose another folder."
             )
