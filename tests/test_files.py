@@ -60,7 +60,8 @@ def test_the_files_of_a_running_process_are_kept(tmp_path, writing):
 
 
 def test_hidden_files_of_others_are_kept(tmp_path):
-    names = [".0123456789abcdef.csv", ".profile", ".cometad"]
+    names = [".0123456789abcdef.csv", ".profile", ".cometad", f"{PREFIX}input.csv", f"{PREFIX}notes"]
+    names += [f"{PREFIX}1-0.csv", f"{PREFIX}1-0123456789abcdef.csv.gz", f"{PREFIX}1-0123456789ABCDEF"]
     for name in names:
         (tmp_path / name).write_text("theirs")
     write_whole(tmp_path / "other.txt", lambda path: path.write_text("whole"))
@@ -69,9 +70,44 @@ def test_hidden_files_of_others_are_kept(tmp_path):
 
 def test_a_link_that_is_named_like_a_temporary_file_is_not_followed(tmp_path):
     (tmp_path / "data.csv").write_text("theirs")
-    (tmp_path / f"{PREFIX}1-0.csv").symlink_to(tmp_path / "data.csv")
+    (tmp_path / f"{PREFIX}1-0123456789abcdef.csv").symlink_to(tmp_path / "data.csv")
     write_whole(tmp_path / "other.txt", lambda path: path.write_text("whole"))
     assert (tmp_path / "data.csv").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_a_link_and_its_file_is_written(tmp_path, exists):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    if exists:
+        (folder / "data.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to("folder/data.csv")
+    write_whole(tmp_path / "link.csv", lambda path: path.write_text(path.parent.name))  # atomic only beside the file
+    assert (tmp_path / "link.csv").is_symlink()
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"data.csv": "folder"}
+
+
+def test_a_loop_of_links_is_not_replaced(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OutputError, match="symbolic links"):
+        write_whole(tmp_path / "loop", lambda path: path.write_text("whole"))
+    assert (tmp_path / "loop").is_symlink()
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o600, 0o664])
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path, mode):
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "file").chmod(mode)
+    modes = []
+
+    def write(path):
+        modes.append(path.stat().st_mode & 0o777)
+        path.write_text("new")
+
+    write_whole(tmp_path / "file", write)
+    assert (tmp_path / "file").read_text() == "new"
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+    assert modes == [mode | 0o600]  # never readable by more people than before
 
 
 @pytest.mark.parametrize("name", ["scores.csv", "scores.parquet"])

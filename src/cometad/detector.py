@@ -318,7 +318,7 @@ class Detector(Parameters, ABC):
         return []
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted detector to one file, completely or not at all.
+        """Write the fitted detector to one file, completely or not at all; replaces any file that is there.
 
         >>> import tempfile
         >>> from pathlib import Path

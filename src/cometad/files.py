@@ -1,13 +1,16 @@
 """Atomic file writes: a file is written completely or not at all.
 
-A temporary file is hidden and named after its process (.cometad-PID-...). Its process holds a lock on it while it runs,
-so whatever a killed process left behind can be recognized and deleted by the next write to the same folder.
+A temporary file is hidden and named after its process (.cometad-PID-16 HEX DIGITS.SUFFIX). Its process holds a lock on
+it while it runs, so whatever a killed process left behind can be recognized and deleted by the next write to the same
+folder. Any other name, such as .cometad-notes, is somebody else's.
 """
 
 import errno
 import os
+import re
 import secrets
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,12 +23,14 @@ if sys.platform != "win32":
 
 PREFIX = ".cometad-"
 PARTS = ".parts"  # ends the name of a folder that belongs to a temporary file
+_OWN = re.compile(rf"{re.escape(PREFIX)}\d+-[0-9a-f]{{16}}(\.[^.]*)?", re.DOTALL)  # the names of _new_file
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
     """Write a file through a temporary one beside it, so that readers see either the old file or the new one.
 
-    `write` gets the temporary path; the finished file then replaces the target.
+    `write` gets the temporary path; the finished file then replaces the target. A link stays a link: the file it leads
+    to is replaced. A file that is replaced keeps its permissions.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -35,22 +40,54 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
     ...     [file.name for file in Path(folder).iterdir()]
     ['note.txt']
     """
-    target = Path(path)
     try:
-        if target.is_dir():
+        status = status_of(path)  # refuses a loop of links
+        mode = None if status is None else status.st_mode
+        if mode is not None and stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if target.exists() and not target.is_file():  # replacing /dev/null would delete the device
+        if mode is not None and not stat.S_ISREG(mode):  # replacing /dev/null would delete the device
             raise OSError(errno.EINVAL, "Not a regular file")
+        target = Path(os.path.realpath(path))
         clean_up(target.parent)
         with _temporary(target) as (temporary, file):
+            if mode is not None:  # nobody else may read a private file while it is written
+                temporary.chmod(stat.S_IMODE(mode) | stat.S_IRUSR | stat.S_IWUSR)
             write(temporary)
             os.fsync(file)
+            if mode is not None:
+                temporary.chmod(stat.S_IMODE(mode))
             temporary.replace(target)
     except OSError as error:
         raise OutputError(
-            f"Cannot write '{target}': {error.strerror or error}. "
+            f"Cannot write '{os.fspath(path)}': {error.strerror or error}. "
             "Choose an existing, writable folder with enough free space."
         ) from error
+
+
+def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
+    """The file that a path leads to, or None if there is none; raises OSError if that cannot be known.
+
+    `Path.exists` and its like raise some of these errors and hide others: a folder that may not be searched, a name
+    that is too long, a loop of links.
+
+    >>> from cometad.files import status_of
+    >>> status_of("nowhere/plant.csv") is None
+    True
+    """
+    try:
+        return Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def is_temporary(path: str | os.PathLike[str]) -> bool:
+    """Whether a path has the name of a temporary file, which the next write to its folder may delete.
+
+    >>> from cometad.files import is_temporary
+    >>> is_temporary("days/.cometad-4711-0123456789abcdef.csv"), is_temporary("days/.cometad-notes")
+    (True, False)
+    """
+    return _OWN.fullmatch(Path(path).name) is not None and Path(path).suffix != PARTS
 
 
 @contextmanager
@@ -77,7 +114,7 @@ def clean_up(folder: Path) -> None:
     if sys.platform == "win32":  # no such locks
         return
     for temporary in folder.glob(f"{PREFIX}*"):
-        if temporary.suffix == PARTS:
+        if not is_temporary(temporary):
             continue
         with suppress(OSError):  # locked by a running process, or deleted by another one
             file = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW)

@@ -207,3 +207,117 @@ def test_a_device_is_not_replaced_by_a_file(folder, capsys):
     assert main([*SCORE, "-o", "pipe.csv", "--force"]) == 2
     assert "it is not a regular file" in capsys.readouterr().err
     assert (folder / "pipe.csv").is_fifo()
+
+
+@pytest.fixture
+def days(folder):
+    """Two files in a folder of the current one."""
+    (folder / "days").mkdir()
+    for name in ("d1.csv", "d2.csv"):
+        shutil.copy(folder / "today.csv", folder / "days" / name)
+    (folder / "elsewhere.csv").symlink_to("days/d2.csv")
+    return folder / "days"
+
+
+@pytest.mark.parametrize("data", ["days", "days/", "days/*.csv", "**/d?.csv"])
+@pytest.mark.parametrize(
+    "verb, option, output",
+    [
+        ("score", "-o", "days/d2.csv"),
+        ("score", "-o", "elsewhere.csv"),
+        ("score", "--events", "days/d2.csv"),
+        ("fit", "-o", "days/d2.csv"),
+        ("report", "-o", "page.html"),
+    ],
+)
+def test_a_file_of_an_input_folder_or_pattern_is_never_overwritten(days, capsys, data, verb, option, output):
+    Path("page.html").symlink_to("days/d1.csv")
+    before = contents(days)
+    model = [] if verb == "fit" else ["plant.comet"]
+    assert main([verb, *model, data, option, output, "--force"]) == 2
+    assert f"The output '{output}' would overwrite the input 'days/d" in capsys.readouterr().err
+    assert contents(days) == before
+
+
+@pytest.mark.parametrize("data", ["days", "days/*", "**/*.csv"])
+def test_a_new_file_does_not_become_an_input(days, capsys, data):
+    before = contents(days)
+    assert main(["score", "plant.comet", data, "-o", "days/scores.csv", "--force"]) == 2
+    assert f"'days/scores.csv' would itself be one of the inputs '{data}' the next time" in capsys.readouterr().err
+    assert contents(days) == before
+
+
+def test_an_input_folder_may_hold_outputs_that_are_no_tables(days):
+    (days / "d2.csv").unlink()
+    shutil.copy("normal.csv", days / "d1.csv")
+    (days / "more").mkdir()
+    assert main(["fit", "days", "-o", "days/plant.comet"]) == 0
+    assert main(["score", "plant.comet", "days/*.csv", "-o", "days/more/scores.csv"]) == 0
+    assert main(["report", "plant.comet", "days", "-o", "days/report.html"]) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("score", "plant.comet", "days"),
+        ("check", "days/d1.csv", "--json"),
+        ("check", "days/*.csv"),
+        ("check", "normal.csv", "days/d1.csv"),
+        ("explain", "plant.comet", "days", "--step", "3"),
+        ("evaluate", "days/d1.csv", "days/d1.csv"),
+    ],
+    ids=" ".join,
+)
+def test_no_verb_prints_into_its_input(days, monkeypatch, capsys, arguments):
+    before = contents(days)
+    with (days / "d1.csv").open("a") as printed:
+        monkeypatch.setattr("sys.stdout", printed)
+        assert main(list(arguments)) == 2
+    assert "Standard output is redirected to the input 'days/d1.csv'" in capsys.readouterr().err
+    assert contents(days) == before
+
+
+def test_hidden_files_of_others_survive(folder):
+    (folder / "more").mkdir()
+    shutil.copy(folder / "today.csv", folder / "more" / ".cometad-input.csv")
+    (folder / "more" / ".cometad-notes").write_text("keep")
+    assert main(["score", "plant.comet", "more/.cometad-input.csv", "-o", "more/s.csv"]) == 0
+    assert sorted(contents(folder / "more")) == [".cometad-input.csv", ".cometad-notes", "s.csv"]
+
+
+@pytest.mark.parametrize("arguments", [("score", "plant.comet", "NAME"), ("score", "NAME", "today.csv")], ids=" ".join)
+def test_an_input_that_would_be_deleted_is_refused(folder, capsys, arguments):
+    name = ".cometad-4711-0123456789abcdef.csv"
+    shutil.copy(folder / ("today.csv" if arguments[2] == "NAME" else "plant.comet"), folder / name)
+    given = [name if word == "NAME" else word for word in arguments]
+    assert "is a temporary file of cometad" in refused(folder, capsys, *given, "-o", "new.csv")
+
+
+def test_a_link_as_output_is_written_through(folder):
+    (folder / "more").mkdir()
+    (folder / "link.csv").symlink_to("more/s.csv")
+    assert main([*SCORE, "-o", "link.csv"]) == 0
+    assert (folder / "link.csv").is_symlink()
+    assert (folder / "more" / "s.csv").read_bytes() == (folder / "s.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "name, arguments",
+    [
+        ("s.csv", (*SCORE, "-o", "s.csv")),
+        ("plant.comet", ("fit", "normal.csv", "-o", "plant.comet")),
+    ],
+)
+def test_a_read_only_output_needs_force_and_stays_read_only(folder, capsys, name, arguments):
+    (folder / name).touch()
+    (folder / name).chmod(0o444)
+    assert f"'{name}' is read-only" in refused(folder, capsys, *arguments)
+    assert main([*arguments, "--force"]) == 0
+    assert (folder / name).stat().st_mode & 0o777 == 0o444
+
+
+def test_a_read_only_snapshot_is_refused(folder, capsys):
+    arguments = ("stream", "plant.comet", "--snapshot", "state")
+    assert main(list(arguments)) == 0
+    (folder / "state").chmod(0o444)
+    assert "'state' is read-only" in refused(folder, capsys, *arguments)

@@ -1,5 +1,6 @@
 import gzip
 import math
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -152,7 +153,11 @@ def test_a_word_makes_its_column_not_numeric_even_in_the_last_row(csv_file):
         ("a.csv", b"flow,flow\n1,2\n", "two columns named 'flow'"),
         ("a.csv", b",flow\n0,2\n1,3\n", "index=False"),
         ("a.csv", b"flow,level\n1,2,3\n", "cannot be read"),
-        ("a.csv", b"PAR1\x15\x00\n\x00\x01", "not a text file"),
+        ("a.csv", b"PAR1\x15\x00\n\x00\x01", "is a Parquet file. Rename it: its name must end in .parquet"),
+        ("a.csv", b"\x1f\x8b\x08", "is compressed with gzip. Rename it: its name must end in .csv.gz"),
+        ("a.tsv", b"\x28\xb5\x2f\xfd", "is compressed with Zstandard. Rename it: its name must end in .csv.zst"),
+        ("a.csv", b"PK\x03\x04\x00", "is a ZIP archive or a spreadsheet. Save the table as CSV or Parquet"),
+        ("a.csv", b"flow\n\0\n", "not a text file"),
         ("a.csv.gz", b"flow\n1\n", "cannot be read"),
         ("a.parquet", b"flow,level\n1,2\n", "Pass a complete Parquet file"),
         ("a.parquet", b"", "Pass a complete Parquet file"),
@@ -366,3 +371,48 @@ def test_a_file_without_readings_adds_nothing_to_its_folder(csv_file, tmp_path):
     csv_file("time,flow\n", "d.csv")
     with pytest.raises(InputError, match="a header but no readings"):
         read_table(tmp_path)
+
+
+def test_a_folder_without_times_is_in_natural_order_with_a_note(csv_file, tmp_path, caplog):
+    for day in (10, 2, 1):
+        csv_file(f"flow\n{day}\n", f"day{day}.csv")
+    caplog.set_level("INFO", "cometad")
+    assert read_table(tmp_path)["flow"].to_list() == [1, 2, 10]
+    assert read_table(tmp_path / "day*.csv")["flow"].to_list() == [1, 2, 10]
+    notes = [record.getMessage() for record in caplog.records]
+    assert len(notes) == 2
+    assert all("in order of their names" in note and "'day10.csv' the last" in note for note in notes)
+
+
+def test_broken_links_in_a_folder_are_left_out_with_a_note(csv_file, tmp_path, caplog):
+    csv_file("time,flow\n2024-03-01,1\n", "day1.csv")
+    (tmp_path / "day2.csv").symlink_to("nowhere.csv")
+    (tmp_path / "day3.csv").symlink_to("day3.csv")
+    assert read_table(tmp_path)["flow"].to_list() == [1]
+    names = [f"'{tmp_path / name}' is a broken link and was left out." for name in ("day2.csv", "day3.csv")]
+    assert [record.getMessage() for record in caplog.records] == names
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_a_pipe_or_a_device_is_no_file(tmp_path, make):
+    make(tmp_path / "plant.csv")
+    with pytest.raises(InputError, match=r"is a pipe or a device\. To read it, send it on standard input and pass -"):
+        read_table(tmp_path / "plant.csv")
+
+
+@pytest.mark.parametrize("name", ["/dev/stdin", "/dev/fd/63", "/proc/self/fd/0"])
+def test_standard_input_has_its_own_name(name):
+    with pytest.raises(InputError, match="standard input and pass -"):
+        read_table(name)
+
+
+def test_paths_that_cannot_be_followed_are_refused(tmp_path):
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    with pytest.raises(InputError, match=r"cannot be read .Too many levels of symbolic links"):
+        read_table(tmp_path / "loop.csv")
+    with pytest.raises(InputError, match=r"cannot be read .File name too long"):
+        read_table(tmp_path / ("n" * 300 + ".csv"))
+
+
+def test_a_column_may_be_called_like_a_format(csv_file):
+    assert read_table(csv_file("PAR1,PK\n1,2\n")).columns == ["PAR1", "PK"]

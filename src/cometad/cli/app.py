@@ -11,7 +11,15 @@ from cometad.cli import bench, data
 from cometad.cli.check import check
 from cometad.cli.demo import demo
 from cometad.cli.evaluate import evaluate
-from cometad.cli.exits import MISTAKE, guarded, say
+from cometad.cli.exits import (
+    MISTAKE,
+    explain_system,
+    flush_output,
+    guarded,
+    open_standard_streams,
+    say,
+    silence_output,
+)
 from cometad.cli.explain import explain
 from cometad.cli.fit import fit
 from cometad.cli.options import with_dialect
@@ -96,8 +104,15 @@ app.add_typer(_bench, name="bench", no_args_is_help=True)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
+    open_standard_streams()
     try:
         code = app(args=arguments, prog_name="cometad", standalone_mode=False)
+        flush_output()
+    except BrokenPipeError:
+        silence_output()  # as in `cometad --help | head -1`
+        return 0
+    except OSError as error:  # of --help and --version; verbs are guarded
+        return explain_system(error)
     except Exception as error:
         # A usage error. Depending on the version of typer, its class is click's or typer's own.
         if not hasattr(error, "format_message"):

@@ -17,16 +17,16 @@ Folder = Annotated[Path, typer.Option("--results", help="Folder of the results, 
 
 def show_experiments() -> None:
     """List the experiments: what each compares, and on which datasets."""
-    from rich.console import Console
     from rich.table import Table
 
     from cometad.bench.experiments import EXPERIMENTS
+    from cometad.cli.exits import show
 
     table = Table("experiment", "what", "datasets", "arms", "seeds")
     for name, experiment in EXPERIMENTS.items():
         sizes = (str(len(experiment.arms)), str(len(experiment.seeds)))
         table.add_row(name, experiment.title, " ".join(experiment.datasets), *sizes)
-    Console().print(table)
+    show(table)
 
 
 def run(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometad.cli import options
-from cometad.cli.exits import printable, say, write_output
+from cometad.cli.exits import printable, say, show, write_output
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,11 +35,13 @@ def check(
     """
     from cometad.cli.advice import message
     from cometad.cli.opened import Source, open_detector, say_findings
+    from cometad.cli.paths import check_outputs
     from cometad.data.gaps import parse_gaps
     from cometad.errors import InputError
     from cometad.report.check import check_table
 
     try:
+        check_outputs([], [data] if model is None else [data, model])
         source = Source(data, time_column, drop, resample, dialect)
         detector = None if model is None else open_detector(model)
         found = check_table(source.frame(), detector, None if gaps is None else parse_gaps(gaps), source.where)
@@ -51,9 +53,7 @@ def check(
         problem = {} if found.problem is None else {"problem": message(found.problem)}
         write_output(json.dumps(found.as_json() | problem, indent=2, allow_nan=False) + "\n")
     else:
-        from rich.console import Console
-
-        Console().print(_table(found))
+        show(_table(found))
         for note in found.notes:
             say(note)
         say_findings(found.findings)

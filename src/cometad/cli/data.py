@@ -79,6 +79,9 @@ def _print_checks(checks: "list[Check]", console: "Console") -> None:
 def _console() -> "Console":
     from rich.console import Console
 
+    from cometad.cli.exits import check_open
+
+    check_open()
     console = Console()
     if not console.is_terminal:
         console.width = 200  # do not wrap in a file

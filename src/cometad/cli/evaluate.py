@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cometad.cli.exits import write_output
+from cometad.cli.exits import show, write_output
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,9 +44,7 @@ def evaluate(
         write_output(json.dumps(result.as_dict(), indent=2) + "\n")
         return
 
-    from rich.console import Console
-
-    Console().print(_table(result))
+    show(_table(result))
 
 
 def read_column(path: Path, column: str, dialect: "Dialect | None" = None) -> "Array":
@@ -57,7 +55,8 @@ def read_column(path: Path, column: str, dialect: "Dialect | None" = None) -> "A
 
     if path.suffix == ".npy":
         try:
-            return np.asarray(np.load(path, allow_pickle=False)).squeeze()
+            with path.open("rb") as file:  # not np.load, which opens ZIP archives too
+                return np.asarray(np.lib.format.read_array(file, allow_pickle=False)).squeeze()
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"Cannot read '{path}' as an array. Pass a complete .npy file of numbers.") from error
 

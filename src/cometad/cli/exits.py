@@ -1,4 +1,5 @@
-"""Exit codes: 0 for success, 1 for a bug (with a traceback), 2 for a user's mistake (with a message), 130 for Ctrl-C.
+"""Exit codes: 0 for success, 1 for a bug (with a traceback), 2 for a user's mistake (with a message), 130 for Ctrl-C
+and 143 for SIGTERM.
 
 `cometad bench run` also exits with 1 if a trial failed, after a message for each.
 """
@@ -7,16 +8,23 @@ import errno
 import functools
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
-from typing import ParamSpec
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, ParamSpec
 
 import typer
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 P = ParamSpec("P")
 
-MISTAKE, BUG, INTERRUPTED = 2, 1, 130
+MISTAKE, BUG, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 FAILED = 1  # some trials failed, each with its own message
 
 
@@ -53,6 +61,40 @@ def listen() -> None:
         log.addHandler(_LogHandler())
 
 
+def open_standard_streams() -> None:
+    """Replace closed ones (`2>&-`): the next file that is opened would get their number, and messages with it.
+
+    Where standard input or output was closed, `sys.stdin` or `sys.stdout` stays None.
+    """
+    while (file := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(file)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, as an exception: temporary files are deleted on the way out."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn SIGTERM into an exception, unless it is handled or ignored already."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the cleaning up
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Callable[P, None]:
     """Wrap a verb so that every failure becomes an exit code and a message."""
 
@@ -60,29 +102,65 @@ def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Calla
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         listen()
         try:
-            verb(*args, **kwargs)
-            sys.stdout.flush()
+            with _terminable():
+                verb(*args, **kwargs)
+            flush_output()
         except typer.Exit:
             raise
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             say(interrupted)
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(TERMINATED if isinstance(error, _Terminated) else INTERRUPTED) from None
         except BrokenPipeError:
             silence_output()  # as in `cometad score ... | head`
         except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise typer.Exit(_explain(error)) from None
-            silence_output()
-            say("Cannot write the output: No space left on device. Free some space or write elsewhere.")
-            raise typer.Exit(MISTAKE) from None
+            raise typer.Exit(explain_system(error)) from None
         except Exception as error:
             raise typer.Exit(_explain(error)) from None
 
     return run
 
 
+def explain_system(error: OSError) -> int:
+    """Say what the system refused, and return the exit code; anything that is not about a file or space is a bug."""
+    if error.errno in _FULL:
+        silence_output()
+        say(f"Cannot write the output: {error.strerror}. Free some space or write elsewhere.")
+        return MISTAKE
+    if error.errno in _REFUSED and error.filename is not None:
+        say(f"Cannot open '{os.fsdecode(error.filename)}': {error.strerror}. Check its name and permissions.")
+        return MISTAKE
+    return _explain(error)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG)
+
+
+def flush_output() -> None:
+    """Write what stdout still buffers, if it is open."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def show(table: "Table") -> None:
+    """Print a table on stdout."""
+    from rich.console import Console
+
+    check_open()
+    Console().print(table)
+
+
+def check_open() -> None:
+    """Refuse to print on a closed stdout: Python would silently print nothing."""
+    if sys.stdout is None:
+        from cometad.errors import OutputError
+
+        raise OutputError("Standard output is closed. Redirect it to a file instead.")
+
+
 def write_output(text: str) -> None:
     """Write to stdout and flush, so that a pipe's reader gets each line at once."""
+    check_open()
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -99,6 +177,8 @@ def write_output(text: str) -> None:
 
 def silence_output() -> None:
     """Discard what stdout still buffers: Python's flush at exit would fail on it again."""
+    if sys.stdout is None:
+        return
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cometad.cli import options
-from cometad.cli.exits import printable, write_output
+from cometad.cli.exits import printable, show, write_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,9 +61,7 @@ def explain(
         write_output(json.dumps(_as_json(explanation, series, top), indent=2) + "\n")
         return
 
-    from rich.console import Console
-
-    Console().print(_table(explanation, series, top))
+    show(_table(explanation, series, top))
 
 
 def _event(step: int | None, start: int | None, stop: int | None) -> int | tuple[int, int]:

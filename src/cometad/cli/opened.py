@@ -1,11 +1,13 @@
 """Shared by the verbs: opening a detector or a file of readings, and reporting findings."""
 
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cometad.cli.exits import say
+from cometad.files import is_temporary, status_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,8 +27,7 @@ def open_detector(model: Path, threshold: str | None = None, gaps: str | None = 
     from cometad.data.gaps import parse_gaps
     from cometad.errors import ModelFileError
 
-    if not model.is_file():
-        problem = "is a folder" if model.is_dir() else "does not exist"
+    if problem := _problem(model):
         raise ModelFileError(f"The detector '{model}' {problem}. Create one with cometad fit DATA -o MODEL.")
     rule = None if threshold is None else parse_threshold(threshold)
     gap_rule = None if gaps is None else parse_gaps(gaps)
@@ -36,6 +37,21 @@ def open_detector(model: Path, threshold: str | None = None, gaps: str | None = 
     detector = load(model)
     detector = detector if gap_rule is None else detector.with_gaps(gap_rule)
     return detector if rule is None else detector.with_threshold(rule)
+
+
+def _problem(model: Path) -> str | None:
+    """Why a path does not lead to a file that can be loaded, if so."""
+    try:
+        status = status_of(model)
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if status is None:
+        return "does not exist"
+    if is_temporary(model):
+        return "is a temporary file of cometad, which the next write may delete"
+    if stat.S_ISDIR(status.st_mode):
+        return "is a folder"
+    return None if stat.S_ISREG(status.st_mode) else "is a pipe or a device, not a file"
 
 
 class Source:

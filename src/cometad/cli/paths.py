@@ -1,5 +1,6 @@
 """Checks of output paths before any work starts: nobody's data is overwritten, and the folder can be written."""
 
+import glob
 import json
 import os
 import stat
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from cometad.errors import OutputError
+from cometad.files import status_of
 
 _HEAD = 1 << 16  # bytes that show what a file is
+_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 class Output(NamedTuple):
@@ -24,11 +27,14 @@ class Output(NamedTuple):
 def check_outputs(outputs: Sequence[Output], inputs: Iterable[Path] = (), force: bool = False) -> None:
     """Refuse outputs that cannot be written, that are an input or each other, or that would replace something else.
 
-    Paths are compared by the file they lead to, so links do not help. Standard input and output count too. `force`
-    allows replacing a file of another kind, never an input.
+    Paths are compared by the file they lead to, so links do not help. Standard input and output count too, and all
+    files of an input that is a folder or a pattern. `force` allows replacing a file of another kind or one that is
+    read-only, never an input.
     """
     wanted = [(output.path, output.kind) for output in outputs if output.path is not None]
-    sources = [(f"'{path}'", _status(path)) for path in inputs] + [("on standard input", _redirected(sys.stdin))]
+    given = list(inputs)
+    sources = [(f"'{file}'", _status(file)) for path in given for file in _meant_by(path)]
+    sources.append(("on standard input", _redirected(sys.stdin)))
     printed = _redirected(sys.stdout)
     for name, status in sources:
         if _same(status, printed):
@@ -39,9 +45,13 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[Path] = (), force:
         for name, status in sources:
             if _same(own, status):
                 raise OutputError(f"The output '{path}' would overwrite the input {name}. Choose another file.")
-        others = [(_status(other), other.resolve()) for other, _ in wanted[:number]]
-        if _same(own, printed) or any(_same(own, other) or path.resolve() == place for other, place in others):
+        if own is None:
+            _check_apart(path, given)
+        others = [(_status(other), os.path.realpath(other)) for other, _ in wanted[:number]]
+        if _same(own, printed) or any(_same(own, other) or os.path.realpath(path) == place for other, place in others):
             raise OutputError(f"Two outputs cannot both go to '{path}'. Choose another file for one of them.")
+        if own is not None and not force and not (own.st_mode & _WRITABLE and os.access(path, os.W_OK)):
+            raise OutputError(f"'{path}' is read-only. Choose another file, or pass --force to replace it.")
         if own is not None and not force and not is_ours(path, kind):
             raise OutputError(
                 f"'{path}' exists and is not {KINDS[kind].name} written by cometad. Choose another file, or pass "
@@ -51,17 +61,45 @@ def check_outputs(outputs: Sequence[Output], inputs: Iterable[Path] = (), force:
 
 def check_writable(path: Path) -> None:
     """Refuse a path that cannot be written."""
-    if path.is_dir():
-        raise OutputError(f"Cannot write '{path}': it is a folder. Pass the name of a file in it.")
-    if path.exists() and not path.is_file():
-        raise OutputError(f"Cannot write '{path}': it is not a regular file. Choose another name.")
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
+        status = status_of(path)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            raise OutputError(f"Cannot write '{path}': it is a folder. Pass the name of a file in it.")
+        if status is not None and not stat.S_ISREG(status.st_mode):
+            raise OutputError(f"Cannot write '{path}': it is not a regular file. Choose another name.")
+        with tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent):
             pass
     except OSError as error:
         raise OutputError(
             f"Cannot write '{path}': {error.strerror or error}. Choose a folder that exists, is writable and has space."
         ) from error
+
+
+def _meant_by(path: Path) -> list[Path]:
+    """The files that an input stands for: itself, or those of a folder or pattern."""
+    if not _is_several(path):
+        return [path]
+
+    from cometad.data.sources import names_behind
+
+    return names_behind(path) or []
+
+
+def _is_several(path: Path) -> bool:
+    """Whether a path is a folder or a pattern."""
+    status = _status(path)
+    return glob.has_magic(str(path)) if status is None else stat.S_ISDIR(status.st_mode)
+
+
+def _check_apart(path: Path, inputs: Iterable[Path]) -> None:
+    """Refuse a new file that a folder or pattern of inputs would include the next time."""
+    from cometad.data.sources import would_mean
+
+    for each in inputs:
+        if _is_several(each) and would_mean(each, path):
+            raise OutputError(
+                f"The output '{path}' would itself be one of the inputs '{each}' the next time. Choose another folder."
+            )
 
 
 def is_ours(path: Path, kind: str) -> bool:

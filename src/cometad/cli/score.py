@@ -1,5 +1,6 @@
 """`cometad score`."""
 
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometad.cli import options
-from cometad.cli.exits import say, write_output
+from cometad.cli.exits import printable, say, write_output
 
 if TYPE_CHECKING:
     import polars as pl
@@ -190,4 +191,9 @@ def _print_whole(tables: "Iterable[pl.DataFrame]") -> None:
         file.writelines(csv_texts(tables))
         file.seek(0)
         while text := file.read(2**20):
-            write_output(text)
+            write_output(_for_terminal(text) if sys.stdout is not None and sys.stdout.isatty() else text)
+
+
+def _for_terminal(text: str) -> str:
+    """CSV without characters in names that control a terminal; files and pipes get the names as they are."""
+    return "\n".join(map(printable, text.split("\n")))

@@ -264,6 +264,8 @@ class _Input:
         from cometad.live.readings import Layout, readings
 
         layout = Layout(detector.names_, detector.named_, self.time_column, detector.gaps.allowed, self.dialect)
+        if sys.stdin is None:
+            raise InputError("Standard input is closed.", advice="no readings")
         lines = self.interrupts.lines(sys.stdin.buffer, self.dialect.encoding)
         return self.feed.new(readings(self.feed.play(lines), self.form, layout))
 

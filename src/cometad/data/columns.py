@@ -1,6 +1,7 @@
 """The columns of a table: which of them hold times and how these are written, and the rest as numbers."""
 
 import itertools
+import logging
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,8 @@ from cometad.data.dialect import Dialect
 from cometad.data.joined import Part, Tables, check_column
 from cometad.data.times import YEAR_FIRST, find_order, fitting_orders, parse_date
 from cometad.errors import InputError
+
+_log = logging.getLogger("cometad")
 
 
 def some_zones(which: str) -> InputError:
@@ -58,6 +61,13 @@ class Columns:
             except TypeError as error:  # only some have a time zone
                 raise some_zones(self._shown) from error
         tables.tables = [tables.tables[place] for place in known]
+        if None in starts.values() and len(known) > 1:
+            first, last = tables.tables[0].file.path.name, tables.tables[-1].file.path.name
+            _log.info(
+                "The files of '%s' are in order of their names, because they have no times: '%s' is the first, '%s' "
+                "the last.",
+                *(self._shown, first, last),
+            )
 
     def _candidates(self, frame: pl.DataFrame) -> list[str]:
         """The names of the columns that may hold times."""

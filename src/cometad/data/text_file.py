@@ -14,7 +14,7 @@ import polars as pl
 
 from cometad.data.cells import MISSING, clean_header, numbered_names
 from cometad.data.dialect import UTF_8, Dialect, recognize_encoding, recognize_separator, separator_hint, to_utf_8
-from cometad.data.sources import TableFile
+from cometad.data.sources import TableFile, check_content
 from cometad.errors import InputError
 
 SAMPLE = 2**16  # bytes from the start of a text, to recognize how it is written
@@ -27,6 +27,7 @@ class TextTable:
         self.file, self._dialect, self._time_column = file, dialect, time_column
         with self._errors(), file.open() as source:
             sample = source.read(SAMPLE)
+        check_content(sample, file)
         self._encoding = dialect.encoding or recognize_encoding(sample)
         text = sample.decode(self._encoding, errors="replace").removeprefix("\ufeff")
         if "\0" in text:

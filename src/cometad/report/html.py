@@ -11,20 +11,23 @@ from cometad.report.axis import format_number
 from cometad.report.draw import rounded
 
 _UNBROKEN = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d[\d:.]*)?|\d[\d.,]* (?:min|h|days?|s|%)(?!\w)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # not tabs and line feeds
 
 
 def render(template: str, **context: object) -> str:
-    """Render a template by its file name; the same context gives the same text.
+    r"""Render a template by its file name; the same context gives the same text.
 
-    Text in the context is escaped; wrap existing HTML in `markupsafe.Markup`. A name that is missing from the context
-    is an error. Pages extend base.html, which needs a `title`.
+    Text in the context is escaped; wrap existing HTML in `markupsafe.Markup`. Control characters, which names of
+    variables may hold, are shown like \x1b. A name that is missing from the context is an error. Pages extend
+    base.html, which needs a `title`.
 
     >>> from cometad.report.html import render
     >>> page = render("base.html", title="Pumps & valves")
     >>> page.startswith("<!doctype html>"), "<title>Pumps &amp; valves</title>" in page
     (True, True)
     """
-    return _environment().get_template(template).render(context)
+    text = _environment().get_template(template).render(context)
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 @cache
