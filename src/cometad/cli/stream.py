@@ -67,7 +67,10 @@ def stream(
         ),
     ] = "refuse",
     time_column: Annotated[
-        str | None, typer.Option(help="Field with the times. Default: one named time, timestamp, datetime or date.")
+        str | None,
+        typer.Option(
+            help="Field with the times. Default: one with a date, or named time, timestamp, datetime or date."
+        ),
     ] = None,
     gaps: options.Gaps = None,
     force: Annotated[
