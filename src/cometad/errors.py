@@ -29,6 +29,8 @@ ADVICE = {
     "no period": "Fit on readings with times, or pass period=SECONDS to the budget.",
     "no dates": "Name another column with time_column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or drop the column to count time steps instead.",
+    "bad time": "Send times like 2024-03-01 04:10:00, or numbers.",
+    "two time fields": "Send the date and the time of day in one field, or name one with time_column.",
     "day or month": "Write times like 2024-03-01 04:10:00, or pass Dialect(date_order='day-first') or 'month-first'.",
     "no header": "Put a header with the column names above it, or pass Dialect(header=False).",
     "decimal": "Write all numbers alike, or pass Dialect(decimal=...).",

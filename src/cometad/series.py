@@ -90,7 +90,7 @@ def unchecked_series(
     if isinstance(frame, nw.DataFrame):
         values, own_names, times = _from_frame(X, frame, first, where)
     else:
-        values, own_names, times = _from_array(X), None, None
+        values, own_names, times = _from_array(X, first), None, None
     if len(values) == 0:
         raise InputError(f"The series is empty: it has the shape {values.shape}. Pass at least one reading.")
     if values.shape[1] == 0:
@@ -253,8 +253,11 @@ def _frame(X: object) -> object:
         raise InputError(f"The frame has two columns named {twice!r}. Rename or drop one of them.") from error
 
 
-def _from_array(X: object) -> Floats:
+def _from_array(X: object, first: int) -> Floats:
+    if isinstance(X, list | tuple) and any(map(np.ma.isMaskedArray, X)) and len({np.shape(row) for row in X}) == 1:
+        X = np.ma.array(X)
     if np.ma.isMaskedArray(X):
+        _check_exact(np.ma.filled(X, 0), "The array", first)
         X = np.ma.filled(np.ma.asarray(X, dtype=np.float64), np.nan)  # a masked reading is a missing one
     if hasattr(X, "toarray"):
         raise InputError("A series is dense, not sparse. Pass X.toarray().")
@@ -262,8 +265,10 @@ def _from_array(X: object) -> Floats:
         values = np.asarray(X)
         if values.dtype.kind == "c":
             raise InputError("Complex data not supported. Pass real numbers, such as the real and imaginary parts.")
+        if values.ndim == 2 and _is_rounded(X, values):
+            values = np.array(X, object)
         if values.dtype.kind == "O" and values.ndim == 2:
-            values = _from_objects(values)
+            values = _from_objects(values, first)
         if values.dtype.kind not in "biuf":
             raise TypeError
     except InputError:
@@ -273,7 +278,7 @@ def _from_array(X: object) -> Floats:
             f"Expected an array of numbers of shape (time, variable), got a {type(X).__name__}. "
             "Pass a numpy array of numbers or a pandas or polars frame."
         ) from error
-    _check_exact(values, "The array", 0)
+    _check_exact(values, "The array", first)
     values = values.astype(np.float64)
     if values.ndim != 2:
         single = "Reshape your data: for a single variable pass series[:, None]."
@@ -282,7 +287,12 @@ def _from_array(X: object) -> Floats:
     return values
 
 
-def _from_objects(cells: Array) -> Floats:
+def _is_rounded(X: object, values: Array) -> bool:
+    """Whether these numbers may come from integers that numpy rounded, because others in the list are no integers."""
+    return isinstance(X, list | tuple) and values.dtype.kind == "f" and bool((np.abs(values) >= 2**53).any())
+
+
+def _from_objects(cells: Array, first: int) -> Floats:
     """The numbers of an array of objects (time, variable); None is a missing reading."""
     values = np.full(cells.shape, np.nan)
     for (step, variable), cell in np.ndenumerate(cells):
@@ -290,11 +300,11 @@ def _from_objects(cells: Array) -> Floats:
             continue
         if not isinstance(cell, Real | Decimal | np.bool_):
             raise CellError(
-                f"The array has {reprlib.repr(cell)} at time step {step}, column {variable}. The argument must be free "
-                "of strings and other objects: pass numbers, or NaN where a reading is missing."
+                f"The array has {reprlib.repr(cell)} at time step {first + step}, column {variable}. The argument must "
+                "be free of strings and other objects: pass numbers, or NaN where a reading is missing."
             )
         if isinstance(cell, Integral):
-            _check_exact_integer(int(cell), "The array", step)
+            _check_exact_integer(int(cell), "The array", first + step)
         values[step, variable] = cell
     return values
 

@@ -159,8 +159,10 @@ def test_an_input_that_changed_before_the_position_is_refused(stream):
     code, _, stderr = stream(*SAVED, "10", stdin="".join([HEADER, *ROWS[:25]]))
     assert code == 2
     assert "The input has only 26 of the 31 lines that were scored already." in stderr
-    for nothing in ("", HEADER):
-        stream(*SAVED, "10", stdin=nothing)
+    assert stream(*SAVED, "10", stdin="")[0] == 0
+    code, _, stderr = stream(*SAVED, "10", stdin=HEADER)
+    assert code == 2
+    assert "The input has only 1 of the 31 lines that were scored already." in stderr
     # Only the lines after the snapshot are gone from the output; they will be written again.
     assert before.pop("lines.jsonl").startswith(Path("lines.jsonl").read_bytes())
     assert before == {name: content for name, content in contents().items() if name != "lines.jsonl"}
@@ -191,8 +193,103 @@ def test_a_resumed_stream_does_not_cut_the_output_of_another(stream, whole):
 def test_a_resumed_stream_may_write_to_a_new_file(stream, whole):
     stream(*SAVED, "10", kill=25)
     Path("lines.jsonl").rename("lines.1.jsonl")
-    assert stream(*SAVED, "10")[0] == 0
+    code, _, stderr = stream(*SAVED, "10")
+    assert code == 0
+    assert "'lines.jsonl' was missing or empty: it starts at step 20, without the lines before." in stderr
     assert Path("lines.jsonl").read_text() == "".join(whole.splitlines(keepends=True)[20:])
+
+
+def test_a_stream_that_was_printed_does_not_continue_a_file_with_lines(stream):
+    stream(*SAVED[2:], "10", kill=25)
+    Path("mine.jsonl").write_text('{"step": 0}\n')
+    code, _, stderr = stream("-o", "mine.jsonl", *SAVED[2:], "10", "--force")
+    assert code == 2
+    assert "'mine.jsonl' is not the output that belongs to the snapshot." in stderr
+    assert Path("mine.jsonl").read_text() == '{"step": 0}\n'
+
+
+@pytest.mark.parametrize("kill", [25, None])
+def test_lines_of_somebody_else_are_not_cut_off(stream, kill):
+    stream(*SAVED, "10", kill=kill)
+    with Path("lines.jsonl").open("a") as file:
+        file.write("# checked by Ann\n")
+    before = contents()
+    code, _, stderr = stream(*SAVED, "10")
+    assert code == 2
+    one_sentence(
+        stderr, "'lines.jsonl' has a line after the snapshot that the stream did not write: '# checked by Ann'"
+    )
+    assert contents() == before
+
+
+def test_zeros_that_a_power_failure_left_are_cut_off(stream, whole):
+    stream(*SAVED, "10", kill=25)
+    with Path("lines.jsonl").open("ab") as file:
+        file.write(bytes(100))
+    assert stream(*SAVED, "10")[0] == 0
+    assert Path("lines.jsonl").read_text() == whole
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_file_has_all_lines_or_only_those_with_events(stream, first):
+    options = [["--only-events"] if only else [] for only in (first, not first)]
+    settings = (*SAVED, "10", "--threshold", "quantile:0.1")
+    stream(*settings, *options[0], kill=50)
+    before = contents()
+    assert before["lines.jsonl"]
+    code, _, stderr = stream(*settings, *options[1])
+    assert code == 2
+    one_sentence(stderr, f"'lines.jsonl' was written {'with' if first else 'without'} --only-events.")
+    assert contents() == before
+    assert stream(*settings, *options[1], "-o", "other.jsonl")[0] == 0
+
+
+def test_a_resumed_stream_keeps_its_decimal_mark(stream):
+    commas = [row.replace(",", ";").replace(".", ",").replace(",", ".", 1) for row in ROWS]
+    header = HEADER.replace(",", ";")
+    assert stream(*SAVED, "10", stdin="".join([header, *commas[:20]]))[0] == 0
+    points = [row.replace(",", ";") for row in ROWS]
+    code, _, stderr = stream(*SAVED, "10", stdin="".join([header, *points[20:]]))
+    assert code == 2
+    one_sentence(stderr, "Line 2: variable 'flow' is")
+    assert "numbers before it have a decimal comma. Write all numbers alike, or pass --decimal." in stderr
+
+
+# -- a last line without a line break -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 7, 30])
+def test_a_last_line_that_was_cut_is_scored_again_when_it_is_complete(stream, whole, rows):
+    cut = "".join([HEADER, *ROWS[:rows]])[:-3]
+    code, _, stderr = stream(*SAVED, "10", stdin=cut)
+    assert code == 0
+    assert "The last line has no line break and may be incomplete: it is scored, but 'state' ends before it." in stderr
+    assert len(Path("lines.jsonl").read_text().splitlines()) == rows
+    assert stream(*SAVED, "10")[0] == 0
+    assert Path("lines.jsonl").read_text() == whole
+
+
+def test_a_last_line_that_was_only_not_ended_is_there_once(stream, whole):
+    for _ in range(3):
+        assert stream(*SAVED, "10", stdin=ALL.rstrip("\n"))[0] == 0
+        assert Path("lines.jsonl").read_text() == whole
+    assert stream(*SAVED, "10")[0] == 0
+    assert Path("lines.jsonl").read_text() == whole
+
+
+def test_a_json_object_is_complete_without_a_line_break(stream):
+    for step in range(2):
+        code, _, stderr = stream(*SAVED, "10", stdin="[1, 2, 3]")
+        assert code == 0
+        assert "line break" not in stderr
+        assert json.loads(Path("lines.jsonl").read_text().splitlines()[-1])["step"] == step
+
+
+def test_without_a_snapshot_a_last_line_without_a_line_break_is_a_reading(stream):
+    _, ended, _ = stream()
+    code, shown, stderr = stream(stdin=ALL.rstrip("\n"))
+    assert (code, shown) == (0, ended)
+    assert "line break" not in stderr
 
 
 # -- trouble --------------------------------------------------------------------------------------------------------

@@ -471,6 +471,10 @@ ROW = "2024-03-01T00:00:00,1,2,3"
         ('{"flow": 1, "level": 2, "valve": null}', "Line 1: variable 'valve' is missing"),
         ('{"flow": 1, "level": 2, "valve": NaN}', "Line 1: variable 'valve' is missing"),
         ('{"flow": 1, "level": 2, "valve": [3]}', "Line 1: variable 'valve' is [3], not a number"),
+        ('{"time": NaN, "flow": 1, "level": 2, "valve": 3}', "Line 1: 'nan' is not a time. Send times like 2024-03-01"),
+        (f"time,flow,level,valve\n{ROW}\nTotal,1,2,3\n", "Line 3: 'Total' is not a time. Send times like 2024-03-01"),
+        (f"time,flow,level,valve\n{ROW}\n,1,2,3\n", "Line 3 has no time, but the readings before it have one."),
+        ("date,time,flow,level,valve\n2024-03-01,04:10,1,2,3\n", "Line 2 has more than one time: 'date', 'time'."),
         ('{"flow": 1,', "Line 1 is not JSON. Send one JSON object per line, or pass --format csv."),
         ("[1, 2]", "Line 1 is neither a JSON object nor a list of 3 numbers"),
         (b"flow,level,valve\n1,2,\xff\n", "Line 2: variable 'valve' is"),
@@ -496,7 +500,8 @@ def test_a_clock_reads_numbers_and_iso_times(before, after):
     Clock(before).admit(Reading(1, [], after))
     with pytest.raises(InputError, match="is not after"):
         Clock(after).admit(Reading(1, [], before))
-    Clock(before).admit(Reading(1, [], "noon"))  # a time it cannot read
+    with pytest.raises(InputError, match="Line 1: 'noon' is not a time"):
+        Clock(before).admit(Reading(1, [], "noon"))
 
 
 @pytest.mark.usefixtures("ctrl_c_raises")

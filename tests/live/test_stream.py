@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cometad import Alerts, Comet, NetworkComet, Quantile
 from cometad.alerting import Conformal, DriftingSpot, Spot
+from cometad.data.gaps import ScoreMeasured
 from cometad.errors import InputError, ModelFileError, NotFittedError
 from cometad.network import Epochs, NoAdaptation, OneCycle, OnlineAdaptation
 from cometad.scoring import (
@@ -491,3 +492,55 @@ def test_a_parameter_changed_after_fit_requires_another_fit():
     detector.set_params(codebook_size=16)
     with pytest.raises(NotFittedError, match="'codebook_size' was changed after fit"):
         detector.stream()
+
+
+# -- values ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def lenient():
+    return Comet(gaps=ScoreMeasured()).fit(waves(300))
+
+
+def test_a_masked_value_is_missing_however_it_arrives():
+    row = waves(300)[7]
+    hidden = np.ma.array([row[0], 999.0, row[2]], mask=[0, 1, 0])
+    expected = lenient().stream().update([row[0], None, row[2]])
+    assert expected.left_out.tolist() == [[False, True, False]]
+    for found in (
+        lenient().stream().update(hidden),
+        lenient().stream().update_many([hidden]),
+        lenient().stream().update_many(hidden[None]),
+    ):
+        assert found.left_out.tolist() == expected.left_out.tolist()
+        assert np.array_equal(found.variables, expected.variables)
+
+
+ROUNDED = 2**53 + 1
+INEXACT = [
+    [ROUNDED, 1, 1],
+    [ROUNDED, 1.5, 1],
+    (-ROUNDED, 1, 1),
+    np.array([ROUNDED, 1, 1]),
+    np.array([ROUNDED, 1, 1], np.uint64),
+    np.ma.array([ROUNDED, 1, 1]),
+    {"v0": ROUNDED, "v1": 1.5, "v2": 1},
+]
+
+
+@pytest.mark.parametrize("reading", INEXACT, ids=repr)
+def test_an_integer_that_a_float_rounds_is_refused(reading):
+    stream = lenient().stream()
+    stream.update([1, 1, 1])
+    with pytest.raises(InputError, match="9007199254740993 at time step 1, an integer too large to be exact") as caught:
+        stream.update(reading)
+    assert is_a_sentence(str(caught.value))
+    assert stream.seen == 1
+    assert stream.update([2**53, 1e300, 1]).start == 1
+
+
+def test_text_in_a_reading_is_named():
+    for reading in ({"v0": 1, "v1": "Bad", "v2": 1}, [1, "Bad", 1]):
+        with pytest.raises(InputError, match="Variable 'v1' is 'Bad' at time step 0, not a number") as caught:
+            lenient().stream().update(reading)
+        assert is_a_sentence(str(caught.value))

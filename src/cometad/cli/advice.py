@@ -15,6 +15,8 @@ FLAGS = {
     "no period": "Fit on readings with times; name their column with --time-column if need be.",
     "no dates": "Name another column with --time-column.",
     "bad dates": "Write times like 2024-03-01 04:10:00, or pass --drop {name} to count time steps instead.",
+    "bad time": "Send times like 2024-03-01 04:10:00 or numbers, or name another field with --time-column.",
+    "two time fields": "Send the date and the time of day in one field, or name one with --time-column.",
     "day or month": "Write times like 2024-03-01 04:10:00, or pass --date-order day-first or --date-order month-first.",
     "no header": "Put a header with the column names above it, or pass --no-header.",
     "decimal": "Write all numbers alike, or pass --decimal.",

@@ -11,6 +11,7 @@ from cometad.errors import OutputError
 from cometad.restored import counted, of_type
 
 TAIL = 4096  # bytes before a position, by which the file is recognized
+BEGIN = b'{"step": '  # of each line
 
 
 class StandardOutput:
@@ -54,15 +55,15 @@ class OutputFile:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "lines.jsonl"
     ...     file = OutputFile(path)
-    ...     file.write("1\n2\n")
+    ...     file.write('{"step": 0}\n')
     ...     saved = file.position()
-    ...     file.write("3\n")  # then it is killed
+    ...     file.write('{"step": 1')  # then it is killed
     ...     file.close()
     ...     file = OutputFile(path, saved)
-    ...     file.write("three\n")
+    ...     file.write('{"step": 1}\n')
     ...     file.close()
     ...     path.read_text()
-    '1\n2\nthree\n'
+    '{"step": 0}\n{"step": 1}\n'
     """
 
     def __init__(self, path: Path, position: Mapping[str, Any] | None = None, overwrite: bool = False) -> None:
@@ -73,7 +74,8 @@ class OutputFile:
         except OSError as error:
             raise self._failed(error) from error
         try:
-            if position is not None and self._size():  # an empty file is a new one
+            self.continues = not overwrite and self._size() > 0  # an empty file is a new one
+            if self.continues:
                 self._go_back(position)
             os.lseek(self._file, 0, os.SEEK_END)
         except BaseException:
@@ -102,14 +104,28 @@ class OutputFile:
         """Close the file."""
         os.close(self._file)
 
-    def _go_back(self, position: Mapping[str, Any]) -> None:
-        size = int(position["bytes"])
-        if self._size() < size or self._tail(size) != position["tail"]:
+    def _go_back(self, position: Mapping[str, Any] | None) -> None:
+        size = self._size() + 1 if position is None else int(position["bytes"])
+        if position is None or self._size() < size or self._tail(size) != position["tail"]:
             raise OutputError(
                 f"'{self._path}' is not the output that belongs to the snapshot. Pass the file that this stream wrote "
                 "before, or a new one."
             )
+        self._check_rest(size)
         os.ftruncate(self._file, size)
+
+    def _check_rest(self, size: int) -> None:
+        """Refuse to cut off lines that no stream wrote."""
+        with self._path.open("rb") as file:
+            file.seek(size)
+            for line in file:
+                text = line.strip(b"\0\n")  # a power failure may leave zeros
+                if text[: len(BEGIN)] != BEGIN[: len(text)]:
+                    shown = text.decode(errors="replace")[:60]
+                    raise OutputError(
+                        f"'{self._path}' has a line after the snapshot that the stream did not write: {shown!r}. Move "
+                        "it to another file."
+                    )
 
     def _size(self) -> int:
         return os.fstat(self._file).st_size

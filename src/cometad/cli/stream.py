@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cometad.live.feed import InputFeed
     from cometad.live.grid import Grid
     from cometad.live.interrupts import Interrupts
+    from cometad.live.numbers import StreamNumbers
     from cometad.live.readings import Reading
     from cometad.live.session import Answer, Session
 
@@ -66,10 +67,20 @@ def stream(
         ),
     ] = "refuse",
     time_column: Annotated[
-        str | None, typer.Option(help="Field with the times. Default: one named time, timestamp, datetime or date.")
+        str | None,
+        typer.Option(
+            help="Field with the times. Default: one with a date, or named time, timestamp, datetime or date."
+        ),
     ] = None,
     gaps: options.Gaps = None,
-    force: options.Force = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Overwrite an existing file that this command did not write. An existing snapshot is resumed all the "
+            "same; delete it to start anew.",
+        ),
+    ] = False,
     dialect: "Dialect | None" = None,
 ) -> None:
     """Score readings as they arrive: CSV or JSON lines on standard input, JSON lines on standard output.
@@ -105,8 +116,10 @@ def stream(
     from cometad.data.resample import parse_resampling
     from cometad.live.feed import InputFeed
     from cometad.live.interrupts import Interrupts
+    from cometad.live.numbers import StreamNumbers, checked_mark
     from cometad.live.readings import check_form
     from cometad.live.session import KIND
+    from cometad.restored import of_type
     from cometad.series import check_late
 
     dialect = dialect or Dialect()
@@ -125,9 +138,15 @@ def stream(
         session = _begun(detector, gate, alerts, snapshot)
         with restoring(KIND, f"'{snapshot}'"):
             feed, written = InputFeed(session.position.get("input")), checked_position(session.position.get("output"))
+            numbers = StreamNumbers(dialect, detector.gaps.allowed, checked_mark(session.position.get("decimal")))
+            before = of_type(session.position.get("only_events", only_events), bool, "only_events")
+        if output is not None and resumed and before != only_events:
+            _check_new_lines(output, before)
         sink = StandardOutput() if output is None else OutputFile(output, written, overwrite=not resumed)
-        source = _Input(form, time_column, dialect, interrupts, feed)
-        saving = None if snapshot is None else _Saving(snapshot, pace, session, feed, sink)
+        if written is not None and written["bytes"] and output is not None and not output.stat().st_size:
+            say(f"'{output}' was missing or empty: it starts at step {session.answered:,}, without the lines before.")
+        source = _Input(form, time_column, dialect, interrupts, feed, numbers)
+        saving = None if snapshot is None else _Saving(snapshot, pace, session, source, sink, only_events)
         with closing(sink):
             if saving is not None and not resumed and output is not None:
                 saving.save(quiet=True)  # if it is killed before the first regular one
@@ -156,9 +175,9 @@ def _run(session: "Session", source: "_Input", write: "_Writer", saving: "_Savin
         ) from None
     if saving is not None:
         ended = problem is None and not interrupts.stopped
-        if ended and feed.lines and feed.behind:
+        if ended and feed.arrived and feed.behind:
             return InputError(
-                f"The input has only {feed.lines:,} of the {feed.skipped:,} lines that were scored already. Send all "
+                f"The input has only {feed.arrived:,} of the {feed.skipped:,} lines that were scored already. Send all "
                 "of it again, or only the readings that follow."
             )
         saving.finish(ended)
@@ -204,6 +223,8 @@ def _take_all(session: "Session", source: "_Input", write: "_Writer", saving: "_
     promise: Promise | None = Promise(session.detector.threshold.rate)
     try:
         for reading in source.readings(session.detector):
+            if saving is not None and reading.line == source.interrupts.cut:
+                saving.stop()
             answers = session.take(reading)
             write(answers)
             source.feed.use()
@@ -249,6 +270,15 @@ def _check_new(output: Path) -> None:
         )
 
 
+def _check_new_lines(output: Path, only_events: bool) -> None:
+    """Refuse to continue a file of all lines with events only, or the other way round."""
+    if output.exists() and output.stat().st_size:
+        raise OutputError(
+            f"'{output}' was written {'with' if only_events else 'without'} --only-events. Continue it the same way, "
+            "or write to another file."
+        )
+
+
 @dataclass(frozen=True)
 class _Input:
     """Standard input: how it is written, what interrupts it, and how much of it was used."""
@@ -258,6 +288,7 @@ class _Input:
     dialect: "Dialect"
     interrupts: "Interrupts"
     feed: "InputFeed"
+    numbers: "StreamNumbers"
 
     def readings(self, detector: "Detector") -> "Iterator[Reading]":
         """The readings that were not used before, for this detector."""
@@ -267,7 +298,7 @@ class _Input:
         if sys.stdin is None:
             raise InputError("Standard input is closed.", advice="no readings")
         lines = self.interrupts.lines(sys.stdin.buffer, self.dialect.encoding)
-        return self.feed.new(readings(self.feed.play(lines), self.form, layout))
+        return self.feed.new(readings(self.feed.play(lines), self.form, layout, self.numbers))
 
 
 class _Pace(NamedTuple):
@@ -280,27 +311,49 @@ class _Pace(NamedTuple):
 class _Saving:
     """Saves a session regularly, each time with the positions in its input and output."""
 
-    def __init__(self, path: Path, pace: _Pace, session: "Session", feed: "InputFeed", sink: "Sink") -> None:
-        self.path, self._pace = path, pace
-        self._session, self._feed, self._sink = session, feed, sink
+    def __init__(
+        self, path: Path, pace: _Pace, session: "Session", source: "_Input", sink: "Sink", only_events: bool
+    ) -> None:
+        self.path, self._pace, self._only_events = path, pace, only_events
+        self._session, self._source, self._sink = session, source, sink
         self._readings, self._time = 0, time.monotonic()  # since the last time
+        self._stopped = False
 
     def tick(self) -> None:
         """Count a reading, and save if it is time."""
         self._readings += 1
+        if self._stopped:
+            return
         if self._readings == self._pace.readings or time.monotonic() - self._time >= self._pace.seconds:
             self.save(quiet=True)
 
+    def stop(self) -> None:
+        """Save for the last time: the line that follows may be incomplete, and comes again."""
+        self.finish(ended=False)
+        self._stopped = True
+        say(
+            f"The last line has no line break and may be incomplete: it is scored, but '{self.path}' ends before it. "
+            "Send the whole line with the next readings."
+        )
+
     def finish(self, ended: bool) -> None:
         """Save at the end, unless there was nothing new; `ended` if the input was read to its end."""
-        if self._feed.lines > self._feed.skipped or not self.path.exists():
+        feed = self._source.feed
+        if self._stopped:
+            return
+        if feed.lines > feed.skipped or not self.path.exists():
             # Equal readings without times may well be new ones.
-            self.save(whole=ended and not self._feed.timed)
+            self.save(whole=ended and not feed.timed)
 
     def save(self, *, quiet: bool = False, whole: bool = False) -> None:
         """Save now; with `whole` the next input is a new one, whatever it begins with."""
-        source = None if whole else self._feed.position()
-        self._session.save(self.path, {"input": source, "output": self._sink.position()}, quiet=quiet)
+        position = {
+            "input": None if whole else self._source.feed.position(),
+            "output": self._sink.position(),
+            "decimal": self._source.numbers.mark,
+            "only_events": self._only_events,
+        }
+        self._session.save(self.path, position, quiet=quiet)
         self._readings, self._time = 0, time.monotonic()
 
 
@@ -313,4 +366,4 @@ class _Writer:
     def __call__(self, answers: "Iterable[Answer]") -> None:
         for answer in answers:
             if "events" in answer or not self._only_events:
-                self._sink.write(json.dumps(answer) + "\n")
+                self._sink.write(json.dumps(answer, allow_nan=False) + "\n")

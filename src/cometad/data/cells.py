@@ -3,16 +3,19 @@
 import math
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from cometad.errors import InputError
 from cometad.validation import is_number
 
+WORDS = {"true": 1.0, "false": 0.0}  # booleans, in any case
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # how tables write an empty cell, in any case
 LARGEST = 1e150  # its square still fits a float64
 EPOCH_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 EPOCH_SECONDS = (1e9, 1e10)  # 2001 to 2286: in this range no unit can be mistaken for another
+
+COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")  # a number with a decimal comma
 
 _TIME_NAME = re.compile(r"(date|time|datetime|timestamp)([^a-z].*)?", re.IGNORECASE)
 
@@ -82,10 +85,14 @@ def parse_number(cell: Any) -> float:
     >>> parse_number(" 1.5"), parse_number("N/A"), parse_number(None)
     (1.5, nan, nan)
     """
-    if cell is None or (isinstance(cell, str) and cell.strip().lower() in MISSING):
+    if isinstance(cell, str):
+        cell = cell.strip()
+        if cell.lower() in MISSING:
+            return math.nan
+        if "_" in cell or not cell.isascii():  # float() accepts 1_000 and other digits, but no table reader does
+            raise ValueError(cell)
+    elif cell is None:
         return math.nan
-    if isinstance(cell, str) and "_" in cell:  # float() accepts 1_000, but no table reader does
-        raise ValueError(cell)
     try:
         return float(cell)
     except (TypeError, OverflowError) as error:
@@ -100,26 +107,6 @@ def parse_time(text: str) -> datetime:
     datetime.datetime(2024, 3, 1, 4, 10)
     """
     return datetime.fromisoformat(text.strip().replace("/", "-"))
-
-
-def seconds(time: str | float | None) -> float | None:
-    """A time as a number: numbers as they are, ISO 8601 as seconds since 1970 (UTC if it has no zone), else None.
-
-    >>> from cometad.data.cells import seconds
-    >>> seconds("1970-01-01 00:01"), seconds("7.5"), seconds("noon")
-    (60.0, 7.5, None)
-    """
-    if not isinstance(time, str):
-        return time
-    try:
-        return float(time)
-    except ValueError:
-        pass
-    try:
-        parsed = parse_time(time)
-    except ValueError:
-        return None
-    return (parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)).timestamp()
 
 
 def epoch_unit(lowest: float, highest: float) -> float | None:

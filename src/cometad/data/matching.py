@@ -40,13 +40,21 @@ class Matching:
     def note(self, frame: pl.DataFrame) -> str | None:
         """A sentence about the columns that are ignored, if any."""
         extra = self._extra(frame)
-        if not extra:
-            return None
-        columns = "column" if len(extra) == 1 else "columns"
-        return f"Ignored {len(extra)} {columns} the detector was not fitted on: {listed(extra)}."
+        return ignored(extra) if extra else None
 
     def _extra(self, frame: pl.DataFrame) -> list[str]:
         return [name for name in frame.columns if name not in self._names and name not in _times(frame)]
+
+
+def ignored(extra: Sequence[str]) -> str:
+    """The sentence about columns that are ignored.
+
+    >>> from cometad.data.matching import ignored
+    >>> ignored(["note"])
+    "Ignored 1 column the detector was not fitted on: 'note'."
+    """
+    columns = "column" if len(extra) == 1 else "columns"
+    return f"Ignored {len(extra)} {columns} the detector was not fitted on: {listed(extra)}."
 
 
 def listed(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import polars as pl
 
-from cometad.data.cells import MISSING, clean_header, numbered_names
+from cometad.data.cells import COMMA, MISSING, WORDS, clean_header, numbered_names
 from cometad.data.dialect import UTF_8, Dialect, recognize_encoding, recognize_separator, separator_hint, to_utf_8
 from cometad.data.sources import TableFile, check_content
 from cometad.errors import InputError
@@ -154,7 +154,7 @@ class TextTable:
                     self._take_mark(column.name, mark, text)
                 return numbers
         words = text.drop_nulls().str.to_lowercase()
-        if known and words.is_in(["true", "false"]).all():
+        if known and words.is_in(list(WORDS)).all():
             return (text.str.to_lowercase() == "true").alias(column.name)
         return text
 
@@ -208,7 +208,6 @@ def _recoded(source: BinaryIO, encoding: str, translates: bool) -> Iterator[byte
 
 
 _DECIMALS = (".", ",")
-_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
 _THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
 
 
@@ -218,7 +217,7 @@ def _decimal(text: pl.Series, mark: str, separator: str) -> pl.Series:
         return text
     if separator == "," and text.drop_nulls().str.contains(_THOUSANDS).all():
         return text  # quoted cells: "1,234" may also be a thousand
-    fits = text.str.contains(_COMMA).fill_null(False)
+    fits = text.str.contains(f"^{COMMA.pattern}$").fill_null(False)
     points = text.str.contains(".", literal=True).fill_null(False)
     return text.str.replace(",", ".", literal=True).zip_with(fits, text.set(points, None))
 

@@ -4,18 +4,19 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cometad.arrays import Array
-from cometad.errors import ModelFileError
+from cometad.errors import InputError, ModelFileError
 from cometad.live.dates import StreamDates
+from cometad.live.numbers import CORRECT
 from cometad.live.readings import Reading
-from cometad.restored import counted, require_state
+from cometad.restored import InvalidState, counted, require_state
 from cometad.series import Order
 
 
 class Clock:
     """A gate that passes readings in time order; late ones are refused or dropped.
 
-    Readings with a time it cannot parse (neither a number nor a date) always pass. `date_order` is that of dates with
-    the year last; else the first date that tells decides.
+    Readings without times pass, but either all of them have one or none has. A time that is neither a number nor a
+    date is refused. `date_order` is that of dates with the year last; else the first date that tells decides.
 
     >>> from cometad.live.clock import Clock
     >>> from cometad.live.readings import Reading
@@ -34,7 +35,14 @@ class Clock:
     def admit(self, reading: Reading) -> list[Reading]:
         """The reading, if it is on time."""
         time = self._dates.seconds(reading.time, reading.line)
+        if time is None and self._dates.known:
+            raise InputError(f"Line {reading.line} has no time, but the readings before it have one. {CORRECT}")
         if time is not None:
+            if self.admitted and self._last is None:
+                raise InputError(
+                    f"Line {reading.line} has a time, but the readings before it have none. Send one with every "
+                    "reading, or with none."
+                )
             late = f"Line {reading.line}: the time {reading.time} is not after {self._last}, the previous time."
             if not self._order.admits(time, late):
                 return []
@@ -64,7 +72,10 @@ class Clock:
         last = facts["last"]
         require_state(last is None or type(last) in (str, int, float), "its 'last' is not a time")
         self._dates.restore(facts)
-        self._take(last, self._dates.seconds(last, line=0))
+        try:
+            self._take(last, self._dates.seconds(last, line=0))
+        except InputError as error:
+            raise InvalidState("its 'last' is not a time.") from error
         self._order.dropped = counted(facts["dropped"], "dropped")
 
     def _take(self, time: str | float | None, moment: float | None) -> None:

@@ -1,25 +1,36 @@
-"""The times of a stream as numbers; the order of day and month is found as in a file, but without looking ahead."""
+"""The times of a stream as numbers, read as in a file but without looking ahead."""
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from cometad.data.cells import seconds
+from cometad.data.cells import EPOCH_UNITS, epoch_unit, parse_number
 from cometad.data.dialect import DATE_ORDERS
 from cometad.data.times import DAY_FIRST, YEAR_FIRST, fitting_orders, parse_date
 from cometad.errors import InputError
 from cometad.restored import require_state
 
+NUMBER, PLAIN, ZONED = "a number", "a date without a time zone", "a date with a time zone"
+KINDS = (NUMBER, PLAIN, ZONED)
+
 
 class StreamDates:
-    """Reads times, and remembers whether the day or the month comes first, once a date tells; `order` gives it.
+    """Reads times; the first ones decide how all are written, and others are refused.
+
+    Times are numbers, dates, or dates with a time zone. Numbers are since 1970 in a unit that their size tells, or else
+    count anything. `order` is that of dates with the year last; else the first date that tells decides.
 
     >>> from cometad.live.dates import StreamDates
     >>> dates = StreamDates()
     >>> dates.seconds("31/12/2025", line=2), dates.seconds("01/02/2026", line=3), dates.order
     (1767139200.0, 1769904000.0, 'day-first')
-    >>> dates.seconds(7.5, line=4), dates.seconds("noon", line=5)
-    (7.5, None)
+    >>> StreamDates().seconds(7.5, line=2), StreamDates().seconds("1767139200000", line=2)
+    (7.5, 1767139200.0)
+    >>> dates.seconds("Total", line=4)
+    Traceback (most recent call last):
+    ...
+    cometad.errors.InputError: Line 4: 'Total' is not a time. Send times like 2024-03-01 04:10:00, or numbers.
     >>> StreamDates().seconds("01/02/2026", line=2)
     Traceback (most recent call last):
     ...
@@ -28,17 +39,40 @@ class StreamDates:
 
     def __init__(self, order: str | None = None) -> None:
         self.order = order
+        self._kind: str | None = None  # one of KINDS
+        self._unit: float | None = None  # of numbers, per second
+
+    @property
+    def known(self) -> bool:
+        """Whether there was a time."""
+        return self._kind is not None
 
     def seconds(self, time: str | float | None, line: int) -> float | None:
-        """A time as a number, as in `cometad.data.cells.seconds`; None if it is no time."""
-        known = seconds(time)
-        if known is not None or not isinstance(time, str):
-            return known
+        """A time as a number: of seconds since 1970 (UTC if it has no zone), unless it counts something else."""
+        if time is None:
+            return None
+        number = _number(time)
+        if number is not None:
+            self._take(NUMBER, time, line)
+            self._unit = self._unit or epoch_unit(number, number) or 1.0
+            return number / self._unit
+        moment = self._date(str(time), line)
+        self._take(PLAIN if moment.tzinfo is None else ZONED, time, line)
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+
+    def _take(self, kind: str, time: object, line: int) -> None:
+        if self._kind not in (None, kind):
+            raise InputError(
+                f"Line {line}: the time {time} is {kind}, but the one before is {self._kind}. Write all times alike."
+            )
+        self._kind = kind
+
+    def _date(self, time: str, line: int) -> datetime:
         fits = fitting_orders(time)
         if not fits:
-            return None
+            raise InputError(f"Line {line}: {time!r} is not a time.", advice="bad time")
         if YEAR_FIRST in fits:
-            return _seconds(parse_date(time, YEAR_FIRST))
+            return parse_date(time, YEAR_FIRST)
         if self.order is None and len(fits) == 1:
             self.order = fits[0]
         if self.order is None:
@@ -48,9 +82,9 @@ class StreamDates:
                     f"Line {line}: the time {time!r} can be read with the day or with the month first.",
                     advice="day or month",
                 )
-            return _seconds(first)
+            return first
         try:
-            return _seconds(parse_date(time, self.order))
+            return parse_date(time, self.order)
         except ValueError as error:
             which = "day" if self.order == DAY_FIRST else "month"
             raise InputError(
@@ -59,15 +93,23 @@ class StreamDates:
             ) from error
 
     def facts(self) -> dict[str, Any]:
-        """The state to save as JSON: empty if it is not known yet."""
-        return {} if self.order is None else {"date_order": self.order}
+        """The state to save as JSON; without what is not known yet."""
+        facts = {"date_order": self.order, "times_are": self._kind, "time_unit": self._unit}
+        return {name: fact for name, fact in facts.items() if fact is not None}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Continue from a saved state; an order that was given stays."""
-        order = facts.get("date_order")
+        order, kind, unit = (facts.get(name) for name in ("date_order", "times_are", "time_unit"))
         require_state(order is None or order in DATE_ORDERS, "its 'date_order' is not one")
-        self.order = self.order or order
+        require_state(kind is None or kind in KINDS, "its 'times_are' is not one of its kinds")
+        require_state(unit is None or unit in EPOCH_UNITS.values(), "its 'time_unit' is not one")
+        self.order, self._kind, self._unit = self.order or order, kind, unit
 
 
-def _seconds(moment: datetime) -> float:
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+def _number(time: str | float) -> float | None:
+    """A time that is a finite number; None for any other."""
+    try:
+        number = parse_number(time)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -40,6 +40,7 @@ class InputFeed:
         self._before = None if position is None else _checked(position)  # of an input that this one may repeat
         self._hash, self._first = hashlib.sha256(), list[str]()
         self._read: list[str] = []  # lines of the reading in progress
+        self.arrived = 0  # lines, used or not
         self.lines = 0  # used so far
         self.timed = False  # whether readings have times
 
@@ -70,6 +71,7 @@ class InputFeed:
         if held and self._before is not None:
             _log.info("The input begins like the one before: its first %s lines are skipped.", f"{self.skipped:,}")
         for line in chain(held, source):
+            self.arrived += 1
             self._read.append(line)
             yield line
 

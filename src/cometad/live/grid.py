@@ -11,11 +11,13 @@ from cometad.data.resample import Resampling, summary
 from cometad.errors import InputError
 from cometad.live.clock import check_gate, dropped
 from cometad.live.dates import StreamDates
+from cometad.live.numbers import CORRECT
 from cometad.live.readings import Reading
 from cometad.restored import counted, require_state
 from cometad.series import Series
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EARLIEST, LATEST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2, 9999))  # seconds; leaves room for bins
 
 
 class Grid:
@@ -47,6 +49,8 @@ class Grid:
                 f"Line {reading.line}: resampling needs a time, in seconds or like 2024-03-01 04:10:00. "
                 "Send one with every reading."
             )
+        if not EARLIEST <= time < LATEST:
+            raise InputError(f"Line {reading.line}: the time {reading.time} is out of range. {CORRECT}")
         at = np.datetime64(round(time * 1e6), "us")
         late = f"Line {reading.line}: the time {reading.time} belongs to a bin that is already complete."
         if not self._run.order.admits(at, late):

@@ -18,6 +18,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.stopped = False
+        self.cut: int | None = None  # the last line, counted from 1, if it has no line break and may be incomplete
         self._waiting = False
 
     def __enter__(self) -> Self:
@@ -34,7 +35,7 @@ class Interrupts:
         Complete lines that were already read are still yielded, because they cannot be read again. Without an
         `encoding`, UTF-8, UTF-16 and Windows-1252 are recognized.
         """
-        decoder, partial, same = None, b"", False
+        decoder, partial, same, count = None, b"", False, 0
         while self._wait(source):
             chunk = source.read1(CHUNK)  # type: ignore[attr-defined]
             ended = not chunk
@@ -47,7 +48,10 @@ class Interrupts:
                 chunk = _decoded(decoder, chunk, ended, encoding).encode(errors="replace")
             *lines, partial = (partial + chunk).split(b"\n")
             if ended and partial:
+                complete = partial.rstrip().endswith((b"}", b"]"))  # JSON
+                self.cut = None if complete else count + 1
                 lines, partial = [partial], b""
+            count += len(lines)
             for line in lines:
                 yield to_utf_8(line).decode().removeprefix("\ufeff")
             if ended:

@@ -2,18 +2,21 @@
 
 import itertools
 import json
-import math
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cometad.data.cells import LARGEST, clean_header, named_like_time, numbered_names, parse_number
+from cometad.data.cells import clean_header, epoch_unit, named_like_time, numbered_names, parse_number
 from cometad.data.dialect import RECOGNIZED, Dialect, separator_hint, split_cells
 from cometad.data.gaps import warn_lacking
+from cometad.data.matching import ignored
+from cometad.data.times import fitting_orders
 from cometad.errors import InputError, unknown
+from cometad.live.numbers import CORRECT, StreamNumbers
 
 Lines = Iterator[tuple[int, str]]  # line number from 1, text without the line break
 
-CORRECT = "Correct that reading and send it again."
+_log = logging.getLogger("cometad")
 
 
 class Reading(NamedTuple):
@@ -34,10 +37,13 @@ class Layout(NamedTuple):
     dialect: Dialect = Dialect()
 
 
-def readings(lines: Iterable[str], form: str, layout: Layout) -> Iterator[Reading]:
+def readings(
+    lines: Iterable[str], form: str, layout: Layout, numbers: StreamNumbers | None = None
+) -> Iterator[Reading]:
     r"""Parse lines into readings as they arrive; blank lines are skipped.
 
-    Fields are matched by name, in any order, and unknown fields are ignored. JSON lists, and CSV for a detector fitted
+    Fields are matched by name, in any order, and unknown fields are ignored with a note. `numbers` reads the values; by
+    default, those of a new stream. JSON lists, and CSV for a detector fitted
     without names, are matched by position. If gaps are allowed, some values or fields may be missing, but not all.
 
     >>> from cometad.live.readings import Layout, readings
@@ -55,7 +61,8 @@ def readings(lines: Iterable[str], form: str, layout: Layout) -> Iterator[Readin
         return
     if form == "auto":
         form = "jsonl" if first[1].lstrip()[0] in "{[" else "csv"
-    yield from _FORMS[form](itertools.chain([first], numbered), layout)
+    fields = _Fields(layout, numbers or StreamNumbers(layout.dialect, layout.gaps))
+    yield from _FORMS[form](itertools.chain([first], numbered), fields)
 
 
 def check_form(form: str) -> None:
@@ -64,7 +71,8 @@ def check_form(form: str) -> None:
         raise unknown("format", form, ["auto", *_FORMS])
 
 
-def _from_csv(lines: Lines, layout: Layout) -> Iterator[Reading]:
+def _from_csv(lines: Lines, fields: "_Fields") -> Iterator[Reading]:
+    layout = fields.layout
     number, text = next(lines)
     dialect = layout.dialect
     separator = dialect.separator or separator_hint(text)
@@ -76,45 +84,63 @@ def _from_csv(lines: Lines, layout: Layout) -> Iterator[Reading]:
         header = clean_header(header, f"Line {number}", layout.time_column)
     else:
         lines, header = itertools.chain([(number, text)], lines), numbered_names(len(header))
+    fields.check_given(header, number)
     comma = separator != "," if dialect.decimal is None else dialect.decimal == ","
-    time_field = _time_field(header, layout, number)
-    if not layout.named and not set(layout.names) <= set(header):  # fitted on an array: match columns by position
-        names = iter(layout.names)
-        header = [name if name == time_field else next(names, name) for name in header]
-    lacking = [name for name in layout.names if name not in header]
-    if layout.gaps and 0 < len(lacking) < len(layout.names):
-        warn_lacking(lacking)
+    names: list[str] | None = None
     for number, text in lines:
         cells = split_cells(text, separator)
         if len(cells) == len(header) + 1 and not cells[-1].strip():
             del cells[-1]  # rows that end with a separator
         if len(cells) != len(header):
             raise InputError(f"Line {number} has {len(cells)} cells, but the header has {len(header)}. {CORRECT}")
-        fields = dict(zip(header, cells, strict=True))
-        time = fields[time_field].strip() if time_field is not None else None
-        yield Reading(number, _values(fields, layout, number, comma), time or None)
+        if names is None:
+            time_field = fields.time_field(dict(zip(header, cells, strict=True)), number)
+            names = _matched(header, time_field, layout)
+        yield fields.reading(dict(zip(names, cells, strict=True)), number, comma)
 
 
-def _from_jsonl(lines: Lines, layout: Layout) -> Iterator[Reading]:
+def _matched(header: list[str], time_field: str | None, layout: Layout) -> list[str]:
+    """The names of the columns; for a detector that was fitted on an array they are matched by position."""
+    if not layout.named and not set(layout.names) <= set(header):
+        names = iter(layout.names)
+        header = [name if name == time_field else next(names, name) for name in header]
+    lacking = [name for name in layout.names if name not in header]
+    if layout.gaps and 0 < len(lacking) < len(layout.names):
+        warn_lacking(lacking)
+    return header
+
+
+def _from_jsonl(lines: Lines, fields: "_Fields") -> Iterator[Reading]:
+    names = fields.layout.names
     for number, text in lines:
         try:
-            fields = json.loads(text)
+            found = json.loads(text, object_pairs_hook=_each_once)
         except (ValueError, RecursionError) as error:
             raise InputError(f"Line {number} is not JSON.", advice="not json") from error
-        if isinstance(fields, list) and len(fields) == len(layout.names):
-            fields = dict(zip(layout.names, fields, strict=True))
-        if not isinstance(fields, dict):
-            raise InputError(
-                f"Line {number} is neither a JSON object nor a list of {len(layout.names)} numbers. {CORRECT}"
-            )
-        time_field = _time_field(fields, layout, number)
-        time = fields[time_field] if time_field is not None else None
-        if not isinstance(time, str | int | float | None):
-            raise InputError(f"Line {number}: the time {time_field!r} is neither text nor a number. {CORRECT}")
-        yield Reading(number, _values(fields, layout, number), time)
+        except _RepeatedKey as error:
+            raise InputError(f"Line {number} has the field {error.args[0]!r} twice. {CORRECT}") from error
+        if isinstance(found, list) and len(found) == len(names):
+            found = dict(zip(names, found, strict=True))
+        if not isinstance(found, dict):
+            raise InputError(f"Line {number} is neither a JSON object nor a list of {len(names)} numbers. {CORRECT}")
+        fields.check_given(found, number)
+        yield fields.reading(found, number)
 
 
-_FORMS: dict[str, Callable[[Lines, Layout], Iterator[Reading]]] = {"csv": _from_csv, "jsonl": _from_jsonl}
+class _RepeatedKey(Exception):
+    """A JSON object has a key twice."""
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise _RepeatedKey(name)
+        fields[name] = value
+    return fields
+
+
+_FORMS: dict[str, Callable[[Lines, "_Fields"], Iterator[Reading]]] = {"csv": _from_csv, "jsonl": _from_jsonl}
 
 
 def _separator(header: str, names: Sequence[str]) -> str:
@@ -127,50 +153,78 @@ def _separator(header: str, names: Sequence[str]) -> str:
     return max(RECOGNIZED, key=found)
 
 
-def _time_field(fields: Iterable[str], layout: Layout, number: int) -> str | None:
-    if layout.time_column is not None:
-        if layout.time_column not in fields:
-            raise InputError(
-                f"Line {number} has no time column {layout.time_column!r}. Available: {', '.join(fields)}."
-            )
-        return layout.time_column
-    return next((name for name in fields if named_like_time(name) and name not in layout.names), None)
+class _Fields:
+    """Turns fields into readings; finds the one with the times, and notes once which are ignored."""
+
+    def __init__(self, layout: Layout, numbers: StreamNumbers) -> None:
+        self.layout, self._numbers = layout, numbers
+        self._time = layout.time_column
+        self._noted = False
+
+    def check_given(self, names: Iterable[str], line: int) -> None:
+        """Refuse fields without the time column that was given."""
+        given = self.layout.time_column
+        if given is not None and given not in names:
+            raise InputError(f"Line {line} has no time column {given!r}. Available: {', '.join(names)}.")
+
+    def reading(self, fields: Mapping[str, Any], line: int, comma: bool = False) -> Reading:
+        """The reading on a line; `comma` if numbers may have a decimal comma."""
+        time_field = self.time_field(fields, line)
+        if not self._noted:
+            extra = [name for name in fields if name and name != time_field and name not in self.layout.names]
+            self._noted = bool(extra)
+            if extra:
+                _log.info("%s", ignored(extra))
+        values = self._values(fields, line, comma)
+        return Reading(line, values, None if time_field is None else self._sent(fields[time_field], time_field, line))
+
+    def time_field(self, fields: Mapping[str, Any], line: int) -> str | None:
+        """The field with the times: the one given or found before, else one with a date or named like a time."""
+        if self._time is None or self._time not in fields:
+            found = [name for name in fields if name not in self.layout.names and _may_be_time(name, fields[name])]
+            if len(found) > 1:  # a number may just be named like a time
+                found = [name for name in found if _is_time(fields[name])] or found
+            if len(found) > 1:
+                listed = ", ".join(map(repr, found))
+                raise InputError(f"Line {line} has more than one time: {listed}.", advice="two time fields")
+            self._time = found[0] if found else self._time
+        return self._time if self._time in fields else None
+
+    def _sent(self, time: Any, field: str, line: int) -> str | float | None:
+        """A time as it was sent; None if it is missing."""
+        if self._numbers.is_missing(time):
+            return None
+        if isinstance(time, bool) or not isinstance(time, str | int | float):
+            raise InputError(f"Line {line}: the time {field!r} is neither text nor a number. {CORRECT}")
+        return time.strip() if isinstance(time, str) else time
+
+    def _values(self, fields: Mapping[str, Any], line: int, comma: bool) -> list[float]:
+        names = self.layout.names
+        may_lack = self.layout.gaps and any(name in fields for name in names)
+        values = []
+        for name in names:
+            if name not in fields and not may_lack:
+                raise InputError(
+                    f"Line {line}: there is no value for variable {name!r}. "
+                    "Send every variable the detector was fitted on."
+                )
+            values.append(self._numbers.value(name, fields.get(name), f"Line {line}", comma))
+        return values
 
 
-def _values(fields: Mapping[str, Any], layout: Layout, number: int, comma: bool = False) -> list[float]:
-    may_lack = layout.gaps and any(name in fields for name in layout.names)
-    values = []
-    for name in layout.names:
-        if name not in fields and not may_lack:
-            raise InputError(
-                f"Line {number}: there is no value for variable {name!r}. "
-                "Send every variable the detector was fitted on."
-            )
-        cell = fields.get(name)
-        if isinstance(cell, str):
-            cell = _plain(cell, layout.dialect, comma)
-        values.append(_value(cell, f"Line {number}: variable {name!r} is", layout.gaps))
-    return values
+def _may_be_time(name: str, value: Any) -> bool:
+    return named_like_time(name) or (isinstance(value, str) and _number(value) is None and fitting_orders(value) != [])
 
 
-def _plain(cell: str, dialect: Dialect, comma: bool) -> str | None:
-    """A cell with a decimal point, or None if it is a marker of a missing value."""
-    if cell.strip().lower() in (marker.strip().lower() for marker in dialect.missing):
-        return None
-    return cell.replace(",", ".", 1) if comma and "." not in cell else cell
+def _is_time(value: Any) -> bool:
+    """Whether a value may be a time if another field may be one, too: no small number, and not missing."""
+    number = _number(value)
+    return number is None or epoch_unit(number, number) is not None
 
 
-def _value(cell: Any, which: str, gaps: bool) -> float:
+def _number(value: Any) -> float | None:
+    """The number in a field, or NaN if it is missing; None if it is something else."""
     try:
-        value = parse_number(cell)
-    except ValueError as error:
-        raise InputError(f"{which} {cell!r}, not a number. {CORRECT}") from error
-    if isinstance(cell, int) and int(value) != cell:
-        raise InputError(f"{which} {cell}, an integer too large to be exact. {CORRECT}")
-    if math.isnan(value) and not gaps:
-        raise InputError(f"{which} missing. {CORRECT}")
-    if math.isinf(value):
-        raise InputError(f"{which} {value}, not a finite number. {CORRECT}")
-    if abs(value) > LARGEST:
-        raise InputError(f"{which} {value}, too large to compute with. {CORRECT}")
-    return value
+        return parse_number(value)
+    except ValueError:
+        return None

@@ -82,6 +82,11 @@ class Session:
             raise ModelFileError(f"'{path}' is not a valid {KIND}: it has {len(times)} times for {waiting} readings.")
         return session
 
+    @property
+    def answered(self) -> int:
+        """Number of answers to readings, also before a snapshot: the next one has this step."""
+        return self._stream.given
+
     def take(self, reading: Reading) -> list[Answer]:
         """Take one reading; returns the answers that become final."""
         return [answer for admitted in self.gate.admit(reading) for answer in self._score(admitted)]

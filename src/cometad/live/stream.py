@@ -24,6 +24,7 @@ from cometad.series import Order, Series, as_series, check_like, unchecked_serie
 
 KIND = "Stream"
 SOURCE = "The snapshot"
+EXACT = 2**53  # no float below it is a rounded integer
 
 
 @dataclass(frozen=True)
@@ -198,13 +199,24 @@ class Stream:
             return self._scored(self._push(values[None]))
         if isinstance(reading, Mapping) or (hasattr(reading, "index") and hasattr(reading, "items")):  # a pandas row
             reading = self._by_name(reading) if self._named or isinstance(reading, Mapping) else list(reading)
+        if isinstance(reading, list):
+            self._check_words(reading)
         one = reading.ndim == 1 if isinstance(reading, np.ndarray) else isinstance(reading, Sequence)
         if not one:
             raise InputError(
                 f"Expected one reading of shape (variable,), got {np.shape(reading)}. "
                 "Pass several at once to update_many."
             )
-        return self.update_many([reading])
+        return self.update_many(reading[None] if isinstance(reading, np.ndarray) else [reading])
+
+    def _check_words(self, reading: Sequence[object]) -> None:
+        """Refuse text in a reading, and name its variable."""
+        for name, value in zip(self._names, reading, strict=False):
+            if isinstance(value, str):
+                raise InputError(
+                    f"Variable {name!r} is {value!r} at time step {self._seen}, not a number. Send a number, or None "
+                    "if it is missing."
+                )
 
     def _plain(self, reading: object) -> Floats | None:
         """Fast path: the values of a plain valid reading, or None for any other reading."""
@@ -217,7 +229,8 @@ class Stream:
         if values.dtype.kind not in "iuf" or values.shape != (len(self._names),):
             return None
         values = values.astype(np.float64, copy=False)
-        return values if np.count_nonzero(np.isfinite(values)) == len(values) else None
+        # Larger integers may have been rounded. False for NaN, too.
+        return values if np.abs(values).max() < EXACT else None
 
     def update_many(self, readings: object) -> Scored:
         """Add readings, an array (time, variable) or a frame; returns the scores that become final."""
