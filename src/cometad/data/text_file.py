@@ -1,20 +1,19 @@
 """One CSV file, read in blocks of rows as its dialect, or a look at its beginning, says that it is written."""
 
 import codecs
-import csv
-import itertools
 import re
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from io import IncrementalNewlineDecoder, StringIO
+from io import IncrementalNewlineDecoder
 from typing import Any, BinaryIO
 
 import polars as pl
 
 from cometad.data.cells import MISSING, clean_header, numbered_names
-from cometad.data.dialect import UTF_8, Dialect, recognize_encoding, recognize_separator, separator_hint, to_utf_8
+from cometad.data.dialect import UTF_8, Dialect, recognize_encoding, recognize_separator, separator_hint
 from cometad.data.sources import TableFile
+from cometad.data.text_rows import Rows, TextRows
 from cometad.errors import InputError
 
 SAMPLE = 2**16  # bytes from the start of a text, to recognize how it is written
@@ -45,32 +44,29 @@ class TextTable:
     def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
         """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
         with self._errors(), self.file.open() as source:
-            lines = self._lines(source)
-            top = self._top(lines)
-            names = self._names(top)
-            if not self._dialect.header:
-                lines = itertools.chain(top.splitlines(keepends=True), lines)
-                top = (self._separator.join(names) + "\n").encode()
-            first = self._taken(lines, 1)
-            block = self._taken(lines, None if rows is None else rows - 1)
-            yield self._parsed([top, first, block], names)
-            while rows is not None and (block := self._taken(lines, rows)):
-                yield self._parsed([top, first, block], names)
+            source_rows = self._rows(source)
+            names = self._names(source_rows)
+            first = source_rows.take(1)
+            block = source_rows.take(None if rows is None else rows - 1)
+            yield self._parsed(first, block, names)
+            while rows is not None and (block := source_rows.take(rows)).length:
+                yield self._parsed(first, block, names)
 
     def where(self, row: int) -> str:
         """The line on which a row starts, counted from 1 as an editor does, and the file."""
         with self._errors(), self.file.open() as source:
-            lines = _CountedLines(self._lines(source))
-            top = self._top(lines)
-            before, rest = lines.count, iter(lines)
-            if not self._dialect.header:
-                held = top.splitlines(keepends=True)
-                before, rest = before - len(held), itertools.chain(held, rest)
-            texts = (line.decode(errors="replace").replace("\r", "") for line in rest)
-            cells = csv.reader(texts, delimiter=self._separator)
-            for _ in itertools.islice(cells, row):
-                pass
-            return f"row {before + cells.line_num + 1} of '{self.file.shown}'"
+            rows = self._rows(source)
+            self._names(rows)
+            rows.take(row)
+            rows.take(1)
+            return f"row {rows.start} of '{self.file.shown}'"
+
+    def _rows(self, source: BinaryIO) -> TextRows:
+        """The rows of the file, after a hint about the separator."""
+        rows = TextRows(self._lines(source), self._separator, self.file.shown)
+        if self._skips_hint:
+            rows.skip()
+        return rows
 
     def _lines(self, source: BinaryIO) -> Iterator[bytes]:
         """The lines in UTF-8, or in whatever was taken for UTF-8."""
@@ -81,54 +77,28 @@ class TextTable:
         yield next(lines, b"").removeprefix(codecs.BOM_UTF8)
         yield from lines
 
-    def _taken(self, lines: Iterator[bytes], count: int | None) -> bytes:
-        """The next `count` lines, plus any that continue a quoted cell."""
-        taken = b"".join(itertools.islice(lines, count))
-        quotes = taken.count(b'"')
-        more = []
-        while quotes % 2 and (line := next(lines, None)) is not None:
-            more.append(line)
-            quotes += line.count(b'"')
-        taken += b"".join(more)
-        return to_utf_8(taken) if self._dialect.encoding is None else taken
-
-    def _top(self, lines: Iterator[bytes]) -> bytes:
-        """The first line that is not blank, after a hint about the separator."""
-        if self._skips_hint:
-            next(line for line in lines if line.strip())
-        while top := self._taken(lines, 1):
-            if top.strip():
-                return top
-        raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
-
-    def _names(self, top: bytes) -> list[str]:
-        cells = next(csv.reader(StringIO(top.decode(), newline=""), delimiter=self._separator), [])
+    def _names(self, rows: TextRows) -> list[str]:
+        """The names of the columns, from the first row."""
+        cells = rows.first(keep=not self._dialect.header)
+        if cells is None:
+            raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
         if not self._dialect.header:
             return numbered_names(len(cells))
         return clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column)
 
-    def _parsed(self, parts: list[bytes], names: list[str]) -> pl.DataFrame:
+    def _parsed(self, first: Rows, block: Rows, names: list[str]) -> pl.DataFrame:
+        top = self._separator.join(f"c{number}" for number in range(len(names))) + "\n"
         # Infer types from all rows: a word in the last row then makes the column text instead of failing halfway.
-        text = b"".join(parts)
-        try:
-            # With a given decimal comma, 1.234 is no number.
-            infers = self._dialect.decimal != ","
-            frame = pl.read_csv(text, separator=self._separator, infer_schema_length=None, infer_schema=infers)
-        except pl.exceptions.PolarsError:
-            self._check_cells(text, len(names))
-            raise
+        frame = pl.read_csv(
+            top.encode() + first.text + block.text,
+            separator=self._separator,
+            infer_schema_length=None,
+            infer_schema=self._dialect.decimal != ",",  # with a given decimal comma, 1.234 is no number
+        )
+        if len(frame) != first.length + block.length:  # never lose or invent a reading
+            raise pl.exceptions.ComputeError(f"{first.length + block.length} rows became {len(frame)}")
         frame.columns = names
         return frame.with_columns(self._converted(column) for column in frame)
-
-    def _check_cells(self, text: bytes, count: int) -> None:
-        """Refuse a row with more cells than the header."""
-        for row in csv.reader(StringIO(text.decode(), newline=""), delimiter=self._separator):
-            if len(row) > count:
-                shown = self._separator.join(row)[:60]
-                raise InputError(
-                    f"'{self.file.shown}' cannot be read: a row has {len(row)} cells, but the header has {count} "
-                    f"({shown!r}). Correct that row."
-                )
 
     def _converted(self, column: pl.Series) -> pl.Series:
         """A column without missing markers, as numbers if all its cells are.
@@ -173,22 +143,10 @@ class TextTable:
             raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.") from error
         except UnicodeError as error:
             raise InputError(f"'{self.file.shown}' is not text in {self._encoding}.", advice="encoding") from error
-        except (OSError, EOFError, zlib.error, csv.Error, pl.exceptions.PolarsError) as error:
+        except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError) as error:
             raise self.file.unreadable(
                 "a complete CSV file with as many cells in each row as in the header", error
             ) from error
-
-
-class _CountedLines(Iterator[bytes]):
-    """Lines, and how many were taken."""
-
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        self._lines, self.count = lines, 0
-
-    def __next__(self) -> bytes:
-        line = next(self._lines)
-        self.count += 1
-        return line
 
 
 def _recoded(source: BinaryIO, encoding: str, translates: bool) -> Iterator[bytes]:
