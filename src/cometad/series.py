@@ -339,17 +339,28 @@ def _check_exact(values: Array, which: str, first: int) -> None:
 
 
 def _check_exact_integer(value: int, which: str, step: int) -> None:
-    try:
-        exact = int(float(value)) == value
-    except OverflowError:
-        exact = False
-    if not exact:
+    if not is_exact(value):
         shown = reprlib.repr(value)
         raise InputError(f"{which} has {shown} at time step {step}, an integer too large to be exact.", "too large")
 
 
-def refuse_text(name: str, cells: Iterable[object], where: Callable[[int], str]) -> None:
-    """Refuse a column with text, and name the first cell that is not a number; `where` returns the place of a row.
+def is_exact(value: int) -> bool:
+    """Whether a float holds an integer without rounding it.
+
+    >>> from cometad.series import is_exact
+    >>> is_exact(2**53), is_exact(2**53 + 1), is_exact(10**400)
+    (True, False, False)
+    """
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
+
+
+def refuse_text(name: str, cells: Iterable[object], where: Callable[[int], str], decimal: str | None = None) -> None:
+    """Refuse a column with text, and name the first cell that is not a number with the `decimal` mark.
+
+    `where` returns the place of a row.
 
     >>> from cometad.series import refuse_text
     >>> refuse_text("flow", ["1.5", "Bad"], lambda row: f"row {row + 2} of 'plant.csv'")
@@ -357,14 +368,23 @@ def refuse_text(name: str, cells: Iterable[object], where: Callable[[int], str])
     ...
     cometad.errors.InputError: Column 'flow' is not numeric: it has 'Bad' in row 3 of 'plant.csv'. Declare it missing...
     """
-    for row, cell in enumerate(cells):
-        if isinstance(cell, str) and not is_number(cell):
-            raise InputError(
-                f"Column {name!r} is not numeric: it has {cell!r} in {where(row)}.",
-                advice="bad cell",
-                name=name,
-                value=cell,
-            )
+    places = [(row, cell) for row, cell in enumerate(cells) if isinstance(cell, str)]
+    bad = next((place for place in places if not is_number(place[1].replace(",", ".", 1))), None)
+    if bad is not None:
+        raise InputError(
+            f"Column {name!r} is not numeric: it has {bad[1]!r} in {where(bad[0])}.",
+            advice="bad cell",
+            name=name,
+            value=bad[1],
+        )
+    mark, word = (".", "point") if decimal == "," else (",", "comma")
+    foreign = next((place for place in places if mark in place[1]), None)
+    if foreign is not None:
+        raise InputError(
+            f"Column {name!r} is not numeric: it has {foreign[1]!r} in {where(foreign[0])}, whose {word} may be a "
+            "decimal mark or separate thousands.",
+            advice="decimal",
+        )
 
 
 def _row_of_a_frame(first: int) -> Callable[[int], str]:

@@ -7,7 +7,7 @@ import polars as pl
 
 from cometad.data.columns import Columns, some_zones
 from cometad.data.dialect import Dialect
-from cometad.data.joined import Tables
+from cometad.data.joined import Part, Tables
 from cometad.data.sources import check_source
 from cometad.series import refuse_text
 
@@ -40,6 +40,7 @@ class TableReader:
         dialect: Dialect = Dialect(),
         counters: bool = False,
     ) -> None:
+        self._decimal = dialect.decimal
         self._tables = Tables(path, drop, dialect, time_column)
         self._columns = Columns(self._tables.shown, time_column, dialect, counters)
 
@@ -48,7 +49,7 @@ class TableReader:
         self._columns.put_in_order(self._tables)
         part = self._tables.whole()
         frame = self._columns.apply(part, lambda: [part])
-        return frame if select is None else _numeric(select(frame), part.own_place)
+        return frame if select is None else self._numeric(select(frame), part)
 
     def chunks(self, rows: int = ROWS, select: Select | None = None) -> Iterator[pl.DataFrame]:
         """The table in frames of `rows` rows, with only one in memory at a time; `select` as in `whole`."""
@@ -61,19 +62,18 @@ class TableReader:
                 zones = [getattr(dtype, "time_zone", None) for dtype in times]
             elif zones != [getattr(dtype, "time_zone", None) for dtype in times]:
                 raise some_zones(self._tables.shown)
-            yield frame if select is None else _numeric(select(frame), part.own_place)
+            yield frame if select is None else self._numeric(select(frame), part)
+
+    def _numeric(self, frame: pl.DataFrame, part: Part) -> pl.DataFrame:
+        """The frame, if no column holds text."""
+        for column in frame:
+            if column.dtype == pl.String:
+                refuse_text(column.name, column, part.own_place, self._decimal)
+        return frame
 
     def where(self, row: int) -> str:
         """The place of a row of the whole table, which was read before, in words."""
         return self._tables.where(row)
-
-
-def _numeric(frame: pl.DataFrame, where: Callable[[int], str]) -> pl.DataFrame:
-    """The frame, if no column holds text."""
-    for column in frame:
-        if column.dtype == pl.String:
-            refuse_text(column.name, column, where)
-    return frame
 
 
 def read_table(

@@ -3,20 +3,22 @@
 import codecs
 import re
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from io import IncrementalNewlineDecoder
 from typing import Any, BinaryIO
 
 import polars as pl
 
-from cometad.data.cells import MISSING, clean_header, numbered_names
+from cometad.data.cells import clean_header, numbered_names
 from cometad.data.dialect import UTF_8, Dialect, recognize_encoding, recognize_separator, separator_hint
 from cometad.data.sources import TableFile
+from cometad.data.text_numbers import TextNumbers
 from cometad.data.text_rows import Rows, TextRows
 from cometad.errors import InputError
 
 SAMPLE = 2**16  # bytes from the start of a text, to recognize how it is written
+AHEAD = 2**16  # rows at a time, to find the decimal mark
 
 
 class TextTable:
@@ -39,18 +41,22 @@ class TextTable:
         self._skips_hint = hint is not None
         tabs = "\t" if file.suffix == ".tsv" else None
         self._separator = dialect.separator or hint or tabs or recognize_separator(lines[self._skips_hint :])
-        self._marks: dict[str, str] = {}  # the decimal mark of each column that has one
+        self._numbers, self._looked_ahead = TextNumbers(dialect, file.shown), False
 
     def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
         """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
+        if rows is None:
+            self._looked_ahead = True  # there is nothing ahead
         with self._errors(), self.file.open() as source:
             source_rows = self._rows(source)
             names = self._names(source_rows)
             first = source_rows.take(1)
             block = source_rows.take(None if rows is None else rows - 1)
-            yield self._parsed(first, block, names)
+            yield self._parsed(first, block, names, self.where)
+            seen = first.length + block.length
             while rows is not None and (block := source_rows.take(rows)).length:
-                yield self._parsed(first, block, names)
+                yield self._parsed(first, block, names, _after_the_first(self.where, seen - 1))
+                seen += block.length
 
     def where(self, row: int) -> str:
         """The line on which a row starts, counted from 1 as an editor does, and the file."""
@@ -86,11 +92,12 @@ class TextTable:
             return numbered_names(len(cells))
         return clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column)
 
-    def _parsed(self, first: Rows, block: Rows, names: list[str]) -> pl.DataFrame:
-        top = self._separator.join(f"c{number}" for number in range(len(names))) + "\n"
+    def _parsed(self, first: Rows, block: Rows, names: list[str], place: Callable[[int], str]) -> pl.DataFrame:
+        text = self._separator.join(f"c{column}" for column in range(len(names))).encode()
+        text = b"\n".join([text, first.text + block.text])
         # Infer types from all rows: a word in the last row then makes the column text instead of failing halfway.
         frame = pl.read_csv(
-            top.encode() + first.text + block.text,
+            text,
             separator=self._separator,
             infer_schema_length=None,
             infer_schema=self._dialect.decimal != ",",  # with a given decimal comma, 1.234 is no number
@@ -98,42 +105,24 @@ class TextTable:
         if len(frame) != first.length + block.length:  # never lose or invent a reading
             raise pl.exceptions.ComputeError(f"{first.length + block.length} rows became {len(frame)}")
         frame.columns = names
-        return frame.with_columns(self._converted(column) for column in frame)
 
-    def _converted(self, column: pl.Series) -> pl.Series:
-        """A column without missing markers, as numbers if all its cells are.
+        def raw(name: str) -> pl.Series:
+            column = names.index(name)
+            return pl.read_csv(text, separator=self._separator, columns=[column], infer_schema=False)[:, 0].alias(name)
 
-        polars leaves " 1.5" and "nan" as text.
-        """
-        if column.dtype != pl.String:
-            if column.dtype.is_float():
-                self._take_mark(column.name, ".", column)
-            missing = [number for marker in self._dialect.missing if (number := _as_number(marker)) is not None]
-            if not (missing and column.dtype.is_numeric()):
-                return column
-            return column.set(column.cast(pl.Float64).is_in(missing), None)
-        text = column.str.strip_chars()
-        markers = [*MISSING, *(marker.strip().lower() for marker in self._dialect.missing)]
-        text = text.set(text.str.to_lowercase().is_in(markers), None)
-        known = len(text) - text.null_count()
-        for mark in _DECIMALS if self._dialect.decimal is None else (self._dialect.decimal,):
-            numbers = _decimal(text, mark, self._separator).cast(pl.Float64, strict=False)
-            if len(numbers) - numbers.null_count() == known:
-                if known and mark == "," and text.str.contains(",", literal=True).any():
-                    self._take_mark(column.name, mark, text)
-                return numbers
-        words = text.drop_nulls().str.to_lowercase()
-        if known and words.is_in(["true", "false"]).all():
-            return (text.str.to_lowercase() == "true").alias(column.name)
-        return text
+        return self._numbers.converted(frame, raw, place, self._look_ahead)
 
-    def _take_mark(self, name: str, mark: str, column: pl.Series) -> None:
-        if self._marks.setdefault(name, mark) != mark and self._dialect.decimal is None:
-            cell = next(cell for cell in column if isinstance(cell, float) or "," in (cell or ""))
-            raise InputError(
-                f"Column {name!r} has numbers with a decimal point and with a decimal comma ({str(cell)!r}).",
-                advice="decimal",
-            )
+    def _look_ahead(self) -> None:
+        """Read on until a number shows the decimal mark of the file."""
+        if self._looked_ahead:
+            return
+        self._looked_ahead = True
+        other = TextTable(self.file, self._dialect, self._time_column)
+        other._looked_ahead = True
+        for _ in other.blocks(AHEAD):
+            if other._numbers.decided:
+                self._numbers.comma, self._numbers.point = other._numbers.comma, other._numbers.point
+                return
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -164,24 +153,6 @@ def _recoded(source: BinaryIO, encoding: str, translates: bool) -> Iterator[byte
         yield partial.encode(errors="replace")
 
 
-_DECIMALS = (".", ",")
-_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
-_THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
-
-
-def _decimal(text: pl.Series, mark: str, separator: str) -> pl.Series:
-    """Numbers with this decimal mark, written with a point; a number with the other mark is null."""
-    if mark == ".":
-        return text
-    if separator == "," and text.drop_nulls().str.contains(_THOUSANDS).all():
-        return text  # quoted cells: "1,234" may also be a thousand
-    fits = text.str.contains(_COMMA).fill_null(False)
-    points = text.str.contains(".", literal=True).fill_null(False)
-    return text.str.replace(",", ".", literal=True).zip_with(fits, text.set(points, None))
-
-
-def _as_number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def _after_the_first(where: Callable[[int], str], offset: int) -> Callable[[int], str]:
+    """The places of the rows of a block that repeats the first row on top; `offset` is added to the others."""
+    return lambda row: where(row + offset if row else 0)
