@@ -224,6 +224,8 @@ class Order:
             if increasing:
                 before = series.times[step - 1] if step else self.last
                 problem = "appears twice" if series.times[step] == before else "is earlier than the one before it"
+                if problem == "appears twice" and _is_fine(series.times[step]):
+                    problem += " (times are kept in microseconds)"
             raise InputError(
                 f"The timestamp of {series.when(step)} {problem}. Sort the readings by time and drop duplicates first."
             )
@@ -242,6 +244,11 @@ class Order:
         """Set the last time, and count readings dropped before it."""
         self.last = last
         self.dropped += dropped
+
+
+def _is_fine(time: np.datetime64) -> bool:
+    """Whether a time in microseconds uses them, so that it may have been finer before."""
+    return time.dtype == "datetime64[us]" and time.astype("datetime64[ms]") != time
 
 
 def _frame(X: object) -> object:
@@ -302,9 +309,7 @@ def _from_objects(cells: Array) -> Floats:
 def _from_frame(
     X: object, frame: nw.DataFrame[Any], first: int, where: Callable[[int], str] | None
 ) -> tuple[Floats, tuple[str, ...], Array | None]:
-    times = None
-    if nw.dependencies.is_pandas_dataframe(X) and X.index.dtype.kind == "M":
-        times = _naive_utc(X.index).to_numpy()
+    times = _times_of_index(X.index) if nw.dependencies.is_pandas_dataframe(X) else None
     dates = [name for name, dtype in frame.schema.items() if isinstance(dtype, nw.Datetime | nw.Date)]
     if len(dates) + (times is not None) > 1:
         found = [*([] if times is None else ["the index"]), *dates]
@@ -320,12 +325,26 @@ def _from_frame(
             refuse_text(str(name), frame.get_column(name).to_list(), where or _row_of_a_frame(first))
         if not (dtype.is_numeric() or dtype == nw.Boolean):
             raise InputError(f"Column {name!r} is not numeric (it is {dtype}).", advice="text", name=name)
-        if dtype.is_integer():
-            _check_exact(numbers.get_column(name).to_numpy(), f"Column {name!r}", first)
+        if dtype.is_integer() or dtype.is_decimal():
+            _check_exact_column(numbers.get_column(name), dtype, first)
     names = tuple(str(name) for name in numbers.columns)
+    if len(set(names)) < len(names):  # pandas has numbers as names, too
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"The frame has two columns named {twice!r}. Rename or drop one of them.")
     columns = [column.cast(nw.Float64).to_numpy() for column in numbers.iter_columns()]
     values = np.column_stack(columns).astype(np.float64) if columns else np.empty((len(frame), 0))
     return np.ascontiguousarray(values), names, times
+
+
+def _check_exact_column(column: nw.Series[Any], dtype: Any, first: int) -> None:
+    """The same for a column of integers or decimals."""
+    which = f"Column {column.name!r}"
+    if dtype.is_integer() and dtype not in (nw.Int128, nw.UInt128):
+        _check_exact(column.to_numpy(), which, first)
+        return
+    for step, value in enumerate(column.to_list(), first):  # numpy has no such type
+        if value is not None and abs(value) > 2**53 and value == int(value):
+            _check_exact_integer(int(value), which, step)
 
 
 def _check_exact(values: Array, which: str, first: int) -> None:
@@ -395,8 +414,19 @@ def _row_of_a_frame(first: int) -> Callable[[int], str]:
     return where
 
 
-def _naive_utc(index: Any) -> Any:
-    return index if index.tz is None else index.tz_convert("UTC").tz_localize(None)
+def _times_of_index(index: Any) -> Array | None:
+    """The times in the index of a pandas frame, in UTC; those of a period are its start."""
+    if hasattr(index, "levels"):
+        if any(level.dtype.kind == "M" for level in index.levels):
+            raise InputError("The frame has an index of several levels with times. Pass one series with a plain index.")
+        return None
+    if index.dtype.kind == "m":
+        raise InputError("The index holds durations, not times. Add their start, or drop the index (reset_index).")
+    index = index.to_timestamp() if hasattr(index, "to_timestamp") else index
+    if index.dtype.kind != "M":
+        return None
+    times: Array = (index if index.tz is None else index.tz_convert("UTC").tz_localize(None)).to_numpy()
+    return times
 
 
 def _datetimes(column: nw.Series[Any]) -> Array:

@@ -12,6 +12,7 @@ from cometad.data.dialect import Dialect
 from cometad.data.joined import Part, Tables, check_column
 from cometad.data.times import YEAR_FIRST, find_order, fitting_orders, parse_date
 from cometad.errors import InputError
+from cometad.series import is_exact
 
 
 def some_zones(which: str) -> InputError:
@@ -130,7 +131,7 @@ def _with_numbers(block: Part) -> pl.DataFrame:
             )
         frame = frame.drop("")  # rows that end with a separator
     for column in frame:
-        if column.dtype.is_integer():
+        if column.dtype.is_integer() or column.dtype.is_decimal():
             _check_exact(column, block)
     frame = frame.with_columns(
         pl.col(name).cast(pl.Float64).fill_null(float("nan"))
@@ -160,9 +161,10 @@ def _check_exact(column: pl.Series, block: Part) -> None:
     """Refuse integers that a float would round."""
     large = column.is_between(-(2**53), 2**53).not_().fill_null(False)
     for row in large.arg_true():
-        if int(float(column[row])) != column[row]:
+        value = column[row]
+        if value == int(value) and not is_exact(int(value)):
             raise InputError(
-                f"Column {column.name!r} has {column[row]} in {block.place(row)}, an integer too large to be exact.",
+                f"Column {column.name!r} has {int(value)} in {block.place(row)}, an integer too large to be exact.",
                 advice="too large",
                 name=column.name,
             )
