@@ -42,14 +42,17 @@ class Series:
     first: int = 0  # the number of the first time step
     imputed: Flags | None = None  # (time, variable)  None if nothing is imputed
     doubtful: Flags | None = None  # (time, variable)  imputed with a placeholder: never learned from
+    where: Callable[[int], str] | None = None  # the place of a reading in a file, in words
 
     def __len__(self) -> int:
         return len(self.values)
 
     def when(self, step: int) -> str:
-        """A time step for messages, with its time if known."""
-        number = self.first + step
-        return f"time step {number}" if self.times is None else f"time step {number} ({self.times[step]})"
+        """A time step for messages, with its place in a file and its time if known."""
+        number = f"time step {self.first + step}"
+        known = [] if self.where is None else [number]
+        known += [] if self.times is None else [str(self.times[step])]
+        return (self.where(step) if self.where else number) + (f" ({', '.join(known)})" if known else "")
 
 
 def as_series(X: object, names: Sequence[str] = (), first: int = 0, missing: bool = False) -> Series:
@@ -99,7 +102,7 @@ def unchecked_series(
     if own_names is None:
         numbered = tuple(f"v{i}" for i in range(values.shape[1]))
         own_names = tuple(names) if len(names) == values.shape[1] else numbered
-    return Series(values, own_names, times, named, first)
+    return Series(values, own_names, times, named, first, where=where)
 
 
 def check_like(series: Series, names: tuple[str, ...], named: bool, detector: str = "it") -> None:
@@ -161,7 +164,7 @@ def together(parts: Sequence[Series]) -> Series:
     """
     times = [part.times for part in parts if part.times is not None]
     values = np.concatenate([part.values for part in parts])
-    return replace(parts[0], values=values, times=np.concatenate(times) if times else None)
+    return replace(parts[0], values=values, times=np.concatenate(times) if times else None, where=None)
 
 
 def check_length(rows: int, least: int, what: str) -> None:
@@ -229,7 +232,7 @@ class Order:
             raise InputError(
                 f"The timestamp of {series.when(step)} {problem}. Sort the readings by time and drop duplicates first."
             )
-        return replace(series, values=series.values[~late], times=series.times[~late])
+        return replace(series, values=series.values[~late], times=series.times[~late], where=None)
 
     def admits(self, time: float | np.datetime64, problem: str) -> bool:
         """Whether one reading is on time; a late one is counted, or refused with `problem` as the message."""
@@ -317,7 +320,10 @@ def _from_frame(
     if dates:
         column = frame.get_column(dates[0])
         if column.null_count():
-            raise InputError(f"The time column {dates[0]!r} has empty cells. Fill or drop those readings first.")
+            place = (where or _row_of_a_frame(first))(column.is_null().to_list().index(True))
+            raise InputError(
+                f"The time column {dates[0]!r} has empty cells, the first in {place}. Fill or drop these readings."
+            )
         times = _datetimes(column)
     numbers = frame.drop(dates)
     for name, dtype in numbers.schema.items():
@@ -444,7 +450,8 @@ def _check_numbers(series: Series, missing: bool) -> None:
         return
     step, variable = (int(i) for i in np.argwhere(wrong)[0])
     value = series.values[step, variable]
-    problem = f"Variable {series.names[variable]!r} is {value} at {series.when(step)}."
+    place = f"{'in' if series.where else 'at'} {series.when(step)}"
+    problem = f"Variable {series.names[variable]!r} is {value} {place}."
     if np.isnan(value):
         raise InputError(problem, advice="gaps")
     raise InputError(f"{problem} Correct or drop that reading first, or mark it as missing (NaN).")

@@ -1,7 +1,7 @@
 """The columns of a table: which of them hold times and how these are written, and the rest as numbers."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,8 +23,16 @@ def some_zones(which: str) -> InputError:
 class Columns:
     """Which columns hold times and how they are written, decided by the first block, and the rest as numbers."""
 
-    def __init__(self, shown: str, given: str | None, dialect: Dialect, counters: bool = False) -> None:
+    def __init__(
+        self,
+        shown: str,
+        given: str | None,
+        dialect: Dialect,
+        counters: bool = False,
+        variables: Collection[str] = (),
+    ) -> None:
         self._shown, self._given, self._dialect, self._counters = shown, given, dialect, counters
+        self._variables = variables  # columns that hold no times, whatever their names
         self._names: list[str] | None = None
         self._orders: dict[str, str] = {}  # of day, month and year
 
@@ -68,7 +76,7 @@ class Columns:
         if any(dtype.is_temporal() for dtype in frame.dtypes):
             return []
         # Includes a pandas index that was written without a name.
-        return [column.name for column in frame if self._may_be_time(column)]
+        return [column.name for column in frame if column.name not in self._variables and self._may_be_time(column)]
 
     def _may_be_time(self, column: pl.Series) -> bool:
         if column.null_count() == len(column):
