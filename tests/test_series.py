@@ -102,6 +102,11 @@ def test_decimals_are_rounded_as_numbers_with_a_point_are(tmp_path):
         read_table(tmp_path / "plant.parquet")
 
 
+def test_a_number_that_is_text_is_named():
+    with pytest.raises(InputError, match=r"Column 'flow' is not numeric: it has the text '1\.5' in row 1 of the frame"):
+        as_series(pl.DataFrame({"flow": [None, "1.5"]}))
+
+
 def test_names_that_are_equal_as_text_are_refused():
     with pytest.raises(InputError, match="two columns named '0'"):
         as_series(pd.DataFrame(np.zeros((3, 3)), columns=[0, "0", 1]))

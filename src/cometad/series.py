@@ -91,7 +91,7 @@ def unchecked_series(
         return X
     frame = _frame(X)
     if isinstance(frame, nw.DataFrame):
-        values, own_names, times = _from_frame(X, frame, first, where)
+        values, own_names, times = _from_frame(X, frame, first, where or _row_of_a_frame(first))
     else:
         values, own_names, times = _from_array(X), None, None
     if len(values) == 0:
@@ -310,7 +310,7 @@ def _from_objects(cells: Array) -> Floats:
 
 
 def _from_frame(
-    X: object, frame: nw.DataFrame[Any], first: int, where: Callable[[int], str] | None
+    X: object, frame: nw.DataFrame[Any], first: int, where: Callable[[int], str]
 ) -> tuple[Floats, tuple[str, ...], Array | None]:
     times = _times_of_index(X.index) if nw.dependencies.is_pandas_dataframe(X) else None
     dates = [name for name, dtype in frame.schema.items() if isinstance(dtype, nw.Datetime | nw.Date)]
@@ -320,7 +320,7 @@ def _from_frame(
     if dates:
         column = frame.get_column(dates[0])
         if column.null_count():
-            place = (where or _row_of_a_frame(first))(column.is_null().to_list().index(True))
+            place = where(column.is_null().to_list().index(True))
             raise InputError(
                 f"The time column {dates[0]!r} has empty cells, the first in {place}. Fill or drop these readings."
             )
@@ -328,7 +328,12 @@ def _from_frame(
     numbers = frame.drop(dates)
     for name, dtype in numbers.schema.items():
         if dtype == nw.String:
-            refuse_text(str(name), frame.get_column(name).to_list(), where or _row_of_a_frame(first))
+            cells = frame.get_column(name).to_list()
+            refuse_text(str(name), cells, where)
+            row = next((row for row, cell in enumerate(cells) if isinstance(cell, str)), None)
+            if row is not None:  # all are numbers, written as text
+                problem = f"Column {name!r} is not numeric: it has the text {cells[row]!r} in {where(row)}."
+                raise InputError(problem, advice="text", name=name)
         if not (dtype.is_numeric() or dtype == nw.Boolean):
             raise InputError(f"Column {name!r} is not numeric (it is {dtype}).", advice="text", name=name)
         if dtype.is_integer() or dtype.is_decimal():
