@@ -33,7 +33,7 @@ ADVICE = {
     "two time fields": "Send the date and the time of day in one field, or name one with time_column.",
     "day or month": "Write times like 2024-03-01 04:10:00, or pass Dialect(date_order='day-first') or 'month-first'.",
     "no header": "Put a header with the column names above it, or pass Dialect(header=False).",
-    "decimal": "Write all numbers alike, or pass Dialect(decimal=...).",
+    "decimal": "Write numbers without thousands separators and with one decimal mark: Dialect(decimal=...) names it.",
     "encoding": "Pass Dialect(encoding=...) with its encoding.",
     "too large": "Drop the column, or write it in a larger unit.",
     "text": "Convert the column to numbers or drop it.",

@@ -42,14 +42,17 @@ class Series:
     first: int = 0  # the number of the first time step
     imputed: Flags | None = None  # (time, variable)  None if nothing is imputed
     doubtful: Flags | None = None  # (time, variable)  imputed with a placeholder: never learned from
+    where: Callable[[int], str] | None = None  # the place of a reading in a file, in words
 
     def __len__(self) -> int:
         return len(self.values)
 
     def when(self, step: int) -> str:
-        """A time step for messages, with its time if known."""
-        number = self.first + step
-        return f"time step {number}" if self.times is None else f"time step {number} ({self.times[step]})"
+        """A time step for messages, with its place in a file and its time if known."""
+        number = f"time step {self.first + step}"
+        known = [] if self.where is None else [number]
+        known += [] if self.times is None else [str(self.times[step])]
+        return (self.where(step) if self.where else number) + (f" ({', '.join(known)})" if known else "")
 
 
 def as_series(X: object, names: Sequence[str] = (), first: int = 0, missing: bool = False) -> Series:
@@ -88,7 +91,7 @@ def unchecked_series(
         return X
     frame = _frame(X)
     if isinstance(frame, nw.DataFrame):
-        values, own_names, times = _from_frame(X, frame, first, where)
+        values, own_names, times = _from_frame(X, frame, first, where or _row_of_a_frame(first))
     else:
         values, own_names, times = _from_array(X, first), None, None
     if len(values) == 0:
@@ -99,7 +102,7 @@ def unchecked_series(
     if own_names is None:
         numbered = tuple(f"v{i}" for i in range(values.shape[1]))
         own_names = tuple(names) if len(names) == values.shape[1] else numbered
-    return Series(values, own_names, times, named, first)
+    return Series(values, own_names, times, named, first, where=where)
 
 
 def check_like(series: Series, names: tuple[str, ...], named: bool, detector: str = "it") -> None:
@@ -161,7 +164,7 @@ def together(parts: Sequence[Series]) -> Series:
     """
     times = [part.times for part in parts if part.times is not None]
     values = np.concatenate([part.values for part in parts])
-    return replace(parts[0], values=values, times=np.concatenate(times) if times else None)
+    return replace(parts[0], values=values, times=np.concatenate(times) if times else None, where=None)
 
 
 def check_length(rows: int, least: int, what: str) -> None:
@@ -224,10 +227,12 @@ class Order:
             if increasing:
                 before = series.times[step - 1] if step else self.last
                 problem = "appears twice" if series.times[step] == before else "is earlier than the one before it"
+                if problem == "appears twice" and _is_fine(series.times[step]):
+                    problem += " (times are kept in microseconds)"
             raise InputError(
                 f"The timestamp of {series.when(step)} {problem}. Sort the readings by time and drop duplicates first."
             )
-        return replace(series, values=series.values[~late], times=series.times[~late])
+        return replace(series, values=series.values[~late], times=series.times[~late], where=None)
 
     def admits(self, time: float | np.datetime64, problem: str) -> bool:
         """Whether one reading is on time; a late one is counted, or refused with `problem` as the message."""
@@ -242,6 +247,11 @@ class Order:
         """Set the last time, and count readings dropped before it."""
         self.last = last
         self.dropped += dropped
+
+
+def _is_fine(time: np.datetime64) -> bool:
+    """Whether a time in microseconds uses them, so that it may have been finer before."""
+    return time.dtype == "datetime64[us]" and time.astype("datetime64[ms]") != time
 
 
 def _frame(X: object) -> object:
@@ -310,11 +320,9 @@ def _from_objects(cells: Array, first: int) -> Floats:
 
 
 def _from_frame(
-    X: object, frame: nw.DataFrame[Any], first: int, where: Callable[[int], str] | None
+    X: object, frame: nw.DataFrame[Any], first: int, where: Callable[[int], str]
 ) -> tuple[Floats, tuple[str, ...], Array | None]:
-    times = None
-    if nw.dependencies.is_pandas_dataframe(X) and X.index.dtype.kind == "M":
-        times = _naive_utc(X.index).to_numpy()
+    times = _times_of_index(X.index) if nw.dependencies.is_pandas_dataframe(X) else None
     dates = [name for name, dtype in frame.schema.items() if isinstance(dtype, nw.Datetime | nw.Date)]
     if len(dates) + (times is not None) > 1:
         found = [*([] if times is None else ["the index"]), *dates]
@@ -322,20 +330,42 @@ def _from_frame(
     if dates:
         column = frame.get_column(dates[0])
         if column.null_count():
-            raise InputError(f"The time column {dates[0]!r} has empty cells. Fill or drop those readings first.")
+            place = where(column.is_null().to_list().index(True))
+            raise InputError(
+                f"The time column {dates[0]!r} has empty cells, the first in {place}. Fill or drop these readings."
+            )
         times = _datetimes(column)
     numbers = frame.drop(dates)
     for name, dtype in numbers.schema.items():
         if dtype == nw.String:
-            refuse_text(str(name), frame.get_column(name).to_list(), where or _row_of_a_frame(first))
+            cells = frame.get_column(name).to_list()
+            refuse_text(str(name), cells, where)
+            row = next((row for row, cell in enumerate(cells) if isinstance(cell, str)), None)
+            if row is not None:  # all are numbers, written as text
+                problem = f"Column {name!r} is not numeric: it has the text {cells[row]!r} in {where(row)}."
+                raise InputError(problem, advice="text", name=name)
         if not (dtype.is_numeric() or dtype == nw.Boolean):
             raise InputError(f"Column {name!r} is not numeric (it is {dtype}).", advice="text", name=name)
-        if dtype.is_integer():
-            _check_exact(numbers.get_column(name).to_numpy(), f"Column {name!r}", first)
+        if dtype.is_integer() or dtype.is_decimal():
+            _check_exact_column(numbers.get_column(name), dtype, first)
     names = tuple(str(name) for name in numbers.columns)
+    if len(set(names)) < len(names):  # pandas has numbers as names, too
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"The frame has two columns named {twice!r}. Rename or drop one of them.")
     columns = [column.cast(nw.Float64).to_numpy() for column in numbers.iter_columns()]
     values = np.column_stack(columns).astype(np.float64) if columns else np.empty((len(frame), 0))
     return np.ascontiguousarray(values), names, times
+
+
+def _check_exact_column(column: nw.Series[Any], dtype: Any, first: int) -> None:
+    """The same for a column of integers or decimals."""
+    which = f"Column {column.name!r}"
+    if dtype.is_integer() and dtype not in (nw.Int128, nw.UInt128):
+        _check_exact(column.to_numpy(), which, first)
+        return
+    for step, value in enumerate(column.to_list(), first):  # numpy has no such type
+        if value is not None and abs(value) > 2**53 and value == int(value):
+            _check_exact_integer(int(value), which, step)
 
 
 def _check_exact(values: Array, which: str, first: int) -> None:
@@ -349,17 +379,28 @@ def _check_exact(values: Array, which: str, first: int) -> None:
 
 
 def _check_exact_integer(value: int, which: str, step: int) -> None:
-    try:
-        exact = int(float(value)) == value
-    except OverflowError:
-        exact = False
-    if not exact:
+    if not is_exact(value):
         shown = reprlib.repr(value)
         raise InputError(f"{which} has {shown} at time step {step}, an integer too large to be exact.", "too large")
 
 
-def refuse_text(name: str, cells: Iterable[object], where: Callable[[int], str]) -> None:
-    """Refuse a column with text, and name the first cell that is not a number; `where` returns the place of a row.
+def is_exact(value: int) -> bool:
+    """Whether a float holds an integer without rounding it.
+
+    >>> from cometad.series import is_exact
+    >>> is_exact(2**53), is_exact(2**53 + 1), is_exact(10**400)
+    (True, False, False)
+    """
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
+
+
+def refuse_text(name: str, cells: Iterable[object], where: Callable[[int], str], decimal: str | None = None) -> None:
+    """Refuse a column with text, and name the first cell that is not a number with the `decimal` mark.
+
+    `where` returns the place of a row.
 
     >>> from cometad.series import refuse_text
     >>> refuse_text("flow", ["1.5", "Bad"], lambda row: f"row {row + 2} of 'plant.csv'")
@@ -367,14 +408,23 @@ def refuse_text(name: str, cells: Iterable[object], where: Callable[[int], str])
     ...
     cometad.errors.InputError: Column 'flow' is not numeric: it has 'Bad' in row 3 of 'plant.csv'. Declare it missing...
     """
-    for row, cell in enumerate(cells):
-        if isinstance(cell, str) and not is_number(cell):
-            raise InputError(
-                f"Column {name!r} is not numeric: it has {cell!r} in {where(row)}.",
-                advice="bad cell",
-                name=name,
-                value=cell,
-            )
+    places = [(row, cell) for row, cell in enumerate(cells) if isinstance(cell, str)]
+    bad = next((place for place in places if not is_number(place[1].replace(",", ".", 1))), None)
+    if bad is not None:
+        raise InputError(
+            f"Column {name!r} is not numeric: it has {bad[1]!r} in {where(bad[0])}.",
+            advice="bad cell",
+            name=name,
+            value=bad[1],
+        )
+    mark, word = (".", "point") if decimal == "," else (",", "comma")
+    foreign = next((place for place in places if mark in place[1]), None)
+    if foreign is not None:
+        raise InputError(
+            f"Column {name!r} is not numeric: it has {foreign[1]!r} in {where(foreign[0])}, whose {word} may be a "
+            "decimal mark or separate thousands.",
+            advice="decimal",
+        )
 
 
 def _row_of_a_frame(first: int) -> Callable[[int], str]:
@@ -385,8 +435,19 @@ def _row_of_a_frame(first: int) -> Callable[[int], str]:
     return where
 
 
-def _naive_utc(index: Any) -> Any:
-    return index if index.tz is None else index.tz_convert("UTC").tz_localize(None)
+def _times_of_index(index: Any) -> Array | None:
+    """The times in the index of a pandas frame, in UTC; those of a period are its start."""
+    if hasattr(index, "levels"):
+        if any(level.dtype.kind == "M" for level in index.levels):
+            raise InputError("The frame has an index of several levels with times. Pass one series with a plain index.")
+        return None
+    if index.dtype.kind == "m":
+        raise InputError("The index holds durations, not times. Add their start, or drop the index (reset_index).")
+    index = index.to_timestamp() if hasattr(index, "to_timestamp") else index
+    if index.dtype.kind != "M":
+        return None
+    times: Array = (index if index.tz is None else index.tz_convert("UTC").tz_localize(None)).to_numpy()
+    return times
 
 
 def _datetimes(column: nw.Series[Any]) -> Array:
@@ -404,7 +465,8 @@ def _check_numbers(series: Series, missing: bool) -> None:
         return
     step, variable = (int(i) for i in np.argwhere(wrong)[0])
     value = series.values[step, variable]
-    problem = f"Variable {series.names[variable]!r} is {value} at {series.when(step)}."
+    place = f"{'in' if series.where else 'at'} {series.when(step)}"
+    problem = f"Variable {series.names[variable]!r} is {value} {place}."
     if np.isnan(value):
         raise InputError(problem, advice="gaps")
     raise InputError(f"{problem} Correct or drop that reading first, or mark it as missing (NaN).")

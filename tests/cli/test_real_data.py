@@ -118,7 +118,7 @@ def test_without_a_gap_rule_gaps_are_refused_with_the_flag_to_use(run, folder):
     with_gaps().write_csv(folder / "gaps.csv")
     code, _, stderr = run("score", "strict.comet", "gaps.csv")
     assert code == 2
-    assert "Variable 'flow' is nan at time step 50" in stderr
+    assert "Variable 'flow' is nan in row 52 of 'gaps.csv' (time step 50, 2024-03-01T00:50:00.000000)." in stderr
     assert "pass a gap rule such as --gaps forward-fill:5." in stderr
     code, _, stderr = run("stream", "strict.comet", stdin=with_gaps().write_csv())
     assert code == 2

@@ -136,6 +136,102 @@ def test_every_verb_names_the_row_of_a_bad_cell_as_an_editor_counts_it(run, fold
     assert ("--drop" in stderr) == (verb[0] not in ("evaluate", "stream"))  # which have no such option
 
 
+@pytest.mark.parametrize(
+    "row, words",
+    [
+        (
+            "2024-03-01 01:10:00,,1,1",
+            "Variable 'flow' is nan in row 72 of 'rows.csv' (time step 70, 2024-03-01T01:10:00",
+        ),
+        (
+            "2024-03-01 01:10:00,inf,1,1",
+            "Variable 'flow' is inf in row 72 of 'rows.csv' (time step 70, 2024-03-01T01:10",
+        ),
+        ("2024-03-01 01:09:00,1,1,1", "The timestamp of row 72 of 'rows.csv' (time step 70, 2024-03-01T01:09:00"),
+        (",1,1,1", "The time column 'time' has empty cells, the first in row 72 of 'rows.csv'."),
+    ],
+)
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("fit", "rows.csv", "-o", "never.comet"),
+        ("score", "plant.comet", "rows.csv"),
+        ("explain", "plant.comet", "rows.csv", "--step", "60"),
+        ("report", "plant.comet", "rows.csv", "-o", "never.html"),
+        ("check", "rows.csv"),
+        ("check", "rows.csv", "plant.comet"),
+    ],
+    ids=" ".join,
+)
+def test_every_verb_names_the_row_of_a_bad_reading(run, folder, verb, row, words):
+    lines = (folder / "today.csv").read_text().splitlines()
+    lines[71] = row
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    code, _, stderr = run(*verb)
+    assert code == 2
+    assert words in stderr
+
+
+def test_a_repeated_time_is_named_with_its_row_in_the_second_file(run, folder):
+    (folder / "twice").mkdir(exist_ok=True)
+    TODAY[:60].write_csv(folder / "twice" / "a.csv")
+    TODAY[60:].with_columns(pl.col("time").gather([0, 1, 1, *range(3, 60)])).write_csv(folder / "twice" / "b.csv")
+    for verb in (("score", "plant.comet", "twice"), ("fit", "twice", "-o", "never.comet")):
+        code, _, stderr = run(*verb)
+        assert code == 2
+        assert (
+            "The timestamp of row 4 of 'twice/b.csv' (time step 62, 2024-03-01T01:01:00.000000) appears twice" in stderr
+        )
+
+
+def test_a_variable_of_the_detector_holds_no_times_whatever_its_name(run, folder):
+    named = {"valve": "time_in_state"}
+    for name, table in (
+        ("normal", table_of_readings(300, seed=0)),
+        ("today", TODAY.with_columns(valve=pl.int_range(120))),
+    ):
+        table.drop("time").rename(named).write_csv(folder / f"state_{name}.csv")
+    assert run("fit", "state_normal.csv", "-o", "state.comet")[0] == 0
+    for verb in (
+        ("score", "state.comet", "state_today.csv"),
+        ("explain", "state.comet", "state_today.csv", "--step", "60"),
+        ("report", "state.comet", "state_today.csv", "-o", "state.html"),
+        ("check", "state_today.csv", "state.comet"),
+    ):
+        code, shown, stderr = run(*verb)
+        assert code == 0, stderr
+        assert verb[0] != "score" or len(shown.splitlines()) == 121
+    assert run("check", "state_today.csv")[0] == 2  # nothing says that it is a variable
+
+
+@pytest.mark.parametrize("blank", ["\n", "\n\n\n", " \n"])
+def test_blank_lines_are_skipped_in_files_and_streams_alike(run, folder, blank):
+    lines = (folder / "today.csv").read_text().splitlines(keepends=True)
+    text = "".join([*lines[:50], blank, *lines[50:], blank])
+    (folder / "blank.csv").write_text(text)
+    _, expected, _ = run("score", "plant.comet", "today.csv")
+    assert run("score", "plant.comet", "blank.csv")[:2] == (0, expected)
+    code, shown, stderr = run("stream", "plant.comet", stdin=text.encode())
+    assert code == 0, stderr
+    assert sum("alert_score" in line for line in shown.splitlines()) == 120
+
+
+@pytest.mark.parametrize("gaps", [(), ("--gaps", "forward-fill:5")], ids=str)
+def test_rows_with_other_cells_than_the_header_are_treated_alike_in_files_and_streams(run, folder, gaps):
+    lines = (folder / "today.csv").read_text().splitlines()
+    for change, code in ((lines[60] + ",", 0), (lines[60] + ",1", 2), (lines[60].rpartition(",")[0], 2)):
+        text = "\n".join([*lines[:60], change, *lines[61:]]) + "\n"
+        (folder / "cells.csv").write_text(text)
+        scored, streamed = (
+            run("score", "plant.comet", "cells.csv", *gaps),
+            run("stream", "plant.comet", *gaps, stdin=text.encode()),
+        )
+        assert (scored[0], streamed[0]) == (code, code)
+        if code:
+            assert "Row 61 of 'cells.csv' has" in scored[2]
+            assert "Line 61 has" in streamed[2]
+
+
 def test_the_gap_rule_can_be_changed_without_a_new_fit(run, folder):
     holes = TODAY.with_columns(pl.when(pl.int_range(120) == 50).then(None).otherwise("flow").alias("flow"))
     holes.write_csv(folder / "holes.csv")

@@ -252,7 +252,7 @@ def test_a_bad_reading_in_a_late_block_leaves_no_partial_result(run, long, outpu
     (long / "faulty.csv").write_text((long / "long.csv").read_text() + "1,,3\n")
     before = set(long.iterdir())
     code, shown, stderr = run("score", "fast.comet", "faulty.csv", *output)
-    _refused((code, shown, stderr), f"Variable 'level' is nan at time step {LONG + 5}.")
+    _refused((code, shown, stderr), f"'level' is nan in row {LONG + 7} of 'faulty.csv' (time step {LONG + 5}).")
     assert shown == ""
     assert set(long.iterdir()) == before
 
@@ -261,7 +261,8 @@ def test_times_must_increase_from_block_to_block(run, long):
     start = datetime(2024, 3, 1)
     rows = [f"{(start + timedelta(seconds=i)).isoformat()},1,2,3\n" for i in range(2**16)]
     (long / "back.csv").write_text("".join(["time,flow,level,valve\n", *rows, rows[-1]]))
-    _refused(run("score", "fast.comet", "back.csv"), "time step 65536 (2024-03-01T18:12:15.000000) appears twice")
+    words = "row 65538 of 'back.csv' (time step 65536, 2024-03-01T18:12:15.000000) appears twice"
+    _refused(run("score", "fast.comet", "back.csv"), words)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems report the peak in other units")
@@ -698,7 +699,7 @@ def test_a_mistake_is_reported_in_one_sentence_and_nothing_is_written(run, folde
             "it has 'high' in row 2 of 'word.csv'. Declare it missing with --na high, or leave out the column with "
             "--drop",
         ),
-        ("gap.csv", "flow,level,valve\n1,2,3\n1,,3\n", "Variable 'level' is nan at time step 1"),
+        ("gap.csv", "flow,level,valve\n1,2,3\n1,,3\n", "Variable 'level' is nan in row 3 of 'gap.csv' (time step 1)"),
         ("names.csv", "flow,level,pump\n1,2,3\n", "fitted on 'valve', which the file lacks (the file also has 'pump')"),
         ("short.csv", "flow,level,valve\n1,2,3\n", "has 1 reading, fewer than a window (9)"),
         ("twice.csv", f"time,flow,level,valve\n{ROW}\n{ROW}\n", "appears twice"),

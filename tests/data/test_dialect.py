@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cometad.data.dialect import Dialect
-from cometad.data.tables import read_table, table_chunks
+from cometad.data.tables import TableReader, read_table, table_chunks
 from cometad.data.writing import csv_text
 from cometad.errors import InputError, ParameterError
 from cometad.series import as_series
@@ -75,6 +75,57 @@ def test_decimal_points_and_commas_in_one_column_are_refused(tmp_path):
 def test_thousands_are_not_taken_for_decimals(table):
     with pytest.raises(InputError, match="it has '1,234' in row 0 of the frame"):
         as_series(table('flow,level\n"1,234",2\n"2,345",2\n'))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'flow,b\n"1,234",1\n999,2\n"1,100",3\n',
+        "flow;b\n1,234;1\n999;2\n",
+        "flow;b\n999;1\n-12,345;2\n",
+        "flow;b\n1,234;1.5\n999;2\n",
+        "flow;b\n1,234;1\n1,234,567;2\n",
+    ],
+)
+@pytest.mark.parametrize("rows", [None, 1, 2])
+def test_a_comma_that_may_separate_thousands_is_refused_with_advice(tmp_path, text, rows):
+    (tmp_path / "plant.csv").write_text(text)
+    reader = TableReader(tmp_path / "plant.csv")
+    with pytest.raises(InputError, match=r"Column 'flow' is not numeric: it has .*,") as caught:
+        reader.whole(lambda frame: frame) if rows is None else list(reader.chunks(rows, lambda frame: frame))
+    assert caught.value.advice == "decimal" or "1,234,567" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text, rows",
+    [
+        ("flow;b\n1,234;1\n999;2\n0,5;3\n", [(1.234, 1.0), (999.0, 2.0), (0.5, 3.0)]),
+        ("flow;b\n1,234;1\n12,345;0,001\n", [(1.234, 1.0), (12.345, 0.001)]),
+        ("flow;b\n1,234;1\n1234,567;2\n", [(1.234, 1.0), (1234.567, 2.0)]),
+        ('flow,b\n"1,234",1\n2,"1,5"\n', [(1.234, 1.0), (2.0, 1.5)]),
+        ("flow;b\n1e3;1,5\n2;2\n", [(1000.0, 1.5), (2.0, 2.0)]),
+    ],
+)
+def test_the_whole_file_decides_what_a_comma_means(table, text, rows):
+    assert table(text).rows() == rows
+
+
+@pytest.mark.parametrize("rows", [None, 1, 2])
+@pytest.mark.parametrize(
+    "text", ["flow;b\n1.234;1,5\n999;2,5\n12.345;2\n", "flow;b\n1.000;1\n2.000;2\n3;0,5\n", "a;b\n 1.234;0,5\n;1\n"]
+)
+def test_one_file_has_one_decimal_mark(tmp_path, text, rows):
+    path = tmp_path / "plant.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"a decimal point and with a decimal comma: '1\.[02]") as caught:
+        read_table(path) if rows is None else list(table_chunks(path, rows=rows))
+    assert caught.value.advice == "decimal"
+
+
+def test_a_number_with_another_mark_than_the_given_one_is_named(tmp_path):
+    (tmp_path / "plant.csv").write_text("flow,level\n1,2\n1,2.5\n")
+    with pytest.raises(InputError, match=r"it has '2.5' in row 3 of '.*', whose point may be a decimal mark or sep"):
+        TableReader(tmp_path / "plant.csv", dialect=Dialect(decimal=",")).whole(lambda frame: frame)
 
 
 def test_the_separator_line_of_a_spreadsheet_is_used_and_skipped(table):
@@ -176,6 +227,31 @@ def test_integers_that_a_float_would_round_are_refused(tmp_path):
         with pytest.raises(InputError, match="an integer too large to be exact"):
             as_series(given)
     assert as_series(pl.DataFrame({"id": [1, 2**60]})).values[1, 0] == 2**60
+
+
+@pytest.mark.parametrize("cell", ["9007199254740993", "-123456789012345678901", "1" + 400 * "0"])
+@pytest.mark.parametrize("other", ["1.5", "nan", " 2", "1e3", "1,5"])
+@pytest.mark.parametrize("decimal", [None, ","])
+def test_a_large_integer_among_other_numbers_is_refused(tmp_path, cell, other, decimal):
+    if decimal == "," and other == "1.5":
+        return
+    path = tmp_path / "plant.csv"
+    path.write_text(f"a;b\n{other};0\n{other};0\n{cell};1\n")
+    dialect, words = (
+        Dialect(decimal=decimal),
+        r"Column 'a' has -?\d+ in row 4 of '.*', an integer too large to be exact",
+    )
+    with pytest.raises(InputError, match=words):
+        read_table(path, dialect=dialect)
+    for rows in (1, 2):
+        with pytest.raises(InputError, match=words):
+            list(table_chunks(path, dialect=dialect, rows=rows))
+
+
+def test_large_numbers_that_are_exact_or_no_integers_are_accepted(table):
+    rows = table("a,b\n1.5,1\n9007199254740992,1\n9.007199254740993e15,1\n").rows()
+    assert [row[0] for row in rows] == [1.5, 2.0**53, 9.007199254740993e15]
+    assert table("time,flow\n 1709262600123457000,1\n")["time"][0].microsecond == 123457
 
 
 def test_a_number_beyond_the_floats_is_refused(table):

@@ -152,7 +152,7 @@ def test_a_word_makes_its_column_not_numeric_even_in_the_last_row(csv_file):
         ("a.csv", b"1.5,2\n3,4\n", "holds '1.5', which is a number, not a name"),
         ("a.csv", b"flow,flow\n1,2\n", "two columns named 'flow'"),
         ("a.csv", b",flow\n0,2\n1,3\n", "index=False"),
-        ("a.csv", b"flow,level\n1,2,3\n", "cannot be read"),
+        ("a.csv", b"flow,level\n1,2,3\n", "Row 2 of '.*' has 3 cells, but the header has 2"),
         ("a.csv", b"PAR1\x15\x00\n\x00\x01", "is a Parquet file. Rename it: its name must end in .parquet"),
         ("a.csv", b"\x1f\x8b\x08", "is compressed with gzip. Rename it: its name must end in .csv.gz"),
         ("a.tsv", b"\x28\xb5\x2f\xfd", "is compressed with Zstandard. Rename it: its name must end in .csv.zst"),
@@ -208,7 +208,10 @@ CELLS = {
     "plain": "time,flow,on\n" + "".join(f"2024-03-01T00:{i:02},{i}{'.5' * (i > 6)},true\n" for i in range(10)),
     "a zone": "time,flow\n" + "".join(f"2024-03-01T00:{i:02}+01:00, {i}\n" for i in range(10)),
     "epochs": "time,flow\n" + "".join(f"{1709262600 + i},nan\n" for i in range(10)),
-    "blank and short rows": "flow,level\n1,2\n\n3\n4,5\n\n",
+    "blank rows": "flow,level\n1,2\n\n  \n3,\n\r\n4,5\n\n\n",
+    "blank rows with times": "\n\ntime,flow\n\n2024-03-01T00:00,1\n\n\n2024-03-01T00:01,2\n\n\n",
+    "a separator at the end of some rows": "flow,level\n1,2,\n3,4\n5,6,\n",
+    "quotation marks within cells": 'flow,5" pipe\n1,b\n3,4" wide\n5,"6"" wide"\n7,"a\n8"\n',
     "a quoted line break": 'flow,note\n1,"a\n\nb"\n2,"c\nd"\n3,e\n',
     "a clock that falls in the end": "time_on,flow\n" + "".join(f"{i},1\n" for i in [*range(9), 7.5]),
     "a variable named like a clock": "time_on,flow\n" + "".join(f"{i},1\n" for i in [3, 1, 4, 5, 6, 7, 8]),
@@ -256,8 +259,9 @@ def _series_in_chunks(path: Path) -> list[int]:
         (_dated(8, "2024-03-01T00:08Z,8\n"), "a time zone in some rows only"),
         (_dated(8, "2024-03-01T00:08,high\n"), "Column 'flow' is not numeric"),
         (_dated(8, "2024-03-01T00:08,true\n"), "Column 'flow' is not numeric"),
-        (_dated(8, "2024-03-01T00:08,8,8\n"), "cannot be read"),
-        (_dated(8, "\n"), "has empty cells"),
+        (_dated(8, "2024-03-01T00:08,8,8\n"), "plant.csv' has 3 cells, but the header has 2 ('2024-03-01T00:08,8,8')"),
+        (_dated(8, "2024-03-01T00:08\n"), "plant.csv' has 1 cells, but the header has 2"),
+        (_dated(8, ",8\n"), "has empty cells"),
         (_epochs(8, "2024-03-01T04:08Z,8\n"), "has '1709262600' in row 2 of "),
         (_epochs(8, "1709262608000,8\n"), "not dates (the first is 1709262600)"),
         ("time,flow\n" + "".join(f"{i},1\n" for i in range(9)), "not dates (the first is 0)"),
@@ -346,6 +350,53 @@ def test_rows_of_a_parquet_file_are_counted_from_1(tmp_path):
 def test_text_in_a_column_that_is_not_selected_is_accepted(csv_file):
     reader = TableReader(csv_file("flow,note\n1,on\n"))
     assert reader.whole(lambda frame: frame.select("flow")).rows() == [(1.0,)]
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [None, 1, 2, 100])
+@pytest.mark.parametrize(
+    "last, sentence",
+    [
+        ('3,"a\\"b"\n', "has text after a closing quotation mark"),
+        ('3,"a"b\n4,"c"\n', "has text after a closing quotation mark"),
+        ('3,"a\n4,b\n', "has a quotation mark that is never closed"),
+        ('3,"a\n' + "4,b\n" * 99999, "has a quotation mark that is never closed"),
+        ('3,a\rb\n4,"c"\n', "has a carriage return within a cell"),
+        ("3\n", "has 1 cells, but the header has 2 ('3')"),
+        ("3,4,5\n", "has 3 cells, but the header has 2 ('3,4,5')"),
+    ],
+)
+def test_a_malformed_row_is_refused_with_its_line(csv_file, last, sentence, rows):
+    path = csv_file('flow,note\n1,"x\ny"\n\n2,z\n' + last)
+    with pytest.raises(InputError, match=re.escape(f"Row 6 of '{path}' {sentence}")):
+        read_table(path) if rows is None else list(table_chunks(path, rows=rows))
+
+
+def test_no_reading_is_lost_at_an_escaped_quotation_mark(csv_file):
+    text = "flow,note\n" + "".join(f'{i},"a\\"b"\n' if i in (3, 6) else f"{i},x\n" for i in range(9))
+    with pytest.raises(InputError, match=r"Row 5 of '.*' has text after a closing quotation mark"):
+        read_table(csv_file(text))
+
+
+def test_a_parser_that_loses_rows_is_noticed(csv_file, monkeypatch):
+    whole = pl.read_csv
+    monkeypatch.setattr(pl, "read_csv", lambda *given, **more: whole(*given, **more)[1:])
+    with pytest.raises(InputError, match=r"cannot be read \(2 rows became 1\)"):
+        read_table(csv_file("flow\n1\n2\n"))
+
+
+def test_blank_lines_are_no_readings_and_tabs_are_cells(csv_file):
+    assert read_table(csv_file("flow,level\n1,2\n\n \n3,4\n\n\n")).rows() == [(1.0, 2.0), (3.0, 4.0)]
+    assert len(read_table(csv_file("flow\tlevel\n1\t2\n\t\n3\t4\n"))) == 3
+    assert read_table(csv_file('flow\n1\n\n""\nNA\n2\n'))["flow"].is_nan().to_list() == [False, True, True, False]
+
+
+def test_quotation_marks_within_cells_are_text(csv_file):
+    frame = read_table(csv_file('time,5" a,b\n2024-03-01,1,4" x\n2024-03-02,2,"6"" y"\n'))
+    assert frame.columns == ["time", '5" a', "b"]
+    assert frame["b"].to_list() == ['4" x', '6" y']
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ FLAGS = {
     "two time fields": "Send the date and the time of day in one field, or name one with --time-column.",
     "day or month": "Write times like 2024-03-01 04:10:00, or pass --date-order day-first or --date-order month-first.",
     "no header": "Put a header with the column names above it, or pass --no-header.",
-    "decimal": "Write all numbers alike, or pass --decimal.",
+    "decimal": "Write numbers without thousands separators and with one decimal mark: --decimal names it.",
     "encoding": "Pass its encoding with --encoding.",
     "too large": "Leave it out with --drop {name}, or write it in a larger unit.",
     "bad cell": "Declare it missing with --na {value}, or leave out the column with --drop {name}.",

@@ -44,7 +44,8 @@ def check(
         check_outputs([], [data] if model is None else [data, model])
         source = Source(data, time_column, drop, resample, dialect)
         detector = None if model is None else open_detector(model)
-        found = check_table(source.frame(), detector, None if gaps is None else parse_gaps(gaps), source.where)
+        frame = source.frame(detector)
+        found = check_table(frame, detector, None if gaps is None else parse_gaps(gaps), source.where)
     except InputError as error:
         if as_json:
             write_output(json.dumps({"ok": False, "problem": message(error)}, indent=2) + "\n")

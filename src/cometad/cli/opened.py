@@ -1,8 +1,7 @@
 """Shared by the verbs: opening a detector or a file of readings, and reporting findings."""
 
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,45 +72,56 @@ class Source:
         self._path, self._time_column, self._drop = path, time_column, drop or ()
         self._dialect = Dialect() if dialect is None else dialect
         self._resampling = None if resample is None else parse_resampling(resample)
+        self._reader: TableReader | None = None
 
-    @cached_property
-    def _reader(self) -> "TableReader":
+    def _opened(self, detector: "Detector | None") -> "TableReader":
         from cometad.data.tables import TableReader
 
-        return TableReader(self._path, self._time_column, self._drop, self._dialect)
+        if self._reader is None:
+            variables = detector.names_ if detector is not None and detector.named_ else ()
+            self._reader = TableReader(self._path, self._time_column, self._drop, self._dialect, variables=variables)
+        return self._reader
 
-    def whole(self, detector: "Detector | None" = None) -> "pl.DataFrame | Series":
-        """All readings, with the columns of the detector and resampled if requested."""
+    def whole(self, detector: "Detector | None" = None, missing: bool = True) -> "pl.DataFrame | Series":
+        """All readings, with the columns of the detector and resampled if requested; see `series` for `missing`."""
         from cometad.series import together
 
-        frame = self._reader.whole(_NotedMatching(detector))
+        frame = self._opened(detector).whole(_NotedMatching(detector), self._check(detector, missing))
         return frame if self._resampling is None else together(list(self._resampled([frame])))
 
-    def frame(self) -> "pl.DataFrame":
+    def frame(self, detector: "Detector | None" = None) -> "pl.DataFrame":
         """All readings with all their columns, also those with text, or resampled if requested."""
         import polars as pl
 
         from cometad.series import together
 
         if self._resampling is None:
-            return self._reader.whole()
-        bins = together(list(self._resampled([self._reader.whole(_NotedMatching(None))])))
+            return self._opened(detector).whole()
+        bins = together(list(self._resampled([self._opened(detector).whole(_NotedMatching(None))])))
         return pl.DataFrame(bins.values, schema=list(bins.names)).with_columns(pl.Series("time", bins.times))
 
-    def where(self, row: int) -> str:
-        """The place of a row of the frame, in words."""
-        return self._reader.where(row)
+    @property
+    def where(self) -> "Callable[[int], str] | None":
+        """The place of a row of the frame, in words, unless the row is a bin; only once the frame was read."""
+        return self._reader.where if self._reader is not None and self._resampling is None else None
 
     def chunks(self, detector: "Detector | None" = None) -> "Iterable[pl.DataFrame | Series]":
         """The readings in chunks, with only one in memory at a time."""
-        frames = self._reader.chunks(select=_NotedMatching(detector))
+        check = self._check(detector, missing=True)
+        frames = self._opened(detector).chunks(select=_NotedMatching(detector), check=check)
         return frames if self._resampling is None else self._resampled(frames)
 
     def series(self, missing: bool, detector: "Detector | None" = None) -> "Series":
         """All readings as a checked series; `missing` allows missing readings."""
         from cometad.series import as_series
 
-        return as_series(self.whole(detector), missing=missing)
+        return as_series(self.whole(detector, missing), missing=missing)
+
+    def _check(self, detector: "Detector | None", missing: bool) -> "_RowCheck | None":
+        """The check of the rows of the file; resampling takes them in any order."""
+        if self._resampling is not None:
+            return None
+        return _RowCheck(missing if detector is None else detector.gaps.allowed)
 
     def _resampled(self, frames: "Iterable[pl.DataFrame]") -> "Iterator[Series]":
         from cometad.data.resample import summary
@@ -124,6 +134,24 @@ class Source:
                 yield bins
         yield run.finish()
         say(summary(run))
+
+
+class _RowCheck:
+    """Refuses missing, infinite and late readings with their rows; a detector knows only their time steps."""
+
+    def __init__(self, missing: bool) -> None:
+        from cometad.series import Order
+
+        self._missing, self._order, self._seen = missing, Order(), 0
+
+    def __call__(self, frame: "pl.DataFrame", where: "Callable[[int], str]") -> None:
+        from cometad.series import as_series, unchecked_series
+
+        series = unchecked_series(frame, first=self._seen, where=where)
+        self._order.on_time(series)
+        as_series(series, missing=self._missing)
+        self._order.take(None if series.times is None else series.times[-1])
+        self._seen += len(series)
 
 
 class _NotedMatching:

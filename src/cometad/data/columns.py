@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from cometad.data.dialect import Dialect
 from cometad.data.joined import Part, Tables, check_column
 from cometad.data.times import YEAR_FIRST, find_order, fitting_orders, parse_date
 from cometad.errors import InputError
+from cometad.series import is_exact
 
 _log = logging.getLogger("cometad")
 
@@ -25,8 +26,16 @@ def some_zones(which: str) -> InputError:
 class Columns:
     """Which columns hold times and how they are written, decided by the first block, and the rest as numbers."""
 
-    def __init__(self, shown: str, given: str | None, dialect: Dialect, counters: bool = False) -> None:
+    def __init__(
+        self,
+        shown: str,
+        given: str | None,
+        dialect: Dialect,
+        counters: bool = False,
+        variables: Collection[str] = (),
+    ) -> None:
         self._shown, self._given, self._dialect, self._counters = shown, given, dialect, counters
+        self._variables = variables  # columns that hold no times, whatever their names
         self._names: list[str] | None = None
         self._orders: dict[str, str] = {}  # of day, month and year
 
@@ -77,7 +86,7 @@ class Columns:
         if any(dtype.is_temporal() for dtype in frame.dtypes):
             return []
         # Includes a pandas index that was written without a name.
-        return [column.name for column in frame if self._may_be_time(column)]
+        return [column.name for column in frame if column.name not in self._variables and self._may_be_time(column)]
 
     def _may_be_time(self, column: pl.Series) -> bool:
         if column.null_count() == len(column):
@@ -140,7 +149,7 @@ def _with_numbers(block: Part) -> pl.DataFrame:
             )
         frame = frame.drop("")  # rows that end with a separator
     for column in frame:
-        if column.dtype.is_integer():
+        if column.dtype.is_integer() or column.dtype.is_decimal():
             _check_exact(column, block)
     frame = frame.with_columns(
         pl.col(name).cast(pl.Float64).fill_null(float("nan"))
@@ -170,9 +179,10 @@ def _check_exact(column: pl.Series, block: Part) -> None:
     """Refuse integers that a float would round."""
     large = column.is_between(-(2**53), 2**53).not_().fill_null(False)
     for row in large.arg_true():
-        if int(float(column[row])) != column[row]:
+        value = column[row]
+        if value == int(value) and not is_exact(int(value)):
             raise InputError(
-                f"Column {column.name!r} has {column[row]} in {block.place(row)}, an integer too large to be exact.",
+                f"Column {column.name!r} has {int(value)} in {block.place(row)}, an integer too large to be exact.",
                 advice="too large",
                 name=column.name,
             )

@@ -1,25 +1,27 @@
 """Tables of readings in CSV and Parquet files: one row per reading, one column per variable, optionally the time."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import polars as pl
 
 from cometad.data.columns import Columns, some_zones
 from cometad.data.dialect import Dialect
-from cometad.data.joined import Tables
+from cometad.data.joined import Part, Tables
 from cometad.data.sources import check_source
 from cometad.series import refuse_text
 
 ROWS = 2**16  # of a chunk
 
 Select = Callable[[pl.DataFrame], pl.DataFrame]
+Check = Callable[[pl.DataFrame, Callable[[int], str]], object]  # of a frame, whose rows have places in words
 
 
 class TableReader:
     r"""A table that can be read as a whole or in chunks, and that knows where its rows are.
 
-    Takes the arguments of `read_table`. A missing file is refused at once; its content is checked as it is read.
+    Takes the arguments of `read_table`; columns named in `variables` hold no times. A missing file is refused at once;
+    its content is checked as it is read.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -39,19 +41,26 @@ class TableReader:
         drop: Sequence[str] = (),
         dialect: Dialect = Dialect(),
         counters: bool = False,
+        variables: Collection[str] = (),
     ) -> None:
+        self._decimal = dialect.decimal
         self._tables = Tables(path, drop, dialect, time_column)
-        self._columns = Columns(self._tables.shown, time_column, dialect, counters)
+        self._columns = Columns(self._tables.shown, time_column, dialect, counters, variables)
 
-    def whole(self, select: Select | None = None) -> pl.DataFrame:
-        """The whole table; `select` chooses columns, and text in these is refused with its place in the file."""
+    def whole(self, select: Select | None = None, check: Check | None = None) -> pl.DataFrame:
+        """The whole table; `select` chooses columns, and text in these is refused with its place in the file.
+
+        `check` may then refuse rows.
+        """
         self._columns.put_in_order(self._tables)
         part = self._tables.whole()
         frame = self._columns.apply(part, lambda: [part])
-        return frame if select is None else _numeric(select(frame), part.own_place)
+        return frame if select is None else self._checked(select(frame), part, check)
 
-    def chunks(self, rows: int = ROWS, select: Select | None = None) -> Iterator[pl.DataFrame]:
-        """The table in frames of `rows` rows, with only one in memory at a time; `select` as in `whole`."""
+    def chunks(
+        self, rows: int = ROWS, select: Select | None = None, check: Check | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """The table in frames of `rows` rows, with only one in memory at a time; the rest as in `whole`."""
         self._columns.put_in_order(self._tables)
         zones: list[object] | None = None
         for part in self._tables.blocks(rows):
@@ -61,19 +70,20 @@ class TableReader:
                 zones = [getattr(dtype, "time_zone", None) for dtype in times]
             elif zones != [getattr(dtype, "time_zone", None) for dtype in times]:
                 raise some_zones(self._tables.shown)
-            yield frame if select is None else _numeric(select(frame), part.own_place)
+            yield frame if select is None else self._checked(select(frame), part, check)
+
+    def _checked(self, frame: pl.DataFrame, part: Part, check: Check | None) -> pl.DataFrame:
+        """The frame, if no column holds text and the check passes."""
+        for column in frame:
+            if column.dtype == pl.String:
+                refuse_text(column.name, column, part.own_place, self._decimal)
+        if check is not None:
+            check(frame, part.own_place)
+        return frame
 
     def where(self, row: int) -> str:
         """The place of a row of the whole table, which was read before, in words."""
         return self._tables.where(row)
-
-
-def _numeric(frame: pl.DataFrame, where: Callable[[int], str]) -> pl.DataFrame:
-    """The frame, if no column holds text."""
-    for column in frame:
-        if column.dtype == pl.String:
-            refuse_text(column.name, column, where)
-    return frame
 
 
 def read_table(

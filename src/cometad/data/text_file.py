@@ -1,23 +1,24 @@
 """One CSV file, read in blocks of rows as its dialect, or a look at its beginning, says that it is written."""
 
 import codecs
-import csv
-import itertools
 import re
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from io import IncrementalNewlineDecoder, StringIO
+from io import IncrementalNewlineDecoder
 from typing import Any, BinaryIO
 
 import polars as pl
 
-from cometad.data.cells import COMMA, MISSING, WORDS, clean_header, numbered_names
-from cometad.data.dialect import UTF_8, Dialect, recognize_encoding, recognize_separator, separator_hint, to_utf_8
+from cometad.data.cells import clean_header, numbered_names
+from cometad.data.dialect import UTF_8, Dialect, recognize_encoding, recognize_separator, separator_hint
 from cometad.data.sources import TableFile, check_content
+from cometad.data.text_numbers import TextNumbers
+from cometad.data.text_rows import Rows, TextRows
 from cometad.errors import InputError
 
 SAMPLE = 2**16  # bytes from the start of a text, to recognize how it is written
+AHEAD = 2**16  # rows at a time, to find the decimal mark
 
 
 class TextTable:
@@ -41,37 +42,38 @@ class TextTable:
         self._skips_hint = hint is not None
         tabs = "\t" if file.suffix == ".tsv" else None
         self._separator = dialect.separator or hint or tabs or recognize_separator(lines[self._skips_hint :])
-        self._marks: dict[str, str] = {}  # the decimal mark of each column that has one
+        self._numbers, self._looked_ahead = TextNumbers(dialect, file.shown), False
 
     def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
         """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
+        if rows is None:
+            self._looked_ahead = True  # there is nothing ahead
         with self._errors(), self.file.open() as source:
-            lines = self._lines(source)
-            top = self._top(lines)
-            names = self._names(top)
-            if not self._dialect.header:
-                lines = itertools.chain(top.splitlines(keepends=True), lines)
-                top = (self._separator.join(names) + "\n").encode()
-            first = self._taken(lines, 1)
-            block = self._taken(lines, None if rows is None else rows - 1)
-            yield self._parsed([top, first, block], names)
-            while rows is not None and (block := self._taken(lines, rows)):
-                yield self._parsed([top, first, block], names)
+            source_rows = self._rows(source)
+            names = self._names(source_rows)
+            first = source_rows.take(1)
+            block = source_rows.take(None if rows is None else rows - 1)
+            yield self._parsed(first, block, names, self.where)
+            seen = first.length + block.length
+            while rows is not None and (block := source_rows.take(rows)).length:
+                yield self._parsed(first, block, names, _after_the_first(self.where, seen - 1))
+                seen += block.length
 
     def where(self, row: int) -> str:
         """The line on which a row starts, counted from 1 as an editor does, and the file."""
         with self._errors(), self.file.open() as source:
-            lines = _CountedLines(self._lines(source))
-            top = self._top(lines)
-            before, rest = lines.count, iter(lines)
-            if not self._dialect.header:
-                held = top.splitlines(keepends=True)
-                before, rest = before - len(held), itertools.chain(held, rest)
-            texts = (line.decode(errors="replace").replace("\r", "") for line in rest)
-            cells = csv.reader(texts, delimiter=self._separator)
-            for _ in itertools.islice(cells, row):
-                pass
-            return f"row {before + cells.line_num + 1} of '{self.file.shown}'"
+            rows = self._rows(source)
+            self._names(rows)
+            rows.take(row)
+            rows.take(1)
+            return f"row {rows.start} of '{self.file.shown}'"
+
+    def _rows(self, source: BinaryIO) -> TextRows:
+        """The rows of the file, after a hint about the separator."""
+        rows = TextRows(self._lines(source), self._separator, self.file.shown)
+        if self._skips_hint:
+            rows.skip()
+        return rows
 
     def _lines(self, source: BinaryIO) -> Iterator[bytes]:
         """The lines in UTF-8, or in whatever was taken for UTF-8."""
@@ -82,89 +84,46 @@ class TextTable:
         yield next(lines, b"").removeprefix(codecs.BOM_UTF8)
         yield from lines
 
-    def _taken(self, lines: Iterator[bytes], count: int | None) -> bytes:
-        """The next `count` lines, plus any that continue a quoted cell."""
-        taken = b"".join(itertools.islice(lines, count))
-        quotes = taken.count(b'"')
-        more = []
-        while quotes % 2 and (line := next(lines, None)) is not None:
-            more.append(line)
-            quotes += line.count(b'"')
-        taken += b"".join(more)
-        return to_utf_8(taken) if self._dialect.encoding is None else taken
-
-    def _top(self, lines: Iterator[bytes]) -> bytes:
-        """The first line that is not blank, after a hint about the separator."""
-        if self._skips_hint:
-            next(line for line in lines if line.strip())
-        while top := self._taken(lines, 1):
-            if top.strip():
-                return top
-        raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
-
-    def _names(self, top: bytes) -> list[str]:
-        cells = next(csv.reader(StringIO(top.decode(), newline=""), delimiter=self._separator), [])
+    def _names(self, rows: TextRows) -> list[str]:
+        """The names of the columns, from the first row."""
+        cells = rows.first(keep=not self._dialect.header)
+        if cells is None:
+            raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
         if not self._dialect.header:
             return numbered_names(len(cells))
         return clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column)
 
-    def _parsed(self, parts: list[bytes], names: list[str]) -> pl.DataFrame:
+    def _parsed(self, first: Rows, block: Rows, names: list[str], place: Callable[[int], str]) -> pl.DataFrame:
+        text = self._separator.join(f"c{column}" for column in range(len(names))).encode()
+        text = b"\n".join([text, first.text + block.text])
         # Infer types from all rows: a word in the last row then makes the column text instead of failing halfway.
-        text = b"".join(parts)
-        try:
-            # With a given decimal comma, 1.234 is no number.
-            infers = self._dialect.decimal != ","
-            frame = pl.read_csv(text, separator=self._separator, infer_schema_length=None, infer_schema=infers)
-        except pl.exceptions.PolarsError:
-            self._check_cells(text, len(names))
-            raise
+        frame = pl.read_csv(
+            text,
+            separator=self._separator,
+            infer_schema_length=None,
+            infer_schema=self._dialect.decimal != ",",  # with a given decimal comma, 1.234 is no number
+        )
+        if len(frame) != first.length + block.length:  # never lose or invent a reading
+            raise pl.exceptions.ComputeError(f"{first.length + block.length} rows became {len(frame)}")
         frame.columns = names
-        return frame.with_columns(self._converted(column) for column in frame)
 
-    def _check_cells(self, text: bytes, count: int) -> None:
-        """Refuse a row with more cells than the header."""
-        for row in csv.reader(StringIO(text.decode(), newline=""), delimiter=self._separator):
-            if len(row) > count:
-                shown = self._separator.join(row)[:60]
-                raise InputError(
-                    f"'{self.file.shown}' cannot be read: a row has {len(row)} cells, but the header has {count} "
-                    f"({shown!r}). Correct that row."
-                )
+        def raw(name: str) -> pl.Series:
+            column = names.index(name)
+            return pl.read_csv(text, separator=self._separator, columns=[column], infer_schema=False)[:, 0].alias(name)
 
-    def _converted(self, column: pl.Series) -> pl.Series:
-        """A column without missing markers, as numbers if all its cells are.
+        return self._numbers.converted(frame, raw, place, self._look_ahead)
 
-        polars leaves " 1.5" and "nan" as text.
-        """
-        if column.dtype != pl.String:
-            if column.dtype.is_float():
-                self._take_mark(column.name, ".", column)
-            missing = [number for marker in self._dialect.missing if (number := _as_number(marker)) is not None]
-            if not (missing and column.dtype.is_numeric()):
-                return column
-            return column.set(column.cast(pl.Float64).is_in(missing), None)
-        text = column.str.strip_chars()
-        markers = [*MISSING, *(marker.strip().lower() for marker in self._dialect.missing)]
-        text = text.set(text.str.to_lowercase().is_in(markers), None)
-        known = len(text) - text.null_count()
-        for mark in _DECIMALS if self._dialect.decimal is None else (self._dialect.decimal,):
-            numbers = _decimal(text, mark, self._separator).cast(pl.Float64, strict=False)
-            if len(numbers) - numbers.null_count() == known:
-                if known and mark == "," and text.str.contains(",", literal=True).any():
-                    self._take_mark(column.name, mark, text)
-                return numbers
-        words = text.drop_nulls().str.to_lowercase()
-        if known and words.is_in(list(WORDS)).all():
-            return (text.str.to_lowercase() == "true").alias(column.name)
-        return text
-
-    def _take_mark(self, name: str, mark: str, column: pl.Series) -> None:
-        if self._marks.setdefault(name, mark) != mark and self._dialect.decimal is None:
-            cell = next(cell for cell in column if isinstance(cell, float) or "," in (cell or ""))
-            raise InputError(
-                f"Column {name!r} has numbers with a decimal point and with a decimal comma ({str(cell)!r}).",
-                advice="decimal",
-            )
+    def _look_ahead(self) -> None:
+        """Read on until a number shows the decimal mark of the file."""
+        if self._looked_ahead:
+            return
+        self._looked_ahead = True
+        other = TextTable(self.file, self._dialect, self._time_column)
+        other._looked_ahead = True
+        for _ in other.blocks(AHEAD):
+            if other._numbers.decided:
+                self._numbers.comma, self._numbers.point = other._numbers.comma, other._numbers.point
+                return
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -174,22 +133,10 @@ class TextTable:
             raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.") from error
         except UnicodeError as error:
             raise InputError(f"'{self.file.shown}' is not text in {self._encoding}.", advice="encoding") from error
-        except (OSError, EOFError, zlib.error, csv.Error, pl.exceptions.PolarsError) as error:
+        except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError) as error:
             raise self.file.unreadable(
                 "a complete CSV file with as many cells in each row as in the header", error
             ) from error
-
-
-class _CountedLines(Iterator[bytes]):
-    """Lines, and how many were taken."""
-
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        self._lines, self.count = lines, 0
-
-    def __next__(self) -> bytes:
-        line = next(self._lines)
-        self.count += 1
-        return line
 
 
 def _recoded(source: BinaryIO, encoding: str, translates: bool) -> Iterator[bytes]:
@@ -207,23 +154,6 @@ def _recoded(source: BinaryIO, encoding: str, translates: bool) -> Iterator[byte
         yield partial.encode(errors="replace")
 
 
-_DECIMALS = (".", ",")
-_THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
-
-
-def _decimal(text: pl.Series, mark: str, separator: str) -> pl.Series:
-    """Numbers with this decimal mark, written with a point; a number with the other mark is null."""
-    if mark == ".":
-        return text
-    if separator == "," and text.drop_nulls().str.contains(_THOUSANDS).all():
-        return text  # quoted cells: "1,234" may also be a thousand
-    fits = text.str.contains(f"^{COMMA.pattern}$").fill_null(False)
-    points = text.str.contains(".", literal=True).fill_null(False)
-    return text.str.replace(",", ".", literal=True).zip_with(fits, text.set(points, None))
-
-
-def _as_number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def _after_the_first(where: Callable[[int], str], offset: int) -> Callable[[int], str]:
+    """The places of the rows of a block that repeats the first row on top; `offset` is added to the others."""
+    return lambda row: where(row + offset if row else 0)

@@ -55,12 +55,12 @@ def readings(
     cometad.errors.InputError: Line 1: variable 'flow' is 'x', not a number. Correct that reading and send it again.
     """
     check_form(form)
-    numbered = ((number, text) for number, line in enumerate(lines, 1) if (text := line.strip("\r\n")).strip())
+    numbered = ((number, text) for number, line in enumerate(lines, 1) if (text := line.strip("\r\n")).strip(" "))
     first = next(numbered, None)
     if first is None:
         return
     if form == "auto":
-        form = "jsonl" if first[1].lstrip()[0] in "{[" else "csv"
+        form = "jsonl" if first[1].lstrip().startswith(("{", "[")) else "csv"
     fields = _Fields(layout, numbers or StreamNumbers(layout.dialect, layout.gaps))
     yield from _FORMS[form](itertools.chain([first], numbered), fields)
 
