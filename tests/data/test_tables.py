@@ -260,7 +260,7 @@ def _series_in_chunks(path: Path) -> list[int]:
         (_dated(8, "2024-03-01T00:08,high\n"), "Column 'flow' is not numeric"),
         (_dated(8, "2024-03-01T00:08,true\n"), "Column 'flow' is not numeric"),
         (_dated(8, "2024-03-01T00:08,8,8\n"), "plant.csv' has 3 cells, but the header has 2 ('2024-03-01T00:08,8,8')"),
-        (_dated(8, "2024-03-01T00:08\n"), "plant.csv' has 1 cells, but the header has 2"),
+        (_dated(8, "2024-03-01T00:08\n"), "plant.csv' has 1 cell, but the header has 2"),
         (_dated(8, ",8\n"), "has empty cells"),
         (_epochs(8, "2024-03-01T04:08Z,8\n"), "has '1709262600' in row 2 of "),
         (_epochs(8, "1709262608000,8\n"), "not dates (the first is 1709262600)"),
@@ -364,7 +364,7 @@ def test_text_in_a_column_that_is_not_selected_is_accepted(csv_file):
         ('3,"a\n4,b\n', "has a quotation mark that is never closed"),
         ('3,"a\n' + "4,b\n" * 99999, "has a quotation mark that is never closed"),
         ('3,a\rb\n4,"c"\n', "has a carriage return within a cell"),
-        ("3\n", "has 1 cells, but the header has 2 ('3')"),
+        ("3\n", "has 1 cell, but the header has 2 ('3')"),
         ("3,4,5\n", "has 3 cells, but the header has 2 ('3,4,5')"),
     ],
 )

@@ -3,7 +3,7 @@
 import csv
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from typing import NamedTuple
 
@@ -16,6 +16,16 @@ class Rows(NamedTuple):
 
     text: bytes  # UTF-8, with a line break at the end of each row
     length: int
+
+
+def cell_count(cells: Sequence[str]) -> str:
+    """How many cells a row has, in words.
+
+    >>> from cometad.data.text_rows import cell_count
+    >>> cell_count(["1.5"]), cell_count(["1.5", "2"])
+    ('1 cell', '2 cells')
+    """
+    return f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
 
 
 class TextRows:
@@ -95,9 +105,10 @@ class TextRows:
             if len(cells) == self._width + 1 and not cells[-1].strip():
                 del cells[-1]
             if len(cells) != self._width:
+                shown = self._separator.join(cells)[:60]
                 raise InputError(
-                    f"{self._place} has {len(cells)} cells, but the header has {self._width} "
-                    f"({self._separator.join(cells)[:60]!r}). Correct that row."
+                    f"{self._place} has {cell_count(cells)}, but the header has {self._width} ({shown!r}). Correct that "
+                    "row."
                 )
             writer.writerow(cells)
             count += 1

@@ -10,6 +10,7 @@ from cometad.data.cells import clean_header, epoch_unit, named_like_time, number
 from cometad.data.dialect import RECOGNIZED, Dialect, separator_hint, split_cells
 from cometad.data.gaps import warn_lacking
 from cometad.data.matching import ignored
+from cometad.data.text_rows import cell_count
 from cometad.data.times import fitting_orders
 from cometad.errors import InputError, unknown
 from cometad.live.numbers import CORRECT, StreamNumbers
@@ -92,7 +93,7 @@ def _from_csv(lines: Lines, fields: "_Fields") -> Iterator[Reading]:
         if len(cells) == len(header) + 1 and not cells[-1].strip():
             del cells[-1]  # rows that end with a separator
         if len(cells) != len(header):
-            raise InputError(f"Line {number} has {len(cells)} cells, but the header has {len(header)}. {CORRECT}")
+            raise InputError(f"Line {number} has {cell_count(cells)}, but the header has {len(header)}. {CORRECT}")
         if names is None:
             time_field = fields.time_field(dict(zip(header, cells, strict=True)), number)
             names = _matched(header, time_field, layout)
