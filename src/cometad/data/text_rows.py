@@ -107,8 +107,8 @@ class TextRows:
             if len(cells) != self._width:
                 shown = self._separator.join(cells)[:60]
                 raise InputError(
-                    f"{self._place} has {cell_count(cells)}, but the header has {self._width} ({shown!r}). Correct that "
-                    "row."
+                    f"{self._place} has {cell_count(cells)}, but the header has {self._width} ({shown!r}). "
+                    "Correct that row."
                 )
             writer.writerow(cells)
             count += 1
