@@ -83,7 +83,7 @@ def test_the_schedules_need_no_torch():
         ("from cometad import NetworkComet", "NetworkComet"),
         ("import cometad.network_comet", "NetworkComet"),
         ("cometad.network.NoAdaptation", "NoAdaptation"),
-        ("cometad.BASELINES['squared-norm'](device='cuda')", "The device 'cuda'"),
+        ("cometad.BASELINES['squared-norm'](device='cuda').check_parameters()", "The device 'cuda'"),
         *((f"cometad.BASELINES[{name!r}]", f"The baseline '{name}'") for name in DEEP),
         (f"cometad.load({str(FIXTURES / 'comet.comet')!r})", "The detector 'network'"),
     ],

@@ -159,19 +159,22 @@ def test_no_process_outlives_its_parent(how, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(folder=str(Path(__file__).parent)))
     # With SIGINT ignored, as in a background job, Python would not raise KeyboardInterrupt.
-    parent = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, script],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    child = int(parent.stdout.readline())
-    assert is_running(child)
-    parent.send_signal(how)
-    parent.wait(timeout=30)
-    parent.stdout.close()
-    deadline = time.monotonic() + 30
+    ) as parent:
+        child = int(parent.stdout.readline())
+        assert is_running(child)
+        deadline = time.monotonic() + 60
+        while parent.poll() is None and time.monotonic() < deadline:
+            parent.send_signal(how)  # Python drops a KeyboardInterrupt that comes in a callback of the collector
+            time.sleep(1)
+        ended = parent.poll() is not None
+        parent.kill()
     while is_running(child) and time.monotonic() < deadline:
         time.sleep(0.05)
+    assert ended
     assert not is_running(child)

@@ -77,7 +77,8 @@ def test_a_closed_input_is_named(folder, command):
 )
 def test_results_are_not_printed_on_a_closed_output(folder, command):
     ended = run(f"cometad {command} >&-")
-    assert (ended.returncode, ended.stderr) == (2, CLOSED)
+    said = [line for line in ended.stderr.splitlines(keepends=True) if "Compiling for this machine" not in line]
+    assert (ended.returncode, "".join(said)) == (2, CLOSED)
 
 
 @pytest.mark.parametrize(

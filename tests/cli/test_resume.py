@@ -252,7 +252,8 @@ def test_a_resumed_stream_keeps_its_decimal_mark(stream):
     code, _, stderr = stream(*SAVED, "10", stdin="".join([header, *points[20:]]))
     assert code == 2
     one_sentence(stderr, "Line 2: variable 'flow' is")
-    assert "numbers before it have a decimal comma. Write all numbers alike, or pass --decimal." in stderr
+    assert "numbers before it have a decimal comma." in stderr
+    assert "with one decimal mark: --decimal names it." in stderr
 
 
 # -- a last line without a line break -------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """The columns of a table matched with the variables of a detector, by name."""
 
 from collections.abc import Sequence
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from cometad.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MOST_NAMES = 5  # listed in a sentence
 
@@ -23,7 +25,7 @@ class Matching:
     def __init__(self, names: Sequence[str], gaps: bool) -> None:
         self._names, self._gaps = names, gaps
 
-    def __call__(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def __call__(self, frame: "pl.DataFrame") -> "pl.DataFrame":
         """The table with its times and the detector's columns; refuses one that lacks too many."""
         found = [name for name in self._names if name in frame.columns]
         lacking = [name for name in self._names if name not in frame.columns]
@@ -37,12 +39,12 @@ class Matching:
         times = [name for name in _times(frame) if name not in found]
         return frame.select(*times, *found)
 
-    def note(self, frame: pl.DataFrame) -> str | None:
+    def note(self, frame: "pl.DataFrame") -> str | None:
         """A sentence about the columns that are ignored, if any."""
         extra = self._extra(frame)
         return ignored(extra) if extra else None
 
-    def _extra(self, frame: pl.DataFrame) -> list[str]:
+    def _extra(self, frame: "pl.DataFrame") -> list[str]:
         return [name for name in frame.columns if name not in self._names and name not in _times(frame)]
 
 
@@ -68,5 +70,5 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names[:MOST_NAMES]) + more
 
 
-def _times(frame: pl.DataFrame) -> list[str]:
+def _times(frame: "pl.DataFrame") -> list[str]:
     return [name for name, dtype in frame.schema.items() if dtype.is_temporal()]

@@ -27,7 +27,7 @@ class StreamNumbers:
     Traceback (most recent call last):
     ...
     cometad.errors.InputError: Line 3: variable 'flow' is '1.5', with a decimal point, but numbers before it have a
-    decimal comma. Write all numbers alike, or pass Dialect(decimal=...).
+    decimal comma. Write numbers without thousands separators and with one decimal mark: Dialect(decimal=...) names it.
     """
 
     def __init__(self, dialect: Dialect = Dialect(), gaps: bool = False, mark: str | None = None) -> None:

@@ -90,7 +90,7 @@ class TrainingNormalization:
         return _gain(state)
 
 
-@register("EmaMinMax")
+@register("EmaMinMax", windows=None)
 @dataclass(frozen=True)
 class EmaMinMax:
     """Min-max normalization with a moving minimum and maximum, updated by some windows before these are normalized.
