@@ -1,0 +1,63 @@
+// Events as a table.
+
+import { h, scroll } from "./dom.js";
+import { duration, moment, number, severityName } from "./format.js";
+
+/** @typedef {import("./types.js").EventSummary} EventSummary */
+
+/** A bar and a word. @param {number} severity */
+export function severityMark(severity) {
+  const bar = h("i");
+  bar.style.setProperty("--part", `${Math.round(100 * severity)}%`);
+  return h("span", { class: "severity" }, bar, `${severity.toFixed(2)} ${severityName(severity)}`);
+}
+
+/** @param {import("./types.js").Verdict} verdict */
+export function verdictName(verdict) {
+  return verdict === "fault" ? "Fault" : verdict === "normal" ? "Normal" : "–";
+}
+
+/** Seconds from start to end, or since it was opened. @param {EventSummary} event @param {number} now */
+export function lasted(event, now) {
+  if (event.state === "open" && event.opened_at !== null) return now - event.opened_at;
+  if (event.start_time === null || event.stop_time === null) return null;
+  return event.stop_time - event.start_time;
+}
+
+/** @param {EventSummary} event @param {number} now */
+export function lastedText(event, now) {
+  const seconds = lasted(event, now);
+  return seconds === null ? `${event.steps} steps` : duration(seconds);
+}
+
+/** @param {string} label @param {EventSummary[]} events @param {number} now @param {boolean} hasStream */
+export function eventTable(label, events, now, hasStream) {
+  const names = ["event", ...(hasStream ? ["stream"] : []), "state", "start", "duration", "peak score", "severity", "top variables", "verdict"];
+  const head = h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)));
+  const rows = events.map((event) => row(event, now, hasStream));
+  return scroll(label, h("table", { class: "records events" }, h("thead", {}, head), h("tbody", {}, rows)));
+}
+
+/** @param {EventSummary} event @param {number} now @param {boolean} hasStream */
+function row(event, now, hasStream) {
+  const link = h("a", { href: `#/events/${event.id}`, "aria-label": `Event ${event.number} of ${event.stream}` }, `Event ${event.number}`);
+  const stream = h("a", { href: `#/streams/${encodeURIComponent(event.stream)}` }, event.stream);
+  const state = h("span", { class: `tag ${event.state}` }, event.state === "open" ? "Open" : "Closed");
+  const variables = event.variables.slice(0, 3).map(([name]) => name).join(", ") || "–";
+  return h("tr", {}, [
+    cell("event", link),
+    hasStream && cell("stream", stream),
+    cell("state", state),
+    cell("start", moment(event.start_time)),
+    cell("duration", lastedText(event, now)),
+    cell("peak score", number(event.peak_score)),
+    cell("severity", severityMark(event.severity)),
+    h("td", { "data-name": "top variables", class: "whole" }, variables),
+    cell("verdict", verdictName(event.verdict)),
+  ]);
+}
+
+/** @param {string} name @param {import("./dom.js").Child} content */
+function cell(name, content) {
+  return h("td", { "data-name": name }, content);
+}
