@@ -25,7 +25,8 @@ def admit(
     """The new readings of a block, and what became of all of them; moves `arrivals` on.
 
     A reading is repeated if its sequence number is not above the last one, or if there is a reading of its time, which
-    `known` tells. Any other reading that is not after the one before is late: refused or, if the stream says so, dropped.
+    `known` tells. Any other reading that is not after the one before is late: it is refused, or dropped if the settings
+    of the stream say so.
     """
     if not any(sequence is not None for sequence in block.sequences):
         quick = _all_new(block, stream, arrivals, received)

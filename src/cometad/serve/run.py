@@ -1,6 +1,7 @@
 """Start the service, listen, and stop it properly."""
 
 import errno
+import signal
 import socket
 from contextlib import closing
 
@@ -22,8 +23,10 @@ class _Server(uvicorn.Server):
     """A server that ends its live connections when it is asked to stop, instead of waiting for the clients."""
 
     def handle_exit(self, sig: int, frame: object) -> None:
+        # Not uvicorn's own: that raises the signal again after the end, and a service that was asked to stop is no error.
         self.config.app.state.stopping = True  # type: ignore[union-attr]
-        super().handle_exit(sig, frame)  # type: ignore[arg-type]
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 def plan(settings: Settings) -> list[str]:

@@ -1,4 +1,4 @@
-"""What every request passes: the name it asked for, where it comes from, how many there are; and what every answer has."""
+"""What every request passes: is it for us, from where, and are there too many; and what every answer has."""
 
 import time
 from collections import OrderedDict
@@ -16,8 +16,8 @@ MOST_CLIENTS = 10_000  # remembered for their rates
 BURST = 2.0  # seconds of requests that may come at once
 SAFE = ("GET", "HEAD", "OPTIONS")
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
