@@ -101,9 +101,8 @@ class Service:
     def start(self, words: list[str]) -> None:
         self.stop()
         with self.log.open("wb") as log:
-            environment = {**os.environ, "COMETAD_SERVE_PORT": str(self.port)}
             command = [sys.executable, "-m", "cometad", *words]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self.wait_for("listening")
 
     def wait_for(self, text: str) -> None:
@@ -256,6 +255,7 @@ def run_page(page: Path) -> None:
         for table in (*TABLES, os.environ):
             kept.enter_context(mock.patch.dict(table))
         service = Service()
+        os.environ["COMETAD_SERVE_PORT"] = str(service.port)
         kept.callback(service.stop)
         printed = ""
         for found in blocks(page):
