@@ -21,6 +21,7 @@ from cometad.serve.storage.store import Store
 BEFORE = 600  # readings before a stretch: views look back, and explanations compare with the time before
 MOST_STEPS = 512  # of a stretch whose variables are shown
 TOP = 6  # variables of an event
+AROUND = 60  # steps shown before and after an event
 
 
 def variables_between(store: Store, stream: LiveStream, start: float, stop: float, top: int) -> Variables:
@@ -42,7 +43,7 @@ def explain_event(store: Store, stream: LiveStream, row: Any) -> Explained | Non
     if row.start < stream.first_step:
         return None
     stop = min(row.stop, row.start + MOST_STEPS)
-    explained = _explained(store, stream, row.start, stop)
+    explained = _explained(store, stream, row.start, stop, AROUND)
     if explained is None:
         return None
     explanation, ats = explained
@@ -73,16 +74,18 @@ def unexplained(store: Store, most: int) -> list[Any]:
         return list(connection.execute(select(table).where(open_ends).order_by(table.c.closed_at).limit(most)))
 
 
-def _explained(store: Store, stream: LiveStream, start: int, stop: int) -> tuple[Explanation, Floats] | None:
-    """An explanation of the steps from `start` to `stop`, and the times of the rows it shows."""
+def _explained(
+    store: Store, stream: LiveStream, start: int, stop: int, around: int = 0
+) -> tuple[Explanation, Floats] | None:
+    """An explanation of the steps from `start` to `stop`, and the times of the rows it shows: also some `around`."""
     if not stream.detector.can_explain:
         return None
-    rows = _scored_rows(store, stream, max(start - BEFORE, stream.first_step), stop)
+    rows = _scored_rows(store, stream, max(start - BEFORE, stream.first_step), stop + around)
     inside = (max(start, rows.first) - rows.first, min(stop, rows.stop) - rows.first)
     if inside[1] <= inside[0]:
         return None
     try:
-        explanation = stream.detector.explain(rows.cells, inside, context=0)
+        explanation = stream.detector.explain(rows.cells, inside, context=around)
     except CometadError:  # too few readings are left to look at
         return None
     shown = slice(explanation.begin, explanation.begin + len(explanation.observed))
