@@ -138,7 +138,13 @@ class App {
     const { size } = this.store.streams;
     this.store.apply(message);
     const isStart = this.view instanceof StartView || this.view instanceof FleetView;
+    if (this.#isGone()) return this.#route();
     if (isStart && !size !== !this.store.streams.size && !(/** @type {any} */ (this.view).wanted)) this.#route();
+  }
+
+  /** Whether the stream on screen was deleted. */
+  #isGone() {
+    return this.view instanceof StreamView && !this.store.streams.has(this.view.name);
   }
 
   /** @param {import("./store.js").Change} change */
@@ -182,7 +188,8 @@ class App {
   async #refetch() {
     try {
       await this.#fetchStreams();
-      this.view?.refresh?.();
+      if (this.#isGone()) this.#route();
+      else this.view?.refresh?.();
     } catch {
       this.live.start(); // lost again; this waits and retries
     }

@@ -10,6 +10,7 @@ import { streamForm } from "./stream_form.js";
 
 const AGAIN = 1000; // ms between looks at a detector that is being fitted
 const TYPES = /** @type {Record<string, string>} */ ({ parquet: "application/vnd.apache.parquet", ndjson: "application/x-ndjson", jsonl: "application/x-ndjson" });
+const NUMBERS = new Set(["Variables", "Streams", "Size"]); // columns that are aligned at their right
 const STATES = { ready: "Ready", fitting: "Fitting", failed: "Failed" };
 
 export class DetectorsView {
@@ -64,8 +65,9 @@ export class DetectorsView {
 
   /** @param {Detector[]} detectors */
   #table(detectors) {
-    const names = ["detector", "state", "variables", "streams", "size", "created", ...(this.canWrite ? [""] : [])];
-    const head = h("tr", {}, names.map((name) => (name ? h("th", { scope: "col" }, name) : h("td"))));
+    const names = ["Detector", "State", "Variables", "Streams", "Size", "Created"];
+    const actions = this.canWrite && h("th", { scope: "col" }, h("span", { class: "unseen" }, "Actions"));
+    const head = h("tr", {}, names.map((name) => h("th", { scope: "col", class: NUMBERS.has(name) ? "num" : null }, name)), actions);
     return scroll("Detectors", h("table", { class: "records detectors" }, h("thead", {}, head), h("tbody", {}, detectors.map((each) => this.#row(each)))));
   }
 
@@ -73,12 +75,12 @@ export class DetectorsView {
   #row(detector) {
     const { name, state, kind, variables, streams, bytes, created, error } = detector;
     return h("tr", {}, [
-      cell("detector", h("b", {}, name), h("span", { class: "aside" }, kind ?? "")),
-      h("td", { "data-name": "state", class: error ? "whole" : null }, state === "fitting" ? fitting(detector) : h("span", { class: `tag ${state}` }, STATES[state]), error && h("span", { class: "aside" }, error)),
-      cell("variables", variables.length ? h("span", { title: variables.join(", ") }, String(variables.length)) : "–"),
-      cell("streams", String(streams)),
-      cell("size", bytes === null ? "–" : size(bytes)),
-      cell("created", moment(created)),
+      cell("Detector", h("b", {}, name), h("span", { class: "aside" }, kind ?? "")),
+      h("td", { "data-name": "State", class: error ? "whole" : null }, state === "fitting" ? fitting(detector) : h("span", { class: `tag ${state}` }, STATES[state]), error && h("span", { class: "aside" }, error)),
+      cell("Variables", variables.length ? h("span", { title: variables.join(", ") }, String(variables.length)) : "–"),
+      cell("Streams", String(streams)),
+      cell("Size", bytes === null ? "–" : size(bytes)),
+      cell("Created", moment(created)),
       this.canWrite && cell("", button("Delete …", () => this.#delete(detector), { class: "plain", "aria-label": `Delete the detector ${name}` })),
     ]);
   }
@@ -152,5 +154,5 @@ function fitting({ name, progress }) {
 
 /** @param {string} name @param {...import("./dom.js").Child} content */
 function cell(name, ...content) {
-  return h("td", { "data-name": name }, ...content);
+  return h("td", { "data-name": name, class: NUMBERS.has(name) ? "num" : null }, ...content);
 }

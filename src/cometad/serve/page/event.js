@@ -5,7 +5,7 @@ import { horizontal } from "./chart.js";
 import { button, crumbs, facts, fill, h, scroll, section } from "./dom.js";
 import { lastedText, severityMark, verdictName } from "./event_table.js";
 import { saying } from "./forms.js";
-import { count, dateTime, moment, number, percent } from "./format.js";
+import { dateTime, moment, number, percent } from "./format.js";
 import { ScoreChart } from "./score_chart.js";
 import { VariableCharts } from "./variables.js";
 
@@ -36,7 +36,7 @@ export class EventView {
     this.variables = new VariableCharts();
     this.heading = h("h1", { tabindex: -1 }, "Loading …");
     this.top = h("div");
-    this.facts = h("div");
+    this.facts = h("div", { class: "event-facts" });
     this.verdict = h("div");
     this.said = h("p", { class: "said", role: "status" });
     this.sentence = h("p", { class: "lead" });
@@ -49,8 +49,8 @@ export class EventView {
 
   #sections() {
     return [
-      section("verdict", "Was this a fault?", this.verdict, this.said),
       section("expected", "What was expected", this.sentence, this.variables.element),
+      section("verdict", "Was this a fault?", this.verdict, this.said),
       section("score", "Score", this.chart.element),
       section("similar", "Similar events", this.similar),
     ];
@@ -102,12 +102,11 @@ export class EventView {
     const isOpen = event.state === "open";
     return [
       ["State", h("span", { class: `tag ${event.state}` }, isOpen ? "Open" : "Closed")],
-      ["Since", dateTime(event.start_time)],
+      ["Since", moment(event.start_time)],
       [isOpen ? "So far" : "Duration", lastedText(event, this.store.now())],
       ["Severity", severityMark(event.severity)],
-      ["Peak score", `${number(event.peak_score)}, threshold ${number(event.threshold)}`],
-      ["Peak at", moment(event.peak_time)],
-      ["Flagged steps", count(event.steps)],
+      ["Peak score", `${number(event.peak_score)} at ${moment(event.peak_time)}`],
+      ["Threshold", number(event.threshold)],
     ];
   }
 
@@ -148,13 +147,12 @@ export class EventView {
   /** @param {EventDetail} event */
   #showSimilar({ similar }) {
     if (!similar.length) return fill(this.similar, h("p", { class: "note" }, "No earlier event looks like this one."));
-    const head = ["event", "similarity", "start", "severity", "verdict"].map((name) => h("th", { scope: "col" }, name));
+    const head = ["Event", "Similarity", "Severity", "Verdict"].map((name) => h("th", { scope: "col" }, name));
     const rows = similar.map((each) => h("tr", {}, [
-      cell("event", h("a", { href: `#/events/${each.id}` }, `${each.stream} · ${each.id}`)),
-      cell("similarity", percent(each.similarity)),
-      cell("start", dateTime(each.start_time)),
-      cell("severity", severityMark(each.severity)),
-      cell("verdict", verdictName(each.verdict)),
+      h("td", { "data-name": "Event", class: "whole" }, h("a", { href: `#/events/${each.id}` }, `${each.stream}, ${dateTime(each.start_time)}`)),
+      cell("Similarity", percent(each.similarity)),
+      cell("Severity", severityMark(each.severity)),
+      cell("Verdict", verdictName(each.verdict)),
     ]));
     fill(this.similar, scroll("Similar events", h("table", { class: "records" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows))));
   }

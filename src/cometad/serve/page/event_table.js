@@ -32,7 +32,7 @@ export function lastedText(event, now) {
 
 /** @param {string} label @param {EventSummary[]} events @param {number} now @param {boolean} hasStream */
 export function eventTable(label, events, now, hasStream) {
-  const names = ["event", ...(hasStream ? ["stream"] : []), "state", "start", "duration", "peak score", "severity", "top variables", "verdict"];
+  const names = ["Event", ...(hasStream ? ["Stream"] : []), "State", "Start", "Duration", "Peak score", "Severity", "Top variables", "Verdict"];
   const head = h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)));
   const rows = events.map((event) => row(event, now, hasStream));
   return scroll(label, h("table", { class: "records events" }, h("thead", {}, head), h("tbody", {}, rows)));
@@ -45,15 +45,15 @@ function row(event, now, hasStream) {
   const state = h("span", { class: `tag ${event.state}` }, event.state === "open" ? "Open" : "Closed");
   const variables = event.variables.slice(0, 3).map(([name]) => name).join(", ") || "–";
   return h("tr", {}, [
-    cell("event", link),
-    hasStream && cell("stream", stream),
-    cell("state", state),
-    cell("start", moment(event.start_time)),
-    cell("duration", lastedText(event, now)),
-    cell("peak score", number(event.peak_score)),
-    cell("severity", severityMark(event.severity)),
-    h("td", { "data-name": "top variables", class: "whole" }, variables),
-    cell("verdict", verdictName(event.verdict)),
+    cell("Event", link),
+    hasStream && cell("Stream", stream),
+    cell("State", state),
+    cell("Start", moment(event.start_time)),
+    cell("Duration", lastedText(event, now)),
+    cell("Peak score", number(event.peak_score)),
+    cell("Severity", severityMark(event.severity)),
+    h("td", { "data-name": "Top variables", class: "whole" }, variables),
+    cell("Verdict", verdictName(event.verdict)),
   ]);
 }
 

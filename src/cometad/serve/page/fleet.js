@@ -69,7 +69,7 @@ export class FleetView {
 
   #controls() {
     const set = (/** @type {Event} */ event) => this.#filter({ text: /** @type {HTMLInputElement} */ (event.target).value });
-    const search = h("input", { type: "search", value: chosen.text, placeholder: "Filter by name, detector or variable", "aria-label": "Filter by text", oninput: set });
+    const search = h("input", { type: "search", value: chosen.text, placeholder: "Filter by name or variable", "aria-label": "Filter by text", oninput: set });
     return h("div", { class: "controls" }, search, this.chips, this.#sortSelect());
   }
 
@@ -204,6 +204,7 @@ export class FleetView {
     if (!this.chips.children.length) fill(this.chips, entries.map(([state, label]) => this.#chip(state, label)));
     entries.forEach(([state, , total], k) => {
       setAttribute(this.chips.children[k], "aria-pressed", String(chosen.state === state));
+      /** @type {HTMLElement} */ (this.chips.children[k]).hidden = !total && state !== "" && state !== chosen.state;
       setText(/** @type {Element} */ (this.chips.children[k].lastElementChild), count(total));
     });
   }
@@ -223,7 +224,7 @@ function sortName(id) {
 function headline(totals, all) {
   const events = totals.get("event") ?? 0;
   const rest = /** @type {State[]} */ (["paused", "silent"]).filter((state) => totals.get(state)).map((state) => `${count(totals.get(state) ?? 0)} ${state}`);
-  const first = events ? `${counted(events, "stream")} of ${count(all)} ${events === 1 ? "has" : "have"} an open event` : `No open event in ${counted(all, "stream")}`;
+  const first = events ? `${count(events)} of ${counted(all, "stream")} ${events === 1 ? "has" : "have"} an open event` : `No open event in ${counted(all, "stream")}`;
   return [first, ...rest].join(", ");
 }
 
@@ -297,9 +298,10 @@ function writeEvent(row, stream, now) {
   if (row.shownEvent !== shown || !row.cells.event.firstChild) {
     row.shownEvent = shown;
     const top = event?.variables[0]?.[0];
-    const link = event && h("a", { href: `#/events/${event.id}`, "aria-label": `Event ${event.number} of ${stream.name}` }, `${severityName(event.severity)}${top ? `, ${top}` : ""}`);
+    const link = event && h("a", { href: `#/events/${event.id}`, "aria-label": `Event ${event.number} of ${stream.name}` }, top ?? `Event ${event.number}`);
     fill(row.cells.event, link ?? (stream.reason ? h("span", { class: "reason", title: stream.reason }, stream.reason) : "–"), h("span", { class: "aside" }));
   }
   const since = event && lasted(event, now);
-  setText(/** @type {Element} */ (row.cells.event.lastElementChild), since === null || since === undefined ? "" : `for ${duration(since)}`);
+  const length = since === null ? "" : ` for ${duration(since)}`;
+  setText(/** @type {Element} */ (row.cells.event.lastElementChild), event ? `${severityName(event.severity)}${length}` : "");
 }

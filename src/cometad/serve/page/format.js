@@ -91,7 +91,7 @@ export function severityName(severity) {
 
 /** @param {import("./types.js").Budget | undefined} budget */
 export function budgetName(budget) {
-  if (!budget) return "that of the detector";
+  if (!budget) return "Set by the detector";
   if ("rate" in budget) return `${parseFloat((100 * budget.rate).toPrecision(3))} % of readings flagged`;
   return `${counted(budget.alerts_per_day, "alert")} a day`;
 }

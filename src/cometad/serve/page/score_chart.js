@@ -29,6 +29,7 @@ export class ScoreChart {
     this.curves = { places: [], scores: [], thresholds: [], isTime: true };
     /** @type {EventSummary[]} */
     this.events = [];
+    this.isSteep = false;
     /** @type {[number, number] | null} */
     this.range = null;
   }
@@ -98,12 +99,14 @@ export class ScoreChart {
   /** A new chart, because a chart cannot change the kind of its axes. */
   #rebuild() {
     this.chart?.destroy();
-    const isSteep = this.#isSteep();
-    const up = isSteep ? { distr: 4, asinh: isSteep, range: this.#vertical } : { range: this.#vertical };
+    const unit = this.#steepFrom();
+    this.isSteep = unit > 0;
+    const up = unit ? { distr: 4, asinh: unit, range: this.#vertical } : { range: this.#vertical };
     const drag = { x: Boolean(this.onZoom), y: false, setScale: false };
     this.chart = chart(this.plot, this.#data(), {
       height: this.height,
       isTime: this.curves.isTime,
+      ...(unit ? { splits: (/** @type {unknown} */ _, /** @type {number} */ __, /** @type {number} */ low, /** @type {number} */ high) => steepTicks(unit, low, high) } : {}),
       series: [{}, line("score"), line("threshold", [7, 4])],
       scales: { x: { range: () => this.#horizontal() }, y: /** @type {any} */ (up) },
       cursor: { sync: { key: "time", filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } }, drag, points: { size: 7 } },
@@ -118,7 +121,7 @@ export class ScoreChart {
   }
 
   /** The threshold if some scores are far above it, else 0. */
-  #isSteep() {
+  #steepFrom() {
     const threshold = this.curves.thresholds.findLast((value) => value !== null) ?? 0;
     const highest = this.curves.scores.reduce((/** @type {number} */ most, score) => Math.max(most, score ?? most), 0);
     return threshold > 0 && highest > LOGARITHMIC_FROM * threshold ? threshold : 0;
@@ -214,4 +217,13 @@ export class ScoreChart {
     drawn.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     this.onZoom(from, to);
   }
+}
+
+/** Zero and round values from the threshold up, each about twice the last. @param {number} unit @param {number} low @param {number} high */
+function steepTicks(unit, low, high) {
+  const ticks = [Math.max(low, 0)];
+  for (let power = 10 ** Math.floor(Math.log10(unit)); power <= high; power *= 10) {
+    ticks.push(...[power, 2 * power, 5 * power].filter((value) => value >= 1.5 * unit && value <= high));
+  }
+  return ticks.length > 6 ? ticks.filter((value) => value === ticks[0] || Number.isInteger(Math.log10(value))) : ticks;
 }

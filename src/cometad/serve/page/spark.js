@@ -29,8 +29,8 @@ function isAbove(scores, thresholds, k) {
 }
 
 /**
- * Where a value lies from top to bottom. The threshold is at two thirds of the height or lower; peaks beyond four
- * times its distance from the lowest score are cut off, because they would flatten everything else.
+ * Where a value lies from top to bottom: linear up to the threshold and logarithmic above it, as in reports, because
+ * high peaks would flatten everything else.
  * @param {(number | null)[]} scores
  * @param {(number | null)[]} thresholds
  */
@@ -39,8 +39,9 @@ function scale(scores, thresholds) {
   for (const value of scores) if (value !== null) [low, high] = [Math.min(low, value), Math.max(high, value)];
   for (const value of thresholds) if (value !== null) [low, line] = [Math.min(low, value), Math.max(line, value)];
   const unit = line - low || 1;
-  const top = Math.min(Math.max(high, low + 1.5 * unit), low + 4 * unit);
-  return (/** @type {number} */ value) => HIGH - 1.5 - ((HIGH - 3) * (Math.min(value, top) - low)) / (top - low || 1);
+  const part = (/** @type {number} */ value) => (value <= line ? (value - low) / unit : 1 + Math.log((value - low) / unit));
+  const top = Math.max(part(high), 1.5);
+  return (/** @type {number} */ value) => HIGH - 1.5 - ((HIGH - 3) * part(value)) / top;
 }
 
 /**

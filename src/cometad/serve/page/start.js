@@ -10,11 +10,13 @@ export class StartView {
   /** @param {import("./store.js").Store} store @param {{canWrite: boolean, hasTokens: boolean}} options */
   constructor(store, { canWrite, hasTokens }) {
     this.store = store;
+    /** @type {string | null} the stream to open once it exists */
+    this.wanted = null;
     const said = h("p", { class: "said", role: "status" });
-    const tryIt = button("Try it", () => saying(said, tryIt, () => this.#demo()), { class: "main", disabled: !canWrite });
+    this.tryIt = button("Try it", () => saying(said, this.tryIt, () => this.#demo()), { class: "main", disabled: !canWrite });
     this.element = h("div", {},
       h("h1", { tabindex: -1 }, "No streams yet"),
-      h("section", { class: "hero", "aria-label": "Demo" }, h("div", {}, h("h2", {}, "See it at work"), h("p", {}, "Runs a simulated plant with faults as a stream called demo. You can delete it at any time.")), h("div", {}, tryIt, said)),
+      h("section", { class: "hero", "aria-label": "Demo" }, h("div", {}, h("h2", {}, "See it at work"), h("p", {}, "Runs a simulated plant with faults as a stream called demo. You can delete it at any time.")), h("div", {}, this.tryIt, said)),
       h("section", { "aria-label": "Next steps" }, h("h2", {}, "Connect your own readings"), steps(hasTokens)),
     );
     this.end = store.subscribe((change) => change.kind === "stream" && this.wanted && this.#open());
@@ -28,6 +30,7 @@ export class StartView {
     const { stream } = await send("POST", "v1/demo");
     this.wanted = stream;
     this.#open();
+    this.tryIt.hidden = true;
     return "Fitting a detector for the demo plant; this takes a few seconds …";
   }
 

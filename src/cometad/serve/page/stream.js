@@ -17,6 +17,7 @@ const LIVE_POINTS = 600;
 const MOST_POINTS = 4000; // in the chart; past these the scores are fetched anew, thinned
 const VARIABLES_EVERY = 5000; // ms
 const SPANS = /** @type {[string, number | null][]} */ ([["1 h", 3600], ["6 h", 21600], ["1 day", 86400], ["1 week", 604800], ["All", null]]);
+const SETTINGS = /** @type {Record<string, string>} */ ({ period: "Period", resample: "Resample", late: "Late readings", merge_gap: "Merge gap", min_length: "Least length", hold_off: "Hold-off" });
 
 export class StreamView {
   /**
@@ -29,7 +30,7 @@ export class StreamView {
     this.name = name;
     this.title = name;
     this.canWrite = canWrite;
-    /** The stretch that was zoomed into, or null while the chart follows the newest reading. */
+    /** @type {[number, number] | null} the stretch zoomed into, or null while the chart follows the newest reading */
     this.zoom = range;
     this.follow = "Live";
     this.total = 0;
@@ -108,8 +109,7 @@ export class StreamView {
   #move(by, factor) {
     const { places } = this.chart.curves;
     if (places.length < 2) return;
-    /** @type {[number, number]} */
-    const whole = [places[0], /** @type {number} */ (places.at(-1))];
+    const whole = /** @type {[number, number]} */ ([places[0], places.at(-1)]);
     const [from, to] = this.zoom ?? this.chart.range ?? whole;
     const middle = (from + to) / 2 + by * (to - from);
     const half = (factor * (to - from)) / 2;
@@ -173,8 +173,9 @@ export class StreamView {
   /** @param {number} drawn */
   #say(drawn) {
     if (!this.total) return setText(this.since, this.zoom ? "There are no scores in this range." : "There are no scores yet. The first comes once the detector has enough readings.");
-    const thinned = drawn < this.total ? `${count(drawn)} of ${count(this.total)} scores are drawn; the highest and lowest are kept. ` : "";
-    setText(this.since, `${thinned}${this.zoom ? "Choose Live to follow the newest reading." : "Drag across the chart to zoom in."}`);
+    const thinned = drawn < 0.9 * this.total ? `${count(drawn)} of ${count(this.total)} scores are drawn; the highest and lowest are kept. ` : "";
+    const axis = this.chart.isSteep ? "Above the threshold the axis is logarithmic. " : "";
+    setText(this.since, `${thinned}${axis}${this.zoom ? "Choose Live to follow the newest reading." : "Drag across the chart or use + and − to zoom."}`);
   }
 
   async #loadVariables() {
@@ -228,9 +229,9 @@ export class StreamView {
       ["Detector", stream.detector],
       ["Budget", budgetName(stream.budget)],
       ["Variables", (stream.variables ?? []).join(", ") || "–"],
-      ...Object.entries(stream.settings ?? {}).filter(([name]) => name !== "detector" && name !== "budget").map(([name, value]) => [title(name), value === null ? "–" : String(value)]),
-      ["Late readings dropped", count(stream.late)],
-      ["Repeated readings ignored", count(stream.repeated)],
+      ...Object.entries(stream.settings ?? {}).filter(([name]) => name !== "detector" && name !== "budget").map(([name, value]) => [SETTINGS[name] ?? name, value === null ? "–" : String(value)]),
+      ["Late so far", count(stream.late)],
+      ["Repeated so far", count(stream.repeated)],
     ]);
     const ready = detectors.filter(({ state }) => state === "ready").map(({ name }) => name);
     const change = streamForm(ready, { name: this.name, settings: stream.settings, done: () => this.refresh() });
@@ -245,6 +246,7 @@ export class StreamView {
     const toggle = button(isPaused ? "Resume" : "Pause", () => saying(said, toggle, async () => {
       await send("POST", path("v1/streams", [this.name, verb]));
       await this.#loadSettings();
+      this.settings.querySelector("button")?.focus(); // the button that replaced the one pressed
       return "";
     }));
     const remove = button("Delete …", () => this.#delete(said), { class: "danger" });
@@ -321,9 +323,4 @@ function values(stream, now) {
     ["Last reading", stream.last_time === null ? "–" : moment(stream.last_time)],
     ["Received", ago(stream.last_received, now)],
   ];
-}
-
-/** @param {string} name */
-function title(name) {
-  return name[0].toUpperCase() + name.slice(1).replaceAll("_", " ");
 }

@@ -36,13 +36,16 @@ export function streamForm(detectors, { name, settings = {}, done } = {}) {
 function budgetFields(budget) {
   const kind = !budget ? "" : "rate" in budget ? "rate" : "alerts_per_day";
   const value = !budget ? "" : "rate" in budget ? 100 * budget.rate : budget.alerts_per_day;
-  const kinds = [["", "That of the detector"], ["rate", "Flagged readings (%)"], ["alerts_per_day", "Alerts a day"]];
+  const kinds = [["", "Set by the detector"], ["rate", "Flagged readings (%)"], ["alerts_per_day", "Alerts a day"]];
   const amount = input({ name: "amount", type: "number", min: "0", step: "any", value, disabled: !kind, required: true });
+  const amountField = field("Amount", amount);
+  amountField.hidden = !kind;
   const choose = (/** @type {Event} */ event) => {
     amount.disabled = !(/** @type {HTMLSelectElement} */ (event.target).value);
+    amountField.hidden = amount.disabled;
   };
   const select = h("select", { name: "budget", onchange: choose }, kinds.map(([id, label]) => h("option", { value: id, selected: id === kind }, label)));
-  return [field("Budget", select), field("Amount", amount)];
+  return [field("Budget", select), amountField];
 }
 
 /** @param {string} label @param {string} name @param {number} value @param {string} hint */
