@@ -5,10 +5,13 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 WORKERS ?= 2
 
-.PHONY: demo test check docs format clean
+.PHONY: demo serve test check docs format clean
 
 demo: $(READY)  ## fit a synthetic plant, stream it with drift and planted faults, list what was found
 	$(BIN)/cometad demo
+
+serve: $(READY)  ## run the live service; open http://127.0.0.1:8080
+	$(BIN)/cometad serve
 
 test: $(READY)  ## every test and every docstring example, on WORKERS cores
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 $(PYTEST)

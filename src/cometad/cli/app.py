@@ -25,6 +25,7 @@ from cometad.cli.fit import fit
 from cometad.cli.options import with_dialect
 from cometad.cli.report import report
 from cometad.cli.score import score
+from cometad.cli.serve import create_token, list_tokens, revoke_token, serve
 from cometad.cli.stream import stream
 
 app = typer.Typer(
@@ -80,6 +81,13 @@ _add(
 )
 _add(app, "evaluate", with_dialect(evaluate), "cometad evaluate labels.csv scores.csv")
 _add(app, "stream", with_dialect(stream), "tail -n +1 -f today.csv | cometad stream plant.comet")
+_add(app, "serve", serve, "cometad serve --port 8080", "Stopped.")
+
+_token = typer.Typer(help="Create, list and revoke the tokens of the live service.")
+_add(_token, "create", create_token, "cometad token create gateway-3 --scope write")
+_add(_token, "list", list_tokens, "cometad token list")
+_add(_token, "revoke", revoke_token, "cometad token revoke gateway-3")
+app.add_typer(_token, name="token", no_args_is_help=True)
 
 _datasets = typer.Typer(help="Show which benchmark datasets are available and whether they match the published ones.")
 _add(_datasets, "list", data.show_list, "cometad data list --data-dir ~/datasets")

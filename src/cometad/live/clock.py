@@ -83,6 +83,43 @@ class Clock:
         self._order.take(moment)
 
 
+class Ordered:
+    """A gate that passes every reading: whoever feeds the session has put them in order and left out the late ones.
+
+    >>> from cometad.live.clock import Ordered
+    >>> from cometad.live.readings import Reading
+    >>> len(Ordered().admit(Reading(2, [1.5], None)))
+    1
+    """
+
+    leaves_gaps: ClassVar[bool] = False
+    admitted = 0  # not counted
+
+    def admit(self, reading: Reading) -> list[Reading]:
+        """The reading."""
+        return [reading]
+
+    def finish(self) -> list[Reading]:
+        """No readings, because none is held back."""
+        return []
+
+    def summary(self) -> list[str]:
+        """No sentences, because nothing happens here."""
+        return []
+
+    def facts(self) -> dict[str, Any]:
+        """The part of the state to save as JSON."""
+        return {"kind": "ordered"}
+
+    def arrays(self) -> dict[str, Array]:
+        """The part of the state to save as arrays: none."""
+        return {}
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        """Continue from a saved state."""
+        check_gate(facts, "ordered")
+
+
 def dropped(order: Order) -> list[str]:
     """A sentence with the number of dropped readings, or nothing if there are none.
 

@@ -1,7 +1,7 @@
 """The times of a stream as numbers, read as in a file but without looking ahead."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,6 +58,30 @@ class StreamDates:
             return number / self._unit
         moment = self._date(str(time), line)
         self._take(PLAIN if moment.tzinfo is None else ZONED, time, line)
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+
+    def seconds_of_many(self, times: Sequence[str | float | None], lines: Sequence[int]) -> list[float | None]:
+        """`seconds` for times and their lines; most are read without a look at every way to write a date.
+
+        >>> from cometad.live.dates import StreamDates
+        >>> StreamDates().seconds_of_many(["2026-03-01T12:00:00Z", "2026-03-01 12:00:01+00:00"], [1, 2])
+        [1772366400.0, 1772366401.0]
+        """
+        return [self._quick(time) or self.seconds(time, line) for time, line in zip(times, lines, strict=True)]
+
+    def _quick(self, time: str | float | None) -> float | None:
+        """The seconds of a time that is written like the one before, in ISO 8601; None for any other."""
+        if isinstance(time, float):
+            known = self._kind == NUMBER and self._unit is not None and math.isfinite(time)
+            return time / self._unit if known and self._unit is not None else None
+        if not isinstance(time, str) or len(time) < 19 or not (time[4] == time[7] == "-" and time[13] == ":"):
+            return None
+        try:
+            moment = datetime.fromisoformat(time)
+        except ValueError:
+            return None
+        if self._kind != (PLAIN if moment.tzinfo is None else ZONED):
+            return None
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
     def _take(self, kind: str, time: object, line: int) -> None:

@@ -62,7 +62,7 @@ def readings(
         return
     if form == "auto":
         form = "jsonl" if first[1].lstrip().startswith(("{", "[")) else "csv"
-    fields = _Fields(layout, numbers or StreamNumbers(layout.dialect, layout.gaps))
+    fields = Fields(layout, numbers or StreamNumbers(layout.dialect, layout.gaps))
     yield from _FORMS[form](itertools.chain([first], numbered), fields)
 
 
@@ -72,7 +72,7 @@ def check_form(form: str) -> None:
         raise unknown("format", form, ["auto", *_FORMS])
 
 
-def _from_csv(lines: Lines, fields: "_Fields") -> Iterator[Reading]:
+def _from_csv(lines: Lines, fields: "Fields") -> Iterator[Reading]:
     layout = fields.layout
     number, text = next(lines)
     dialect = layout.dialect
@@ -111,7 +111,7 @@ def _matched(header: list[str], time_field: str | None, layout: Layout) -> list[
     return header
 
 
-def _from_jsonl(lines: Lines, fields: "_Fields") -> Iterator[Reading]:
+def _from_jsonl(lines: Lines, fields: "Fields") -> Iterator[Reading]:
     names = fields.layout.names
     for number, text in lines:
         try:
@@ -141,7 +141,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-_FORMS: dict[str, Callable[[Lines, "_Fields"], Iterator[Reading]]] = {"csv": _from_csv, "jsonl": _from_jsonl}
+_FORMS: dict[str, Callable[[Lines, "Fields"], Iterator[Reading]]] = {"csv": _from_csv, "jsonl": _from_jsonl}
 
 
 def _separator(header: str, names: Sequence[str]) -> str:
@@ -154,11 +154,11 @@ def _separator(header: str, names: Sequence[str]) -> str:
     return max(RECOGNIZED, key=found)
 
 
-class _Fields:
+class Fields:
     """Turns fields into readings; finds the one with the times, and notes once which are ignored."""
 
     def __init__(self, layout: Layout, numbers: StreamNumbers) -> None:
-        self.layout, self._numbers = layout, numbers
+        self.layout, self.numbers = layout, numbers
         self._time = layout.time_column
         self._noted = False
 
@@ -177,7 +177,7 @@ class _Fields:
             if extra:
                 _log.info("%s", ignored(extra))
         values = self._values(fields, line, comma)
-        return Reading(line, values, None if time_field is None else self._sent(fields[time_field], time_field, line))
+        return Reading(line, values, None if time_field is None else self.sent(fields[time_field], time_field, line))
 
     def time_field(self, fields: Mapping[str, Any], line: int) -> str | None:
         """The field with the times: the one given or found before, else one with a date or named like a time."""
@@ -191,9 +191,9 @@ class _Fields:
             self._time = found[0] if found else self._time
         return self._time if self._time in fields else None
 
-    def _sent(self, time: Any, field: str, line: int) -> str | float | None:
+    def sent(self, time: Any, field: str, line: int) -> str | float | None:
         """A time as it was sent; None if it is missing."""
-        if self._numbers.is_missing(time):
+        if self.numbers.is_missing(time):
             return None
         if isinstance(time, bool) or not isinstance(time, str | int | float):
             raise InputError(f"Line {line}: the time {field!r} is neither text nor a number. {CORRECT}")
@@ -209,7 +209,7 @@ class _Fields:
                     f"Line {line}: there is no value for variable {name!r}. "
                     "Send every variable the detector was fitted on."
                 )
-            values.append(self._numbers.value(name, fields.get(name), f"Line {line}", comma))
+            values.append(self.numbers.value(name, fields.get(name), f"Line {line}", comma))
         return values
 
 

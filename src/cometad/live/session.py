@@ -9,17 +9,19 @@ worker can use it unchanged.
 import dataclasses
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from cometad.alerting.alerts import Alerts, Change
-from cometad.checkpoint import Checkpoint, read, restoring, write
+from cometad.alerting.verdicts import Called, Verdict
+from cometad.arrays import Floats
+from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes, write
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
-from cometad.live.clock import Clock
+from cometad.live.clock import Clock, Ordered
 from cometad.live.grid import Grid
 from cometad.live.readings import Reading
 from cometad.live.stream import Scored
@@ -27,14 +29,25 @@ from cometad.restored import of_type, require_state
 
 KIND = "stream snapshot"
 TOP = 3  # variables listed with each score
+_NEEDS = ("times", "gate")  # facts of a snapshot
 
 Answer = dict[str, Any]
+Gate = Clock | Grid | Ordered
+Time = str | float | None  # as it was sent
+
+
+class Timed(NamedTuple):
+    """Scores that became final, and the times of their readings."""
+
+    scored: Scored
+    times: list[Time]  # (time,) of the alert scores
+
 
 _log = logging.getLogger("cometad")
 
 
 class Session:
-    """A detector's stream behind a gate (a `Clock` or a `Grid`); gives one answer per reading.
+    """A detector's stream behind a gate (a `Clock`, a `Grid` or `Ordered`); gives one answer per reading.
 
     >>> import numpy as np
     >>> from cometad import Comet
@@ -51,11 +64,11 @@ class Session:
     def __init__(
         self,
         detector: Detector,
-        gate: Clock | Grid,
+        gate: Gate,
         alerts: Alerts | None = None,
         *,
         snapshot: bytes | None = None,
-        times: Iterable[str | float | None] = (),
+        times: Iterable[Time] = (),
         position: Mapping[str, Any] | None = None,
     ) -> None:
         if gate.leaves_gaps and not detector.gaps.allowed:
@@ -66,20 +79,29 @@ class Session:
         self.position = {} if position is None else dict(position)  # given to `save` by whoever feeds the session
 
     @classmethod
-    def resume(cls, path: Path, detector: Detector, gate: Clock | Grid, alerts: Alerts | None = None) -> "Session":
+    def resume(cls, path: Path, detector: Detector, gate: Gate, alerts: Alerts | None = None) -> Self:
         """Resume the session that `save` wrote to a file, with the same kind of gate and the same alerts."""
-        saved = read(path, KIND, needs=("times", "gate"))
+        return cls._resumed(read(path, KIND, needs=_NEEDS), f"'{path}'", detector, gate, alerts)
+
+    @classmethod
+    def resume_bytes(cls, content: bytes, detector: Detector, gate: Gate, alerts: Alerts | None = None) -> Self:
+        """Resume the session that `snapshot` returned, with the same kind of gate and the same alerts."""
+        source = "The snapshot"
+        return cls._resumed(from_bytes(content, KIND, source, needs=_NEEDS), source, detector, gate, alerts)
+
+    @classmethod
+    def _resumed(cls, saved: Checkpoint, source: str, detector: Detector, gate: Gate, alerts: Alerts | None) -> Self:
         if "stream" not in saved.arrays:
-            raise ModelFileError(f"'{path}' is not a complete stream snapshot. Pass a file written by a stream.")
+            raise ModelFileError(f"{source} is not a complete stream snapshot. Pass a file written by a stream.")
         stream = saved.arrays["stream"].tobytes()
-        with restoring(KIND, f"'{path}'"):
+        with restoring(KIND, source):
             times = _checked_times(saved.facts["times"])
             gate.restore(of_type(saved.facts["gate"], dict, "gate"), saved.arrays)
             position = of_type(saved.facts.get("position", {}), dict, "position")
         session = cls(detector, gate, alerts, snapshot=stream, times=times, position=position)
         waiting = session._stream.seen - session._stream.given
         if len(times) != waiting:
-            raise ModelFileError(f"'{path}' is not a valid {KIND}: it has {len(times)} times for {waiting} readings.")
+            raise ModelFileError(f"{source} is not a valid {KIND}: it has {len(times)} times for {waiting} readings.")
         return session
 
     @property
@@ -90,6 +112,33 @@ class Session:
     def take(self, reading: Reading) -> list[Answer]:
         """Take one reading; returns the answers that become final."""
         return [answer for admitted in self.gate.admit(reading) for answer in self._score(admitted)]
+
+    def take_many(self, values: Floats, times: Sequence[Time]) -> list[Timed]:
+        """Take readings (time, variable) with their times; returns the scores that become final, as arrays.
+
+        The same scores as from `take`, one reading at a time, without a dictionary for each.
+
+        >>> import numpy as np
+        >>> from cometad import Comet
+        >>> from cometad.live.clock import Ordered
+        >>> from cometad.live.session import Session
+        >>> normal = np.random.default_rng(0).normal(size=(600, 2))
+        >>> session = Session(Comet().fit(normal), Ordered())
+        >>> (timed,) = session.take_many(normal[:3], [0.0, 1.0, 2.0])
+        >>> timed.times, len(timed.scored.alert_scores)
+        ([0.0, 1.0, 2.0], 3)
+        """
+        if isinstance(self.gate, Ordered):
+            return [self._score_many(values, times)] if len(values) else []
+        rows = zip(values.tolist(), times, strict=True)
+        admitted = [passed for row, time in rows for passed in self.gate.admit(Reading(0, row, time))]
+        if not admitted:
+            return []
+        return [self._score_many(np.array([one.values for one in admitted]), [one.time for one in admitted])]
+
+    def verdict(self, event: int, called: Called | None) -> Verdict | None:
+        """Call the event with this number "normal" or a "fault"; None withdraws that. See `Stream.verdict`."""
+        return self._stream.verdict(event, called)
 
     def finish(self) -> list[Answer]:
         """End the stream: returns the answers for readings that still wait, and closes an open event."""
@@ -104,13 +153,25 @@ class Session:
         `position` says in JSON where the input and the output are; a resumed session has it as `session.position`.
         """
         self.position = {} if position is None else dict(position)
-        facts = {"times": list(self._times), "gate": self.gate.facts(), "position": self.position}
-        stream = np.frombuffer(self._stream.snapshot(), np.uint8)
-        write(path, Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays()))
+        write(path, self._checkpoint())
         if quiet:
             return
         waiting = f"; the scores of the last {len(self._times)} will follow with the next readings"
         _log.info("Wrote '%s' after %s readings%s.", path, f"{self._stream.seen:,}", waiting if self._times else "")
+
+    def snapshot(self) -> bytes:
+        """The state of the session as bytes, for `resume_bytes`."""
+        return to_bytes(self._checkpoint())
+
+    def _checkpoint(self) -> Checkpoint:
+        facts = {"times": list(self._times), "gate": self.gate.facts(), "position": self.position}
+        stream = np.frombuffer(self._stream.snapshot(), np.uint8)
+        return Checkpoint(KIND, facts, {"stream": stream} | self.gate.arrays())
+
+    def _score_many(self, values: Floats, times: Sequence[Time]) -> Timed:
+        scored = self._stream.update(values[0]) if len(values) == 1 else self._stream.update_many(values)
+        self._times.extend(times)
+        return Timed(scored, [self._times.popleft() for _ in range(len(scored))])
 
     def _score(self, reading: Reading) -> Iterator[Answer]:
         scored = self._stream.update(reading.values)
@@ -148,7 +209,7 @@ class Session:
         }
 
 
-def _checked_times(times: object) -> list[str | float | None]:
+def _checked_times(times: object) -> list[Time]:
     """The times of a saved session, as they were sent."""
     fits = isinstance(times, list) and all(time is None or type(time) in (str, int, float) for time in times)
     require_state(fits, "its 'times' are not a list of times")

@@ -1,0 +1,116 @@
+"""Detectors: upload, fit in the background, list, delete."""
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from cometad.alerting.thresholds import parse_threshold
+from cometad.data.gaps import parse_gaps
+from cometad.data.resample import parse_resampling
+from cometad.serve.api.common import DetectorName, Refused, ServiceOf, answers, may, media_type, read_body
+from cometad.serve.models import Detectors, DetectorState
+
+SUFFIXES = {
+    "text/csv": ".csv",
+    "application/vnd.apache.parquet": ".parquet",
+    "application/x-ndjson": ".csv",
+    "application/jsonl": ".csv",
+}
+_BYTES = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_TABLE = {"requestBody": {"required": True, "content": {name: {"schema": {"type": "string"}} for name in SUFFIXES}}}
+
+router = APIRouter(prefix="/v1/detectors", tags=["detectors"])
+Text = Annotated[str | None, Query(max_length=100)]
+
+
+@router.get("", responses=answers(), dependencies=[may("read")])
+def list_detectors(service: ServiceOf) -> Detectors:
+    """All detectors, by name."""
+    return Detectors(detectors=service.all_detectors())
+
+
+@router.get("/{name}", responses=answers(404), dependencies=[may("read")])
+def get_detector(name: DetectorName, service: ServiceOf) -> DetectorState:
+    """A detector, or how far its fit is."""
+    return service.detector(name)
+
+
+@router.put("/{name}", responses=answers(409, 415), openapi_extra=_BYTES, dependencies=[may("write")])
+async def put_detector(name: DetectorName, request: Request, service: ServiceOf) -> DetectorState:
+    """Upload a detector that `save` or `cometad fit` wrote. Its hash is checked."""
+    body = await read_body(request, service.settings.max_upload_mib)
+    return await asyncio.to_thread(service.add_detector, name, body)
+
+
+@router.post(
+    "/{name}/fit", status_code=202, responses=answers(409, 415), openapi_extra=_TABLE, dependencies=[may("write")]
+)
+async def fit_detector(
+    name: DetectorName,
+    request: Request,
+    service: ServiceOf,
+    gaps: Text = None,
+    threshold: Text = None,
+    resample: Text = None,
+    time_column: Text = None,
+) -> DetectorState:
+    """Fit a detector on the readings in the body, in the background."""
+    kind = media_type(request)
+    if kind not in SUFFIXES:
+        raise Refused(415, f"Send {', '.join(SUFFIXES)}.")
+    options = _options(gaps, threshold, resample, time_column)
+    body = await read_body(request, service.settings.max_upload_mib)
+    file = await asyncio.to_thread(_kept, service.settings.data_dir, body, kind)
+    try:
+        return await asyncio.to_thread(service.fit_detector, name, file, options)
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+
+
+@router.delete("/{name}", status_code=204, responses=answers(404, 409), dependencies=[may("admin")])
+async def delete_detector(name: DetectorName, service: ServiceOf) -> None:
+    """Delete a detector that no stream uses."""
+    await asyncio.to_thread(service.delete_detector, name)
+
+
+def _options(gaps: str | None, threshold: str | None, resample: str | None, time_column: str | None) -> list[str]:
+    """The flags of `cometad fit`; bad ones are refused now, not in the background."""
+    options = []
+    if gaps is not None:
+        parse_gaps(gaps)
+        options.append(f"--gaps={gaps}")
+    if threshold is not None:
+        parse_threshold(threshold)
+        options.append(f"--threshold={threshold}")
+    if resample is not None:
+        parse_resampling(resample)
+        options.append(f"--resample={resample}")
+    if time_column is not None:
+        options.append(f"--time-column={time_column}")
+    return options
+
+
+def _kept(folder: Path, body: bytes, kind: str) -> Path:
+    """The body in a file; JSON lines as a table."""
+    import polars as pl
+
+    place = folder / "fits"
+    place.mkdir(parents=True, exist_ok=True)
+    file = place / f"{secrets.token_hex(8)}{SUFFIXES[kind]}"
+    if kind in ("application/x-ndjson", "application/jsonl"):
+        try:
+            pl.read_ndjson(body).write_csv(file)
+        except pl.exceptions.PolarsError as error:
+            raise Refused(422, f"The body cannot be read as JSON lines: {str(error).splitlines()[0]}.") from error
+    else:
+        file.write_bytes(body)
+    return file

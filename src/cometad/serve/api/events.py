@@ -1,0 +1,44 @@
+"""Events and verdicts."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+
+from cometad.serve.api.common import EventName, From, ServiceOf, To, answers, may, moment
+from cometad.serve.history_queries import EVER, event_details, events_of
+from cometad.serve.models import EventDetails, Events, VerdictOf
+
+router = APIRouter(prefix="/v1/events", tags=["events"])
+
+
+@router.get("", responses=answers(), dependencies=[may("read")])
+def list_events(
+    service: ServiceOf,
+    state: Literal["open", "closed"] | None = None,
+    start: From = None,
+    stop: To = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Events:
+    """The events of all streams, newest first."""
+    return Events(events=events_of(service, None, state, moment(start, -EVER), moment(stop, EVER), limit))
+
+
+@router.get("/{event}", responses=answers(404), dependencies=[may("read")])
+def get_event(event: EventName, service: ServiceOf) -> EventDetails:
+    """An event: which variables, which view, what was expected, and which events looked alike."""
+    return event_details(service, event)
+
+
+@router.post("/{event}/verdict", responses=answers(404, 409), dependencies=[may("write")])
+async def post_verdict(event: EventName, verdict: VerdictOf, service: ServiceOf) -> EventDetails:
+    """Say what an event was. `normal` teaches the stream; null withdraws what was said."""
+    import asyncio
+
+    await service.rule(event, verdict.verdict)
+    details = await asyncio.to_thread(event_details, service, event)
+    service.listeners.news("event", details.stream, {**_summary(details), "change": "verdict"})
+    return details
+
+
+def _summary(details: EventDetails) -> dict[str, object]:
+    return details.model_dump(exclude={"explanation", "similar", "taught", "note"})

@@ -1,0 +1,76 @@
+"""Readings in."""
+
+import asyncio
+
+from fastapi import APIRouter, Request, Response
+
+from cometad.connect.bodies import parse_body, parse_mixed
+from cometad.connect.contract import Receipt
+from cometad.serve.api.common import Refused, ServiceOf, StreamName, answers, may, media_type, read_body
+from cometad.serve.models import ReadingsTaken, RefusedReading
+
+FORMS = {
+    "": "json",
+    "application/json": "json",
+    "application/x-ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    "text/csv": "csv",
+}
+LARGE = 64 * 1024  # bytes; a larger body is parsed in a thread, so that others need not wait
+SHOWN = 100  # refused readings that are listed
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {}},
+            "application/x-ndjson": {"schema": {"type": "string"}},
+            "text/csv": {"schema": {"type": "string"}},
+        },
+    }
+}
+
+router = APIRouter(prefix="/v1", tags=["readings"], dependencies=[may("write")])
+
+
+@router.post("/streams/{name}/readings", responses=answers(404, 415), openapi_extra=_BODY)
+async def post_readings(name: StreamName, request: Request, response: Response, service: ServiceOf) -> ReadingsTaken:
+    """Send readings of one stream; answered once they are on disk. A bad reading refuses the whole body."""
+    stream = service.stream(name)
+    form = _form(request)
+    body = await read_body(request, service.settings.max_body_mib)
+    if len(body) > LARGE:
+        block = await asyncio.to_thread(parse_body, body, form, name, stream.layout)
+    else:
+        block = parse_body(body, form, name, stream.layout)
+    return _answer(await service.receive([block]), response)
+
+
+@router.post("/readings", responses=answers(415), openapi_extra=_BODY)
+async def post_mixed_readings(request: Request, response: Response, service: ServiceOf) -> ReadingsTaken:
+    """Send readings of many streams, each with its field `stream`; each is accepted or refused by itself."""
+    form = _form(request)
+    if form == "csv":
+        raise Refused(415, "Send readings of many streams as JSON or JSON lines. CSV is for a single stream.")
+    body = await read_body(request, service.settings.max_body_mib)
+    if len(body) > LARGE:
+        blocks, refused = await asyncio.to_thread(parse_mixed, body, form, service.layout)
+    else:
+        blocks, refused = parse_mixed(body, form, service.layout)
+    receipt = await service.receive(blocks) if blocks else Receipt()
+    receipt.refused = sorted([*receipt.refused, *refused])
+    return _answer(receipt, response)
+
+
+def _form(request: Request) -> str:
+    found = FORMS.get(media_type(request))
+    if found is None:
+        raise Refused(415, "Send application/json, application/x-ndjson or text/csv.")
+    return found
+
+
+def _answer(receipt: Receipt, response: Response) -> ReadingsTaken:
+    """What became of the readings; with 422 if nothing was taken and something was refused."""
+    if receipt.refused and not (receipt.accepted or receipt.repeated or receipt.dropped):
+        response.status_code = 422
+    shown = [RefusedReading(**one._asdict()) for one in receipt.refused[:SHOWN]]
+    return ReadingsTaken(accepted=receipt.accepted, repeated=receipt.repeated, dropped=receipt.dropped, refused=shown)

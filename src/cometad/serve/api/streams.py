@@ -1,0 +1,129 @@
+"""Streams and their past."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from cometad.serve.api.common import From, ServiceOf, StreamName, To, answers, may, moment
+from cometad.serve.exports import export_parquet
+from cometad.serve.history_queries import EVER, events_of, scores_between, variables_between
+from cometad.serve.models import (
+    MOST_POINTS,
+    Events,
+    Scores,
+    StreamDetails,
+    Streams,
+    StreamSettings,
+    StreamState,
+    Variables,
+)
+
+PARQUET = "application/vnd.apache.parquet"
+
+router = APIRouter(prefix="/v1/streams", tags=["streams"])
+
+
+@router.get("", responses=answers(), dependencies=[may("read")])
+def list_streams(service: ServiceOf, recent: Annotated[int, Query(ge=0, le=120)] = 0) -> Streams:
+    """All streams, by name; with `recent`, also their last scores."""
+    streams = [service.streams[name] for name in sorted(service.streams)]
+    return Streams(streams=[StreamState(**stream.describe(recent)) for stream in streams])
+
+
+@router.get("/{name}", responses=answers(404), dependencies=[may("read")])
+def get_stream(name: StreamName, service: ServiceOf) -> StreamDetails:
+    """How a stream is now."""
+    stream = service.stream(name)
+    return StreamDetails(**stream.describe(), variables=list(stream.layout.names), settings=stream.settings)
+
+
+@router.put("/{name}", responses=answers(404, 409) | {201: {"model": StreamState}}, dependencies=[may("write")])
+async def put_stream(name: StreamName, settings: StreamSettings, service: ServiceOf, response: Response) -> StreamState:
+    """Create a stream, or change its settings: then it starts anew from its next reading."""
+    stream, created = await asyncio.to_thread(service.put_stream, name, settings)
+    response.status_code = 201 if created else 200
+    return StreamState(**stream.describe())
+
+
+@router.delete("/{name}", status_code=204, responses=answers(404), dependencies=[may("admin")])
+async def delete_stream(name: StreamName, service: ServiceOf) -> None:
+    """Delete a stream with its readings, scores and events."""
+    await asyncio.to_thread(service.delete_stream, name)
+
+
+@router.post("/{name}/pause", responses=answers(404), dependencies=[may("write")])
+async def pause_stream(name: StreamName, service: ServiceOf) -> StreamState:
+    """Stop scoring a stream. Its readings are stored, and scored once it is resumed."""
+    stream = await asyncio.to_thread(service.pause, name)
+    return StreamState(**stream.describe())
+
+
+@router.post("/{name}/resume", responses=answers(404), dependencies=[may("write")])
+async def resume_stream(name: StreamName, service: ServiceOf) -> StreamState:
+    """Score a stream again, from the reading it was paused at."""
+    stream = await asyncio.to_thread(service.resume, name)
+    return StreamState(**stream.describe())
+
+
+@router.get("/{name}/scores", responses=answers(404), dependencies=[may("read")])
+def get_scores(
+    name: StreamName,
+    service: ServiceOf,
+    start: From = None,
+    stop: To = None,
+    points: Annotated[int, Query(ge=2, le=MOST_POINTS)] = 800,
+) -> Scores:
+    """The scores of a stretch of time, thinned to about `points` without losing extremes."""
+    stream = service.stream(name)
+    return scores_between(service.store, stream, moment(start, -EVER), moment(stop, EVER), points)
+
+
+@router.get("/{name}/variables", responses=answers(404), dependencies=[may("read")])
+def get_variables(
+    name: StreamName,
+    service: ServiceOf,
+    start: From = None,
+    stop: To = None,
+    top: Annotated[int, Query(ge=1, le=50)] = 6,
+) -> Variables:
+    """What the highest variables read in a stretch, and what was expected; at most its last 512 steps."""
+    stream = service.stream(name)
+    return variables_between(service.store, stream, moment(start, -EVER), moment(stop, EVER), top)
+
+
+@router.get("/{name}/events", responses=answers(404), dependencies=[may("read")])
+def get_stream_events(
+    name: StreamName,
+    service: ServiceOf,
+    state: Literal["open", "closed"] | None = None,
+    start: From = None,
+    stop: To = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Events:
+    """The events of a stream, newest first."""
+    stream = service.stream(name)
+    return Events(events=events_of(service, stream, state, moment(start, -EVER), moment(stop, EVER), limit))
+
+
+_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {PARQUET: {}}, "description": "A Parquet file."}}
+
+
+@router.get("/{name}/export", responses=answers(404) | _FILE, dependencies=[may("read")], response_class=Response)
+def export_stream(
+    name: StreamName,
+    service: ServiceOf,
+    what: Literal["readings", "scores"] = "scores",
+    start: From = None,
+    stop: To = None,
+) -> Response:
+    """The readings or scores of a stretch as a Parquet file."""
+    stream = service.stream(name)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "export.parquet"
+        export_parquet(service.store, stream, what, moment(start, -EVER), moment(stop, EVER), file)
+        content = file.read_bytes()
+    headers = {"Content-Disposition": f'attachment; filename="{name}-{what}.parquet"'}
+    return Response(content, media_type=PARQUET, headers=headers)

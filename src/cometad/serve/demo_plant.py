@@ -1,0 +1,109 @@
+"""The "Try it" of the page: fits a detector on the demo plant and feeds its readings as if they were live."""
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+
+from cometad.comet import Comet
+from cometad.connect.contract import Block, Busy
+from cometad.datasets.synthetic import Plant, synthetic_plant
+from cometad.errors import CometadError
+from cometad.serve.models import BudgetOf, DemoState, StreamSettings
+
+NAME = "demo"
+PERIOD = 0.1  # seconds between readings
+AHEAD = 600  # readings that are there at once, so that the chart is not empty
+SETTINGS = StreamSettings(
+    detector=NAME, budget=BudgetOf(rate=0.005), period="100ms", late="drop", min_length=3, merge_gap=30
+)
+
+_log = structlog.get_logger("cometad.serve")
+
+
+class DemoPlant:
+    """Feeds the stream "demo" from a thread, until it is stopped or the plant ends; then the plant begins anew."""
+
+    def __init__(
+        self,
+        is_there: Callable[[], bool],
+        add_detector: Callable[[str, bytes], Any],
+        put_stream: Callable[[str, StreamSettings], Any],
+        submit: Callable[[list[Block]], "Future[Any]"],
+    ) -> None:
+        self._is_there, self._add_detector, self._put_stream = is_there, add_detector, put_stream
+        self._submit = submit
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._running = False
+        self._error: str | None = None
+        self._lock = threading.Lock()
+
+    def start(self) -> DemoState:
+        """Begin, unless it runs already."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._end.clear()
+                self._running, self._error = False, None
+                self._thread = threading.Thread(target=self._run, name="cometad-demo", daemon=True)
+                self._thread.start()
+        return self.state()
+
+    def stop(self) -> DemoState:
+        """Stop the feed."""
+        with self._lock:
+            self._end.set()
+            if self._thread is not None:
+                self._thread.join()
+                self._thread = None
+        return self.state()
+
+    def state(self) -> DemoState:
+        """Whether it is being prepared, runs, or does neither."""
+        alive = self._thread is not None and self._thread.is_alive()
+        return DemoState(
+            stream=NAME,
+            state="running" if alive and self._running else "starting" if alive else "stopped",
+            error=self._error,
+        )
+
+    def _run(self) -> None:
+        try:
+            plant = synthetic_plant(seed=1)
+            if not self._is_there():
+                self._prepare(plant)
+            self._running = True
+            while not self._end.is_set():
+                self._feed(plant)
+        except CometadError as error:
+            self._error = str(error)
+            _log.error("demo stopped", problem=str(error))
+
+    def _prepare(self, plant: Plant) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "demo.comet"
+            Comet().fit(plant.frames()[0]).save(file)
+            self._add_detector(NAME, file.read_bytes())
+        self._put_stream(NAME, SETTINGS)
+
+    def _feed(self, plant: Plant) -> None:
+        """Send the test part once: ten readings a second, the first ones at once, with times that end now."""
+        at = 0
+        while at < len(plant.test) and not self._end.is_set():
+            rows = plant.test[at : at + (AHEAD if at == 0 else 1)]
+            now = time.time()
+            times = [now - PERIOD * (len(rows) - 1 - i) for i in range(len(rows))]
+            none = [None] * len(rows)
+            block = Block(NAME, plant.names, np.asarray(rows, np.float64), times, none, list(range(1, len(rows) + 1)))
+            try:
+                self._submit([block]).result()
+                at += len(rows)
+                self._end.wait(PERIOD)
+            except Busy:
+                self._end.wait(1.0)

@@ -1,0 +1,79 @@
+"""Events as the API shows them, and as the database keeps them."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cometad.alerting.alerts import Change
+from cometad.arrays import Floats
+from cometad.serve.live_stream import LiveStream, top_of
+from cometad.serve.models import EventSummary
+
+_SAME = ("number", "start", "stop", "peak", "steps", "peak_score", "threshold", "severity")
+_TIMES = {"start_time": "start_at", "stop_time": "stop_at", "peak_time": "peak_at"}
+
+
+def changed_event(
+    stream: LiveStream, change: Change, variables: Floats, threshold: float, time_of: Callable[[int], float | None]
+) -> tuple[EventSummary, bytes]:
+    """An event after a change, and how it looks at its peak: the scores of all variables.
+
+    `variables` (variable,) and `threshold` are those of the time step that caused the change; every new peak is one.
+    `time_of` gives the time of a step of the session.
+    """
+    found, known, now = change.event, stream.open_event, time.time()
+    fresh = known is None or found.peak == change.step  # else the change is not about its peak
+    event = EventSummary(
+        id=f"{stream.id}-{stream.first_event + found.number}",
+        stream=stream.name,
+        number=stream.first_event + found.number,
+        state="open" if found.open else "closed",
+        start=stream.first_step + found.start,
+        stop=stream.first_step + found.stop,
+        peak=stream.first_step + found.peak,
+        steps=found.steps,
+        start_time=time_of(found.start) if known is None else known.start_time,
+        stop_time=time_of(found.stop - 1),
+        peak_time=time_of(found.peak) if known is None or fresh else known.peak_time,
+        opened_at=now if known is None else known.opened_at,
+        closed_at=None if found.open else now,
+        peak_score=found.peak_score,
+        threshold=threshold if known is None or fresh else known.threshold,
+        severity=found.severity,
+        variables=top_of(stream.detector.names_, variables, 5) if known is None or fresh else known.variables,
+        verdict=None if known is None else known.verdict,
+        verdict_at=None if known is None else known.verdict_at,
+    )
+    return event, np.asarray(variables, "<f4").tobytes() if fresh else stream.peak_profile
+
+
+def event_row(stream: LiveStream, event: EventSummary, profile: bytes) -> dict[str, Any]:
+    """The row that keeps an event; verdicts and explanations are kept apart from changes of the event."""
+    return {
+        "stream_id": stream.id,
+        **{name: getattr(event, name) for name in _SAME},
+        **{column: getattr(event, name) for name, column in _TIMES.items()},
+        "opened_at": event.opened_at,
+        "closed_at": event.closed_at,
+        "variables": json.dumps(event.variables),
+        "profile": profile,
+    }
+
+
+def event_of(row: Any, stream: str) -> EventSummary:
+    """The event in a row of the database."""
+    return EventSummary(
+        id=f"{row.stream_id}-{row.number}",
+        stream=stream,
+        state="open" if row.closed_at is None else "closed",
+        **{name: getattr(row, name) for name in _SAME},
+        **{name: getattr(row, column) for name, column in _TIMES.items()},
+        opened_at=row.opened_at,
+        closed_at=row.closed_at,
+        variables=json.loads(row.variables),
+        verdict=row.verdict,
+        verdict_at=row.verdict_at,
+    )

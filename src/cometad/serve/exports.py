@@ -1,0 +1,36 @@
+"""History as Parquet, for polars, DuckDB or pandas."""
+
+from pathlib import Path
+
+import polars as pl
+
+from cometad.serve.live_stream import LiveStream
+from cometad.serve.storage import schema
+from cometad.serve.storage.history import Rows, by_time
+from cometad.serve.storage.store import Store
+
+SCORE_COLUMNS = ("alert_score", "threshold", "anomaly")
+
+
+def export_parquet(store: Store, stream: LiveStream, what: str, start: float, stop: float, file: Path) -> None:
+    """Write the readings or scores of a stretch to a file, with their times in UTC.
+
+    Readings from before the settings of the stream were changed are left out: they may have other variables.
+    """
+    table = schema.readings if what == "readings" else schema.scores
+    with store.read() as connection:
+        rows = by_time(connection, table, stream.id, start, stop)
+    if what == "readings":
+        skip = min(max(stream.first_seq - rows.first, 0), len(rows.ats))
+        rows = Rows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
+    _frame(rows, list(stream.layout.names) if what == "readings" else list(SCORE_COLUMNS)).write_parquet(file)
+
+
+def _frame(rows: Rows, names: list[str]) -> pl.DataFrame:
+    times = pl.Series("time", (rows.ats * 1e6).round().astype("int64")).cast(pl.Datetime("us", "UTC"))
+    cells = rows.cells.reshape(len(rows.ats), len(names))
+    frame = pl.DataFrame({name: cells[:, i] for i, name in enumerate(names)})
+    if "anomaly" in frame.columns and names == list(SCORE_COLUMNS):
+        frame = frame.with_columns(pl.col("anomaly").cast(pl.Int8))
+    clash = "time" in names
+    return frame.insert_column(0, times.alias("time_utc") if clash else times)

@@ -1,0 +1,93 @@
+"""What the service measures of itself, for Prometheus; docs/operations.md says what each figure means."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+
+from cometad.connect.contract import Receipt
+from cometad.serve.live_stream import LiveStream
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Figures:
+    """Counters and times of the service.
+
+    >>> from cometad.connect.contract import Receipt
+    >>> from cometad.serve.figures import Figures
+    >>> figures = Figures()
+    >>> figures.received(Receipt(accepted=3))
+    >>> b'cometad_readings_total{result="accepted"} 3.0' in figures.page()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._readings = Counter(
+            "cometad_readings", "Readings by what became of them.", ["result"], registry=self._registry
+        )
+        self._scores = Counter("cometad_scores", "Scores given.", registry=self._registry)
+        self._events = Counter("cometad_events", "Changes of events.", ["change"], registry=self._registry)
+        self._waited = Histogram(
+            "cometad_accepted_to_scored_seconds",
+            "Time from a reading being on disk until it was scored.",
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._requests = Counter("cometad_requests", "Requests by status.", ["status"], registry=self._registry)
+
+    def received(self, receipt: Receipt) -> None:
+        """Count readings that arrived."""
+        counts = {"accepted": receipt.accepted, "repeated": receipt.repeated, "dropped": receipt.dropped}
+        for result, count in (counts | {"refused": len(receipt.refused)}).items():
+            if count:
+                self._readings.labels(result).inc(count)
+
+    def scored(self, count: int, seconds: float) -> None:
+        """Count scores, and how long the oldest reading had waited."""
+        self._scores.inc(count)
+        self._waited.observe(seconds)
+
+    def event(self, change: str) -> None:
+        """Count a change of an event."""
+        self._events.labels(change).inc()
+
+    def request(self, status: int) -> None:
+        """Count a request."""
+        self._requests.labels(str(status)).inc()
+
+    def watch(self, read: Callable[[], dict[str, float]], streams: Callable[[], Iterable[LiveStream]]) -> None:
+        """Also show gauges of the service and of its streams, as they are when the page is asked for."""
+        self._registry.register(_Live(read, streams))
+
+    def page(self) -> bytes:
+        """All figures, in the text format of Prometheus."""
+        return generate_latest(self._registry)
+
+
+class _Live:
+    """Gauges that are read when somebody asks."""
+
+    def __init__(self, read: Callable[[], dict[str, float]], streams: Callable[[], Iterable[LiveStream]]) -> None:
+        self._read, self._streams = read, streams
+
+    def collect(self) -> Iterator[Any]:
+        """The gauges."""
+        for name, value in self._read().items():
+            yield GaugeMetricFamily(f"cometad_{name}", name.replace("_", " ").capitalize() + ".", value)
+        score = GaugeMetricFamily("anomaly_score", "The last alert score of a stream.", labels=["stream"])
+        threshold = GaugeMetricFamily("anomaly_threshold", "The threshold it was compared with.", labels=["stream"])
+        opened = GaugeMetricFamily("anomaly_event_open", "1 while an event is open.", labels=["stream"])
+        used = GaugeMetricFamily("anomaly_budget_used", "Share of the budget used; 1 is all.", labels=["stream"])
+        for stream in self._streams():
+            numbers = stream.numbers()
+            if numbers["score"] is not None:
+                score.add_metric([stream.name], numbers["score"])
+                threshold.add_metric([stream.name], numbers["threshold"])
+            opened.add_metric([stream.name], float(stream.open_event is not None))
+            if numbers["budget_used"] is not None:
+                used.add_metric([stream.name], numbers["budget_used"])
+        yield from (score, threshold, opened, used)

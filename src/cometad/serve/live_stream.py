@@ -1,0 +1,282 @@
+"""A stream in memory: what puts its readings in order, its session, and what people see of it."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cometad.alerting.alerts import Alerts
+from cometad.alerting.budget import SECONDS_PER_DAY, Budget
+from cometad.arrays import Floats
+from cometad.data.resample import Resampling, parse_period, parse_resampling
+from cometad.detector import Detector
+from cometad.errors import ParameterError
+from cometad.live.clock import Ordered
+from cometad.live.dates import StreamDates
+from cometad.live.grid import Grid
+from cometad.live.readings import Layout
+from cometad.live.session import Session
+from cometad.serve.models import EventSummary, StreamSettings, Top
+
+RECENT = 1024  # scores kept in memory
+DRIFT_EVERY = 64  # scores
+SILENT_AFTER = 10  # periods without a reading
+LEAST_SILENCE = 5.0  # seconds
+
+
+@dataclass
+class Arrivals:
+    """What the next readings of a stream are compared with; copied while a transaction is open."""
+
+    next_seq: int = 0
+    last_at: float | None = None
+    last_sequence: int | None = None
+    timed: bool | None = None  # whether readings come with times; None before the first
+    late: int = 0
+    repeated: int = 0
+
+
+class LastScores:
+    """The last scores of a stream (at most 1,024), in a ring.
+
+    >>> import numpy as np
+    >>> from cometad.serve.live_stream import LastScores
+    >>> last = LastScores()
+    >>> last.add(np.arange(2.0), np.array([[0.5, 2.0, 0], [3.0, 2.0, 1]]))
+    >>> last.count, last.cells[:, 0], last.flagged_share()
+    (2, array([0.5, 3. ]), 0.5)
+    """
+
+    def __init__(self) -> None:
+        self._ats, self._cells = np.zeros(RECENT), np.zeros((RECENT, 3))
+        self.count = 0  # ever
+
+    def add(self, ats: Floats, cells: Floats) -> None:
+        """Add times (time,) and alert scores, thresholds and flags (time, 3)."""
+        ats, cells = ats[-RECENT:], cells[-RECENT:]
+        places = np.arange(self.count, self.count + len(ats)) % RECENT
+        self._ats[places], self._cells[places] = ats, cells
+        self.count += len(ats)
+
+    def _places(self, most: int = RECENT) -> Any:
+        return np.arange(max(0, self.count - min(most, RECENT)), self.count) % RECENT
+
+    @property
+    def cells(self) -> Floats:
+        """Alert scores, thresholds and flags (time, 3), oldest first."""
+        cells: Floats = self._cells[self._places()]
+        return cells
+
+    def last(self, most: int) -> tuple[Floats, Floats]:
+        """The last times and cells, oldest first."""
+        places = self._places(most)
+        return self._ats[places], self._cells[places]
+
+    def at(self, back: int) -> float | None:
+        """The time of the score `back` steps before the last one, if it is still known."""
+        return float(self._ats[(self.count - 1 - back) % RECENT]) if 0 <= back < min(self.count, RECENT) else None
+
+    def flagged_share(self) -> float | None:
+        """The share of flagged scores; None if there are none."""
+        return float(self.cells[:, 2].mean()) if self.count else None
+
+
+@dataclass
+class LiveStream:
+    """A stream of the service. The writer owns `arrivals`, the scorer everything else that changes."""
+
+    id: int
+    name: str
+    settings: StreamSettings
+    detector: Detector
+    layout: Layout  # shared by the streams of a detector
+    first_seq: int = 0
+    first_step: int = 0
+    first_event: int = 0
+    paused: bool = False
+    reason: str | None = None
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    dates: StreamDates = field(default_factory=StreamDates)
+    session: Session | None = None
+    scored_seq: int = 0  # the next reading to score
+    stored_step: int = 0  # scores before this one are stored already
+    known_verdict: int = 0  # the last one the session knows
+    snapshot_due: int = 0  # readings until the next snapshot
+    last: LastScores = field(default_factory=LastScores)
+    top: Top = field(default_factory=list)
+    open_event: EventSummary | None = None
+    peak_profile: bytes = b""
+    events: int = 0
+    recent_openings: list[float] = field(default_factory=list)  # times of events of the last day
+    last_received: float | None = None
+    waiting_since: float | None = None  # when the oldest unscored reading was accepted
+    silence_told: bool = False
+    _drift: float = 0.5
+    _drift_at: int = -64
+
+    def new_session(self, snapshot: bytes | None) -> Session:
+        """A session, resumed from a snapshot if there is one."""
+        alerts = Alerts(
+            min_length=self.settings.min_length, merge_gap=self.settings.merge_gap, hold_off=self.settings.hold_off
+        )
+        resampling = resampling_of(self.settings)
+        gate = Ordered() if resampling is None else Grid(resampling, self.detector.names_)
+        if snapshot is None:
+            return Session(self.detector, gate, alerts)
+        return Session.resume_bytes(snapshot, self.detector, gate, alerts)
+
+    @property
+    def period(self) -> float | None:
+        """Seconds between readings: as the settings say, or as in training."""
+        if self.settings.period is not None:
+            return seconds_of(self.settings.period)
+        learned = self.detector.statistics_.period
+        return None if math.isnan(learned) else learned
+
+    def state(self, now: float) -> tuple[str, str | None]:
+        """One word for how the stream is, and why if it is paused or silent."""
+        if self.paused:
+            return "paused", self.reason
+        silence = self._silence(now)
+        if silence is not None:
+            return "silent", f"No reading for {silence:,.0f} s."
+        if self.last.count == 0:
+            return "waiting", None
+        return ("event" if self.open_event is not None else "normal"), None
+
+    def _silence(self, now: float) -> float | None:
+        if self.last_received is None or self.period is None:
+            return None
+        silent = now - self.last_received
+        return silent if silent > max(SILENT_AFTER * self.period, LEAST_SILENCE) else None
+
+    @property
+    def budget(self) -> dict[str, float] | None:
+        """The promise of the threshold."""
+        rule = self.detector.threshold
+        if isinstance(rule, Budget) and rule.alerts_per_day is not None:
+            return {"alerts_per_day": float(rule.alerts_per_day)}
+        return None if rule.rate is None else {"rate": float(rule.rate)}
+
+    @property
+    def budget_used(self) -> float | None:
+        """How much of the promise was used: 1 is all of it."""
+        budget = self.budget
+        if budget is None or not self.last.count:
+            return None
+        if "rate" in budget:
+            share = self.last.flagged_share()
+            return None if share is None else share / budget["rate"]
+        newest = self.last.at(0) or 0.0
+        return sum(at > newest - SECONDS_PER_DAY for at in self.recent_openings) / budget["alerts_per_day"]
+
+    @property
+    def drift(self) -> float | None:
+        """Where the median of the last scores lies among those of training: 0.5 if nothing has changed.
+
+        It is computed anew after 64 scores: many people may ask, and it moves slowly.
+        """
+        if not self.last.count:
+            return None
+        if self.last.count - self._drift_at >= DRIFT_EVERY:
+            middle, training = float(np.median(self.last.cells[:, 0])), self.detector.alert_scores_
+            self._drift = float(((training < middle).mean() + (training <= middle).mean()) / 2)
+            self._drift_at = self.last.count
+        return self._drift
+
+    def lag(self, now: float) -> float:
+        """Seconds that the oldest unscored reading has waited."""
+        return 0.0 if self.waiting_since is None else max(0.0, now - self.waiting_since)
+
+    def numbers(self) -> dict[str, Any]:
+        """What the last score was: for a line of a table, or a message."""
+        _, cells = self.last.last(1)
+        known = len(cells) > 0
+        return {
+            "score": float(cells[0, 0]) if known else None,
+            "threshold": float(cells[0, 1]) if known else None,
+            "flagged": bool(cells[0, 2]) if known else False,
+            "top": self.top,
+            "budget_used": self.budget_used,
+            "drift": self.drift,
+        }
+
+    def describe(self, recent: int = 0) -> dict[str, Any]:
+        """How the stream is now, as `StreamState`."""
+        now = time.time()
+        state, reason = self.state(now)
+        found: dict[str, Any] = {
+            "name": self.name,
+            "detector": self.settings.detector,
+            "state": state,
+            "reason": reason,
+            "readings": self.arrivals.next_seq,
+            "late": self.arrivals.late,
+            "repeated": self.arrivals.repeated,
+            "last_time": self.last.at(0),
+            "last_received": self.last_received,
+            "open_event": self.open_event,
+            "events": self.events,
+            "budget": self.budget,
+            "lag": self.lag(now),
+            **self.numbers(),
+        }
+        if recent:
+            ats, cells = self.last.last(recent)
+            found["recent"] = {"times": ats, "scores": cells[:, 0], "thresholds": cells[:, 1]}
+            found["recent"] = {name: column.tolist() for name, column in found["recent"].items()}
+        return found
+
+
+def resampling_of(settings: StreamSettings) -> Resampling | None:
+    """How the readings of a stream are resampled, if they are."""
+    return None if settings.resample is None else parse_resampling(settings.resample)
+
+
+def seconds_of(period: str) -> float:
+    """The seconds in a period such as 500ms or 1min.
+
+    >>> from cometad.serve.live_stream import seconds_of
+    >>> seconds_of("1min")
+    60.0
+    """
+    return parse_period(period) / 1e6
+
+
+def threshold_of(settings: StreamSettings) -> Budget | None:
+    """The threshold rule that the settings ask for; None keeps that of the detector."""
+    budget = settings.budget
+    if budget is None:
+        return None
+    if budget.rate is not None:
+        return Budget(rate=budget.rate)
+    period = None if settings.period is None else seconds_of(settings.period)
+    return Budget(alerts_per_day=budget.alerts_per_day, period=period)
+
+
+def check_settings(settings: StreamSettings, detector: Detector) -> None:
+    """Refuse settings that a detector cannot be used with."""
+    if not detector.can_stream:
+        raise ParameterError(
+            f"{settings.detector!r} is a {type(detector).__name__}, which cannot score a stream. Use a Comet."
+        )
+    if settings.period is not None:
+        seconds_of(settings.period)
+    resampling = resampling_of(settings)
+    if resampling is not None:
+        Session(detector, Grid(resampling, detector.names_))  # refuses gaps without a rule
+
+
+def top_of(names: Sequence[str], scores: Floats, most: int = 3) -> Top:
+    """The variables with the highest scores.
+
+    >>> import numpy as np
+    >>> from cometad.serve.live_stream import top_of
+    >>> top_of(["flow", "speed"], np.array([0.5, 2.0]), most=1)
+    [('speed', 2.0)]
+    """
+    order = np.argsort(-scores, kind="stable")[:most].tolist()
+    return [(names[i], float(scores[i])) for i in order]

@@ -1,0 +1,271 @@
+"""What clients send and get: the schema of the API."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+EVENT = r"^[0-9]{1,10}-[0-9]{1,18}$"
+MOST_POINTS = 5000
+
+Name = Annotated[str, StringConstraints(pattern=NAME)]
+EventId = Annotated[str, StringConstraints(pattern=EVENT)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Numbers = list[float | None]
+Top = list[tuple[str, float]]  # variables and their scores, highest first
+State = Literal["waiting", "normal", "event", "silent", "paused"]
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can name a stream or a detector.
+
+    >>> from cometad.serve.models import is_name
+    >>> is_name("pump-7"), is_name("../pump")
+    (True, False)
+    """
+    return re.fullmatch(NAME, text) is not None
+
+
+class Problem(BaseModel):
+    """Why a request was refused, and what to do."""
+
+    error: str
+
+
+class BudgetOf(BaseModel):
+    """A budget of flagged readings or of alerts."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rate: Annotated[float, Field(gt=0, lt=1)] | None = None
+    alerts_per_day: Annotated[float, Field(gt=0, le=86_400)] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "BudgetOf":
+        if (self.rate is None) == (self.alerts_per_day is None):
+            raise ValueError('Give a budget either as {"rate": 0.01} or as {"alerts_per_day": 3}.')
+        return self
+
+
+class StreamSettings(BaseModel):
+    """How a stream is scored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    detector: Name
+    budget: BudgetOf | None = None  # default: as fitted
+    period: Annotated[str, StringConstraints(max_length=20)] | None = None  # between readings, such as 1s
+    resample: Annotated[str, StringConstraints(max_length=40)] | None = None  # such as 60s:mean
+    late: Literal["refuse", "drop"] = "refuse"
+    min_length: Annotated[int, Field(ge=1, le=100_000)] = 1
+    merge_gap: Annotated[int, Field(ge=0, le=100_000)] = 0
+    hold_off: Annotated[int, Field(ge=0, le=100_000)] = 0
+
+
+class EventSummary(BaseModel):
+    """An event."""
+
+    id: str
+    stream: str
+    number: int
+    state: Literal["open", "closed"]
+    start: int
+    stop: int
+    peak: int
+    steps: int
+    start_time: float | None
+    stop_time: float | None
+    peak_time: float | None
+    opened_at: float
+    closed_at: float | None
+    peak_score: float
+    threshold: float
+    severity: float
+    variables: Top
+    verdict: Literal["fault", "normal"] | None
+    verdict_at: float | None
+
+
+class Recent(BaseModel):
+    """The last scores of a stream."""
+
+    times: list[float]
+    scores: list[float]
+    thresholds: list[float]
+
+
+class StreamState(BaseModel):
+    """How a stream is now."""
+
+    name: str
+    detector: str
+    state: State
+    reason: str | None
+    readings: int
+    late: int
+    repeated: int
+    last_time: float | None
+    last_received: float | None
+    score: float | None
+    threshold: float | None
+    flagged: bool
+    top: Top
+    open_event: EventSummary | None
+    events: int
+    budget: dict[str, float] | None
+    budget_used: float | None
+    drift: float | None
+    lag: float
+    recent: Recent | None = None
+
+
+class StreamDetails(StreamState):
+    """How a stream is now, with its variables and settings."""
+
+    variables: list[str]
+    settings: StreamSettings
+
+
+class Streams(BaseModel):
+    """All streams."""
+
+    streams: list[StreamState]
+
+
+class Scores(BaseModel):
+    """Scores of a stretch, thinned."""
+
+    stream: str
+    total: int
+    steps: list[int]
+    times: list[float]
+    scores: list[float]
+    thresholds: list[float]
+    flags: list[int]
+
+
+class VariableReason(BaseModel):
+    """What a variable read in a stretch, and what was expected."""
+
+    name: str
+    share: float
+    view: str
+    why: str
+    sentence: str
+    observed: Numbers
+    expected: Numbers
+    band: float | None
+
+
+class Variables(BaseModel):
+    """What the highest variables read in a stretch."""
+
+    stream: str
+    times: list[float]
+    variables: list[VariableReason]
+
+
+class Explained(BaseModel):
+    """Which variables raised the score of an event."""
+
+    sentence: str
+    times: list[float]
+    variables: list[VariableReason]
+
+
+class Similar(BaseModel):
+    """An earlier event that looked alike."""
+
+    id: str
+    stream: str
+    similarity: float
+    start_time: float | None
+    severity: float
+    verdict: Literal["fault", "normal"] | None
+
+
+class EventDetails(EventSummary):
+    """An event, and why."""
+
+    explanation: Explained | None
+    similar: list[Similar]
+    taught: bool | None
+    note: str | None
+
+
+class Events(BaseModel):
+    """Events, newest first."""
+
+    events: list[EventSummary]
+
+
+class VerdictOf(BaseModel):
+    """What a person says about an event; null withdraws it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    verdict: Literal["fault", "normal"] | None
+
+
+class DetectorState(BaseModel):
+    """A detector, or one that is being fitted."""
+
+    name: str
+    state: Literal["fitting", "ready", "failed"]
+    kind: str
+    variables: list[str]
+    progress: float
+    error: str | None
+    sha256: str
+    bytes: int
+    created: float
+    streams: int
+
+
+class Detectors(BaseModel):
+    """All detectors."""
+
+    detectors: list[DetectorState]
+
+
+class RefusedReading(BaseModel):
+    """A reading that was not taken."""
+
+    line: int
+    stream: str
+    reason: str
+
+
+class ReadingsTaken(BaseModel):
+    """What became of the readings in a request; accepted ones are on disk."""
+
+    accepted: int
+    repeated: int
+    dropped: int
+    refused: list[RefusedReading]
+
+
+class SessionInfo(BaseModel):
+    """What this client may do, and what there is."""
+
+    version: str
+    tokens: bool
+    scopes: list[str]
+    streams: int
+    detectors: int
+
+
+class DemoState(BaseModel):
+    """The demo plant."""
+
+    stream: str
+    state: Literal["starting", "running", "stopped"]
+    error: str | None = None
+
+
+class Health(BaseModel):
+    """Whether the service is well."""
+
+    status: str
+    details: dict[str, Any] = {}

@@ -1,0 +1,90 @@
+"""Start the service, listen, and stop it properly."""
+
+import errno
+import signal
+import socket
+from contextlib import closing
+
+import structlog
+import uvicorn
+
+from cometad.errors import OutputError, ParameterError
+from cometad.serve.api.app import make_app
+from cometad.serve.logs import configure_logs
+from cometad.serve.service import Service
+from cometad.serve.settings import Settings
+
+GRACE = 5  # seconds for requests that run when the service is stopped
+
+_log = structlog.get_logger("cometad.serve")
+
+
+class _Server(uvicorn.Server):
+    """A server that ends its live connections when it is asked to stop, instead of waiting for the clients."""
+
+    def handle_exit(self, sig: int, frame: object) -> None:
+        # Not uvicorn's own, which raises the signal again at the end: a service that was asked to stop has not failed.
+        self.config.app.state.stopping = True  # type: ignore[union-attr]
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+
+def plan(settings: Settings) -> list[str]:
+    """What a service with these settings would do, in sentences; refuses what cannot work."""
+    with closing(Service(settings)) as service:
+        check_listening(service)
+        where = "PostgreSQL" if settings.database else f"'{settings.data_dir}'"
+        tokens = len(service.tokens.list())
+        who = f"with one of {tokens} tokens" if tokens else "from this machine only, because there is no token"
+        return [
+            f"It would listen on http://{settings.host}:{settings.port} and accept requests {who}.",
+            f"It would keep everything in {where} (format {service.store.format}): "
+            f"{len(service.all_detectors())} detectors and {service.count_streams()} streams.",
+            f"It would delete readings after {settings.keep_readings_days:g} days, scores after "
+            f"{settings.keep_scores_days:g} days, and the oldest of both beyond {settings.keep_gigabytes:g} GB.",
+        ]
+
+
+def check_listening(service: Service) -> None:
+    """Refuse to listen beyond this machine without a token."""
+    if not service.settings.is_local and not service.tokens.any:
+        raise ParameterError(
+            f"Without a token, the service listens on this machine only, not on {service.settings.host}. Create a "
+            "token with cometad token create NAME --scope admin, or leave out --host."
+        )
+
+
+def run(settings: Settings) -> None:
+    """Serve until interrupted; then score and store everything that was accepted."""
+    configure_logs(settings.log_format)
+    with closing(Service(settings)) as service:
+        check_listening(service)
+        with closing(_listening(settings)) as listener:
+            service.start()
+            port = listener.getsockname()[1]
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            _log.info("listening", url=f"http://{host}:{port}", data=str(settings.data_dir), tokens=service.tokens.any)
+            config = uvicorn.Config(
+                make_app(service),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE,
+                limit_concurrency=2000,
+                h11_max_incomplete_event_size=64 * 1024,
+            )
+            _Server(config).run(sockets=[listener])
+    _log.info("stopped")
+
+
+def _listening(settings: Settings) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        return socket.create_server((settings.host, settings.port), family=family, backlog=1024)
+    except OSError as error:
+        advice = (
+            "Choose another with --port." if error.errno == errno.EADDRINUSE else "Choose another --host or --port."
+        )
+        raise OutputError(
+            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. {advice}"
+        ) from error

@@ -1,0 +1,327 @@
+"""The thread that scores: takes readings that are on disk, and gives scores to the writer and to whoever listens.
+
+A stream whose scoring fails is paused with its reason; the others go on. Its readings are still stored, and are scored
+once it is resumed.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import structlog
+from sqlalchemy import Connection, func, select
+
+from cometad.alerting.alerts import Change
+from cometad.alerting.verdicts import Called
+from cometad.arrays import Floats
+from cometad.errors import CometadError
+from cometad.live.session import Session, Timed
+from cometad.serve.event_rows import changed_event, event_of, event_row
+from cometad.serve.live_stream import RECENT, LiveStream, top_of
+from cometad.serve.storage import schema
+from cometad.serve.storage.history import Rows, after, by_number, chunk, next_number
+from cometad.serve.storage.store import Store
+from cometad.serve.writer import Accepted, Ruling, Stored
+
+SNAPSHOT_EVERY = 1000  # readings of a stream: as many are scored again after a crash, at most
+DAY = 86_400.0
+
+_log = structlog.get_logger("cometad.serve")
+
+
+class Scores(NamedTuple):
+    """New scores of a stream, for those who listen."""
+
+    stream: LiveStream
+    ats: Floats  # (time,)
+    cells: Floats  # (time, 3)  alert score, threshold, flag
+    events: list[tuple[str, Any]]  # changes and events
+    waited: float  # seconds since the oldest of the readings was accepted
+
+
+class Scorer:
+    """Scores readings of all streams, one after the other."""
+
+    def __init__(self, store: Store, keep: Callable[[Stored], None], tell: Callable[[Scores], None]) -> None:
+        self._store, self._keep, self._tell = store, keep, tell
+        self._work: deque[Accepted | Ruling | Callable[[], None]] = deque()
+        self._unscored = 0
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="cometad-scorer", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Score what waits and end the thread."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join()
+
+    @property
+    def unscored(self) -> int:
+        """Readings that wait to be scored."""
+        return self._unscored
+
+    def put(self, work: Iterable[Accepted | Ruling]) -> None:
+        """Take readings and verdicts that are on disk, in order."""
+        with self._wake:
+            for one in work:
+                if isinstance(one, Accepted):
+                    self._unscored += len(one.rows.ats)
+                    one.stream.waiting_since = one.stream.waiting_since or one.since
+                self._work.append(one)
+            self._wake.notify()
+
+    def do(self, action: Callable[[], None]) -> "Future[None]":
+        """Do something in this thread, after the work before it: it owns the sessions."""
+        done: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                action()
+                done.set_result(None)
+            except Exception as error:  # goes to whoever waits for it
+                done.set_exception(error)
+
+        with self._wake:
+            self._work.append(run)
+            self._wake.notify()
+        return done
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._work or self._stopping):
+                    self._wake.wait()
+                if self._stopping and not self._work:
+                    return
+                work = list(self._work)
+                self._work.clear()
+            for one in _grouped(work):
+                if isinstance(one, Accepted):
+                    self._score_guarded(one)
+                    self._unscored -= len(one.rows.ats)
+                elif isinstance(one, Ruling):
+                    self._rule(one)
+                else:
+                    one()
+
+    # -- one stream -------------------------------------------------------------------------------------------------
+
+    def _score_guarded(self, work: Accepted) -> None:
+        stream = work.stream
+        stream.waiting_since = None
+        if stream.paused:
+            return
+        try:
+            self.open(stream)
+            if work.rows.stop > stream.scored_seq:
+                self._score(stream, _from(work.rows, stream.scored_seq), work.since)
+        except Exception as error:  # one bad stream never stops another
+            self.pause(stream, _reason(error))
+            _log.exception("stream paused", stream=stream.name)
+
+    def open(self, stream: LiveStream) -> None:
+        """Open the session of a stream: its snapshot, then the readings since."""
+        if stream.session is not None:
+            return
+        with self._store.read() as connection:
+            own = schema.snapshots.c.stream_id == stream.id
+            saved = connection.execute(select(schema.snapshots).where(own)).one_or_none()
+            session = stream.new_session(None if saved is None else saved.content)
+            stream.scored_seq = stream.first_seq if saved is None else saved.seq
+            stream.known_verdict = 0 if saved is None else saved.verdict
+            stream.stored_step = max(stream.first_step, next_number(connection, schema.scores, stream.id))
+            _show_recent(stream, by_number(connection, schema.scores, stream.id, stream.stored_step - RECENT, 2**62))
+            _show_events(connection, stream)
+            stream.session = session
+            stream.snapshot_due = SNAPSHOT_EVERY - stream.id % SNAPSHOT_EVERY  # not all streams at once
+            rulings = self._later_rulings(connection, stream)
+            for rows in after(connection, schema.readings, stream.id, stream.scored_seq):
+                self._replay(stream, rows, rulings)
+            self._replay_rulings(stream, rulings)
+
+    def _later_rulings(self, connection: Connection, stream: LiveStream) -> deque[Any]:
+        table = schema.verdicts
+        later = (table.c.stream_id == stream.id) & (table.c.id > stream.known_verdict)
+        return deque(connection.execute(select(table).where(later).order_by(table.c.id)).all())
+
+    def _replay(self, stream: LiveStream, rows: Rows, rulings: deque[Any]) -> None:
+        while rulings and rulings[0].after_seq < rows.stop:
+            ruling = rulings.popleft()
+            before = Rows(rows.first, *(part[: max(ruling.after_seq - rows.first, 0)] for part in rows[1:]))
+            self._score(stream, _from(before, stream.scored_seq), None)
+            self._apply(stream, ruling.id, ruling.number, ruling.called)
+        self._score(stream, _from(rows, stream.scored_seq), None)
+
+    def _replay_rulings(self, stream: LiveStream, rulings: deque[Any]) -> None:
+        while rulings:
+            ruling = rulings.popleft()
+            self._apply(stream, ruling.id, ruling.number, ruling.called)
+
+    def _score(self, stream: LiveStream, rows: Rows, since: float | None) -> None:
+        if not len(rows.ats):
+            return
+        session = cast(Session, stream.session)
+        timed = session.take_many(rows.cells, rows.ats.tolist())
+        stream.scored_seq = rows.stop
+        stored = Stored()
+        for one in timed:
+            self._result(stream, one, stored, since)
+        stream.snapshot_due -= len(rows.ats)
+        if stream.snapshot_due <= 0:
+            stored.snapshots.append(self._snapshot(stream))
+        if stored.scores or stored.events or stored.snapshots:
+            self._keep(stored)
+
+    def _result(self, stream: LiveStream, timed: Timed, stored: Stored, since: float | None) -> None:
+        """Add new scores to what is stored, and tell those who listen."""
+        scored = timed.scored
+        if not len(scored):
+            return
+        first = stream.first_step + scored.start
+        ats = np.array([_seconds(at) for at in timed.times])
+        cells = np.column_stack([scored.alert_scores, scored.thresholds, scored.flags])
+        new = max(stream.stored_step - first, 0)  # the rest was stored before a crash
+        changes = [one for one in scored.changes if stream.first_step + one.step >= stream.stored_step]
+        if new >= len(ats):
+            return
+        stream.last.add(ats[new:], cells[new:])
+        stream.top = top_of(stream.detector.names_, scored.variables[-1])
+        stored.scores.append(chunk(stream.id, Rows(first + new, ats[new:], cells[new:])))
+        stream.stored_step = first + len(ats)
+        told = [self._event(stream, change, timed, stored) for change in changes]
+        if since is not None:
+            self._tell(Scores(stream, ats[new:], cells[new:], told, time.monotonic() - since))
+
+    def _event(self, stream: LiveStream, change: Change, timed: Timed, stored: Stored) -> tuple[str, Any]:
+        scored = timed.scored
+
+        def time_of(step: int) -> float | None:
+            if step >= scored.start:
+                return _seconds(timed.times[step - scored.start])
+            return stream.last.at(stream.stored_step - 1 - stream.first_step - step)
+
+        row = change.step - scored.start
+        event, profile = changed_event(stream, change, scored.variables[row], float(scored.thresholds[row]), time_of)
+        if change.kind == "opened":
+            stream.events += 1
+            opened = event.start_time or 0.0
+            stream.recent_openings = [at for at in stream.recent_openings if at > opened - DAY] + [opened]
+        stream.open_event = event if event.state == "open" else None
+        stream.peak_profile = profile
+        stored.events.append(event_row(stream, event, profile))
+        return change.kind, event
+
+    def _snapshot(self, stream: LiveStream) -> dict[str, Any]:
+        stream.snapshot_due = SNAPSHOT_EVERY
+        return {
+            "stream_id": stream.id,
+            "seq": stream.scored_seq,
+            "verdict": stream.known_verdict,
+            "content": cast(Session, stream.session).snapshot(),
+        }
+
+    def _apply(self, stream: LiveStream, ruling: int, number: int, called: str | None) -> tuple[bool, str | None]:
+        """Apply a verdict to the session, which then knows it; returns whether it taught, else why not."""
+        stream.known_verdict = ruling
+        try:
+            cast(Session, stream.session).verdict(number, cast(Called | None, called))
+        except CometadError as error:
+            return False, str(error)
+        return called == "normal", None
+
+    def _rule(self, ruling: Ruling) -> None:
+        stream = ruling.stream
+        try:
+            if stream.paused:
+                ruling.done.set_result((False, "The stream is paused; the verdict takes effect once it is resumed."))
+                return
+            self.open(stream)
+            if ruling.id <= stream.known_verdict:  # opening the session has applied it
+                ruling.done.set_result((ruling.called == "normal", None))
+                return
+            ruling.done.set_result(self._apply(stream, ruling.id, ruling.number, ruling.called))
+            self._keep(Stored(snapshots=[self._snapshot(stream)]))
+        except Exception as error:
+            ruling.done.set_exception(error)
+            self.pause(stream, _reason(error))
+            _log.exception("stream paused", stream=stream.name)
+
+    def pause(self, stream: LiveStream, reason: str) -> None:
+        """Stop scoring a stream; its readings are stored and wait."""
+        stream.paused, stream.reason, stream.session = True, reason, None
+        self._keep(Stored(paused=[(stream.id, reason)]))
+
+    def save(self, streams: Iterable[LiveStream]) -> None:
+        """Store a snapshot of each open session, so that the next start is quick."""
+        for stream in streams:
+            if stream.session is not None and stream.snapshot_due < SNAPSHOT_EVERY:
+                self._keep(Stored(snapshots=[self._snapshot(stream)]))
+
+
+def _grouped(work: list[Any]) -> Iterable[Any]:
+    """The work with readings of one stream that follow each other joined, as long as no verdict lies between."""
+    waiting: dict[int, Accepted] = {}
+    for one in work:
+        if isinstance(one, Accepted):
+            before = waiting.get(one.stream.id)
+            if before is not None and before.rows.stop != one.rows.first:
+                yield waiting.pop(one.stream.id)
+                before = None
+            waiting[one.stream.id] = one if before is None else _joined(before, one)
+        else:
+            yield from waiting.values()
+            waiting = {}
+            yield one
+    yield from waiting.values()
+
+
+def _joined(before: Accepted, one: Accepted) -> Accepted:
+    parts = (np.concatenate(pair) for pair in zip(before.rows[1:], one.rows[1:], strict=True))
+    return before._replace(rows=Rows(before.rows.first, *parts))
+
+
+def _from(rows: Rows, seq: int) -> Rows:
+    """The rows from a number on."""
+    skip = max(seq - rows.first, 0)
+    return rows if skip == 0 else Rows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
+
+
+def _show_recent(stream: LiveStream, rows: Rows) -> None:
+    stream.last = type(stream.last)()
+    if len(rows.ats):
+        stream.last.add(rows.ats, rows.cells)
+
+
+def _show_events(connection: Connection, stream: LiveStream) -> None:
+    """Fill in what was known of the events of a stream."""
+    table = schema.events
+    own = table.c.stream_id == stream.id
+    stream.events = connection.execute(select(func.count()).select_from(table).where(own)).scalar_one()
+    newest = connection.execute(select(table).where(own).order_by(table.c.number.desc()).limit(1)).one_or_none()
+    if newest is not None and newest.closed_at is None and newest.number > stream.first_event:
+        stream.open_event, stream.peak_profile = event_of(newest, stream.name), newest.profile
+    since = (stream.last.at(0) or 0.0) - DAY
+    openings = select(table.c.start_at).where(own, table.c.start_at > since)
+    stream.recent_openings = list(connection.execute(openings).scalars())
+
+
+def _seconds(at: Any) -> float:
+    """The time of a score: a number or, of a bin, a date."""
+    if isinstance(at, str):
+        return datetime.fromisoformat(at).timestamp()
+    return float(at)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, CometadError) else f"Scoring failed ({type(error).__name__}: {error})."

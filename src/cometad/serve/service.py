@@ -1,0 +1,455 @@
+"""The service without HTTP: streams and detectors over one store, with a thread that writes and one that scores."""
+
+import asyncio
+import hashlib
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Literal
+
+import structlog
+from sqlalchemy import delete, func, insert, select, update
+
+from cometad.alerting.budget import Budget
+from cometad.connect.bodies import layout_of
+from cometad.connect.contract import Block, Receipt, UnknownStream
+from cometad.detector import Detector
+from cometad.detectors import load
+from cometad.errors import CometadError, ModelFileError, ParameterError
+from cometad.live.dates import StreamDates
+from cometad.live.readings import Layout
+from cometad.serve.demo_plant import NAME as DEMO
+from cometad.serve.demo_plant import DemoPlant
+from cometad.serve.figures import Figures
+from cometad.serve.fitting import Fitting
+from cometad.serve.listeners import Listeners
+from cometad.serve.live_stream import LiveStream, check_settings, threshold_of
+from cometad.serve.models import DetectorState, StreamSettings
+from cometad.serve.scorer import Scorer, Scores
+from cometad.serve.settings import Settings
+from cometad.serve.storage import schema
+from cometad.serve.storage.history import next_number
+from cometad.serve.storage.store import Store
+from cometad.serve.tokens import Tokens
+from cometad.serve.upkeep import Upkeep
+from cometad.serve.writer import Writer
+
+_log = structlog.get_logger("cometad.serve")
+
+
+class Missing(CometadError):
+    """There is nothing of this name."""
+
+
+class Conflict(CometadError):
+    """What was asked for does not fit the present state."""
+
+
+class Service:
+    """Everything the service does; the API is a thin layer above it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = Store(settings.database) if settings.database else Store.in_folder(settings.data_dir)
+        self.tokens = Tokens(self.store)
+        self.streams: dict[str, LiveStream] = {}
+        self.listeners, self.figures = Listeners(), Figures()
+        self._detectors: dict[tuple[str, Budget | None], Detector] = {}
+        self._layouts: dict[str, Layout] = {}  # by detector
+        self._lock = threading.RLock()  # of streams and detectors
+        self.writer = Writer(self.store, self.streams, self._pass_on, lambda: self.scorer.unscored)
+        self.scorer = Scorer(self.store, self.writer.keep, self._tell)
+        self.fitting = Fitting(self.add_detector, self._fit_failed)
+        self.upkeep = Upkeep(self.store, settings, self.streams, self._silence)
+        self.demo = DemoPlant(
+            lambda: DEMO in self.streams, self.add_detector, self.put_stream, lambda blocks: self.writer.submit(blocks)
+        )
+        self.figures.watch(self._gauges, lambda: list(self.streams.values()))
+        self.ready = self._started = False
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open all streams, score what was not scored yet, and take readings."""
+        self._started = True
+        self._close_interrupted_fits()
+        with self.store.read() as connection:
+            rows = connection.execute(select(schema.streams).order_by(schema.streams.c.id)).all()
+        for row in rows:
+            self._restore(row)
+        self.writer.start()
+        self.scorer.start()
+        for stream in list(self.streams.values()):
+            self._open(stream)
+        self.upkeep.start()
+        opened = self.scorer.do(lambda: None)
+        opened.add_done_callback(lambda _: setattr(self, "ready", True))
+
+    def close(self) -> None:
+        """Score and store everything that was accepted, save all sessions, and end."""
+        if self._started:
+            self.ready = False
+            self.demo.stop()
+            self.upkeep.stop()
+            self.writer.close_intake()
+            self.scorer.do(lambda: self.scorer.save(self.streams.values()))
+            self.scorer.stop()
+            self.writer.stop()
+        self.fitting.stop()
+        self.store.close()
+
+    def count_streams(self) -> int:
+        """How many streams are stored."""
+        with self.store.read() as connection:
+            return connection.execute(select(func.count()).select_from(schema.streams)).scalar_one()
+
+    def _pass_on(self, work: Any) -> None:
+        self.scorer.put(work)
+
+    def _tell(self, scores: Scores) -> None:
+        stream = scores.stream
+        stream.silence_told = False
+        self.figures.scored(len(scores.ats), scores.waited)
+        self.listeners.points(stream, scores.ats, scores.cells)
+        for change, event in scores.events:
+            self.figures.event(change)
+            self.listeners.news("event", stream.name, {**event.model_dump(), "change": change})
+
+    def _gauges(self) -> dict[str, float]:
+        return {
+            "streams": len(self.streams),
+            "streams_paused": sum(stream.paused for stream in list(self.streams.values())),
+            "readings_unstored": self.writer.waiting,
+            "readings_unscored": self.scorer.unscored,
+            "transaction_seconds": self.writer.round_seconds,
+            "listeners": len(self.listeners),
+            "stored_bytes": self.upkeep.size(),
+        }
+
+    def _silence(self, stream: LiveStream) -> None:
+        self.listeners.news("stream", stream.name, stream.describe())
+
+    # -- readings ---------------------------------------------------------------------------------------------------
+
+    def layout(self, stream: str) -> Layout:
+        """The fields that readings of a stream must have."""
+        found = self.streams.get(stream)
+        if found is None:
+            raise UnknownStream(stream)
+        return found.layout
+
+    async def receive(self, blocks: Sequence[Block]) -> Receipt:
+        """Take readings; returns once they are on disk. Raises `Busy` if too much is waiting."""
+        receipt = await asyncio.wrap_future(self.writer.submit(blocks))
+        self.figures.received(receipt)
+        return receipt
+
+    # -- detectors --------------------------------------------------------------------------------------------------
+
+    def add_detector(self, name: str, content: bytes, *, fitted: bool = False) -> DetectorState:
+        """Keep a saved detector; a damaged or unknown file is refused."""
+        detector = _loaded(content)
+        with self._lock:
+            users = self._users(name)
+            if users and not fitted:
+                raise Conflict(f"The detector {name!r} is used by {_some(users)}. Upload it under another name.")
+            self._check_room(schema.detectors, self.settings.max_detectors, "detectors", name)
+            row = {
+                "name": name,
+                "state": "ready",
+                "kind": type(detector).__name__,
+                "variables": json.dumps(detector.names_),
+                "content": content,
+                "sha256": hashlib.sha256(content).hexdigest(),
+                "error": None,
+                "created": time.time(),
+            }
+            with self.store.write() as connection:
+                self.store.upsert(connection, schema.detectors, [row])
+            self._forget_detector(name)
+        return self.detector(name)
+
+    def fit_detector(self, name: str, file: Path, options: Sequence[str]) -> DetectorState:
+        """Fit a detector on a file in the background; the file is deleted afterwards."""
+        with self._lock:
+            users = self._users(name)
+            if users:
+                raise Conflict(f"The detector {name!r} is used by {_some(users)}. Fit one under another name.")
+            if self.fitting.is_fitting(name):
+                raise Conflict(f"The detector {name!r} is being fitted already. Wait until it is ready.")
+            self._check_room(schema.detectors, self.settings.max_detectors, "detectors", name)
+            row: dict[str, Any] = {"name": name, "state": "fitting", "kind": "", "variables": "[]", "content": None}
+            row |= {"sha256": "", "error": None, "created": time.time()}
+            with self.store.write() as connection:
+                self.store.upsert(connection, schema.detectors, [row])
+            self._forget_detector(name)
+            self.fitting.begin(name, file, options)
+        return self.detector(name)
+
+    def _fit_failed(self, name: str, reason: str) -> None:
+        own = schema.detectors.c.name == name
+        with self.store.write() as connection:
+            connection.execute(update(schema.detectors).where(own).values(state="failed", error=reason))
+
+    def _close_interrupted_fits(self) -> None:
+        reason = "The service was stopped while it was fitted. Send the readings again."
+        fitting = schema.detectors.c.state == "fitting"
+        with self.store.write() as connection:
+            connection.execute(update(schema.detectors).where(fitting).values(state="failed", error=reason))
+
+    def detector(self, name: str) -> DetectorState:
+        """What is known of a detector."""
+        found = [one for one in self.all_detectors() if one.name == name]
+        if not found:
+            raise Missing(f"There is no detector {name!r}. Upload one with PUT /v1/detectors/{name}, or fit it.")
+        return found[0]
+
+    def all_detectors(self) -> list[DetectorState]:
+        """All detectors, by name."""
+        table = schema.detectors
+        columns = [column for column in table.c if column.name != "content"]
+        with self.store.read() as connection:
+            size = func.coalesce(func.length(table.c.content), 0).label("bytes")
+            rows = connection.execute(select(*columns, size).order_by(table.c.name)).all()
+        return [
+            DetectorState(
+                name=row.name,
+                state=row.state,
+                kind=row.kind,
+                variables=json.loads(row.variables),
+                progress=1.0 if row.state == "ready" else self.fitting.progress(row.name),
+                error=row.error,
+                sha256=row.sha256,
+                bytes=row.bytes,
+                created=row.created,
+                streams=len(self._users(row.name)),
+            )
+            for row in rows
+        ]
+
+    def delete_detector(self, name: str) -> None:
+        """Delete a detector that no stream uses."""
+        with self._lock:
+            self.detector(name)
+            users = self._users(name)
+            if users:
+                raise Conflict(f"The detector {name!r} is used by {_some(users)}. Delete them first.")
+            self.fitting.cancel(name)
+            with self.store.write() as connection:
+                connection.execute(delete(schema.detectors).where(schema.detectors.c.name == name))
+            self._forget_detector(name)
+
+    def _users(self, name: str) -> list[str]:
+        return [stream.name for stream in list(self.streams.values()) if stream.settings.detector == name]
+
+    def _forget_detector(self, name: str) -> None:
+        self._detectors = {key: one for key, one in self._detectors.items() if key[0] != name}
+        self._layouts.pop(name, None)
+
+    def _detector_for(self, settings: StreamSettings) -> tuple[Detector, Layout]:
+        """The detector that settings ask for, and the layout of its readings; both are shared by its streams."""
+        name, rule = settings.detector, threshold_of(settings)
+        if (name, rule) not in self._detectors:
+            if (name, None) not in self._detectors:
+                with self.store.read() as connection:
+                    own = schema.detectors.c.name == name
+                    row = connection.execute(select(schema.detectors).where(own)).one_or_none()
+                if row is None:
+                    raise Missing(f"There is no detector {name!r}. Upload or fit it first.")
+                if row.content is None:
+                    raise Conflict(f"The detector {name!r} is not ready: {row.error or 'it is being fitted'}")
+                self._detectors[name, None] = _loaded(row.content)
+            fitted = self._detectors[name, None]
+            self._detectors[name, rule] = fitted if rule is None else fitted.with_threshold(rule)
+        detector = self._detectors[name, rule]
+        if name not in self._layouts:
+            self._layouts[name] = layout_of(detector.names_, detector.named_, detector.gaps.allowed)
+        return detector, self._layouts[name]
+
+    # -- streams ----------------------------------------------------------------------------------------------------
+
+    def stream(self, name: str) -> LiveStream:
+        """A stream by its name."""
+        found = self.streams.get(name)
+        if found is None:
+            raise Missing(f"There is no stream {name!r}. Create it with PUT /v1/streams/{name}.")
+        return found
+
+    def put_stream(self, name: str, settings: StreamSettings) -> tuple[LiveStream, bool]:
+        """Create a stream, or change its settings: then it starts anew from its next reading."""
+        with self._lock:
+            known = self.streams.get(name)
+            if known is not None and known.settings == settings:
+                return known, False
+            detector, layout = self._detector_for(settings)
+            check_settings(settings, detector)
+            if known is not None:
+                return self._changed(known, settings, detector, layout), False
+            self._check_room(schema.streams, self.settings.max_streams, "streams", None)
+            row: dict[str, Any] = {"name": name, "settings": settings.model_dump_json(), "created": time.time()}
+            row |= {"paused": False, "reason": None, "dates": "{}", "first_seq": 0, "first_step": 0, "first_event": 0}
+            with self.store.write() as connection:
+                (found,) = connection.execute(insert(schema.streams).values(row)).inserted_primary_key or (0,)
+            stream = LiveStream(int(found), name, settings, detector, layout)
+            self.streams[name] = stream
+        self._open(stream)
+        self.listeners.news("stream", name, stream.describe())
+        return stream, True
+
+    def _changed(self, known: LiveStream, settings: StreamSettings, detector: Detector, layout: Layout) -> LiveStream:
+        """Give a stream other settings, in the thread that owns its session."""
+
+        def change() -> None:
+            with self.store.write() as connection:
+                known.first_step = max(known.stored_step, known.first_step)
+                known.first_seq = known.arrivals.next_seq
+                known.first_event = max(known.events, known.first_event)
+                values: dict[str, Any] = {"settings": settings.model_dump_json(), "paused": False, "reason": None}
+                values |= {"first_seq": known.first_seq, "first_step": known.first_step}
+                values["first_event"] = known.first_event
+                own = schema.streams.c.id == known.id
+                connection.execute(update(schema.streams).where(own).values(values))
+                connection.execute(delete(schema.snapshots).where(schema.snapshots.c.stream_id == known.id))
+                open_now = (schema.events.c.stream_id == known.id) & schema.events.c.closed_at.is_(None)
+                connection.execute(update(schema.events).where(open_now).values(closed_at=time.time()))
+            known.settings, known.detector, known.layout = settings, detector, layout
+            known.session, known.open_event, known.paused, known.reason = None, None, False, None
+            self.scorer.open(known)
+
+        self.scorer.do(change).result()
+        self.listeners.news("stream", known.name, known.describe())
+        return known
+
+    def delete_stream(self, name: str) -> None:
+        """Delete a stream with everything it has."""
+        with self._lock:
+            stream = self.stream(name)
+            del self.streams[name]
+
+            def drop() -> None:
+                stream.paused = True  # whatever is on its way is not scored any more
+                with self.store.write() as connection:
+                    for table in (schema.readings, schema.scores, schema.snapshots, schema.events, schema.verdicts):
+                        connection.execute(delete(table).where(table.c.stream_id == stream.id))
+                    connection.execute(delete(schema.streams).where(schema.streams.c.id == stream.id))
+
+            self.scorer.do(drop).result()
+        self.listeners.news("stream", name, {"name": name, "deleted": True})
+
+    def pause(self, name: str, reason: str = "Paused by a person.") -> LiveStream:
+        """Stop scoring a stream; readings are stored and scored once it is resumed."""
+        stream = self.stream(name)
+        if not stream.paused:
+            self.scorer.do(lambda: self.scorer.pause(stream, reason)).result()
+        self.listeners.news("stream", name, stream.describe())
+        return stream
+
+    def resume(self, name: str) -> LiveStream:
+        """Score a stream again, from the reading it was paused at."""
+        stream = self.stream(name)
+        if stream.paused:
+            with self.store.write() as connection:
+                own = schema.streams.c.id == stream.id
+                connection.execute(update(schema.streams).where(own).values(paused=False, reason=None))
+            stream.paused, stream.reason = False, None
+            self._open(stream).result()
+        self.listeners.news("stream", name, stream.describe())
+        return stream
+
+    def _open(self, stream: LiveStream) -> "Future[None]":
+        """Open the session of a stream; a failure pauses it."""
+
+        def open_guarded() -> None:
+            if stream.paused:
+                return
+            try:
+                self.scorer.open(stream)
+            except Exception as error:  # one bad stream never stops another
+                self.scorer.pause(stream, f"Its state cannot be restored: {error}")
+                _log.exception("stream paused", stream=stream.name)
+
+        return self.scorer.do(open_guarded)
+
+    def _restore(self, row: Any) -> None:
+        """Put a stream of the database into memory."""
+        settings = StreamSettings.model_validate_json(row.settings)
+        try:
+            detector, layout = self._detector_for(settings)
+        except CometadError as error:
+            _log.error("stream left out", stream=row.name, problem=str(error))
+            return
+        stream = LiveStream(row.id, row.name, settings, detector, layout, row.first_seq, row.first_step)
+        stream.first_event, stream.paused, stream.reason = row.first_event, row.paused, row.reason
+        stream.dates = StreamDates()
+        stream.dates.restore(json.loads(row.dates))
+        with self.store.read() as connection:
+            table = schema.readings
+            own = table.c.stream_id == row.id
+            newest = connection.execute(select(table).where(own).order_by(table.c.first.desc()).limit(1)).one_or_none()
+            arrivals = stream.arrivals
+            arrivals.next_seq = next_number(connection, table, row.id)
+        if newest is not None:
+            arrivals.last_at, arrivals.last_sequence = newest.last_at, newest.last_sequence
+            arrivals.timed = json.loads(newest.last_time) is not None
+        self.streams[row.name] = stream
+
+    def _check_room(self, table: Any, most: int, what: str, name: str | None) -> None:
+        with self.store.read() as connection:
+            others = select(func.count()).select_from(table).where(table.c.name != (name or ""))
+            if connection.execute(others).scalar_one() >= most:
+                raise Conflict(f"There are {most:,} {what} already, which is the limit. Delete some, or raise it.")
+
+    # -- verdicts ---------------------------------------------------------------------------------------------------
+
+    async def rule(self, event_id: str, called: Literal["fault", "normal"] | None) -> None:
+        """Take a verdict on an event; `normal` teaches the stream, None withdraws what was said."""
+        stream, number = self.event_place(event_id)
+        own = (schema.events.c.stream_id == stream.id) & (schema.events.c.number == number)
+        with self.store.read() as connection:
+            row = connection.execute(select(schema.events).where(own)).one_or_none()
+        if row is None:
+            raise Missing(f"There is no event {event_id!r}.")
+        if row.verdict == called:
+            return
+        if number > stream.first_event:
+            taught, note = await asyncio.wrap_future(self.writer.rule(stream, number - stream.first_event, called))
+        else:
+            taught, note = False, "It is from before the settings of the stream were changed, so it teaches nothing."
+        now = None if called is None else time.time()
+        values = {"verdict": called, "verdict_at": now, "taught": taught if called else None, "note": note}
+        await asyncio.to_thread(self._keep_verdict, own, values)
+        if stream.open_event is not None and stream.open_event.number == number:
+            stream.open_event = stream.open_event.model_copy(update={"verdict": called, "verdict_at": now})
+
+    def _keep_verdict(self, own: Any, values: dict[str, Any]) -> None:
+        with self.store.write() as connection:
+            connection.execute(update(schema.events).where(own).values(values))
+
+    def event_place(self, event_id: str) -> tuple[LiveStream, int]:
+        """The stream of an event and its number there."""
+        stream_id, _, number = event_id.partition("-")
+        for stream in list(self.streams.values()):
+            if str(stream.id) == stream_id:
+                return stream, int(number)
+        raise Missing(f"There is no event {event_id!r}.")
+
+
+def _loaded(content: bytes) -> Detector:
+    """The detector in a saved file."""
+    with tempfile.NamedTemporaryFile(suffix=".comet") as file:
+        Path(file.name).write_bytes(content)
+        try:
+            return load(file.name)
+        except ModelFileError as error:
+            raise ModelFileError(str(error).replace(f"'{file.name}'", "The file")) from error
+        except ParameterError as error:
+            raise ModelFileError(f"The file is not a detector that can be loaded. {error}") from error
+
+
+def _some(names: list[str]) -> str:
+    listed = ", ".join(repr(name) for name in names[:3])
+    return f"{listed} and {len(names) - 3} more streams" if len(names) > 3 else f"the stream {listed}"

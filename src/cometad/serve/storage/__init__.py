@@ -1,0 +1,1 @@
+"""What the service keeps: detectors, streams, readings, scores, events, tokens; in SQLite or PostgreSQL."""

@@ -1,0 +1,173 @@
+"""Readings and scores of a stream over time: appended in chunks, read by time or number, joined, and deleted by age.
+
+Both tables have the same columns: `first` counts rows from 0, `ats` are their times, `cells` their values.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, Table, delete, func, select
+
+from cometad.arrays import Floats
+from cometad.serve.storage.schema import readings, scores
+
+FULL = 4096  # rows of a joined chunk
+SMALL = 64  # chunks of a stream that are worth joining
+
+
+class Rows(NamedTuple):
+    """Consecutive rows of a table."""
+
+    first: int  # number of the first row
+    ats: Floats  # (row,)
+    cells: Floats  # (row, column)
+
+    @property
+    def stop(self) -> int:
+        """One after the number of the last row."""
+        return self.first + len(self.ats)
+
+
+def chunk(stream_id: int, rows: Rows) -> dict[str, Any]:
+    """The row of a table that holds consecutive rows.
+
+    >>> import numpy as np
+    >>> from cometad.serve.storage.history import Rows, chunk
+    >>> chunk(1, Rows(7, np.array([10.0, 11.0]), np.zeros((2, 3))))["count"]
+    2
+    """
+    return {
+        "stream_id": stream_id,
+        "first": rows.first,
+        "count": len(rows.ats),
+        "first_at": float(rows.ats[0]),
+        "last_at": float(rows.ats[-1]),
+        "ats": np.asarray(rows.ats, "<f8").tobytes(),
+        "cells": np.asarray(rows.cells, "<f8").tobytes(),
+    }
+
+
+def next_number(connection: Connection, table: Table, stream_id: int) -> int:
+    """The number of the next row of a stream."""
+    last = select(table.c.first + table.c.count).where(table.c.stream_id == stream_id)
+    found: int | None = connection.execute(last.order_by(table.c.first.desc()).limit(1)).scalar()
+    return found or 0
+
+
+def by_number(connection: Connection, table: Table, stream_id: int, start: int, stop: int) -> Rows:
+    """The rows with numbers from `start` on, before `stop`; those that were deleted are missing at the start."""
+    inside = (table.c.first < stop) & (table.c.first + table.c.count > start)
+    rows = _joined(connection, table, stream_id, inside)
+    keep = slice(max(start - rows.first, 0), max(stop - rows.first, 0))
+    return Rows(max(rows.first, start), rows.ats[keep], rows.cells[keep])
+
+
+def by_time(connection: Connection, table: Table, stream_id: int, start: float, stop: float) -> Rows:
+    """The rows with times from `start` up to and including `stop`."""
+    rows = _joined(connection, table, stream_id, (table.c.last_at >= start) & (table.c.first_at <= stop))
+    inside = np.flatnonzero((rows.ats >= start) & (rows.ats <= stop))
+    if not len(inside):
+        return Rows(rows.first, rows.ats[:0], rows.cells[:0])
+    keep = slice(inside[0], inside[-1] + 1)
+    return Rows(rows.first + int(inside[0]), rows.ats[keep], rows.cells[keep])
+
+
+def after(connection: Connection, table: Table, stream_id: int, start: int) -> Iterator[Rows]:
+    """All rows with numbers from `start` on, a few thousand at a time."""
+    while True:
+        chunks = connection.execute(
+            select(table)
+            .where(table.c.stream_id == stream_id, table.c.first + table.c.count > start)
+            .order_by(table.c.first)
+            .limit(SMALL)
+        ).all()
+        if not chunks:
+            return
+        rows = _unpacked(chunks)
+        skip = max(start - rows.first, 0)
+        yield Rows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
+        start = rows.stop
+
+
+def has_time(connection: Connection, stream_id: int, at: float) -> bool:
+    """Whether a stream has a reading of this time."""
+    near = (readings.c.stream_id == stream_id) & (readings.c.last_at >= at) & (readings.c.first_at <= at)
+    found = connection.execute(select(readings.c.ats).where(near)).scalars()
+    return any(at in np.frombuffer(ats, "<f8") for ats in found)
+
+
+def join_chunks(connection: Connection, table: Table, stream_id: int, before: int) -> int:
+    """Join small neighboring chunks that end before a number; returns how many there are fewer."""
+    small = table.c.count < FULL // 2
+    chunks = connection.execute(
+        select(table)
+        .where(table.c.stream_id == stream_id, small, table.c.first + table.c.count <= before)
+        .order_by(table.c.first)
+        .limit(FULL)
+    ).all()
+    fewer = 0
+    for group in _neighbors(chunks):
+        if len(group) > 1:
+            rows = _unpacked(group)
+            firsts = [one.first for one in group]
+            connection.execute(
+                delete(table).where(
+                    table.c.stream_id == stream_id, table.c.first >= firsts[0], table.c.first <= firsts[-1]
+                )
+            )
+            last = {name: getattr(group[-1], name) for name in ("last_time", "last_sequence") if name in table.c}
+            connection.execute(table.insert(), [chunk(stream_id, rows) | last])
+            fewer += len(group) - 1
+    return fewer
+
+
+def crowded(connection: Connection, table: Table) -> list[int]:
+    """The streams with many small chunks."""
+    small = select(table.c.stream_id).where(table.c.count < FULL // 2).group_by(table.c.stream_id)
+    return list(connection.execute(small.having(func.count() > SMALL)).scalars())
+
+
+def delete_before(connection: Connection, table: Table, stream_id: int, at: float, before: int) -> int:
+    """Delete chunks that ended before a time and a number; returns how many. The newest chunk always stays."""
+    newest = select(func.max(table.c.first)).where(table.c.stream_id == stream_id).scalar_subquery()
+    old = (table.c.last_at < at) & (table.c.first + table.c.count <= before) & (table.c.first < newest)
+    return connection.execute(delete(table).where(table.c.stream_id == stream_id, old)).rowcount
+
+
+def oldest(connection: Connection) -> float | None:
+    """The time of the oldest reading or score."""
+    found = [connection.execute(select(func.min(table.c.first_at))).scalar() for table in (readings, scores)]
+    return min((at for at in found if at is not None), default=None)
+
+
+def _joined(connection: Connection, table: Table, stream_id: int, inside: Any) -> Rows:
+    chunks = connection.execute(
+        select(table).where(table.c.stream_id == stream_id, inside).order_by(table.c.first)
+    ).all()
+    return _unpacked(chunks) if chunks else Rows(0, np.empty(0), np.empty((0, 0)))
+
+
+def _unpacked(chunks: Any) -> Rows:
+    ats = np.frombuffer(b"".join(one.ats for one in chunks), "<f8")
+    cells = np.frombuffer(b"".join(one.cells for one in chunks), "<f8")
+    return Rows(int(chunks[0].first), ats, cells.reshape(len(ats), -1))
+
+
+def _neighbors(chunks: Any) -> Iterator[list[Any]]:
+    """Groups of chunks that follow each other, up to a full one."""
+    group: list[Any] = []
+    rows = 0
+    for one in chunks:
+        follows = group and group[-1].first + group[-1].count == one.first and _width(group[-1]) == _width(one)
+        if group and (not follows or rows + one.count > FULL):
+            yield group
+            group, rows = [], 0
+        group.append(one)
+        rows += one.count
+    if group:
+        yield group
+
+
+def _width(one: Any) -> int:
+    return len(one.cells) // int(one.count)  # differs between detectors

@@ -1,0 +1,135 @@
+"""The tables. Readings and scores are stored in chunks of one or many rows, so that history stays small and quick.
+
+A chunk is one row of a table with packed arrays: those of single readings are joined later (`history.py`). Times are
+seconds since 1970.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+)
+
+metadata = MetaData()
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("hash", Text, nullable=False, unique=True),  # SHA-256 of the token, which has 256 random bits
+    Column("scope", Text, nullable=False),
+    Column("created", Float, nullable=False),
+)
+
+detectors = Table(
+    "detectors",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("state", Text, nullable=False),  # fitting, ready or failed
+    Column("kind", Text, nullable=False, default=""),
+    Column("variables", Text, nullable=False, default="[]"),  # JSON
+    Column("content", LargeBinary),  # the saved detector
+    Column("sha256", Text, nullable=False, default=""),
+    Column("error", Text),
+    Column("created", Float, nullable=False),
+)
+
+streams = Table(
+    "streams",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("settings", Text, nullable=False),  # JSON
+    Column("created", Float, nullable=False),
+    Column("paused", Boolean, nullable=False),
+    Column("reason", Text),  # why it is paused
+    Column("dates", Text, nullable=False),  # JSON: how its times are written
+    # A stream whose settings change starts anew from its next reading: numbers before these belong to earlier runs.
+    Column("first_seq", BigInteger, nullable=False),
+    Column("first_step", BigInteger, nullable=False),
+    Column("first_event", BigInteger, nullable=False),
+)
+
+readings = Table(
+    "readings",
+    metadata,
+    Column("stream_id", Integer, primary_key=True, autoincrement=False),
+    Column("first", BigInteger, primary_key=True, autoincrement=False),  # number of the first reading; counts from 0
+    Column("count", Integer, nullable=False),
+    Column("first_at", Float, nullable=False),
+    Column("last_at", Float, nullable=False),
+    Column("last_time", Text, nullable=False),  # JSON: the last time as it was sent
+    Column("last_sequence", BigInteger),  # the highest number given by the sender so far
+    Column("ats", LargeBinary, nullable=False),  # float64 (reading,): its time, or when it arrived
+    Column("cells", LargeBinary, nullable=False),  # float64 (reading, variable)
+    Index("readings_by_time", "stream_id", "last_at"),
+)
+
+scores = Table(
+    "scores",
+    metadata,
+    Column("stream_id", Integer, primary_key=True, autoincrement=False),
+    Column("first", BigInteger, primary_key=True, autoincrement=False),  # time step of the first score
+    Column("count", Integer, nullable=False),
+    Column("first_at", Float, nullable=False),
+    Column("last_at", Float, nullable=False),
+    Column("ats", LargeBinary, nullable=False),  # float64 (time,)
+    Column("cells", LargeBinary, nullable=False),  # float64 (time, 3): alert score, threshold, flag
+    Index("scores_by_time", "stream_id", "last_at"),
+)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("stream_id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),  # the next reading
+    Column("verdict", Integer, nullable=False),  # the last verdict it knows; 0 if there is none
+    Column("content", LargeBinary, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("stream_id", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("start", BigInteger, nullable=False),
+    Column("stop", BigInteger, nullable=False),
+    Column("peak", BigInteger, nullable=False),
+    Column("steps", BigInteger, nullable=False),
+    Column("start_at", Float),
+    Column("stop_at", Float),
+    Column("peak_at", Float),
+    Column("opened_at", Float, nullable=False),  # clock of the service
+    Column("closed_at", Float),
+    Column("peak_score", Float, nullable=False),
+    Column("threshold", Float, nullable=False),  # at its peak
+    Column("severity", Float, nullable=False),
+    Column("variables", Text, nullable=False),  # JSON: the highest ones at its peak
+    Column("profile", LargeBinary, nullable=False),  # float32 (variable,): scores at its peak
+    Column("explanation", Text),  # JSON; kept once the event is closed
+    Column("verdict", Text),
+    Column("verdict_at", Float),
+    Column("taught", Boolean),
+    Column("note", Text),
+    Index("events_by_opening", "opened_at"),
+)
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("stream_id", Integer, nullable=False),
+    Column("after_seq", BigInteger, nullable=False),  # takes effect before this reading
+    Column("number", BigInteger, nullable=False),  # of the event
+    Column("called", Text),  # None withdraws
+    Column("at", Float, nullable=False),
+    Index("verdicts_by_stream", "stream_id", "after_seq"),
+)

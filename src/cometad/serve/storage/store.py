@@ -1,0 +1,151 @@
+"""The database: a SQLite file in the data folder, or PostgreSQL by its URL; the format has a number."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from cometad.errors import CometadError, ModelFileError, OutputError, ParameterError
+
+FILE = "cometad.sqlite"
+BUSY = 30  # seconds to wait for another writer
+_INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+class StorageError(CometadError):
+    """The database cannot be used now."""
+
+
+class Store:
+    """An open database, upgraded to the newest format.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.serve.storage.store import Store
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = Store.in_folder(Path(folder))
+    ...     store.format
+    ...     store.close()
+    1
+    """
+
+    def __init__(self, url: str) -> None:
+        self.engine = _engine(url)
+        self.is_sqlite = self.engine.dialect.name == "sqlite"
+        self.insert: Any = _INSERT[self.engine.dialect.name]
+        self._writing = self.engine.execution_options(writes=True)
+        try:
+            with storage_errors():
+                self.format = self._upgrade()
+        except CometadError:
+            self.engine.dispose()
+            raise
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> "Store":
+        """The SQLite database in a folder, which is created if need be."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"Cannot create the folder '{folder}': {error.strerror}. Choose another.") from error
+        return cls(f"sqlite:///{folder / FILE}")
+
+    def _upgrade(self) -> int:
+        scripts = ScriptDirectory.from_config(_config())
+        newest = int(scripts.get_current_head() or 0)
+        with self.write() as connection:
+            found = MigrationContext.configure(connection).get_current_revision()
+            if found is not None and int(found) > newest:
+                raise ModelFileError(
+                    f"The data has format {found}, but this cometad reads formats up to {newest}. Upgrade cometad."
+                )
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+        return newest
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database."""
+        with storage_errors(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction: everything in it is on disk once it ends, or nothing."""
+        with storage_errors(), self._writing.begin() as connection:
+            yield connection
+
+    def upsert(self, connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+        """Insert rows that all have the same columns; rows with a known primary key are replaced."""
+        if not rows:
+            return
+        keys = [column.name for column in table.primary_key]
+        statement = self.insert(table)
+        changes = {name: statement.excluded[name] for name in rows[0] if name not in keys}
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes), rows)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+
+@contextmanager
+def storage_errors() -> Iterator[None]:
+    """Turn errors of the database into one sentence."""
+    try:
+        yield
+    except DBAPIError as error:
+        problem = " ".join(str(error.orig).split())
+        raise StorageError(
+            f"The database cannot be used: {problem}. Check its server, its permissions and the free space."
+        ) from error
+
+
+def _engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        if parsed.drivername == "postgresql":
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.get_backend_name() not in _INSERT:
+            raise ParameterError(
+                f"Cannot store data in {parsed.get_backend_name()!r}. Pass a URL like postgresql://user@host/name."
+            )
+        engine = create_engine(parsed, pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise ParameterError("The database URL cannot be read. Write postgresql://user@host/name.") from error
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:
+    connection.isolation_level = None  # transactions begin where we say so
+    cursor = connection.cursor()
+    # The first one only has an effect on a new file, before anything is written to it.
+    for pragma in ("auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=FULL", f"busy_timeout={1000 * BUSY}"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A writer waits for the others here. With a plain BEGIN it would fail at its first write instead.
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("path_separator", "os")
+    return config

@@ -1,0 +1,112 @@
+"""Tokens: random, shown once, stored as a hash, with a scope."""
+
+import hashlib
+import secrets
+import threading
+import time
+from typing import Literal, NamedTuple, get_args
+
+from sqlalchemy import delete, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from cometad.errors import ParameterError, unknown
+from cometad.serve.models import is_name
+from cometad.serve.storage.schema import tokens
+from cometad.serve.storage.store import Store
+
+Scope = Literal["read", "write", "admin"]  # each includes those before it
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+START = "cmt_"  # so that scanners of code recognize a token
+REFRESH = 2.0  # seconds until a token that was created or revoked elsewhere is noticed
+
+
+class Token(NamedTuple):
+    """A token as it is listed: without its secret."""
+
+    name: str
+    scope: Scope
+    created: float
+
+
+class Tokens:
+    """The tokens of a store.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.serve.storage.store import Store
+    >>> from cometad.serve.tokens import Tokens
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tokens = Tokens(Store.in_folder(Path(folder)))
+    ...     secret = tokens.create("gateway", "write")
+    ...     tokens.scopes(secret), tokens.scopes("guess"), tokens.scopes(None)
+    (('read', 'write'), (), ())
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._known: dict[str, Scope] = {}
+        self._read_at = -REFRESH
+
+    def create(self, name: str, scope: str) -> str:
+        """Create a token; returns its secret, which is not stored."""
+        if scope not in SCOPES:
+            raise unknown("scope", scope, SCOPES)
+        if not is_name(name):
+            raise ParameterError(f"Cannot name a token {name!r}. Use letters, digits, dots, dashes and underscores.")
+        secret = START + secrets.token_urlsafe(32)
+        row = {"name": name, "hash": _hash(secret), "scope": scope, "created": time.time()}
+        try:
+            with self._store.engine.begin() as connection:
+                connection.execute(insert(tokens).values(row))
+        except IntegrityError as error:
+            raise ParameterError(f"There is a token {name!r} already. Choose another name, or revoke it.") from error
+        self._forget()
+        return secret
+
+    def revoke(self, name: str) -> None:
+        """Delete a token."""
+        with self._store.write() as connection:
+            gone = connection.execute(delete(tokens).where(tokens.c.name == name)).rowcount
+        self._forget()
+        if not gone:
+            raise ParameterError(f"There is no token {name!r}. List them with cometad token list.")
+
+    def list(self) -> list[Token]:
+        """All tokens, by name."""
+        with self._store.read() as connection:
+            rows = connection.execute(select(tokens).order_by(tokens.c.name)).all()
+        return [Token(row.name, row.scope, row.created) for row in rows]
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a token; then every request needs one."""
+        return bool(self._current())
+
+    def scopes(self, secret: str | None) -> tuple[Scope, ...]:
+        """What the bearer of a token may do; nothing if it is unknown. Without any token, everything."""
+        known = self._current()
+        if not known:
+            return SCOPES
+        if secret is None:
+            return ()
+        scope = known.get(_hash(secret))
+        return () if scope is None else SCOPES[: SCOPES.index(scope) + 1]
+
+    def _current(self) -> dict[str, Scope]:
+        with self._lock:
+            if time.monotonic() - self._read_at >= REFRESH:
+                with self._store.read() as connection:
+                    rows = connection.execute(select(tokens.c.hash, tokens.c.scope)).all()
+                self._known = {row.hash: row.scope for row in rows}
+                self._read_at = time.monotonic()
+            return self._known
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._read_at = -REFRESH
+
+
+def _hash(secret: str) -> str:
+    # A plain hash is enough: nobody can guess 256 random bits.
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()

@@ -1,0 +1,300 @@
+"""The thread that writes: many requests and many scores in one transaction, then acknowledges them.
+
+A reading is acknowledged once it is on disk. Scores, events and snapshots of the scorer are stored with the next
+transaction. So a snapshot is never newer than the readings, and what follows it can be scored again.
+"""
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import structlog
+from sqlalchemy import Connection, insert, update
+
+from cometad.connect.contract import Block, Busy, Receipt, Refusal, UnknownStream
+from cometad.errors import CometadError
+from cometad.serve.arrivals import Admitted, admit
+from cometad.serve.live_stream import Arrivals, LiveStream
+from cometad.serve.storage import schema
+from cometad.serve.storage.history import Rows, chunk, has_time
+from cometad.serve.storage.store import Store
+
+MOST_WAITING = 200_000  # readings accepted but not stored, or stored but not scored
+ROUND = 50_000  # readings in one transaction
+RETRY = 1.0  # seconds after a failed transaction
+
+_log = structlog.get_logger("cometad.serve")
+
+
+@dataclass
+class Stored:
+    """What the scorer wants to have stored, all of it in one transaction."""
+
+    scores: list[dict[str, Any]] = field(default_factory=list)  # chunks
+    events: list[dict[str, Any]] = field(default_factory=list)
+    snapshots: list[dict[str, Any]] = field(default_factory=list)
+    paused: list[tuple[int, str]] = field(default_factory=list)  # streams, and why
+
+    def add(self, other: "Stored") -> None:
+        """Add what else to store."""
+        self.scores += other.scores
+        self.events += other.events
+        self.snapshots += other.snapshots
+        self.paused += other.paused
+
+
+class Accepted(NamedTuple):
+    """Readings of a stream that are on disk and wait to be scored."""
+
+    stream: LiveStream
+    rows: Rows
+    since: float  # when they were accepted, by a clock that never goes back
+
+
+class Ruling(NamedTuple):
+    """A verdict that is on disk and waits to be applied before reading `after_seq`."""
+
+    stream: LiveStream
+    id: int
+    after_seq: int
+    number: int  # of the event, in the session
+    called: str | None
+    done: "Future[tuple[bool, str | None]]"  # whether it taught the detector, else why not
+
+
+@dataclass
+class _Request:
+    blocks: Sequence[Block]
+    readings: int
+    done: "Future[Receipt]"
+
+
+class Writer:
+    """Stores readings and results; `pass_on` gets everything that is on disk and waits to be scored."""
+
+    def __init__(
+        self,
+        store: Store,
+        streams: dict[str, LiveStream],
+        pass_on: Callable[[list[Accepted | Ruling]], None],
+        unscored: Callable[[], int],
+    ) -> None:
+        self._store, self._streams, self._pass_on, self._unscored = store, streams, pass_on, unscored
+        self._requests: deque[_Request] = deque()
+        self._rulings: deque[Ruling] = deque()
+        self._stored = Stored()
+        self._waiting = 0  # readings in requests
+        self._wake = threading.Condition()
+        self._closed = self._stopping = self._busy = False
+        self.problem: str | None = None  # why the last transaction failed
+        self.round_seconds = 0.0  # of the last transaction
+        self._thread = threading.Thread(target=self._run, name="cometad-writer", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close_intake(self) -> None:
+        """Take no more readings; returns once those taken before are on disk and passed on."""
+        with self._wake:
+            self._closed = True
+            while self._requests or self._rulings or self._busy:
+                self._wake.wait(0.05)
+
+    def stop(self) -> None:
+        """Store what there is and end the thread."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join()
+
+    def submit(self, blocks: Sequence[Block]) -> "Future[Receipt]":
+        """Take readings; the future is done once they are on disk. Raises `Busy` if too much is waiting."""
+        readings = sum(len(block.lines) for block in blocks)
+        with self._wake:
+            if self._closed or self._waiting + readings + self._unscored() > MOST_WAITING:
+                raise Busy
+            request = _Request(blocks, readings, Future())
+            self._requests.append(request)
+            self._waiting += readings
+            self._wake.notify()
+        return request.done
+
+    def rule(self, stream: LiveStream, number: int, called: str | None) -> "Future[tuple[bool, str | None]]":
+        """Take a verdict on an event; the future says whether it taught the detector, else why not."""
+        done: Future[tuple[bool, str | None]] = Future()
+        with self._wake:
+            if self._closed:
+                raise Busy
+            self._rulings.append(Ruling(stream, 0, 0, number, called, done))
+            self._wake.notify()
+        return done
+
+    def keep(self, stored: Stored) -> None:
+        """Take results of the scorer."""
+        with self._wake:
+            self._stored.add(stored)
+            self._wake.notify()
+
+    @property
+    def waiting(self) -> int:
+        """Readings that wait to be stored."""
+        return self._waiting
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._requests or self._rulings or self._has_results() or self._stopping):
+                    self._wake.wait()
+                if self._stopping and not (self._requests or self._rulings or self._has_results()):
+                    return
+                requests, rulings, stored = self._taken()
+                self._busy = True
+            begun = time.monotonic()
+            try:
+                accepted = self._commit(requests, rulings, stored)
+                self.problem = None
+            except CometadError as error:
+                self._give_back(requests, rulings, stored, error)
+                accepted = []
+            self.round_seconds = time.monotonic() - begun
+            self._pass_on(accepted)
+            self._busy = False
+
+    def _has_results(self) -> bool:
+        results = self._stored
+        return bool(results.scores or results.events or results.snapshots or results.paused)
+
+    def _taken(self) -> tuple[list[_Request], list[Ruling], Stored]:
+        requests, readings = list[_Request](), 0
+        while self._requests and (not requests or readings + self._requests[0].readings <= ROUND):
+            requests.append(self._requests.popleft())
+            readings += requests[-1].readings
+        self._waiting -= readings
+        rulings = list(self._rulings)
+        self._rulings.clear()
+        stored, self._stored = self._stored, Stored()
+        return requests, rulings, stored
+
+    def _give_back(self, requests: list[_Request], rulings: list[Ruling], stored: Stored, error: CometadError) -> None:
+        """After a failed transaction: requests get the error, results are kept for the next one."""
+        self.problem = str(error)
+        _log.error("transaction failed", problem=str(error))
+        for request in requests:
+            request.done.set_exception(error)
+        for ruling in rulings:
+            ruling.done.set_exception(error)
+        with self._wake:
+            stored.add(self._stored)
+            self._stored = stored
+            if self._stopping:  # nothing more can be done: scores will be computed again from the readings
+                self._stored = Stored()
+                return
+        time.sleep(RETRY)
+
+    def _commit(self, requests: list[_Request], rulings: list[Ruling], stored: Stored) -> list[Accepted | Ruling]:
+        chunks: list[dict[str, Any]] = []
+        accepted: list[Accepted | Ruling] = []
+        moved: dict[str, tuple[LiveStream, Arrivals]] = {}
+        receipts = []
+        with self._store.write() as connection:
+            for request in requests:
+                receipts.append(self._taken_in(connection, request, chunks, accepted, moved))
+            if chunks:
+                connection.execute(insert(schema.readings), chunks)
+            accepted += [self._ruled(connection, ruling, moved) for ruling in rulings]
+            self._write_results(connection, stored)
+            for stream, arrivals in moved.values():
+                if stream.arrivals.next_seq == 0 and arrivals.next_seq:
+                    facts = json.dumps(stream.dates.facts())
+                    own = schema.streams.c.id == stream.id
+                    connection.execute(update(schema.streams).where(own).values(dates=facts))
+        for stream, arrivals in moved.values():
+            stream.arrivals = arrivals
+        for request, receipt in zip(requests, receipts, strict=True):
+            request.done.set_result(receipt)
+        return accepted
+
+    def _taken_in(
+        self,
+        connection: Connection,
+        request: _Request,
+        chunks: list[dict[str, Any]],
+        accepted: list[Accepted | Ruling],
+        moved: dict[str, tuple[LiveStream, Arrivals]],
+    ) -> Receipt:
+        """Admit the readings of a request: adds chunks to write, readings to score and what moved on."""
+        total, received, since = Receipt(), time.time(), time.monotonic()
+        for block in request.blocks:
+            stream = self._streams.get(block.stream)
+            if stream is None or block.names != stream.layout.names:  # deleted or changed meanwhile
+                total.add(_unknown(block))
+                continue
+            if block.stream not in moved:
+                moved[block.stream] = (stream, replace(stream.arrivals))
+            arrivals = moved[block.stream][1]
+            first = arrivals.next_seq
+
+            def known(at: float, stream_id: int = stream.id) -> bool:
+                return has_time(connection, stream_id, at) or _among(chunks, stream_id, at)
+
+            admitted, receipt = admit(block, stream, arrivals, received, known)
+            total.add(receipt)
+            if len(admitted.ats):
+                rows = Rows(first, admitted.ats, admitted.values)
+                chunks.append(_reading_chunk(stream, rows, admitted, arrivals))
+                accepted.append(Accepted(stream, rows, since))
+                stream.last_received = received
+        return total
+
+    def _ruled(self, connection: Connection, ruling: Ruling, moved: dict[str, tuple[LiveStream, Arrivals]]) -> Ruling:
+        stream = ruling.stream
+        after = moved[stream.name][1] if stream.name in moved else stream.arrivals
+        values = {
+            "stream_id": stream.id,
+            "after_seq": after.next_seq,
+            "number": ruling.number,
+            "called": ruling.called,
+            "at": time.time(),
+        }
+        (found,) = connection.execute(insert(schema.verdicts).values(values)).inserted_primary_key or (0,)
+        return ruling._replace(id=int(found), after_seq=after.next_seq)
+
+    def _write_results(self, connection: Connection, stored: Stored) -> None:
+        if stored.scores:
+            connection.execute(insert(schema.scores), stored.scores)
+        self._store.upsert(connection, schema.events, _newest(stored.events, "number"))
+        self._store.upsert(connection, schema.snapshots, _newest(stored.snapshots))
+        for stream_id, reason in stored.paused:
+            own = schema.streams.c.id == stream_id
+            connection.execute(update(schema.streams).where(own).values(paused=True, reason=reason))
+
+
+def _reading_chunk(stream: LiveStream, rows: Rows, admitted: Admitted, arrivals: Arrivals) -> dict[str, Any]:
+    return {
+        **chunk(stream.id, rows),
+        "last_time": json.dumps(admitted.last_time),
+        "last_sequence": arrivals.last_sequence,
+    }
+
+
+def _among(chunks: list[dict[str, Any]], stream_id: int, at: float) -> bool:
+    """Whether a chunk that is not written yet has a reading of this time."""
+    own = (one for one in chunks if one["stream_id"] == stream_id and one["first_at"] <= at <= one["last_at"])
+    return any(at in np.frombuffer(one["ats"], "<f8") for one in own)
+
+
+def _unknown(block: Block) -> Receipt:
+    reason = str(UnknownStream(block.stream))
+    return Receipt(refused=[Refusal(line, block.stream, reason) for line in block.lines])
+
+
+def _newest(rows: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
+    """The last row for each stream and key."""
+    return list({tuple(row[key] for key in ("stream_id", *keys)): row for row in rows}.values())
