@@ -30,7 +30,12 @@ const colors = new Map();
 export function color(name, opacity = 1) {
   const value = colors.get(name) ?? getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   colors.set(name, value);
-  return opacity === 1 ? value : value + Math.round(255 * opacity).toString(16).padStart(2, "0");
+  return opacity === 1
+    ? value
+    : value +
+        Math.round(255 * opacity)
+          .toString(16)
+          .padStart(2, "0");
 }
 
 /**
@@ -42,8 +47,14 @@ export function color(name, opacity = 1) {
 export function chart(element, data, { isTime, splits, ...options }) {
   const width = () => Math.max(element.clientWidth, 100);
   const scales = { ...options.scales, x: { time: isTime, ...options.scales?.x } };
-  const drawn = new UPlot({ ...common(isTime, options.height < LOW, splits), ...options, scales, width: width() }, data, element);
-  const sizes = new ResizeObserver(() => width() !== drawn.width && drawn.setSize({ width: width(), height: options.height }));
+  const drawn = new UPlot(
+    { ...common(isTime, options.height < LOW, splits), ...options, scales, width: width() },
+    data,
+    element,
+  );
+  const sizes = new ResizeObserver(
+    () => width() !== drawn.width && drawn.setSize({ width: width(), height: options.height }),
+  );
   const recolor = () => {
     colors.clear();
     drawn.redraw(false, true);
@@ -60,13 +71,25 @@ export function chart(element, data, { isTime, splits, ...options }) {
 
 /** @param {boolean} isTime @param {boolean} isLow @param {any} [splits] @returns {any} */
 function common(isTime, isLow, splits) {
-  const shared = { stroke: () => color("quiet"), font: FONT, grid: { stroke: () => color("grid"), width: 1 }, ticks: { show: false } };
+  const shared = {
+    stroke: () => color("quiet"),
+    font: FONT,
+    grid: { stroke: () => color("grid"), width: 1 },
+    ticks: { show: false },
+  };
   const across = { size: isLow ? 26 : 42, space: 68, ...(isTime ? { values: isLow ? CLOCK : TIMES } : {}) };
-  const up = { size: 52, space: isLow ? 22 : 32, values: (/** @type {uPlot} */ _, /** @type {number[]} */ splits) => splits.map(label) };
+  const up = {
+    size: 52,
+    space: isLow ? 22 : 32,
+    values: (/** @type {uPlot} */ _, /** @type {number[]} */ splits) => splits.map(label),
+  };
   return {
     legend: { show: false },
-    padding: [8, 20, 0, 0],
-    axes: [{ ...shared, ...across }, { ...shared, ...up, ...(splits ? { splits } : {}) }],
+    padding: [8, 30, 0, 0],
+    axes: [
+      { ...shared, ...across },
+      { ...shared, ...up, ...(splits ? { splits } : {}) },
+    ],
     cursor: { sync: { key: "time", filters: { pub: isMove } }, points: { size: 7 }, drag: { x: false, y: false } },
   };
 }

@@ -14,7 +14,13 @@ export function field(label, input, hint) {
   fields += 1;
   input.id = `field-${fields}`;
   if (hint) input.setAttribute("aria-describedby", `hint-${fields}`);
-  return h("div", { class: "field" }, h("label", { for: input.id }, label), input, hint && h("small", { id: `hint-${fields}` }, hint));
+  return h(
+    "div",
+    { class: "field" },
+    h("label", { for: input.id }, label),
+    input,
+    hint && h("small", { id: `hint-${fields}` }, hint),
+  );
 }
 
 /** @param {Record<string, any>} attributes */

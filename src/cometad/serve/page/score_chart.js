@@ -7,7 +7,8 @@ import { count, counted, moment, number } from "./format.js";
 /** @typedef {import("./types.js").EventSummary} EventSummary */
 /** @typedef {{places: number[], scores: (number | null)[], thresholds: (number | null)[], isTime: boolean}} Curves */
 
-const HEIGHT = 260, LOW_HEIGHT = 180;
+const HEIGHT = 260,
+  LOW_HEIGHT = 180;
 const LOGARITHMIC_FROM = 8; // thresholds: a higher peak would flatten the rest of a linear axis
 const NEAR = 30; // px between the links of two events
 
@@ -21,7 +22,13 @@ export class ScoreChart {
     this.badges = h("div", { class: "badges over" });
     this.plot = h("div", { class: "chart", role: "img" });
     this.readout = h("p", { class: "readout", "aria-hidden": "true" });
-    this.element = h("div", { class: "score-chart" }, h("div", { class: "chart-head" }, this.#legend(), this.readout), this.badges, this.plot);
+    this.element = h(
+      "div",
+      { class: "score-chart" },
+      h("div", { class: "chart-head" }, this.#legend(), this.readout),
+      this.badges,
+      this.plot,
+    );
     this.frame = onceAFrame(() => this.#draw());
     /** @type {ReturnType<typeof chart> | null} */
     this.chart = null;
@@ -74,7 +81,9 @@ export class ScoreChart {
     if (!places.length) return this.plot.setAttribute("aria-label", "No scores yet.");
     const known = scores.map((score) => score ?? -Infinity);
     const peak = known.indexOf(known.reduce((most, score) => Math.max(most, score)));
-    const inside = this.#stretches().filter(({ start, stop }) => stop >= places[0] && start <= /** @type {number} */ (places.at(-1)));
+    const inside = this.#stretches().filter(
+      ({ start, stop }) => stop >= places[0] && start <= /** @type {number} */ (places.at(-1)),
+    );
     const when = `from ${this.#place(places[0])} to ${this.#place(/** @type {number} */ (places.at(-1)))}`;
     const highest = `The highest is ${number(scores[peak])} at ${this.#place(places[peak])}`;
     const rest = `the threshold is ${number(thresholds.at(-1))}; ${counted(inside.length, "event")}.`;
@@ -88,7 +97,11 @@ export class ScoreChart {
   }
 
   #legend() {
-    return legend([["curve score", "score"], ["curve threshold", "threshold"], ["event", "event"]]);
+    return legend([
+      ["curve score", "score"],
+      ["curve threshold", "threshold"],
+      ["event", "event"],
+    ]);
   }
 
   /** @param {number} place */
@@ -106,10 +119,23 @@ export class ScoreChart {
     this.chart = chart(this.plot, this.#data(), {
       height: this.height,
       isTime: this.curves.isTime,
-      ...(unit ? { splits: (/** @type {unknown} */ _, /** @type {number} */ __, /** @type {number} */ low, /** @type {number} */ high) => steepTicks(unit, low, high) } : {}),
+      ...(unit
+        ? {
+            splits: (
+              /** @type {unknown} */ _,
+              /** @type {number} */ __,
+              /** @type {number} */ low,
+              /** @type {number} */ high,
+            ) => steepTicks(unit, low, high),
+          }
+        : {}),
       series: [{}, line("score"), line("threshold", [7, 4])],
       scales: { x: { range: () => this.#horizontal() }, y: /** @type {any} */ (up) },
-      cursor: { sync: { key: "time", filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } }, drag, points: { size: 7 } },
+      cursor: {
+        sync: { key: "time", filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
+        drag,
+        points: { size: 7 },
+      },
       hooks: {
         drawAxes: [(drawn) => drawStretches(drawn, this.#stretches())],
         draw: [() => this.#placeBadges()],
@@ -190,13 +216,17 @@ export class ScoreChart {
 
   /** @param {{event: EventSummary, at: number}[]} placed */
   #showBadges(placed) {
-    const kept = new Map([...this.badges.children].map((link) => [link.getAttribute("href"), /** @type {HTMLElement} */ (link)]));
-    const links = placed.sort((a, b) => a.at - b.at).map(({ event, at }) => {
-      const href = `#/events/${event.id}`;
-      const link = kept.get(href) ?? h("a", { href, "aria-label": `Event ${event.number}` }, event.number);
-      link.style.left = `${at.toFixed(1)}px`;
-      return link;
-    });
+    const kept = new Map(
+      [...this.badges.children].map((link) => [link.getAttribute("href"), /** @type {HTMLElement} */ (link)]),
+    );
+    const links = placed
+      .sort((a, b) => a.at - b.at)
+      .map(({ event, at }) => {
+        const href = `#/events/${event.id}`;
+        const link = kept.get(href) ?? h("a", { href, "aria-label": `Event ${event.number}` }, event.number);
+        link.style.left = `${at.toFixed(1)}px`;
+        return link;
+      });
     const isSame = links.length === kept.size && links.every((link, k) => this.badges.children[k] === link);
     if (!isSame) this.badges.replaceChildren(...links); // else a link would lose the focus
   }
@@ -206,7 +236,10 @@ export class ScoreChart {
     const { places, scores, thresholds } = this.curves;
     const k = this.chart?.drawn.cursor.idx ?? places.length - 1;
     if (k < 0 || k >= places.length) return setText(this.readout, "");
-    setText(this.readout, `${this.#place(places[k])} · score ${number(scores[k])} · threshold ${number(thresholds[k])}`);
+    setText(
+      this.readout,
+      `${this.#place(places[k])} · score ${number(scores[k])} · threshold ${number(thresholds[k])}`,
+    );
   }
 
   /** @param {import("uplot")} drawn */
