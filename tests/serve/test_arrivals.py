@@ -32,7 +32,9 @@ def block_of(readings, first=0):
 
 
 @settings(max_examples=400)
-@given(blocks=BLOCKS, clock=st.lists(st.floats(0, 20), min_size=5, max_size=5), late=st.sampled_from(["refuse", "drop"]))
+@given(
+    blocks=BLOCKS, clock=st.lists(st.floats(0, 20), min_size=5, max_size=5), late=st.sampled_from(["refuse", "drop"])
+)
 def test_readings_are_admitted_like_one_by_one(blocks, clock, late):
     stream, naive = stream_of(late), naive_serve.Stream(late)
     known, rows, first = [], [], 0

@@ -13,7 +13,7 @@ from cometad.live.grid import Grid
 from cometad.live.readings import Reading
 from cometad.report.thin import thin
 from cometad.serve.event_rows import event_of
-from cometad.serve.live_stream import LiveStream, resampling_of
+from cometad.serve.live_stream import EVER, LiveStream, resampling_of
 from cometad.serve.models import (
     EventDetails,
     EventSummary,
@@ -31,7 +31,6 @@ from cometad.serve.storage.store import Store
 BEFORE = 600  # readings before a stretch: views look back, and explanations compare with the time before
 MOST_STEPS = 512  # of a stretch whose variables are shown
 ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
-EVER = 1e15  # seconds
 
 
 def scores_between(store: Store, stream: LiveStream, start: float, stop: float, points: int) -> Scores:

@@ -16,7 +16,7 @@ from cometad.detector import Detector
 from cometad.errors import ParameterError
 from cometad.live.clock import Ordered
 from cometad.live.dates import StreamDates
-from cometad.live.grid import Grid
+from cometad.live.grid import EARLIEST, LATEST, Grid
 from cometad.live.readings import Layout
 from cometad.live.session import Session
 from cometad.serve.models import EventSummary, StreamSettings, Top
@@ -25,6 +25,7 @@ RECENT = 1024  # scores kept in memory
 DRIFT_EVERY = 64  # scores
 SILENT_AFTER = 10  # periods without a reading
 LEAST_SILENCE = 5.0  # seconds
+EVER = 1e15  # seconds: no time is further from 1970
 
 
 @dataclass
@@ -135,6 +136,10 @@ class LiveStream:
             return seconds_of(self.settings.period)
         learned = self.detector.statistics_.period
         return None if math.isnan(learned) else learned
+
+    def can_have(self, at: float) -> bool:
+        """Whether a reading may have this time: bins have dates, which are not written for every number."""
+        return -EVER <= at <= EVER if self.settings.resample is None else EARLIEST <= at < LATEST
 
     def state(self, now: float) -> tuple[str, str | None]:
         """One word for how the stream is, and why if it is paused or silent."""

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query, Response
 
 from cometad.serve.api.common import From, ServiceOf, StreamName, To, answers, may, moment
 from cometad.serve.exports import export_parquet
-from cometad.serve.history_queries import EVER, events_of, scores_between, variables_between
+from cometad.serve.history_queries import events_of, scores_between, variables_between
+from cometad.serve.live_stream import EVER
 from cometad.serve.models import (
     MOST_POINTS,
     Events,
