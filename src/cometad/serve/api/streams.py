@@ -30,7 +30,8 @@ router = APIRouter(prefix="/v1/streams", tags=["streams"])
 @router.get("", responses=answers(), dependencies=[may("read")])
 def list_streams(service: ServiceOf, recent: Annotated[int, Query(ge=0, le=120)] = 0) -> Streams:
     """All streams, by name; with `recent`, also their last scores."""
-    streams = [service.streams[name] for name in sorted(service.streams)]
+    streams = list(service.streams.values())
+    streams.sort(key=lambda stream: stream.name)
     return Streams(streams=[StreamState(**stream.describe(recent)) for stream in streams])
 
 
