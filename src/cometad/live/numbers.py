@@ -11,7 +11,7 @@ from cometad.restored import require_state
 
 CORRECT = "Correct that reading and send it again."
 _MARKS = {".": "point", ",": "comma"}
-_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
+_INTEGER = re.compile(r"\s*([+-]?)0*([0-9]+)\s*")
 
 
 class StreamNumbers:
@@ -98,5 +98,6 @@ def checked_mark(mark: object) -> str | None:
 def _is_rounded(cell: object, value: float) -> bool:
     """Whether a cell is an integer that its float rounds."""
     if isinstance(cell, str):
-        return _INTEGER.fullmatch(cell) is not None and int(cell) != int(value)
+        found = _INTEGER.fullmatch(cell)  # without zeros in front: int() refuses thousands of digits
+        return found is not None and int(found[1] + found[2]) != int(value)
     return isinstance(cell, int) and int(value) != cell
