@@ -206,6 +206,33 @@ def test_missing_markers_can_be_given(table):
     assert rows[0][2] == 1.0
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "flow\n1.5\n-999\n-999.0\n-9.99e2\n",
+        "flow;level\n1,5;1\n-999;1\n-999,0;1\n-9,99e2;1\n",
+        "flow\n 1.5\n -999\n -999.0\n NA\n",
+    ],
+    ids=["point", "comma", "spaces"],
+)
+@pytest.mark.parametrize("marker", ["-999", "-999.0", "-999,0"])
+def test_a_number_as_missing_marker_means_that_value_however_it_is_written(table, content, marker):
+    flow = table(content, Dialect(missing=(marker,)))["flow"].to_list()
+    assert flow[0] == 1.5
+    assert all(map(math.isnan, flow[1:]))
+
+
+@pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Int32])
+def test_a_number_as_missing_marker_counts_in_parquet_too(tmp_path, dtype):
+    marker = "-999" if dtype == pl.Int32 else "-99.9"
+    frame = pl.DataFrame({"flow": pl.Series([1, float(marker), 2, float(marker)], strict=False).cast(dtype)})
+    frame.write_parquet(tmp_path / "plant.parquet")
+    dialect = Dialect(missing=("Bad", marker))
+    whole = read_table(tmp_path / "plant.parquet", dialect=dialect)
+    assert whole["flow"].is_nan().to_list() == [False, True, False, True]
+    assert pl.concat(table_chunks(tmp_path / "plant.parquet", dialect=dialect, rows=1)).equals(whole)
+
+
 @pytest.mark.parametrize("cell", ["Bad", "-"])
 def test_text_in_a_column_is_named_with_its_row_of_the_frame(table, cell):
     frame = table(f"flow,level\n1,2\n3,{cell}\n")

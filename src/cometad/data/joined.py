@@ -59,7 +59,7 @@ class Tables:
         self, path: str | os.PathLike[str], drop: Sequence[str], dialect: Dialect, time_column: str | None = None
     ) -> None:
         self.tables: list[Table] = [
-            ParquetTable(file) if file.is_parquet else TextTable(file, dialect, time_column)
+            ParquetTable(file, dialect) if file.is_parquet else TextTable(file, dialect, time_column)
             for file in find_files(path)
         ]
         self.shown = self.tables[0].file.shown if len(self.tables) == 1 else os.fspath(path)
