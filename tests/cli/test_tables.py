@@ -398,3 +398,22 @@ def test_check_says_why_a_file_cannot_be_used(run, text, words):
     assert code == 2
     assert words in json.loads(shown)["problem"]
     assert words in stderr
+
+
+@pytest.mark.parametrize("kind", ["List", "Struct", "Categorical", "Binary", "Duration", "Time"])
+def test_check_names_columns_of_other_types(run, tmp_path, kind):
+    counts = pl.Series("odd", range(60))
+    odd = {
+        "List": counts.reshape((60, 1)).arr.to_list(),
+        "Struct": counts.to_frame().to_struct("odd"),
+        "Categorical": counts.cast(pl.String).cast(pl.Categorical),
+        "Binary": counts.cast(pl.String).cast(pl.Binary),
+        "Duration": counts.cast(pl.Duration("us")),
+        "Time": counts.cast(pl.Time),
+    }
+    table_of_readings(60, seed=1).with_columns(odd[kind]).write_parquet(tmp_path / "odd.parquet")
+    code, shown, _ = run("check", str(tmp_path / "odd.parquet"), "--json")
+    assert code == 2
+    found = json.loads(shown)
+    assert f"Column 'odd' is not numeric (it is {kind}" in found["problem"]
+    assert (found["columns"][-1]["kind"], found["columns"][-1]["use"]) == ("other", f"not numeric: {kind}")
