@@ -75,6 +75,7 @@ def test_missing_and_renamed_columns_are_named(run, folder):
     code, _, stderr = run("score", "plant.comet", "renamed.csv")
     assert code == 2
     assert "fitted on 'valve', which the file lacks (the file also has 'gate')" in stderr
+    assert "or pass a gap rule such as --gaps forward-fill:5 to treat them as missing." in stderr
 
 
 def test_a_headerless_file_is_refused_with_the_flag_that_reads_it(run, folder):

@@ -377,6 +377,17 @@ def test_parquet_files_are_one_series(tmp_path):
     assert read_table(tmp_path)["flow"].to_list() == [1.0, 2.0, 3.0, 2.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("first", ["a.parquet", "b.csv"])
+def test_text_and_parquet_files_are_one_series(tmp_path, first):
+    days = {1: first, 2: "b.csv" if first == "a.parquet" else "a.parquet"}
+    for day, name in days.items():
+        write = _day(day).write_csv if name == "b.csv" else _day(day).write_parquet
+        write(tmp_path / name)
+    whole = read_table(tmp_path)
+    assert whole.equals(pl.concat([_day(1), _day(2)]))
+    assert pl.concat(table_chunks(tmp_path, rows=2)).equals(whole)
+
+
 def test_files_with_other_columns_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("flow,level\n1,2\n")
     (tmp_path / "b.csv").write_text("flow\n1\n")

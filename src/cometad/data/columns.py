@@ -83,8 +83,8 @@ class Columns:
         if self._given is not None:
             check_column(frame, self._given, self._shown)
             return [self._given]
-        if any(dtype.is_temporal() for dtype in frame.dtypes):
-            return []
+        if any(dtype.is_temporal() for dtype in frame.dtypes):  # in another file, they may be text
+            return [name for name, dtype in frame.schema.items() if dtype in (pl.Datetime, pl.Date)]
         # Includes a pandas index that was written without a name.
         return [column.name for column in frame if column.name not in self._variables and self._may_be_time(column)]
 

@@ -32,10 +32,10 @@ class Matching:
         if lacking and not (self._gaps and found):
             extra = self._extra(frame)
             hint = f" (the file also has {listed(extra)})" if extra else ""
-            raise InputError(
-                f"The detector was fitted on {listed(lacking)}, which the file lacks{hint}. Pass the same variables as "
-                "at fit."
-            )
+            problem = f"The detector was fitted on {listed(lacking)}, which the file lacks{hint}."
+            if not found:  # no rule can replace all of them
+                raise InputError(f"{problem} Pass the same variables as at fit.")
+            raise InputError(problem, advice="lacking")
         times = [name for name in _times(frame) if name not in found]
         return frame.select(*times, *found)
 
