@@ -385,6 +385,14 @@ def test_check_compares_with_a_detector(run, folder):
     assert "These readings could be scored." in stderr
 
 
+def test_a_cell_of_any_length_gets_a_short_message(run):
+    code, _, stderr = run("fit", "-", "-o", "new.comet", stdin=f"flow,level\n1,{'x' * 100_000}\n".encode())
+    assert code == 2
+    assert stderr.startswith("cometad: Column 'level' is not numeric: it has 'xxx")
+    assert stderr.endswith("xxx, or leave out the column with --drop level.\n")
+    assert len(stderr) < 2000
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

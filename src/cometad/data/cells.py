@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -66,7 +67,8 @@ def repeated(names: Sequence[str]) -> str | None:
     >>> repeated(["flow", "level", "flow"]), repeated(["flow"])
     ('flow', None)
     """
-    return next((name for name in names if names.count(name) > 1), None)
+    counts = Counter(names)
+    return next((name for name in names if counts[name] > 1), None)
 
 
 def named_like_time(name: str) -> bool:

@@ -27,8 +27,9 @@ class Matching:
 
     def __call__(self, frame: "pl.DataFrame") -> "pl.DataFrame":
         """The table with its times and the detector's columns; refuses one that lacks too many."""
-        found = [name for name in self._names if name in frame.columns]
-        lacking = [name for name in self._names if name not in frame.columns]
+        columns = set(frame.columns)
+        found = [name for name in self._names if name in columns]
+        lacking = [name for name in self._names if name not in columns]
         if lacking and not (self._gaps and found):
             extra = self._extra(frame)
             hint = f" (the file also has {listed(extra)})" if extra else ""
@@ -45,7 +46,8 @@ class Matching:
         return ignored(extra) if extra else None
 
     def _extra(self, frame: "pl.DataFrame") -> list[str]:
-        return [name for name in frame.columns if name not in self._names and name not in _times(frame)]
+        known = {*self._names, *_times(frame)}
+        return [name for name in frame.columns if name not in known]
 
 
 def ignored(extra: Sequence[str]) -> str:
