@@ -222,6 +222,11 @@ def test_a_number_as_missing_marker_means_that_value_however_it_is_written(table
     assert all(map(math.isnan, flow[1:]))
 
 
+def test_a_boolean_may_be_a_missing_marker(table):
+    rows = table("on\ntrue\nFALSE\ntrue\n", Dialect(missing=("False",)))["on"]
+    assert rows.fill_nan(None).to_list() == [1.0, None, 1.0]
+
+
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Int32])
 def test_a_number_as_missing_marker_counts_in_parquet_too(tmp_path, dtype):
     marker = "-999" if dtype == pl.Int32 else "-99.9"

@@ -52,6 +52,8 @@ class TextNumbers:
         `raw` returns the text of a column that polars took for numbers, `place` the place of a row, in words. `ahead`
         looks for the decimal mark in the rest of the file.
         """
+        if any(marker.strip().lower() in WORDS for marker in self._dialect.missing):
+            frame = frame.with_columns(raw(column.name) for column in frame if column.dtype == pl.Boolean)
         texts = {column.name: self._without_missing(column) for column in frame if column.dtype == pl.String}
         for name, text in texts.items():
             self._see_comma(name, text)
