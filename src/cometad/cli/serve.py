@@ -34,7 +34,7 @@ def serve(
     Open its address in a browser. Everything is kept in one folder. Without a token, it listens on this machine only;
     create one with cometad token create before it listens elsewhere.
 
-    Settings come from flags, then from environment variables such as COMETAD_SERVE_PORT, then from the table [serve] of
+    Settings come from flags, then from environment variables such as COMETAD_SERVE_PORT, then from the table serve of
     cometad.toml.
     """
     from cometad.errors import needs_extra
@@ -49,9 +49,7 @@ def serve(
         for sentence in plan(settings):
             print(sentence)
         return
-    if settings.port:
-        say(f"Open http://{settings.host}:{settings.port} in a browser. Stop with Ctrl-C.")
-    run(settings)
+    run(settings, say)
 
 
 def create_token(

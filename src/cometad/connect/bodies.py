@@ -242,7 +242,8 @@ def _items(body: bytes, form: str) -> list[Any]:
         items = [_json(line, f"Line {number} of the body") for number, line in enumerate(lines, 1)]
     else:
         found = _json(text, "The body")
-        items = found if isinstance(found, list) else [found]
+        one = not isinstance(found, list) or (found != [] and not any(isinstance(part, list | tuple) for part in found))
+        items = [found] if one else found
     if not items:
         raise InputError("The body has no readings.", advice="no readings")
     return items

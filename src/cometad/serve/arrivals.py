@@ -10,6 +10,8 @@ from cometad.connect.contract import Block, Receipt, Refusal
 from cometad.errors import InputError
 from cometad.serve.live_stream import Arrivals, LiveStream
 
+AHEAD = 86_400.0  # seconds that a reading may be ahead: one with a wrong year would make all others late
+
 
 class Admitted(NamedTuple):
     """New readings of a stream, in order."""
@@ -44,7 +46,7 @@ def _all_new(block: Block, stream: LiveStream, arrivals: Arrivals, received: flo
     except InputError:
         return None
     before = -np.inf if arrivals.last_at is None else arrivals.last_at
-    in_order = ats[0] > before and (np.diff(ats) > 0).all()
+    in_order = ats[0] > before and (np.diff(ats) > 0).all() and ats[-1] <= received + AHEAD
     if not (in_order and stream.can_have(ats[0]) and stream.can_have(ats[-1])):
         return None
     arrivals.timed, arrivals.last_at = True, float(ats[-1])
@@ -88,9 +90,13 @@ def _moment(time: str | float | None, line: int, stream: LiveStream, arrivals: A
             raise InputError(f"Reading {line} has no time, but the readings before it have one. Send one with each.")
         return received if arrivals.last_at is None else max(received, arrivals.last_at)
     if arrivals.timed is False:
-        raise InputError(f"Reading {line} has a time, but the readings before it have none. Send none, or start anew.")
+        raise InputError(
+            f"Reading {line} has a time, but the readings before it have none. Send none, or use another stream."
+        )
     at = stream.dates.seconds(time, line)
     assert at is not None
+    if at > received + AHEAD:
+        raise InputError(f"Reading {line}: the time {time} is more than a day ahead of the clock here. Correct it.")
     if not stream.can_have(at):
         raise InputError(f"Reading {line}: the time {time} is out of range. Correct that reading and send it again.")
     return at

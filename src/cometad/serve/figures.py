@@ -3,14 +3,25 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 
 from cometad.connect.contract import Receipt
 from cometad.serve.live_stream import LiveStream
 
+GAUGES = {
+    "streams": "Streams.",
+    "streams_paused": "Streams that are not scored.",
+    "readings_unstored": "Readings that wait to be stored.",
+    "readings_unscored": "Readings on disk that wait to be scored.",
+    "transaction_seconds": "Duration of the last transaction.",
+    "listeners": "Clients of /v1/live.",
+    "stored_bytes": "Size of the data.",
+}
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # nobody needs the time at which a counter was made
 
 
 class Figures:
@@ -77,7 +88,7 @@ class _Live:
     def collect(self) -> Iterator[Any]:
         """The gauges."""
         for name, value in self._read().items():
-            yield GaugeMetricFamily(f"cometad_{name}", name.replace("_", " ").capitalize() + ".", value)
+            yield GaugeMetricFamily(f"cometad_{name}", GAUGES[name], value)
         score = GaugeMetricFamily("anomaly_score", "The last alert score of a stream.", labels=["stream"])
         threshold = GaugeMetricFamily("anomaly_threshold", "The threshold it was compared with.", labels=["stream"])
         opened = GaugeMetricFamily("anomaly_event_open", "1 while an event is open.", labels=["stream"])

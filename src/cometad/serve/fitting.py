@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from cometad.errors import CometadError
+from cometad.errors import CometadError, OutputError
 
 MISTAKE = 2  # exit code of the command line for bad input
 _DONE = re.compile(r"(\d+)/(\d+)")  # progress, as the command line prints it
@@ -48,11 +48,19 @@ class Fitting:
         for file in self._folder.glob("*"):
             file.unlink(missing_ok=True)
 
-    def begin(self, name: str, body: bytes, suffix: str, options: Sequence[str]) -> None:
-        """Fit a detector on a table once those before it are done."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def keep(self, body: bytes, suffix: str) -> Path:
+        """Write a table to a file, to fit on it later."""
         file = self._folder / f"{secrets.token_hex(8)}{suffix}"
-        file.write_bytes(body)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(body)
+        except OSError as error:
+            file.unlink(missing_ok=True)
+            raise OutputError(f"Cannot keep the readings to fit on: {error.strerror}. Free some space.") from error
+        return file
+
+    def begin(self, name: str, file: Path, options: Sequence[str]) -> None:
+        """Fit a detector on a file, once those before it are done; the file is deleted afterwards."""
         self._progress[name] = 0.0
         self._cancelled.discard(name)
         self._jobs.put(_Job(name, file, options))

@@ -88,7 +88,8 @@ def _similar(connection: Any, service: Service, stream: LiveStream, row: Any) ->
     profiles = np.array([np.frombuffer(one.profile, "<f4") for one in found], np.float64)
     lengths = np.linalg.norm(profiles, axis=1) * np.linalg.norm(own)
     angles = np.divide(profiles @ own, lengths, out=np.zeros(len(found)), where=lengths > 0)
-    best = np.argsort(-angles, kind="stable")[:ALIKE].tolist()
+    foreign = np.array([one.stream_id != row.stream_id for one in found])
+    best = np.lexsort((foreign, -angles.round(2)))[:ALIKE].tolist()  # equally similar ones: of the same stream first
     return [
         Similar(
             id=f"{found[i].stream_id}-{found[i].number}",

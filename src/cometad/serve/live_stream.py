@@ -188,6 +188,8 @@ class LiveStream:
         """
         if not self.last.count:
             return None
+        if self.last.count < DRIFT_EVERY:
+            return None
         if not 0 <= self.last.count - self._drift_at < DRIFT_EVERY:  # below 0 if scores were read again from disk
             middle, training = float(np.median(self.last.cells[:, 0])), self.detector.alert_scores_
             self._drift = float(((training < middle).mean() + (training <= middle).mean()) / 2)

@@ -243,7 +243,7 @@ class ReadingsTaken(BaseModel):
     accepted: int
     repeated: int
     dropped: int
-    refused: list[RefusedReading]
+    refused: list[RefusedReading]  # at most 100 of them
 
 
 class SessionInfo(BaseModel):

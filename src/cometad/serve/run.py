@@ -3,6 +3,7 @@
 import errno
 import signal
 import socket
+from collections.abc import Callable
 from contextlib import closing
 
 import structlog
@@ -35,14 +36,26 @@ def plan(settings: Settings) -> list[str]:
         check_listening(service)
         where = "PostgreSQL" if settings.database else f"'{settings.data_dir}'"
         tokens = len(service.tokens.list())
-        who = f"with one of {tokens} tokens" if tokens else "from this machine only, because there is no token"
+        known = "with its token" if tokens == 1 else f"with one of {tokens} tokens"
+        who = known if tokens else "from this machine only, because there is no token"
         return [
-            f"It would listen on http://{settings.host}:{settings.port} and accept requests {who}.",
+            f"It would listen on {address(settings.host, settings.port)} and accept requests {who}.",
             f"It would keep everything in {where} (format {service.store.format}): "
             f"{len(service.all_detectors())} detectors and {service.count_streams()} streams.",
             f"It would delete readings after {settings.keep_readings_days:g} days, scores after "
             f"{settings.keep_scores_days:g} days, and the oldest of both beyond {settings.keep_gigabytes:g} GB.",
         ]
+
+
+def address(host: str, port: int) -> str:
+    """The URL of the service; one that listens everywhere is also on this machine.
+
+    >>> from cometad.serve.run import address
+    >>> address("0.0.0.0", 8080), address("::1", 8080)
+    ('http://127.0.0.1:8080', 'http://[::1]:8080')
+    """
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def check_listening(service: Service) -> None:
@@ -54,16 +67,17 @@ def check_listening(service: Service) -> None:
         )
 
 
-def run(settings: Settings) -> None:
-    """Serve until interrupted; then score and store everything that was accepted."""
+def run(settings: Settings, say: Callable[[str], None] = lambda sentence: None) -> None:
+    """Serve until interrupted; then score and store everything that was accepted. `say` gets the address to open."""
     configure_logs(settings.log_format)
     with closing(Service(settings)) as service:
         check_listening(service)
         with closing(_listening(settings)) as listener:
             service.start()
-            port = listener.getsockname()[1]
-            host = f"[{settings.host}]" if ":" in settings.host else settings.host
-            _log.info("listening", url=f"http://{host}:{port}", data=str(settings.data_dir), tokens=service.tokens.any)
+            url = address(settings.host, listener.getsockname()[1])
+            _log.info("listening", url=url, data=str(settings.data_dir), tokens=service.tokens.any)
+            if settings.log_format == "text":
+                say(f"Open {url} in a browser. Stop with Ctrl-C.")
             config = uvicorn.Config(
                 make_app(service),
                 log_config=None,

@@ -77,6 +77,7 @@ class Service:
 
     def start(self) -> None:
         """Open all streams, score what was not scored yet, and take readings."""
+        self.store.claim()
         self._started = True
         self._close_interrupted_fits()
         with self.store.read() as connection:
@@ -186,10 +187,11 @@ class Service:
             self._check_room(schema.detectors, self.settings.max_detectors, "detectors", name)
             row: dict[str, Any] = {"name": name, "state": "fitting", "kind": "", "variables": "[]", "content": None}
             row |= {"sha256": "", "error": None, "created": time.time()}
+            file = self.fitting.keep(body, suffix)
             with self.store.write() as connection:
                 self.store.upsert(connection, schema.detectors, [row])
             self._forget_detector(name)
-            self.fitting.begin(name, body, suffix, options)
+            self.fitting.begin(name, file, options)
         return self.detector(name)
 
     def _fit_failed(self, name: str, reason: str) -> None:
@@ -477,5 +479,7 @@ def _loaded(content: bytes) -> Detector:
 
 
 def _some(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"the stream {names[0]!r}"
     listed = ", ".join(repr(name) for name in names[:3])
-    return f"{listed} and {len(names) - 3} more streams" if len(names) > 3 else f"the stream {listed}"
+    return f"{len(names)} streams ({listed}{', ...' if len(names) > 3 else ''})"

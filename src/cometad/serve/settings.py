@@ -1,6 +1,7 @@
 """How the service is configured: flags, then environment variables, then `cometad.toml`."""
 
 import ipaddress
+import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from cometad.errors import ParameterError
+from cometad.errors import ParameterError, unknown
 
 FILE = Path("cometad.toml")
 PREFIX = "COMETAD_SERVE_"
@@ -55,6 +56,10 @@ def load_settings(file: Path | None = None, **flags: Any) -> Settings:
     ...
     cometad.errors.ParameterError: Cannot use the setting 'port': Input should be less than or equal to 65535.
     """
+    for variable in os.environ:
+        name = variable.removeprefix(PREFIX).lower()
+        if variable.startswith(PREFIX) and name not in Settings.model_fields:
+            raise unknown("environment variable", variable, [PREFIX + name.upper() for name in Settings.model_fields])
     given = {name: value for name, value in flags.items() if value is not None}
     from_file = _from_file(file)
     try:

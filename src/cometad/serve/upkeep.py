@@ -12,7 +12,7 @@ from cometad.serve.explaining import keep_explanation, unexplained
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import crowded, delete_before, join_chunks, oldest
+from cometad.serve.storage.history import crowded, delete_before, join_chunks, longest_history
 from cometad.serve.storage.store import Store
 
 EVERY = 5.0  # seconds
@@ -98,25 +98,29 @@ class Upkeep:
         return 0 if seq is None else int(seq)
 
     def clean(self) -> None:
-        """Delete what is older than the settings say, then the oldest until the data is small enough."""
-        now = time.time()
-        self._delete(now - self._settings.keep_readings_days * DAY, now - self._settings.keep_scores_days * DAY)
+        """Delete what is older than the settings say, then the oldest until the data is small enough.
+
+        Age counts back from the newest reading of a stream: times may be of a replay, or count from the last start.
+        """
+        self._delete(self._settings.keep_readings_days * DAY, self._settings.keep_scores_days * DAY)
         for _ in range(round(1 / STEP_BACK)):
             if self._used() <= self._settings.keep_gigabytes * GIGABYTE or self._end.is_set():
                 break
             with self._store.read() as connection:
-                first = oldest(connection)
-            if first is None:
+                longest = longest_history(connection)
+            if longest is None:
                 break
-            before = first + max(STEP_BACK * (now - first), 1.0)
-            self._delete(before, before)
+            age = longest - max(STEP_BACK * longest, 1.0)
+            self._delete(age, age)
 
-    def _delete(self, readings_before: float, scores_before: float) -> None:
+    def _delete(self, readings_age: float, scores_age: float) -> None:
         with self._store.write() as connection:
             for stream in list(self._streams.values()):
-                keep = self._before(connection, schema.readings, stream.id)
-                delete_before(connection, schema.readings, stream.id, readings_before, keep)
-                delete_before(connection, schema.scores, stream.id, scores_before, 2**62)
+                newest = stream.arrivals.last_at
+                if newest is not None:
+                    keep = self._before(connection, schema.readings, stream.id)
+                    delete_before(connection, schema.readings, stream.id, newest - readings_age, keep)
+                    delete_before(connection, schema.scores, stream.id, newest - scores_age, 2**62)
             # Readings that were on their way while their stream was deleted.
             for table in (schema.readings, schema.scores):
                 gone = table.c.stream_id.not_in(select(schema.streams.c.id))

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from cometad.connect.contract import Busy, UnknownStream
-from cometad.errors import CometadError, InputError, ModelFileError, ParameterError
+from cometad.errors import CometadError, InputError, ModelFileError, OutputError, ParameterError
 from cometad.serve.api import detectors, events, health, live, pages, readings, streams, trial
 from cometad.serve.api.common import Refused
 from cometad.serve.api.guards import Guards
@@ -23,6 +23,7 @@ STATUS: dict[type[CometadError], int] = {
     InputError: 422,
     ParameterError: 422,
     ModelFileError: 422,
+    OutputError: 503,
     StorageError: 503,
 }
 RESOURCES = (readings, streams, events, detectors, live, trial, health, pages)
@@ -77,7 +78,11 @@ async def _cometad_error(_: Request, error: Any) -> JSONResponse:
 async def _invalid(_: Request, error: Any) -> JSONResponse:
     """One sentence for the first thing that is wrong with a request."""
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path")) or "The body"
+    place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
+    if first["type"] == "json_invalid":
+        return _answer(422, "The body is not JSON. Correct it and send it again.")
+    if not place:
+        return _answer(422, "The body is not a JSON object. Send one, as application/json.")
     message = str(first["msg"]).removeprefix("Value error, ")
     return _answer(422, f"{place}: {message.rstrip('.')}.")
 

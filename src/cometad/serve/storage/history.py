@@ -136,10 +136,13 @@ def delete_before(connection: Connection, table: Table, stream_id: int, at: floa
     return connection.execute(delete(table).where(table.c.stream_id == stream_id, old)).rowcount
 
 
-def oldest(connection: Connection) -> float | None:
-    """The time of the oldest reading or score."""
-    found = [connection.execute(select(func.min(table.c.first_at))).scalar() for table in (readings, scores)]
-    return min((at for at in found if at is not None), default=None)
+def longest_history(connection: Connection) -> float | None:
+    """The longest time between the first and the last row of a stream, in seconds."""
+    spans: list[float] = []
+    for table in (readings, scores):
+        span = func.max(table.c.last_at) - func.min(table.c.first_at)
+        spans += connection.execute(select(span).group_by(table.c.stream_id)).scalars()
+    return max(spans, default=None)
 
 
 def _joined(connection: Connection, table: Table, stream_id: int, inside: Any) -> Rows:

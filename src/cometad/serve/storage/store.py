@@ -1,7 +1,7 @@
 """The database: a SQLite file in the data folder, or PostgreSQL by its URL; the format has a number."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, Table, create_engine, event
+from filelock import FileLock, Timeout
+from sqlalchemy import Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -17,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from cometad.errors import CometadError, ModelFileError, OutputError, ParameterError
 
 FILE = "cometad.sqlite"
+CLAIM = 0x636F6D65746164  # "cometad": the key of the lock in PostgreSQL
 BUSY = 30  # seconds to wait for another writer
 _INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -43,6 +45,7 @@ class Store:
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.insert: Any = _INSERT[self.engine.dialect.name]
         self._writing = self.engine.execution_options(writes=True)
+        self._claims = ExitStack()
         try:
             with storage_errors():
                 self.format = self._upgrade()
@@ -54,7 +57,7 @@ class Store:
     def in_folder(cls, folder: Path) -> "Store":
         """The SQLite database in a folder, which is created if need be."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # readings and hashes are nobody else's business
         except OSError as error:
             raise OutputError(f"Cannot create the folder '{folder}': {error.strerror}. Choose another.") from error
         return cls(f"sqlite:///{folder / FILE}")
@@ -72,6 +75,24 @@ class Store:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
         return newest
+
+    def claim(self) -> None:
+        """Make sure that no other service uses the database, until it is closed or the process ends."""
+        if self.is_sqlite:
+            lock = FileLock(f"{self.engine.url.database}.lock", timeout=0)
+            try:
+                lock.acquire()
+            except Timeout as error:
+                raise OutputError(
+                    f"Another service uses '{self.engine.url.database}'. Stop it, or choose another --data-dir."
+                ) from error
+            self._claims.callback(lock.release)
+            return
+        with storage_errors():
+            connection = self._claims.enter_context(self.engine.connect())
+            free = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": CLAIM}).scalar_one()
+        if not free:
+            raise OutputError("Another service uses this database. Stop it, or choose another --database.")
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -95,7 +116,8 @@ class Store:
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes), rows)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and leave the database to others."""
+        self._claims.close()
         self.engine.dispose()
 
 
@@ -105,7 +127,7 @@ def storage_errors() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        problem = " ".join(str(error.orig).split())
+        problem = " ".join(str(error.orig).split()).rstrip(".?!")
         raise StorageError(
             f"The database cannot be used: {problem}. Check its server, its permissions and the free space."
         ) from error
