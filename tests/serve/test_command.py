@@ -1,11 +1,13 @@
 """`cometad serve` on the command line: what cannot work ends with code 2 and one sentence."""
 
+import logging
 import os
 import socket
 import subprocess
 import sys
 
 import pytest
+import structlog
 from typer.testing import CliRunner
 
 from cometad.cli.app import app
@@ -15,9 +17,11 @@ from contract import is_a_sentence
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """An empty folder to work in."""
+    """An empty folder to work in; logs are as before afterwards."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    structlog.reset_defaults()
+    logging.getLogger("uvicorn").handlers = []
 
 
 @pytest.fixture

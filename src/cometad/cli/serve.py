@@ -49,7 +49,7 @@ def serve(
         for sentence in plan(settings):
             print(sentence)
         return
-    if settings.port:
+    if settings.port and settings.log_format == "text":
         say(f"Open http://{settings.host}:{settings.port} in a browser. Stop with Ctrl-C.")
     run(settings)
 
