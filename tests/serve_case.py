@@ -24,7 +24,7 @@ from cometad.serve.settings import Settings
 
 NAMES = ["flow", "level", "heat"]
 START = 1_772_366_400.0  # 2026-03-01, 12:00 UTC
-WAIT = 30.0  # seconds until a test gives up
+WAIT = 60.0  # seconds until a test gives up
 SETTINGS = {"detector": "pump", "min_length": 2, "merge_gap": 3}
 
 
@@ -101,7 +101,7 @@ def until(condition: Any, seconds: float = WAIT) -> Any:
         found = condition()
         if found:
             return found
-        time.sleep(0.01)
+        time.sleep(0.02)
     raise TimeoutError(f"Not so after {seconds} s.")
 
 

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from sqlalchemy import delete, func, insert, select, update
 
+from cometad import Comet
 from cometad.data.resample import Resampling
 from cometad.live.grid import Grid
 from cometad.live.session import Session
@@ -148,7 +149,7 @@ def test_a_resampled_stream_scores_its_bins(running, gappy):
     timed = session.take_many(rows, [row["time"] for row in half])
     wanted = [one.scored.alert_scores.tolist() for one in timed]
     found = settled(client, "bins", len(wanted[0]))
-    assert found["scores"] == sum(wanted, [])
+    assert found["scores"] == [score for part in wanted for score in part]
     assert found["times"] == [START + 2 * i for i in range(len(wanted[0]))]
     variables = client.get("/v1/streams/bins/variables?top=1").json()
     assert variables["variables"]
@@ -355,9 +356,7 @@ def test_other_settings_start_a_stream_anew_and_keep_its_history(running, pump, 
 
 
 def test_a_stream_may_get_a_detector_with_other_variables(running, tmp_path):
-    from cometad import Comet
-
-    service, client = running
+    _, client = running
     file = tmp_path / "two.comet"
     Comet().fit(frame(plant(400)).select("heat", "flow")).save(file)
     upload(client, "two", file.read_bytes())
@@ -726,9 +725,11 @@ def test_bad_settings_are_refused_in_a_sentence(narrow, settings):
 
 @pytest.mark.parametrize(
     "path",
-    ["/nothing", "/v1/streams/none", "/v1/events/9-9", "/v1/detectors/none", "/page/../app.py", "/v1/events/x"]
-    + ["/v1/streams/one/scores?from=noon", "/v1/streams/one/scores?points=1", "/v1/streams/one/scores?to=nan"]
-    + ["/v1/streams?recent=1000", "/v1/live?streams=a,,b", "/v1/streams/one/export?what=all", "/v1/events?limit=0"],
+    [
+        *("/nothing", "/v1/streams/none", "/v1/events/9-9", "/v1/detectors/none", "/page/../app.py", "/v1/events/x"),
+        *("/v1/streams/one/scores?from=noon", "/v1/streams/one/scores?points=1", "/v1/streams/one/scores?to=nan"),
+        *("/v1/streams?recent=1000", "/v1/live?streams=a,,b", "/v1/streams/one/export?what=all", "/v1/events?limit=0"),
+    ],
 )
 def test_every_refusal_is_a_sentence(narrow, path):
     _, client = narrow
@@ -777,7 +778,7 @@ def test_detectors_are_fitted_in_the_background(running):
     }
     for name, (kind, body) in bodies.items():
         answer = client.post(
-            f"/v1/detectors/{name}/fit?gaps=forward-fill:3", content=body, headers={"content-type": kind}
+            f"/v1/detectors/{name}/fit?gaps=forward-fill", content=body, headers={"content-type": kind}
         )
         assert answer.status_code == 202, answer.text
         assert answer.json()["state"] == "fitting"
@@ -836,8 +837,8 @@ def test_live_tells_scores_events_and_states_as_they_come(running, pump):
     alerts, thresholds, flags = expected(pump[0], VALUES[:110])
     times = [START + i for i in range(110)]
     assert points == [list(point) for point in zip(times, alerts, thresholds, flags, strict=True)]
-    assert [one["change"] for one in seen["event"]][0] == "opened"
-    assert [one["change"] for one in seen["event"]][-2:] == ["closed", "verdict"]
+    changes = [one["change"] for one in seen["event"]]
+    assert (changes[0], changes[-2:]) == ("opened", ["closed", "verdict"])
     assert seen["event"][-1]["verdict"] == "fault"
     assert [(one["name"], one.get("state")) for one in seen["stream"]] == [
         ("later", "waiting"),
@@ -852,9 +853,9 @@ def test_live_connections_end_when_the_service_stops(tmp_path):
     with in_process(tmp_path) as (service, client):
 
         def listen():
-            with httpx.Client(base_url=client.base_url, timeout=20, trust_env=False) as own:
-                with own.stream("GET", "/v1/live") as answer:
-                    lines.extend(answer.iter_lines())
+            own = httpx.Client(base_url=client.base_url, timeout=20, trust_env=False)
+            with own, own.stream("GET", "/v1/live") as answer:
+                lines.extend(answer.iter_lines())
 
         thread = threading.Thread(target=listen)
         thread.start()

@@ -15,6 +15,7 @@ from cometad.serve.models import is_name
 
 TICK = 0.1  # seconds between messages
 ALIVE = 15  # seconds between comments
+FAREWELL = 2.0  # seconds to end a connection properly when the service stops
 MOST_NAMES = 1000
 
 router = APIRouter(prefix="/v1", tags=["live"])
@@ -41,7 +42,12 @@ async def live(
         finally:
             service.listeners.leave(box)
 
-    return EventSourceResponse(messages(), ping=ALIVE, ping_message_factory=lambda: ServerSentEvent(comment="alive"))
+    return EventSourceResponse(
+        messages(),
+        ping=ALIVE,
+        ping_message_factory=lambda: ServerSentEvent(comment="alive"),
+        shutdown_grace_period=FAREWELL,
+    )
 
 
 def _messages(box: Box) -> list[ServerSentEvent]:
