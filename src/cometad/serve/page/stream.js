@@ -291,7 +291,10 @@ export class StreamView {
     this.chart.mark(this.events);
     this.chart.describe();
     const none = h("p", { class: "note" }, "No event so far.");
-    fill(this.eventList, this.events.length ? eventTable("Events", this.events, this.store.now(), false) : none);
+    fill(
+      this.eventList,
+      this.events.length ? eventTable("Table of events", this.events, this.store.now(), false) : none,
+    );
   }
 
   async #loadSettings() {
@@ -419,6 +422,6 @@ function values(stream, now) {
     ["Drift", stream.drift === null ? "–" : `${driftName(stream.drift)} (${stream.drift.toFixed(2)})`],
     ["Readings", count(stream.readings)],
     ["Last reading", stream.last_time === null ? "–" : moment(stream.last_time)],
-    ["Received", ago(stream.last_received, now)],
+    ["Received", ago(stream.last_received ?? stream.last_time, now)],
   ];
 }
