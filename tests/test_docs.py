@@ -2,19 +2,26 @@
 
 A `python` block with >>> is a doctest; one without is executed, and an `output` block right after it must equal what it
 printed. In a `console` block, lines after "$ " are run, and the lines below must appear in their output in that order;
-in an `sh` block every line is run. Commands are `cometad ...` and the few in `PLAIN`, with pipes and redirections. HTML
-comments hide what readers do not need: <!-- run first --> holds Python that prepares data, and <!-- not run: reason -->
-skips the block below it.
+in an `sh` block every line is run. Commands are `cometad ...` and the few in `PLAIN`, with pipes and redirections, and
+those in `SHELL`, which bash runs. HTML comments hide what readers do not need: <!-- run first --> holds Python that
+prepares data, and <!-- not run: reason --> skips the block below it.
+
+`cometad serve` starts the real service on a free port, which replaces 8080 in the blocks of that page. It runs until
+the page ends or starts it again.
 """
 
 import ast
 import contextlib
 import doctest
 import io
+import os
 import re
 import shlex
+import shutil
+import socket
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +39,13 @@ from cometad.metrics import METRICS
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PLAIN = ("cat", "head", "tail")
+SHELL = ("curl", "export", "sqlite3")
+SENDS = ("-X", "-T", "--json", "--data-binary")  # options of curl that change something: not to be repeated
 RUN = ("python", "console", "sh", "output")
-DIRECTIVES = ("{eval-rst}", "{include} ../CHANGELOG.md", "{toctree}")  # for Sphinx
+DIRECTIVES = ("{eval-rst}", "{include} ../CHANGELOG.md", "{literalinclude} cometad.service", "{toctree}")  # for Sphinx
+FILES = ("json", "nginx", "text", "toml", "yaml")  # shown, not run; tests/serve/test_serve_docs.py reads some of them
+ADDRESS = "127.0.0.1:8080"
+PATIENCE = 60  # seconds for the service to say or do something
 TABLES = (BASELINES, METRICS, READERS, THRESHOLDS)  # rows that a page adds are removed again
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
@@ -77,23 +89,93 @@ def run_python(block: Block, page: Path, names: dict[str, Any]) -> str:
     return ""
 
 
-def run_commands(block: Block) -> None:
+class Service:
+    """The service that a page starts; it is stopped at the end of the page, or before the next one starts."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.port = listener.getsockname()[1]
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = Path("serve.log")
+
+    def start(self, words: list[str]) -> None:
+        self.stop()
+        with self.log.open("wb") as log:
+            command = [sys.executable, "-m", "cometad", *words]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.wait_for("listening")
+
+    def wait_for(self, text: str) -> None:
+        until = time.monotonic() + PATIENCE
+        while text not in self.log.read_text():
+            assert self.process is not None
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < until, self.log.read_text()
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                assert self.process.wait(PATIENCE) == 0, self.log.read_text()
+            finally:
+                self.process.kill()
+            self.process = None
+
+
+def run_commands(block: Block, service: Service) -> None:
     console = block.language == "console"
     command, expected = "", []
-    for line in [*block.text.splitlines(), "$ " if console else ""]:
+    text = re.sub(r" *\\\n *", " ", block.text)  # a line that goes on
+    for line in [*text.splitlines(), "$ " if console else ""]:
         if console and not line.startswith("$ "):
             expected.append(line)
             continue
         if command:
-            printed = run_command(command)
             lines = (".*".join(map(re.escape, wanted.split("..."))) for wanted in expected)
             pattern = "(?:.*\n)*?".join(rf"^{wanted} *\n" for wanted in lines)
-            assert re.search(pattern, printed, re.MULTILINE), printed
+            printed = run_command(command, service)
+            until = time.monotonic() + PATIENCE
+            while not re.search(pattern, printed, re.MULTILINE):
+                asks = command.startswith("curl ") and not any(f" {word} " in command for word in SENDS)
+                assert asks, printed
+                assert time.monotonic() < until, printed
+                time.sleep(0.2)  # what was sent may not be scored yet
+                printed = run_command(command, service)
         command, expected = line.removeprefix("$ "), []
 
 
-def run_command(line: str) -> str:
+def run_shell(line: str) -> str:
+    """Run a line in bash, return what it printed, and keep what it exports."""
+    program = line.split()[0]
+    if program != "export" and shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    assigned = re.match(r"export (\w+)=", line)
+    if assigned:
+        line += f'; printf %s "${assigned[1]}"'
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", line],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, f"{line}: {done.stderr}"
+    if assigned:
+        os.environ[assigned[1]] = done.stdout
+    return done.stdout if done.stdout.endswith("\n") else f"{done.stdout}\n"
+
+
+def run_command(line: str, service: Service) -> str:
     """Run a line of the shell and return what it printed."""
+    if line.split()[0] in SHELL:
+        return run_shell(line)
+    if line.startswith("cometad serve") and "--check" not in line:
+        service.start(shlex.split(line, comments=True)[1:])
+        return service.log.read_text()
     written = messages = ""
     for part in line.split(" | "):
         words = shlex.split(part, comments=True)
@@ -133,7 +215,7 @@ def name(page: Path) -> str:
 def test_every_block_has_a_known_language(page):
     content = page.read_text()
     for block in blocks(page):
-        assert block.language in (*RUN, *DIRECTIVES, "text"), f"{name(page)}:{block.line}"
+        assert block.language in (*RUN, *DIRECTIVES, *FILES), f"{name(page)}:{block.line}"
         if block.reason is not None:
             assert len(block.reason.split()) > 1, f"{name(page)}:{block.line} does not give a reason"
             assert block.language in RUN, f"{name(page)}:{block.line} would not run anyway"
@@ -159,7 +241,8 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
         "```sh\nrm no.csv\n```\n",
     ],
 )
-def test_a_wrong_block_fails(block, tmp_path):
+def test_a_wrong_block_fails(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     page = tmp_path / "page.md"
     page.write_text(block)
     with pytest.raises(AssertionError):
@@ -169,10 +252,14 @@ def test_a_wrong_block_fails(block, tmp_path):
 def run_page(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     with contextlib.ExitStack() as kept:
-        for table in TABLES:
+        for table in (*TABLES, os.environ):
             kept.enter_context(mock.patch.dict(table))
+        service = Service()
+        os.environ["COMETAD_SERVE_PORT"] = str(service.port)
+        kept.callback(service.stop)
         printed = ""
-        for block in blocks(page):
+        for found in blocks(page):
+            block = found._replace(text=found.text.replace(ADDRESS, f"127.0.0.1:{service.port}"))
             if block.reason is not None or block.language not in RUN:
                 continue
             if block.language == "output":
@@ -180,7 +267,7 @@ def run_page(page: Path) -> None:
             elif block.language == "python":
                 printed = run_python(block, page, names)
             else:
-                run_commands(block)
+                run_commands(block, service)
 
 
 def test_the_site_builds_offline_without_a_warning(tmp_path):

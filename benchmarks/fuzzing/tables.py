@@ -1,8 +1,9 @@
 """Odd tables through every verb: each gives the right result, or one sentence and exit code 2, and no partial file.
 
 A *clean* table is written in one of the ways that cometad recognizes: separators, decimal commas, encodings, quotes,
-line breaks, dates, column orders, extra columns, compression. It must be accepted, with the scores of the plain table.
-An *odd* table has wrong cells, headers or rows, and some have damaged bytes: it may be accepted or refused.
+line breaks, dates, column orders, extra columns, compression, Parquet. It must be accepted, with the scores of the
+plain table. An *odd* table has wrong cells, headers, rows or types, and some have damaged bytes: it may be accepted or
+refused.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -34,7 +36,22 @@ ACCEPTED, REFUSED = "accepted", "refused in one sentence"
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252")
 DATES = ("%Y-%m-%dT%H:%M:%S", "%Y/%m/%d %H:%M", "%d.%m.%Y %H:%M:%S", "%m/%d/%Y %I:%M %p", "%d/%m/%Y %H:%M:%S", "%s")
 CELLS = (
-    *("", "NA", "nan", "inf", "-inf", "1e309", "1e308", "-1.7e308", "1e-320", "9007199254740993", "9" * 40, "Bad", "-"),
+    *(
+        "",
+        "NA",
+        "nan",
+        "inf",
+        "-inf",
+        "1e309",
+        "1e308",
+        "-1.7e308",
+        "1e-320",
+        "9007199254740993",
+        "9" * 40,
+        "Bad",
+        "-",
+        "-999.0",
+    ),
     *(
         "1,5",
         "1.234,5",
@@ -135,6 +152,9 @@ def make(rng: random.Random) -> Case:
     if verb == "stream" and rng.random() < 0.5:
         content = _json_lines(rng, clean)
         return _case(rng, verb, content if clean else _damaged(rng, content), clean, "lines.jsonl")
+    if verb != "stream" and rng.random() < 0.1:
+        content = _parquet(rng, clean, verb)
+        return _case(rng, verb, content if clean else _damaged(rng, content), clean, "table.parquet")
     separator = rng.choice([",", ";", "\t", "|"])
     rows, header = _cells(rng, separator, verb)
     if not clean:
@@ -216,6 +236,43 @@ def _json_lines(rng: random.Random, clean: bool) -> bytes:
     return "\n".join([*lines, ""]).encode(rng.choice(["utf-8", "utf-8-sig", "utf-16"]))
 
 
+def _parquet(rng: random.Random, clean: bool, verb: str) -> bytes:
+    """The plain table as Parquet, with other types of the same values or, if it is odd, with any types."""
+    frame = readings()
+    unit: Literal["ms", "us", "ns"] = rng.choice(["ms", "us", "ns"])
+    frame = frame.with_columns(pl.col("time").cast(pl.Datetime(unit)), extra=pl.Series(range(ROWS), dtype=pl.Int32))
+    if verb == "evaluate":
+        frame = frame.with_columns(score="flow")
+    if not clean:
+        name = rng.choice(frame.columns)
+        frame = frame.with_columns(rng.choice(_odd_columns()).alias(name))
+    file = io.BytesIO()
+    compression: Literal["zstd", "snappy", "uncompressed"] = rng.choice(["zstd", "snappy", "uncompressed"])
+    frame.select(rng.sample(frame.columns, frame.width)).write_parquet(file, compression=compression)
+    return file.getvalue()
+
+
+@cache
+def _odd_columns() -> list[pl.Series]:
+    """Columns of all types that a Parquet file may hold."""
+    counts = pl.Series(range(ROWS))
+    integers = (pl.Int8, pl.Int16, pl.Int64, pl.Int128, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Boolean)
+    types = (*integers, pl.Float32, pl.Decimal(20, 2), pl.Date, pl.Duration("us"), pl.Time, pl.Datetime("us", "UTC"))
+    others = [counts.cast(dtype) for dtype in types]
+    far = [(counts + start).cast(pl.Datetime("us")) for start in (-(2**62), 2**62)]  # years that no calendar has
+    text, lists = counts.cast(pl.String), counts.reshape((ROWS, 1))
+    others += (text, text.cast(pl.Categorical), text.cast(pl.Binary), counts.to_frame("a").to_struct(), lists)
+    return [
+        *others,
+        *far,
+        lists.arr.to_list(),
+        counts + 2**53,
+        counts * 1e300,
+        counts * np.nan,
+        pl.Series([None] * ROWS),
+    ]
+
+
 def _damaged(rng: random.Random, content: bytes) -> bytes:
     data = bytearray(content)
     for _ in range(rng.choice([0, 0, 0, 1, 2, 10])):
@@ -256,7 +313,14 @@ def _case(rng: random.Random, verb: str, content: bytes, clean: bool, name: str)
 
 def _options(rng: random.Random) -> list[str]:
     known = (
-        *(["--gaps", "forward-fill:5"], ["--na", "Bad"], ["--na=-"], ["--no-header"], ["--separator", ";"]),
+        *(
+            ["--gaps", "forward-fill:5"],
+            ["--na", "Bad"],
+            ["--na=-"],
+            ["--na", "-999"],
+            ["--no-header"],
+            ["--separator", ";"],
+        ),
         *(["--decimal", ","], ["--encoding", "latin-1"], ["--encoding", "utf-16"], ["--date-order", "day-first"]),
     )
     return [word for words in rng.sample(known, rng.randrange(1, 4)) for word in words]

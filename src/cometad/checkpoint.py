@@ -29,7 +29,7 @@ HASH = "sha256"
 NO_HASH = "0" * 64  # in its place while the hash is computed
 
 _NOT_WHOLE = "{source} is not a complete saved {kind}."
-_DAMAGED = "{source} is damaged: its content does not match its SHA-256. Copy it again, or fit and save it again."
+_DAMAGED = "{source} is damaged: its content does not match its SHA-256. Restore it from a copy, or create it anew."
 # Whatever parsing or restoring bytes that anyone may have written can raise.
 _INVALID = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
@@ -55,8 +55,8 @@ def to_bytes(checkpoint: Checkpoint) -> bytes:
     >>> from_bytes(content[:-1] + b"!", "Comet")
     Traceback (most recent call last):
     ...
-    cometad.errors.ModelFileError: This is damaged: its content does not match its SHA-256. Copy it again, or fit and
-    save it again.
+    cometad.errors.ModelFileError: This is damaged: its content does not match its SHA-256. Restore it from a copy,
+    or create it anew.
     """
     return with_hash(_serialized(checkpoint, {"format": FORMAT, HASH: NO_HASH}))
 

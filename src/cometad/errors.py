@@ -47,6 +47,8 @@ ADVICE = {
     "no variables": "Pass at least one variable: X has 0 feature(s) (shape={shape}) while a minimum of 1 is required.",
     "other variables": "Pass the same variables as at fit: X has {given} features, but {detector} is expecting "
     "{fitted} features as input.",
+    "lacking": "Pass the same variables as at fit, or choose a gap rule such as gaps=ForwardFill(limit=5) to treat "
+    "them as missing.",
     "no gap rule": "Fit the detector with a gap rule such as gaps=ForwardFill(limit=5), or do not resample.",
 }
 

@@ -80,6 +80,26 @@ def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
         return None
 
 
+def lock(file: int) -> bool:
+    """Lock an open file until it is closed; False if another process has locked it.
+
+    >>> import tempfile
+    >>> from cometad.files import lock
+    >>> with tempfile.TemporaryFile() as file:
+    ...     lock(file.fileno())
+    True
+    """
+    if sys.platform == "win32":
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
 def is_temporary(path: str | os.PathLike[str]) -> bool:
     """Whether a path has the name of a temporary file, which the next write to its folder may delete.
 
@@ -150,12 +170,4 @@ def _new_file(target: Path) -> tuple[Path, int]:
 
 def _locked(file: int) -> bool:
     """Lock a new file; False if another process deletes it, because it was not locked yet."""
-    if sys.platform == "win32":
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks, where nothing is cleaned up
-        return True
-    return os.fstat(file).st_nlink > 0
+    return lock(file) and os.fstat(file).st_nlink > 0

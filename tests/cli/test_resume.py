@@ -14,6 +14,7 @@ import pytest
 
 from cli_case import table_of_readings
 from cometad.cli import main
+from cometad.files import lock
 from cometad.live.session import Session
 
 ROOT = Path(__file__).parents[2]
@@ -178,6 +179,20 @@ def test_a_stream_starts_no_file_that_has_lines(stream, whole):
     assert Path("whole").read_text() == whole
     assert stream("-o", "whole", "--force", stdin="".join([HEADER, *ROWS[:20]]))[0] == 0
     assert Path("whole").read_text().splitlines()[:20] == whole.splitlines()[:20]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locks")
+@pytest.mark.parametrize("options", [(), ("--force",), ("--snapshot", "whole.state")], ids=" ".join)
+def test_two_streams_do_not_write_to_one_file(stream, whole, options):
+    with Path("whole" if options else "new").open("a") as file:
+        assert lock(file.fileno())
+        before = contents()
+        code, _, stderr = stream("-o", file.name, *options)
+        assert code == 2
+        assert f"Another stream is writing to '{file.name}'. Stop it first, or choose another file." in stderr
+        assert contents() == before
+    assert stream("-o", file.name, *options)[0] == 0
+    assert Path(file.name).read_text() == whole
 
 
 def test_a_resumed_stream_does_not_cut_the_output_of_another(stream, whole):

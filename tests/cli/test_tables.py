@@ -75,6 +75,7 @@ def test_missing_and_renamed_columns_are_named(run, folder):
     code, _, stderr = run("score", "plant.comet", "renamed.csv")
     assert code == 2
     assert "fitted on 'valve', which the file lacks (the file also has 'gate')" in stderr
+    assert "or pass a gap rule such as --gaps forward-fill:5 to treat them as missing." in stderr
 
 
 def test_a_headerless_file_is_refused_with_the_flag_that_reads_it(run, folder):
@@ -384,6 +385,14 @@ def test_check_compares_with_a_detector(run, folder):
     assert "These readings could be scored." in stderr
 
 
+def test_a_cell_of_any_length_gets_a_short_message(run):
+    code, _, stderr = run("fit", "-", "-o", "new.comet", stdin=f"flow,level\n1,{'x' * 100_000}\n".encode())
+    assert code == 2
+    assert stderr.startswith("cometad: Column 'level' is not numeric: it has 'xxx")
+    assert stderr.endswith("xxx, or leave out the column with --drop level.\n")
+    assert len(stderr) < 2000
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -398,3 +407,22 @@ def test_check_says_why_a_file_cannot_be_used(run, text, words):
     assert code == 2
     assert words in json.loads(shown)["problem"]
     assert words in stderr
+
+
+@pytest.mark.parametrize("kind", ["List", "Struct", "Categorical", "Binary", "Duration", "Time"])
+def test_check_names_columns_of_other_types(run, tmp_path, kind):
+    counts = pl.Series("odd", range(60))
+    odd = {
+        "List": counts.reshape((60, 1)).arr.to_list(),
+        "Struct": counts.to_frame().to_struct("odd"),
+        "Categorical": counts.cast(pl.String).cast(pl.Categorical),
+        "Binary": counts.cast(pl.String).cast(pl.Binary),
+        "Duration": counts.cast(pl.Duration("us")),
+        "Time": counts.cast(pl.Time),
+    }
+    table_of_readings(60, seed=1).with_columns(odd[kind]).write_parquet(tmp_path / "odd.parquet")
+    code, shown, _ = run("check", str(tmp_path / "odd.parquet"), "--json")
+    assert code == 2
+    found = json.loads(shown)
+    assert f"Column 'odd' is not numeric (it is {kind}" in found["problem"]
+    assert (found["columns"][-1]["kind"], found["columns"][-1]["use"]) == ("other", f"not numeric: {kind}")

@@ -679,6 +679,10 @@ NETWORK_FIT = ["fit", "normal.csv", "-o", "x", "--detector", "network", "--set"]
             ["stream", "plant.comet", "--snapshot", "x", "--snapshot-every", "often"],
             "Cannot read --snapshot-every 'often'. Pass a number of readings such as 1000, or a period such as 30s.",
         ),
+        (
+            ["stream", "plant.comet", "--snapshot-every", "100"],
+            "--snapshot-every needs a file to save to: name it with --snapshot.",
+        ),
         (["data", "list", "--data-dir", "nowhere"], "The data folder 'nowhere' does not exist"),
         (["data", "check", "PMS"], "Unknown dataset 'PMS'. Did you mean PSM? Available: ASD, MSL"),
     ],

@@ -206,6 +206,38 @@ def test_missing_markers_can_be_given(table):
     assert rows[0][2] == 1.0
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "flow\n1.5\n-999\n-999.0\n-9.99e2\n",
+        "flow;level\n1,5;1\n-999;1\n-999,0;1\n-9,99e2;1\n",
+        "flow\n 1.5\n -999\n -999.0\n NA\n",
+    ],
+    ids=["point", "comma", "spaces"],
+)
+@pytest.mark.parametrize("marker", ["-999", "-999.0", "-999,0"])
+def test_a_number_as_missing_marker_means_that_value_however_it_is_written(table, content, marker):
+    flow = table(content, Dialect(missing=(marker,)))["flow"].to_list()
+    assert flow[0] == 1.5
+    assert all(map(math.isnan, flow[1:]))
+
+
+def test_a_boolean_may_be_a_missing_marker(table):
+    rows = table("on\ntrue\nFALSE\ntrue\n", Dialect(missing=("False",)))["on"]
+    assert rows.fill_nan(None).to_list() == [1.0, None, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Int32])
+def test_a_number_as_missing_marker_counts_in_parquet_too(tmp_path, dtype):
+    marker = "-999" if dtype == pl.Int32 else "-99.9"
+    frame = pl.DataFrame({"flow": pl.Series([1, float(marker), 2, float(marker)], strict=False).cast(dtype)})
+    frame.write_parquet(tmp_path / "plant.parquet")
+    dialect = Dialect(missing=("Bad", marker))
+    whole = read_table(tmp_path / "plant.parquet", dialect=dialect)
+    assert whole["flow"].is_nan().to_list() == [False, True, False, True]
+    assert pl.concat(table_chunks(tmp_path / "plant.parquet", dialect=dialect, rows=1)).equals(whole)
+
+
 @pytest.mark.parametrize("cell", ["Bad", "-"])
 def test_text_in_a_column_is_named_with_its_row_of_the_frame(table, cell):
     frame = table(f"flow,level\n1,2\n3,{cell}\n")
@@ -348,6 +380,17 @@ def test_parquet_files_are_one_series(tmp_path):
     _day(2).write_parquet(tmp_path / "a.parquet")
     _day(1).write_parquet(tmp_path / "b.parquet")
     assert read_table(tmp_path)["flow"].to_list() == [1.0, 2.0, 3.0, 2.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("first", ["a.parquet", "b.csv"])
+def test_text_and_parquet_files_are_one_series(tmp_path, first):
+    days = {1: first, 2: "b.csv" if first == "a.parquet" else "a.parquet"}
+    for day, name in days.items():
+        write = _day(day).write_csv if name == "b.csv" else _day(day).write_parquet
+        write(tmp_path / name)
+    whole = read_table(tmp_path)
+    assert whole.equals(pl.concat([_day(1), _day(2)]))
+    assert pl.concat(table_chunks(tmp_path, rows=2)).equals(whole)
 
 
 def test_files_with_other_columns_are_refused(tmp_path):

@@ -140,6 +140,8 @@ def test_times_are_checked():
     twice = regular.copy()
     twice[10] = twice[9]
     assert ("duplicate", None, 10, 11) in found(FRESH, twice)
+    once = "Repeated timestamps: 1, the first at time step 10. Keep one reading for each."
+    assert once in [finding.sentence for finding in findings(frame(FRESH, twice), KNOWN)]
     swapped = regular.copy()
     swapped[[20, 21]] = swapped[[21, 20]]
     assert ("unsorted", None, 21, 22) in found(FRESH, swapped)

@@ -2,7 +2,7 @@ import gzip
 import math
 import os
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +125,48 @@ def test_an_empty_column_is_missing_not_text(csv_file):
 def test_infinity_is_named(csv_file):
     with pytest.raises(InputError, match="Variable 'level' is inf at time step 1"):
         as_series(read_table(csv_file("flow,level\n1,2\n3,inf\n")))
+
+
+INTEGERS = [pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Int128, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_of_every_type_are_numbers(tmp_path, dtype):
+    path = tmp_path / "plant.parquet"
+    pl.DataFrame({"flow": pl.Series([1, None, 100], dtype=dtype)}).write_parquet(path)
+    for frame in (read_table(path), pl.concat(table_chunks(path, rows=1))):
+        assert frame["flow"].fill_nan(None).to_list() == [1.0, None, 100.0]
+
+
+@pytest.mark.parametrize("start", [-(2**62), 2**62], ids=["before year 1", "after 9999"])
+def test_times_that_no_calendar_has_are_refused(tmp_path, start):
+    path = tmp_path / "plant.parquet"
+    times = pl.Series([0, start]).cast(pl.Datetime("us"))
+    pl.DataFrame({"time": times, "flow": [1.0, 2.0]}).write_parquet(path)
+    for read in (read_table, lambda path: list(table_chunks(path, rows=1))):
+        with pytest.raises(
+            InputError, match=r"'time' has a time outside the years 1 to 9999 in row 2 of '.*parquet'\."
+        ):
+            read(path)
+
+
+@pytest.mark.parametrize("day", [date(1, 1, 3), date(9999, 12, 30)])
+@pytest.mark.parametrize("dtype", [pl.Date, pl.Datetime("ms"), pl.Datetime("us")])
+def test_the_first_and_the_last_days_of_the_calendar_are_times(tmp_path, day, dtype):
+    pl.DataFrame({"time": pl.Series([day]).cast(dtype), "flow": [1.0]}).write_parquet(tmp_path / "plant.parquet")
+    assert read_table(tmp_path / "plant.parquet")["time"].dt.year().to_list() == [day.year]
+
+
+def test_a_parquet_file_that_makes_polars_panic_is_damaged(tmp_path, monkeypatch):
+    path = tmp_path / "plant.parquet"
+    pl.DataFrame({"flow": [1.0]}).write_parquet(path)
+
+    def panic(*args, **kwargs):
+        raise pl.exceptions.PanicException("called `Result::unwrap()` on an `Err` value")
+
+    monkeypatch.setattr(pl, "read_parquet", panic)
+    with pytest.raises(InputError, match=r"plant.parquet' is damaged\. Pass a complete Parquet file\."):
+        read_table(path)
 
 
 def test_nulls_in_parquet_become_nan(tmp_path):

@@ -221,6 +221,29 @@ def test_booleans_are_numbers_as_in_a_file(tmp_path):
     refused("flow,level\n1,7\n2,TRUE\n", "Line 3: variable 'level' is 'TRUE', not a number")
 
 
+@pytest.mark.parametrize(
+    "form, text",
+    [
+        ("csv", "flow,level\n1,-999\n2,-999.0\n3, -9.99e2\n"),
+        ("csv", "flow;level\n1,5;-999\n2;-999,0\n3;-9,99e2\n"),
+        ("jsonl", '{"flow": 1, "level": -999}\n{"flow": 2, "level": -999.0}\n{"flow": 3, "level": "-999"}\n'),
+    ],
+    ids=["point", "comma", "json"],
+)
+def test_a_number_as_missing_marker_means_that_value_as_in_a_file(form, text):
+    layout = LAYOUT._replace(gaps=True, dialect=Dialect(missing=("Bad", "-999")))
+    assert all(math.isnan(reading.values[1]) for reading in from_stream(text, form, layout))
+    with pytest.raises(InputError, match=r"Line [12]: variable 'level' is missing"):
+        from_stream(text, form, layout._replace(gaps=False))
+
+
+def test_a_boolean_is_no_missing_number():
+    layout = LAYOUT._replace(gaps=True, dialect=Dialect(missing=("1",)))
+    ((_, values, _),) = from_stream('{"flow": true, "level": 1}', "jsonl", layout)
+    assert values[0] == 1.0
+    assert math.isnan(values[1])
+
+
 # -- fields ---------------------------------------------------------------------------------------------------------
 
 

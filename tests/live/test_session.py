@@ -1,15 +1,20 @@
 """A session answers reading by reading like the batch, and resumes from its snapshot; no command line involved."""
 
 import math
+from datetime import datetime
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cometad import Alerts, Comet, NetworkComet, Quantile
 from cometad.data import ForwardFill
 from cometad.data.resample import Resampling, resample
-from cometad.errors import InputError, ModelFileError
-from cometad.live.clock import Clock
+from cometad.errors import CometadError, InputError, ModelFileError
+from cometad.live.clock import Clock, Ordered
+from cometad.live.dates import StreamDates
 from cometad.live.grid import Grid
 from cometad.live.readings import Reading
 from cometad.live.session import Session
@@ -230,3 +235,172 @@ def test_a_grid_needs_a_detector_with_a_gap_rule_and_readings_with_times(strict,
         Session(strict, Grid(MINUTE, strict.names_))
     with pytest.raises(InputError, match="Line 7: resampling needs a time"):
         answers(Session(lenient, Grid(MINUTE, lenient.names_)), [Reading(7, [1.0, 2.0, 3.0], None)])
+
+
+# -- many readings at once ------------------------------------------------------------------------------------------
+
+
+GAPPY = FRESH.copy()
+GAPPY[30:33, 0] = math.nan
+GAPPY[70, :2] = math.nan
+
+
+def cut(values, times, sizes):
+    """The readings in chunks of these sizes; the last chunk has the rest."""
+    edges = [0, *np.cumsum(sizes).clip(max=len(values)).tolist(), len(values)]
+    return [(values[a:b], times[a:b]) for a, b in pairwise(edges)]
+
+
+def in_one(timed):
+    """The parts of several results as lists, to compare them by."""
+    columns = ("alert_scores", "thresholds", "flags", "variables")
+    joined = {name: [row for one in timed for row in getattr(one.scored, name).tolist()] for name in columns}
+    changes = [change for one in timed for change in one.scored.changes]
+    return joined | {"times": [time for one in timed for time in one.times], "changes": changes}
+
+
+def as_answers(timed):
+    """The results of `take_many` in the words of `take`, without variables."""
+    found = []
+    for one in timed:
+        for i, time in enumerate(one.times):
+            scored = one.scored
+            found.append(
+                {
+                    "step": scored.start + i,
+                    "time": time,
+                    "alert_score": float(scored.alert_scores[i]),
+                    "threshold": float(scored.thresholds[i]),
+                    "anomaly": int(scored.flags[i]),
+                }
+            )
+    return found
+
+
+@settings(max_examples=8)
+@given(sizes=st.lists(st.integers(0, 60), max_size=8), kind=st.sampled_from(["ordered", "clock", "grid"]))
+@pytest.mark.parametrize("name", ["lenient", "network"])
+def test_many_readings_at_once_score_like_one_by_one(request, name, sizes, kind):
+    detector = request.getfixturevalue(name)
+    gate = {"ordered": Ordered, "clock": Clock, "grid": lambda: Grid(MINUTE, detector.names_)}[kind]
+    alerts = Alerts(min_length=2, merge_gap=1)
+    whole = Session(detector, gate(), alerts)
+    rows = [Reading(i + 1, row, SECONDS[i]) for i, row in enumerate(GAPPY.tolist())]
+    wanted = [answer for row in rows for answer in whole.take(row)]
+    session = Session(detector, gate(), alerts)
+    timed = [one for values, times in cut(GAPPY, SECONDS, sizes) for one in session.take_many(values, times)]
+    kept = ("step", "time", "alert_score", "threshold", "anomaly")
+    assert as_answers(timed) == [{key: answer[key] for key in kept} for answer in wanted]
+    told = [(answer["step"], event) for answer in wanted for event in answer.get("events", [])]
+    changes = [change for one in timed for change in one.scored.changes]
+    assert [(one.step, one.kind, one.event.number) for one in changes] == [
+        (step, event["change"], event["number"]) for step, event in told
+    ]
+    assert told
+
+
+@settings(max_examples=8)
+@given(at=st.integers(0, len(FRESH)), kind=st.sampled_from(["ordered", "clock", "grid"]))
+@pytest.mark.parametrize("name", ["lenient", "network"])
+def test_a_session_resumed_from_bytes_goes_on_to_the_bit(request, name, at, kind):
+    detector = request.getfixturevalue(name)
+    gate = {"ordered": Ordered, "clock": Clock, "grid": lambda: Grid(MINUTE, detector.names_)}[kind]
+    whole, first = (Session(detector, gate()) for _ in range(2))
+    expected = whole.take_many(GAPPY[:at], SECONDS[:at]) + whole.take_many(GAPPY[at:], SECONDS[at:])
+    found = first.take_many(GAPPY[:at], SECONDS[:at])
+    second = Session.resume_bytes(first.snapshot(), detector, gate())
+    assert second.snapshot() == first.snapshot()
+    found += second.take_many(GAPPY[at:], SECONDS[at:])
+    assert in_one(found) == in_one(expected)
+    assert second.snapshot() == whole.snapshot()
+
+
+def test_snapshots_in_bytes_that_are_damaged_or_of_another_gate_are_refused(strict):
+    session = Session(strict, Ordered())
+    session.take_many(FRESH[:20], SECONDS[:20])
+    content = session.snapshot()
+    for bad in (b"", content[:-10], b"x" + content[1:], content[:400] + b"\0\1\2" + content[403:]):
+        with pytest.raises(ModelFileError) as caught:
+            Session.resume_bytes(bad, strict, Ordered())
+        assert is_a_sentence(str(caught.value))
+    with pytest.raises(ModelFileError, match="different resampling"):
+        Session.resume_bytes(content, strict, Clock())
+
+
+def test_a_verdict_on_an_event_counts_and_survives_a_snapshot(strict):
+    session = Session(strict, Ordered(), Alerts(min_length=2))
+    timed = session.take_many(FRESH, SECONDS)
+    number = next(change.event.number for one in timed for change in one.scored.changes)
+    assert session.verdict(number, "normal") is not None
+    resumed = Session.resume_bytes(session.snapshot(), strict, Ordered(), Alerts(min_length=2))
+    more, times = FRESH[90:120], [SECONDS[-1] + i + 1 for i in range(30)]
+    taught = in_one(session.take_many(more, times))
+    assert taught == in_one(resumed.take_many(more, times))
+    plain = Session(strict, Ordered(), Alerts(min_length=2))
+    plain.take_many(FRESH, SECONDS)
+    assert sum(in_one(plain.take_many(more, times))["flags"]) > sum(taught["flags"])
+    with pytest.raises(CometadError):
+        session.verdict(999, "normal")
+
+
+# -- times of many readings -----------------------------------------------------------------------------------------
+
+MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1))
+ZONES = st.sampled_from(["", "Z", "+00:00", "+02:00", "-07:30", " +0200", "+02"])
+SEPARATORS = st.sampled_from(["T", " ", "t", "x", "_", "  "])
+ISO = st.builds(
+    lambda moment, separator, zone, whole: (
+        (moment.replace(microsecond=0) if whole else moment).isoformat(separator[0]).replace(separator[0], separator)
+        + zone
+    ),
+    MOMENTS,
+    SEPARATORS,
+    ZONES,
+    st.booleans(),
+)
+OTHERS = st.sampled_from(
+    [
+        "now",
+        "2026-03-01",
+        "31/12/2025",
+        "01/02/2026",
+        "12/31/2025",
+        "20260301T120000",
+        "2026-W09-7T12:00:00",
+        "2026-03-01T12:00",
+        "nan",
+        "inf",
+        "2026-03-01T24:00:00",
+        "2026-03-01T12:00:60",
+        "2026-03-01T12:00:00,5",
+        "0",
+        "7.5",
+        "1e3",
+        "1767139200000",
+        "٢٠٢٦-03-01T12:00:00",
+        "2026-03-01T12:00:00.123456789",
+    ]
+)
+NUMBERS = st.one_of(
+    st.integers(-5, 5), st.integers(10**8, 10**19), st.floats(-1e3, 2e9), st.just(math.nan), st.just(math.inf)
+)
+TIMES = st.one_of(
+    st.lists(ISO, max_size=6), st.lists(NUMBERS, max_size=6), st.lists(st.one_of(st.none(), ISO, OTHERS, NUMBERS))
+)
+
+
+def read_times(read):
+    try:
+        return read()
+    except InputError as error:
+        return str(error)
+
+
+@settings(max_examples=400)
+@given(times=TIMES)
+def test_times_are_read_at_once_as_one_by_one(times):
+    many, single = StreamDates(), StreamDates()
+    lines = list(range(1, len(times) + 1))
+    found = read_times(lambda: many.seconds_of_many(times, lines))
+    assert found == read_times(lambda: [single.seconds(time, line) for time, line in zip(times, lines, strict=True)])
+    assert many.facts() == single.facts()

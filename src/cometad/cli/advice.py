@@ -32,6 +32,8 @@ FLAGS = {
     "too short": "Pass a longer series or a shorter window.",
     "no variables": "Pass a file with at least one column besides the time.",
     "other variables": "Pass the same variables as at fit.",
+    "lacking": "Pass the same variables as at fit, or pass a gap rule such as --gaps forward-fill:5 to treat them as "
+    "missing.",
     "no gap rule": "Pass a gap rule such as --gaps forward-fill:5, or leave out --resample.",
 }
 

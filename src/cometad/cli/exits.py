@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 MISTAKE, BUG, INTERRUPTED, TERMINATED = 2, 1, 130, 143
+LONGEST = 2000  # characters of a message
 FAILED = 1  # some trials failed, each with its own message
 
 
 def say(sentence: object) -> None:
-    """Print a message on stderr: stdout is for results."""
-    print(f"cometad: {printable(sentence)}", file=sys.stderr, flush=True)
+    """Print a message on stderr: stdout is for results. Of a very long one, only the beginning and the end."""
+    text = printable(sentence)
+    if len(text) > LONGEST:  # a cell or a name may have any length
+        text = f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 4 :]}"
+    print(f"cometad: {text}", file=sys.stderr, flush=True)
 
 
 def printable(text: object) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cometad.cli.exits import write_output
 from cometad.errors import OutputError
+from cometad.files import lock
 from cometad.restored import counted, of_type
 
 TAIL = 4096  # bytes before a position, by which the file is recognized
@@ -69,11 +70,14 @@ class OutputFile:
     def __init__(self, path: Path, position: Mapping[str, Any] | None = None, overwrite: bool = False) -> None:
         self._path = path
         try:
-            flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if overwrite else 0)
-            self._file = os.open(path, flags, 0o666)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise self._failed(error) from error
         try:
+            if not lock(self._file):
+                raise OutputError(f"Another stream is writing to '{path}'. Stop it first, or choose another file.")
+            if overwrite:
+                self._cut(0)
             self.continues = not overwrite and self._size() > 0  # an empty file is a new one
             if self.continues:
                 self._go_back(position)
@@ -112,7 +116,13 @@ class OutputFile:
                 "before, or a new one."
             )
         self._check_rest(size)
-        os.ftruncate(self._file, size)
+        self._cut(size)
+
+    def _cut(self, size: int) -> None:
+        try:
+            os.ftruncate(self._file, size)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def _check_rest(self, size: int) -> None:
         """Refuse to cut off lines that no stream wrote."""

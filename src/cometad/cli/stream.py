@@ -47,9 +47,11 @@ def stream(
         typer.Option(help="Resume from this file if it exists, and save the stream's state to it regularly."),
     ] = None,
     snapshot_every: Annotated[
-        str,
-        typer.Option(metavar="N|PERIOD", help="How often to save the snapshot: every N readings or, such as 30s."),
-    ] = "30s",
+        str | None,
+        typer.Option(
+            metavar="N|PERIOD", help="How often to save the snapshot: every N readings, or a period. Default: 30s."
+        ),
+    ] = None,
     threshold: options.Threshold = None,
     min_length: options.MinLength = 1,
     merge_gap: options.MergeGap = 0,
@@ -125,7 +127,9 @@ def stream(
     dialect = dialect or Dialect()
     check_form(form)
     check_late(late)
-    pace = _parse_pace(snapshot_every)
+    if snapshot is None and snapshot_every is not None:
+        raise ParameterError("--snapshot-every needs a file to save to: name it with --snapshot.")
+    pace = _parse_pace("30s" if snapshot_every is None else snapshot_every)
     resampling = None if resample is None else parse_resampling(resample)
     alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     check_outputs([Output(output, "answers"), Output(snapshot, "snapshot")], [model], force)

@@ -108,6 +108,7 @@ class _Part:
         self._sequences: list[int | None] = []
         self._lines: list[int] = []
         self._fields = Fields(layout, StreamNumbers(gaps=layout.gaps))
+        self._numbers: dict[str, StreamNumbers] = {}  # by stream: one never decides how another writes its values
 
     def add(self, item: Any, line: int, stream: str) -> None:
         """Add a parsed reading of a stream; its values are checked later, many at once."""
@@ -146,7 +147,8 @@ class _Part:
         values = self._picked(place, line) if nested is None else None
         time_field = self._fields.time_field({key: cells[i] for key, i in place.items()}, line)
         plan = _Plan(None if time_field is None else place[time_field], sequence, nested or 0, values)
-        self._plans[keys] = plan
+        if time_field is not None or place.keys() <= set(names):  # else a later reading may have a time in its place
+            self._plans[keys] = plan
         return plan
 
     def _picked(self, place: Mapping[str, int], line: int) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -212,8 +214,8 @@ class _Part:
     def _checked(self, i: int) -> list[float]:
         """The values of one reading, each checked as in a stream."""
         where, names = f"Reading {self._lines[i]}", self._layout.names
-        cells = zip(names, self._rows[i], strict=True)
-        row = [self._fields.numbers.value(name, cell, where) for name, cell in cells]
+        numbers = self._numbers.setdefault(self._streams[i], StreamNumbers(gaps=self._layout.gaps))
+        row = [numbers.value(name, cell, where) for name, cell in zip(names, self._rows[i], strict=True)]
         if np.isnan(row).all():
             raise InputError(f"{where} has no value at all. Leave it out.")
         return row
@@ -236,7 +238,7 @@ def _items(body: bytes, form: str) -> list[Any]:
     """The readings in a body, as JSON."""
     text = _decoded(body)
     if form == "ndjson":
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = [line for line in text.split("\n") if line.strip()]
         items = [_json(line, f"Line {number} of the body") for number, line in enumerate(lines, 1)]
     else:
         found = _json(text, "The body")

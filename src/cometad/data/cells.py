@@ -2,7 +2,9 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -65,7 +67,8 @@ def repeated(names: Sequence[str]) -> str | None:
     >>> repeated(["flow", "level", "flow"]), repeated(["flow"])
     ('flow', None)
     """
-    return next((name for name in names if names.count(name) > 1), None)
+    counts = Counter(names)
+    return next((name for name in names if counts[name] > 1), None)
 
 
 def named_like_time(name: str) -> bool:
@@ -97,6 +100,20 @@ def parse_number(cell: Any) -> float:
         return float(cell)
     except (TypeError, OverflowError) as error:
         raise ValueError(cell) from error
+
+
+def marked_numbers(markers: Sequence[str]) -> list[float]:
+    """The numbers among the markers of missing cells, which mean all cells with that value: -999 also means -999.0.
+
+    >>> from cometad.data.cells import marked_numbers
+    >>> marked_numbers(["Bad", "-999", "-9,5", "NA"])
+    [-999.0, -9.5]
+    """
+    numbers = []
+    for marker in map(str.strip, markers):
+        with suppress(ValueError):
+            numbers.append(parse_number(marker.replace(",", ".") if COMMA.fullmatch(marker) else marker))
+    return [number for number in numbers if not math.isnan(number)]
 
 
 def parse_time(text: str) -> datetime:

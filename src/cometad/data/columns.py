@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from cometad.data.cells import LARGEST, epoch_unit, named_like_time
+from cometad.data.cells import EPOCH_UNITS, LARGEST, epoch_unit, named_like_time
 from cometad.data.dialect import Dialect
 from cometad.data.joined import Part, Tables, check_column
 from cometad.data.times import YEAR_FIRST, find_order, fitting_orders, parse_date
@@ -83,8 +83,8 @@ class Columns:
         if self._given is not None:
             check_column(frame, self._given, self._shown)
             return [self._given]
-        if any(dtype.is_temporal() for dtype in frame.dtypes):
-            return []
+        if any(dtype.is_temporal() for dtype in frame.dtypes):  # in another file, they may be text
+            return [name for name, dtype in frame.schema.items() if dtype in (pl.Datetime, pl.Date)]
         # Includes a pandas index that was written without a name.
         return [column.name for column in frame if column.name not in self._variables and self._may_be_time(column)]
 
@@ -149,6 +149,8 @@ def _with_numbers(block: Part) -> pl.DataFrame:
             )
         frame = frame.drop("")  # rows that end with a separator
     for column in frame:
+        if column.dtype in (pl.Datetime, pl.Date):
+            _check_calendar(column, block)
         if column.dtype.is_integer() or column.dtype.is_decimal():
             _check_exact(column, block)
     frame = frame.with_columns(
@@ -160,6 +162,22 @@ def _with_numbers(block: Part) -> pl.DataFrame:
         if column.dtype.is_float():
             _check_size(column, block)
     return frame[1:] if block.repeats else frame
+
+
+def _check_calendar(column: pl.Series, block: Part) -> None:
+    """Refuse times before the year 1 or after 9999, which Python cannot show; Parquet can hold them."""
+    unit = 1 / 86_400 if column.dtype == pl.Date else EPOCH_UNITS[column.dtype.time_unit]  # type: ignore[attr-defined]
+    outside = (column.to_physical() / unit).is_between(_FIRST, _LAST).not_().fill_null(False)
+    if outside.any():
+        raise InputError(
+            f"The time column {column.name!r} has a time outside the years 1 to 9999 in "
+            f"{block.place(outside.arg_max() or 0)}. Correct it."
+        )
+
+
+# In seconds since 1970, without the first and the last day: a time zone may shift those into another year.
+_FIRST = datetime(1, 1, 2, tzinfo=UTC).timestamp()
+_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 def _check_size(column: pl.Series, block: Part) -> None:
@@ -177,7 +195,8 @@ def _check_size(column: pl.Series, block: Part) -> None:
 
 def _check_exact(column: pl.Series, block: Part) -> None:
     """Refuse integers that a float would round."""
-    large = column.is_between(-(2**53), 2**53).not_().fill_null(False)
+    # As floats, because polars cannot compare a narrow or unsigned integer with a wide one; 2**53 + 1 becomes 2**53.
+    large = (column.cast(pl.Float64).abs() >= 2**53).fill_null(False)
     for row in large.arg_true():
         value = column[row]
         if value == int(value) and not is_exact(int(value)):

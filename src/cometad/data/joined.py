@@ -59,7 +59,7 @@ class Tables:
         self, path: str | os.PathLike[str], drop: Sequence[str], dialect: Dialect, time_column: str | None = None
     ) -> None:
         self.tables: list[Table] = [
-            ParquetTable(file) if file.is_parquet else TextTable(file, dialect, time_column)
+            ParquetTable(file, dialect) if file.is_parquet else TextTable(file, dialect, time_column)
             for file in find_files(path)
         ]
         self.shown = self.tables[0].file.shown if len(self.tables) == 1 else os.fspath(path)
@@ -86,8 +86,9 @@ class Tables:
         """All files, as one part."""
         frames = [block.frame for block in self.blocks(None)]
         self._lengths = [len(frame) for frame in frames]
-        for name in frames[0].columns:
-            kinds = {frame.schema[name] for frame in frames}
+        schemas = [frame.schema for frame in frames]
+        for name in schemas[0]:
+            kinds = {schema[name] for schema in schemas}
             if pl.String in kinds and len(kinds) > 1:  # a word somewhere makes the column text
                 frames = [frame.with_columns(pl.col(name).cast(pl.String)) for frame in frames]
         try:
@@ -109,8 +110,9 @@ class Tables:
         frame = frame.drop(self._drop)
         if self._names is None:
             self._names = frame.columns
-        lacking = [name for name in self._names if name not in frame.columns]
-        extra = [name for name in frame.columns if name not in self._names]
+        columns, known = frame.columns, set(self._names)
+        lacking = sorted(known.difference(columns), key=self._names.index)
+        extra = [name for name in columns if name not in known]
         if lacking or extra:
             which = f"lacks the column {lacking[0]!r}" if lacking else f"has a column {extra[0]!r} more"
             raise InputError(

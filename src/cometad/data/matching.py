@@ -27,15 +27,16 @@ class Matching:
 
     def __call__(self, frame: "pl.DataFrame") -> "pl.DataFrame":
         """The table with its times and the detector's columns; refuses one that lacks too many."""
-        found = [name for name in self._names if name in frame.columns]
-        lacking = [name for name in self._names if name not in frame.columns]
+        columns = set(frame.columns)
+        found = [name for name in self._names if name in columns]
+        lacking = [name for name in self._names if name not in columns]
         if lacking and not (self._gaps and found):
             extra = self._extra(frame)
             hint = f" (the file also has {listed(extra)})" if extra else ""
-            raise InputError(
-                f"The detector was fitted on {listed(lacking)}, which the file lacks{hint}. Pass the same variables as "
-                "at fit."
-            )
+            problem = f"The detector was fitted on {listed(lacking)}, which the file lacks{hint}."
+            if not found:  # no rule can replace all of them
+                raise InputError(f"{problem} Pass the same variables as at fit.")
+            raise InputError(problem, advice="lacking")
         times = [name for name in _times(frame) if name not in found]
         return frame.select(*times, *found)
 
@@ -45,7 +46,8 @@ class Matching:
         return ignored(extra) if extra else None
 
     def _extra(self, frame: "pl.DataFrame") -> list[str]:
-        return [name for name in frame.columns if name not in self._names and name not in _times(frame)]
+        known = {*self._names, *_times(frame)}
+        return [name for name in frame.columns if name not in known]
 
 
 def ignored(extra: Sequence[str]) -> str:

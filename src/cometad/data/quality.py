@@ -357,9 +357,9 @@ class _TimeChecks:
     def findings(self, seen: int) -> list[Finding]:
         found = []
         if self._twice.count:
-            found.append(self._twice.finding("duplicate", "repeated timestamps", "Keep one reading for each"))
+            found.append(self._twice.finding("duplicate", "Repeated timestamps", "Keep one reading for each"))
         if self._back.count:
-            found.append(self._back.finding("unsorted", "timestamps out of order", "Sort the readings by time"))
+            found.append(self._back.finding("unsorted", "Timestamps out of order", "Sort the readings by time"))
         rising = self._sample.kept[self._sample.kept > 0]
         if math.isnan(self._period) or not len(rising):
             return found
@@ -393,7 +393,7 @@ class _Count:
             self.count += len(places)
 
     def finding(self, kind: str, what: str, advice: str) -> Finding:
-        text = f"There are {self.count:,} {what}, the first at time step {self.first:,}. {advice}."
+        text = f"{what}: {self.count:,}, the first at time step {self.first:,}. {advice}."
         return Finding(kind, None, self.first, self.last + 1, text)
 
 

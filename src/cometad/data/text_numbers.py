@@ -7,6 +7,7 @@ import polars as pl
 
 from cometad.data.cells import COMMA, MISSING, WORDS
 from cometad.data.dialect import Dialect
+from cometad.data.marked import without_marked
 from cometad.errors import InputError
 from cometad.series import is_exact
 
@@ -51,6 +52,8 @@ class TextNumbers:
         `raw` returns the text of a column that polars took for numbers, `place` the place of a row, in words. `ahead`
         looks for the decimal mark in the rest of the file.
         """
+        if any(marker.strip().lower() in WORDS for marker in self._dialect.missing):
+            frame = frame.with_columns(raw(column.name) for column in frame if column.dtype == pl.Boolean)
         texts = {column.name: self._without_missing(column) for column in frame if column.dtype == pl.String}
         for name, text in texts.items():
             self._see_comma(name, text)
@@ -79,9 +82,7 @@ class TextNumbers:
     def _from_numbers(
         self, column: pl.Series, raw: Callable[[str], pl.Series], place: Callable[[int], str]
     ) -> pl.Series:
-        missing = [number for marker in self._dialect.missing if (number := _as_number(marker)) is not None]
-        if missing and column.dtype.is_numeric():
-            column = column.set(column.cast(pl.Float64).is_in(missing), None)
+        column = without_marked(column, self._dialect)
         if column.dtype.is_float() and _large(column).any():
             _check_exact(column, raw(column.name), place)
         return column
@@ -91,7 +92,7 @@ class TextNumbers:
         known = text.drop_nulls()
         integers = text.cast(pl.Int64, strict=False)
         if len(known) and integers.null_count() == text.null_count():
-            return integers
+            return without_marked(integers, self._dialect)
         for mark in (".", ",") if self._dialect.decimal is None else (self._dialect.decimal,):
             numbers = (_with_point(text) if mark == "," else text).cast(pl.Float64, strict=False)
             if numbers.null_count() > text.null_count():
@@ -101,7 +102,7 @@ class TextNumbers:
             if mark == "." and self.point is None:
                 self._see_point(text.name, known)
             _check_exact(numbers, text, place)
-            return numbers
+            return without_marked(numbers, self._dialect)
         words = known.str.to_lowercase()
         if len(known) and words.is_in(list(WORDS)).all():
             return (text.str.to_lowercase() == "true").alias(text.name)
@@ -148,10 +149,3 @@ def _check_exact(numbers: pl.Series, text: pl.Series, place: Callable[[int], str
                 advice="too large",
                 name=text.name,
             )
-
-
-def _as_number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

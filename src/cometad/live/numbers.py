@@ -4,14 +4,14 @@ import math
 import re
 from typing import Any
 
-from cometad.data.cells import COMMA, LARGEST, MISSING, WORDS, parse_number
+from cometad.data.cells import COMMA, LARGEST, MISSING, WORDS, marked_numbers, parse_number
 from cometad.data.dialect import Dialect
 from cometad.errors import InputError
 from cometad.restored import require_state
 
 CORRECT = "Correct that reading and send it again."
 _MARKS = {".": "point", ",": "comma"}
-_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
+_INTEGER = re.compile(r"\s*([+-]?)0*([0-9]+)\s*")
 
 
 class StreamNumbers:
@@ -34,19 +34,24 @@ class StreamNumbers:
         self.mark = dialect.decimal or mark
         self._given = dialect.decimal is not None
         self._missing = {*MISSING, *(marker.strip().lower() for marker in dialect.missing)}
+        self._marked = marked_numbers(dialect.missing)
         self._gaps = gaps
         self._words: dict[str, bool] = {}  # whether a variable is a boolean, written as a word
 
     def is_missing(self, cell: object) -> bool:
         """Whether a cell means a missing value."""
-        return cell is None or (isinstance(cell, str) and cell.strip().lower() in self._missing)
+        if isinstance(cell, str):
+            return cell.strip().lower() in self._missing
+        return cell is None or (not isinstance(cell, bool) and cell in self._marked)
 
     def value(self, name: str, cell: Any, where: str, comma: bool = False) -> float:
         """The number in a cell of a variable; `comma` if a text may have a decimal comma."""
         which = f"{where}: variable {name!r} is"
         value = math.nan if self.is_missing(cell) else self._number(name, cell, which, comma)
-        if math.isnan(value) and not self._gaps:
-            raise InputError(f"{which} missing. {CORRECT}")
+        if math.isnan(value):
+            if not self._gaps:
+                raise InputError(f"{which} missing. {CORRECT}")
+            return value
         if math.isinf(value):
             raise InputError(f"{which} {value}, not a finite number. {CORRECT}")
         if abs(value) > LARGEST:
@@ -65,9 +70,10 @@ class StreamNumbers:
                 return word
             cell = self._with_point(cell, which) if comma else cell
         try:
-            return parse_number(cell)
+            number = parse_number(cell)
         except ValueError as error:
             raise InputError(f"{which} {cell!r}, not a number. {CORRECT}") from error
+        return math.nan if isinstance(cell, str) and number in self._marked else number
 
     def _with_point(self, cell: str, which: str) -> str:
         """A number with a decimal point instead of a comma; refuses one with another mark than the stream has."""
@@ -98,5 +104,6 @@ def checked_mark(mark: object) -> str | None:
 def _is_rounded(cell: object, value: float) -> bool:
     """Whether a cell is an integer that its float rounds."""
     if isinstance(cell, str):
-        return _INTEGER.fullmatch(cell) is not None and int(cell) != int(value)
+        found = _INTEGER.fullmatch(cell)  # without zeros in front: int() refuses thousands of digits
+        return found is not None and int(found[1] + found[2]) != int(value)
     return isinstance(cell, int) and int(value) != cell

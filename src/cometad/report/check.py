@@ -24,7 +24,7 @@ class ColumnCheck:
     """One column of a table."""
 
     name: str
-    kind: str  # time, number or text
+    kind: str  # time, number, text or other
     use: str  # time, variable, ignored, or why it cannot be used
     missing: int  # cells
     low: float | str | None  # lowest number or first time
@@ -130,12 +130,15 @@ def _trends(series: Series) -> Trends:
 def _column(column: pl.Series, used: bool) -> ColumnCheck:
     dtype = column.dtype
     missing = column.null_count() + (int(column.is_nan().sum()) if dtype.is_float() else 0)
-    if dtype.is_temporal():
+    if dtype in (pl.Datetime, pl.Date):
         ends = (None, None) if missing == len(column) else (str(column.min()), str(column.max()))
         return ColumnCheck(column.name, "time", "time", missing, *ends)
     if dtype == pl.String:
         cell = next((cell for cell in column if cell is not None and not is_number(cell)), "")
         return ColumnCheck(column.name, "text", f"text: {cell!r}" if used else "ignored", missing, None, None)
+    if not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):  # lists, categories, durations, ...
+        use = f"not numeric: {dtype.base_type().__name__}" if used else "ignored"
+        return ColumnCheck(column.name, "other", use, missing, None, None)
     numbers = column.cast(pl.Float64).fill_nan(None).drop_nulls()
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (None, None)  # type: ignore[arg-type]
     use = "variable" if low != high else "no readings" if low is None else "constant"

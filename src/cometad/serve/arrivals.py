@@ -44,7 +44,8 @@ def _all_new(block: Block, stream: LiveStream, arrivals: Arrivals, received: flo
     except InputError:
         return None
     before = -np.inf if arrivals.last_at is None else arrivals.last_at
-    if not (ats[0] > before and (np.diff(ats) > 0).all()):
+    in_order = ats[0] > before and (np.diff(ats) > 0).all()
+    if not (in_order and stream.can_have(ats[0]) and stream.can_have(ats[-1])):
         return None
     arrivals.timed, arrivals.last_at = True, float(ats[-1])
     arrivals.next_seq += len(ats)
@@ -90,6 +91,8 @@ def _moment(time: str | float | None, line: int, stream: LiveStream, arrivals: A
         raise InputError(f"Reading {line} has a time, but the readings before it have none. Send none, or start anew.")
     at = stream.dates.seconds(time, line)
     assert at is not None
+    if not stream.can_have(at):
+        raise InputError(f"Reading {line}: the time {time} is out of range. Correct that reading and send it again.")
     return at
 
 

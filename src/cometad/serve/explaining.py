@@ -106,7 +106,7 @@ def _scored_rows(store: Store, stream: LiveStream, start: int, stop: int) -> Row
         if not len(steps.ats):
             return Rows(start, np.empty(0), np.empty((0, len(stream.layout.names))))
         until = steps.ats[-1] + parse_period(resampling.period) / 1e6
-        found = by_time(connection, schema.readings, stream.id, steps.ats[0], until)
+        found = by_time(connection, schema.readings, stream.id, steps.ats[0], until, stream.first_seq)
     grid = Grid(resampling, stream.detector.names_)
     bins = [
         bin for at, row in zip(found.ats, found.cells.tolist(), strict=True) for bin in grid.admit(Reading(0, row, at))

@@ -19,10 +19,7 @@ def export_parquet(store: Store, stream: LiveStream, what: str, start: float, st
     """
     table = schema.readings if what == "readings" else schema.scores
     with store.read() as connection:
-        rows = by_time(connection, table, stream.id, start, stop)
-    if what == "readings":
-        skip = min(max(stream.first_seq - rows.first, 0), len(rows.ats))
-        rows = Rows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
+        rows = by_time(connection, table, stream.id, start, stop, stream.first_seq if what == "readings" else 0)
     _frame(rows, list(stream.layout.names) if what == "readings" else list(SCORE_COLUMNS)).write_parquet(file)
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from cometad.report.thin import thin
 from cometad.serve.event_rows import event_of
 from cometad.serve.explaining import keep_explanation
-from cometad.serve.live_stream import LiveStream
+from cometad.serve.live_stream import EVER, LiveStream
 from cometad.serve.models import EventDetails, EventSummary, Scores, Similar
 from cometad.serve.service import Missing, Service
 from cometad.serve.storage import schema
@@ -16,7 +16,6 @@ from cometad.serve.storage.history import by_time
 from cometad.serve.storage.store import Store
 
 ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
-EVER = 1e15  # seconds
 
 
 def scores_between(store: Store, stream: LiveStream, start: float, stop: float, points: int) -> Scores:

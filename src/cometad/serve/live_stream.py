@@ -16,7 +16,7 @@ from cometad.detector import Detector
 from cometad.errors import ParameterError
 from cometad.live.clock import Ordered
 from cometad.live.dates import StreamDates
-from cometad.live.grid import Grid
+from cometad.live.grid import EARLIEST, LATEST, Grid
 from cometad.live.readings import Layout
 from cometad.live.session import Session
 from cometad.serve.models import EventSummary, StreamSettings, Top
@@ -25,6 +25,7 @@ RECENT = 1024  # scores kept in memory
 DRIFT_EVERY = 64  # scores
 SILENT_AFTER = 10  # periods without a reading
 LEAST_SILENCE = 5.0  # seconds
+EVER = 1e15  # seconds: no time is further from 1970
 
 
 @dataclass
@@ -98,8 +99,10 @@ class LiveStream:
     first_event: int = 0
     paused: bool = False
     reason: str | None = None
+    lost_detector: bool = False  # whether its detector cannot be loaded, and another one stands in
     arrivals: Arrivals = field(default_factory=Arrivals)
     dates: StreamDates = field(default_factory=StreamDates)
+    stored_dates: dict[str, Any] = field(default_factory=dict)  # what is on disk of them
     session: Session | None = None
     scored_seq: int = 0  # the next reading to score
     stored_step: int = 0  # scores before this one are stored already
@@ -112,7 +115,7 @@ class LiveStream:
     events: int = 0
     recent_openings: list[float] = field(default_factory=list)  # times of events of the last day
     last_received: float | None = None
-    waiting_since: float | None = None  # when the oldest unscored reading was accepted
+    waiting_since: float | None = None  # when the oldest unscored reading was accepted, by `time.monotonic`
     silence_told: bool = False
     _drift: float = 0.5
     _drift_at: int = -64
@@ -135,6 +138,10 @@ class LiveStream:
             return seconds_of(self.settings.period)
         learned = self.detector.statistics_.period
         return None if math.isnan(learned) else learned
+
+    def can_have(self, at: float) -> bool:
+        """Whether a reading may have this time: bins have dates, which are not written for every number."""
+        return -EVER <= at <= EVER if self.settings.resample is None else EARLIEST <= at < LATEST
 
     def state(self, now: float) -> tuple[str, str | None]:
         """One word for how the stream is, and why if it is paused or silent."""
@@ -181,15 +188,17 @@ class LiveStream:
         """
         if not self.last.count:
             return None
-        if self.last.count - self._drift_at >= DRIFT_EVERY:
+        if not 0 <= self.last.count - self._drift_at < DRIFT_EVERY:  # below 0 if scores were read again from disk
             middle, training = float(np.median(self.last.cells[:, 0])), self.detector.alert_scores_
             self._drift = float(((training < middle).mean() + (training <= middle).mean()) / 2)
             self._drift_at = self.last.count
         return self._drift
 
-    def lag(self, now: float) -> float:
+    @property
+    def lag(self) -> float:
         """Seconds that the oldest unscored reading has waited."""
-        return 0.0 if self.waiting_since is None else max(0.0, now - self.waiting_since)
+        since = self.waiting_since
+        return 0.0 if since is None else max(0.0, time.monotonic() - since)
 
     def numbers(self) -> dict[str, Any]:
         """What the last score was: for a line of a table, or a message."""
@@ -221,7 +230,7 @@ class LiveStream:
             "open_event": self.open_event,
             "events": self.events,
             "budget": self.budget,
-            "lag": self.lag(now),
+            "lag": self.lag,
             **self.numbers(),
         }
         if recent:

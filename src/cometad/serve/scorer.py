@@ -47,8 +47,15 @@ class Scores(NamedTuple):
 class Scorer:
     """Scores readings of all streams, one after the other."""
 
-    def __init__(self, store: Store, keep: Callable[[Stored], None], tell: Callable[[Scores], None]) -> None:
-        self._store, self._keep, self._tell = store, keep, tell
+    def __init__(
+        self,
+        store: Store,
+        keep: Callable[[Stored], None],
+        flush: Callable[[], None],
+        tell: Callable[[Scores], None],
+        tell_paused: Callable[[LiveStream], None],
+    ) -> None:
+        self._store, self._keep, self._flush, self._tell, self._tell_paused = store, keep, flush, tell, tell_paused
         self._work: deque[Accepted | Ruling | Callable[[], None]] = deque()
         self._unscored = 0
         self._wake = threading.Condition()
@@ -134,6 +141,7 @@ class Scorer:
         """Open the session of a stream: its snapshot, then the readings since."""
         if stream.session is not None:
             return
+        self._flush()  # else scores that are on their way would be taken for missing
         with self._store.read() as connection:
             own = schema.snapshots.c.stream_id == stream.id
             saved = connection.execute(select(schema.snapshots).where(own)).one_or_none()
@@ -261,6 +269,7 @@ class Scorer:
         """Stop scoring a stream; its readings are stored and wait."""
         stream.paused, stream.reason, stream.session = True, reason, None
         self._keep(Stored(paused=[(stream.id, reason)]))
+        self._tell_paused(stream)
 
     def save(self, streams: Iterable[LiveStream]) -> None:
         """Store a snapshot of each open session, so that the next start is quick."""

@@ -16,6 +16,7 @@ import structlog
 from sqlalchemy import ColumnElement, delete, func, insert, select, true, update
 
 from cometad.alerting.budget import Budget
+from cometad.comet import Comet
 from cometad.connect.bodies import layout_of
 from cometad.connect.contract import Block, Receipt, UnknownStream
 from cometad.detector import Detector
@@ -29,7 +30,7 @@ from cometad.serve.figures import Figures
 from cometad.serve.fitting import Fitting
 from cometad.serve.listeners import Listeners
 from cometad.serve.live_stream import LiveStream, check_settings, threshold_of
-from cometad.serve.models import DetectorState, StreamSettings
+from cometad.serve.models import DetectorState, StreamSettings, StreamState
 from cometad.serve.scorer import Scorer, Scores
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
@@ -56,16 +57,16 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.store = Store(settings.database) if settings.database else Store.in_folder(settings.data_dir)
-        self.tokens = Tokens(self.store)
+        self.tokens = Tokens(self.store, needed=not settings.is_local)
         self.streams: dict[str, LiveStream] = {}
         self.listeners, self.figures = Listeners(), Figures()
         self._detectors: dict[tuple[str, Budget | None], Detector] = {}
         self._layouts: dict[str, Layout] = {}  # by detector
         self._lock = threading.RLock()  # of streams and detectors
         self.writer = Writer(self.store, self.streams, self._pass_on, lambda: self.scorer.unscored)
-        self.scorer = Scorer(self.store, self.writer.keep, self._tell)
+        self.scorer = Scorer(self.store, self.writer.keep, self.writer.flush, self._tell, self._tell_state)
         self.fitting = Fitting(settings.data_dir / "fits", self.add_detector, self._fit_failed)
-        self.upkeep = Upkeep(self.store, settings, self.streams, self._silence)
+        self.upkeep = Upkeep(self.store, settings, self.streams, self._tell_state)
         self.demo = DemoPlant(
             lambda: DEMO in self.streams, self.add_detector, self.put_stream, lambda blocks: self.writer.submit(blocks)
         )
@@ -131,8 +132,8 @@ class Service:
             "stored_bytes": self.upkeep.size(),
         }
 
-    def _silence(self, stream: LiveStream) -> None:
-        self.listeners.news("stream", stream.name, stream.describe())
+    def _tell_state(self, stream: LiveStream) -> None:
+        self.listeners.news("stream", stream.name, StreamState(**stream.describe()).model_dump(exclude={"recent"}))
 
     # -- readings ---------------------------------------------------------------------------------------------------
 
@@ -276,6 +277,13 @@ class Service:
             self._layouts[name] = layout_of(detector.names_, detector.named_, detector.gaps.allowed)
         return detector, self._layouts[name]
 
+    def _stored_layout(self, name: str) -> Layout:
+        """The layout of readings for a detector that cannot be loaded."""
+        with self.store.read() as connection:
+            own = schema.detectors.c.name == name
+            variables = connection.execute(select(schema.detectors.c.variables).where(own)).scalar()
+        return layout_of(json.loads(variables or "[]"), named=True, gaps=False)
+
     # -- streams ----------------------------------------------------------------------------------------------------
 
     def stream(self, name: str) -> LiveStream:
@@ -303,17 +311,20 @@ class Service:
             stream = LiveStream(int(found), name, settings, detector, layout)
             self.streams[name] = stream
         self._open(stream)
-        self.listeners.news("stream", name, stream.describe())
+        self._tell_state(stream)
         return stream, True
 
     def _changed(self, known: LiveStream, settings: StreamSettings, detector: Detector, layout: Layout) -> LiveStream:
         """Give a stream other settings, in the thread that owns its session."""
 
         def change() -> None:
+            self.writer.flush()  # what the old session gave is kept, and nothing of it may come later
             with self.store.write() as connection:
-                known.first_step = max(known.stored_step, known.first_step)
-                known.first_seq = known.arrivals.next_seq
-                known.first_event = max(known.events, known.first_event)
+                own = schema.events.c.stream_id == known.id
+                newest = connection.execute(select(func.max(schema.events.c.number)).where(own)).scalar()
+                known.first_step = max(next_number(connection, schema.scores, known.id), known.first_step)
+                known.first_seq = next_number(connection, schema.readings, known.id)
+                known.first_event = max(newest or 0, known.first_event)
                 values: dict[str, Any] = {"settings": settings.model_dump_json(), "paused": False, "reason": None}
                 values |= {"first_seq": known.first_seq, "first_step": known.first_step}
                 values["first_event"] = known.first_event
@@ -323,11 +334,12 @@ class Service:
                 open_now = (schema.events.c.stream_id == known.id) & schema.events.c.closed_at.is_(None)
                 connection.execute(update(schema.events).where(open_now).values(closed_at=time.time()))
             known.settings, known.detector, known.layout = settings, detector, layout
+            known.lost_detector = False
             known.session, known.open_event, known.paused, known.reason = None, None, False, None
             self.scorer.open(known)
 
         self.scorer.do(change).result()
-        self.listeners.news("stream", known.name, known.describe())
+        self._tell_state(known)
         return known
 
     def delete_stream(self, name: str) -> None:
@@ -338,6 +350,7 @@ class Service:
 
             def drop() -> None:
                 stream.paused = True  # whatever is on its way is not scored any more
+                self.writer.flush()
                 with self.store.write() as connection:
                     for table in (schema.readings, schema.scores, schema.snapshots, schema.events, schema.verdicts):
                         connection.execute(delete(table).where(table.c.stream_id == stream.id))
@@ -351,19 +364,22 @@ class Service:
         stream = self.stream(name)
         if not stream.paused:
             self.scorer.do(lambda: self.scorer.pause(stream, reason)).result()
-        self.listeners.news("stream", name, stream.describe())
         return stream
 
     def resume(self, name: str) -> LiveStream:
         """Score a stream again, from the reading it was paused at."""
         stream = self.stream(name)
+        if stream.lost_detector:
+            stream.detector, stream.layout = self._detector_for(stream.settings)
+            stream.lost_detector = False
         if stream.paused:
+            self.writer.flush()
             with self.store.write() as connection:
                 own = schema.streams.c.id == stream.id
                 connection.execute(update(schema.streams).where(own).values(paused=False, reason=None))
             stream.paused, stream.reason = False, None
             self._open(stream).result()
-        self.listeners.news("stream", name, stream.describe())
+        self._tell_state(stream)
         return stream
 
     def _open(self, stream: LiveStream) -> "Future[None]":
@@ -383,15 +399,19 @@ class Service:
     def _restore(self, row: Any) -> None:
         """Put a stream of the database into memory."""
         settings = StreamSettings.model_validate_json(row.settings)
+        lost = None
         try:
             detector, layout = self._detector_for(settings)
         except CometadError as error:
-            _log.error("stream left out", stream=row.name, problem=str(error))
-            return
+            lost = f"Its detector cannot be used: {error}"
+            detector, layout = Comet(), self._stored_layout(settings.detector)  # not fitted: it only stands in
+            _log.error("stream paused", stream=row.name, problem=lost)
         stream = LiveStream(row.id, row.name, settings, detector, layout, row.first_seq, row.first_step)
-        stream.first_event, stream.paused, stream.reason = row.first_event, row.paused, row.reason
+        stream.first_event, stream.lost_detector = row.first_event, lost is not None
+        stream.paused, stream.reason = row.paused or lost is not None, lost or row.reason
         stream.dates = StreamDates()
-        stream.dates.restore(json.loads(row.dates))
+        stream.stored_dates = json.loads(row.dates)
+        stream.dates.restore(stream.stored_dates)
         with self.store.read() as connection:
             table = schema.readings
             own = table.c.stream_id == row.id

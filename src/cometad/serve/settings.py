@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from cometad.errors import ParameterError
 
@@ -61,6 +61,8 @@ def load_settings(file: Path | None = None, **flags: Any) -> Settings:
         chosen = Settings(**given)  # what flags and the environment say
         rest = {name: value for name, value in from_file.items() if name not in chosen.model_fields_set}
         return Settings(**given, **rest)
+    except SettingsError as error:  # a list that is not JSON; the message does not show it
+        raise ParameterError(f'Cannot read the environment: {error}. Write lists like ["name"].') from error
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"]) or "settings"

@@ -42,8 +42,9 @@ class Tokens:
     (('read', 'write'), (), ())
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, needed: bool = False) -> None:
         self._store = store
+        self._needed = needed  # also while there is none: the last one may be revoked while others can connect
         self._lock = threading.Lock()
         self._known: dict[str, Scope] = {}
         self._read_at = -REFRESH
@@ -86,7 +87,7 @@ class Tokens:
     def scopes(self, secret: str | None) -> tuple[Scope, ...]:
         """What the bearer of a token may do; nothing if it is unknown. Without any token, everything."""
         known = self._current()
-        if not known:
+        if not known and not self._needed:
             return SCOPES
         if secret is None:
             return ()

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 import structlog
-from sqlalchemy import delete, select, text
+from sqlalchemy import delete, func, select, text
 
 from cometad.errors import CometadError
 from cometad.serve.explaining import keep_explanation, unexplained
@@ -102,7 +102,7 @@ class Upkeep:
         now = time.time()
         self._delete(now - self._settings.keep_readings_days * DAY, now - self._settings.keep_scores_days * DAY)
         for _ in range(round(1 / STEP_BACK)):
-            if self.size() <= self._settings.keep_gigabytes * GIGABYTE or self._end.is_set():
+            if self._used() <= self._settings.keep_gigabytes * GIGABYTE or self._end.is_set():
                 break
             with self._store.read() as connection:
                 first = oldest(connection)
@@ -124,6 +124,17 @@ class Upkeep:
         if self._store.is_sqlite:
             with self._store.engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA incremental_vacuum(2000)")
+
+    def _used(self) -> float:
+        """Bytes of readings and scores that are left; PostgreSQL keeps the space of deleted rows for new ones."""
+        if self._store.is_sqlite:
+            return self.size()
+        with self._store.read() as connection:
+            sizes = [
+                connection.execute(select(func.sum(func.length(table.c.ats) + func.length(table.c.cells)))).scalar()
+                for table in (schema.readings, schema.scores)
+            ]
+        return float(sum(size or 0 for size in sizes))
 
     def size(self) -> float:
         """Bytes that the data takes."""

@@ -11,23 +11,25 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import structlog
 from sqlalchemy import Connection, insert, update
 
 from cometad.connect.contract import Block, Busy, Receipt, Refusal, UnknownStream
-from cometad.errors import CometadError
+from cometad.errors import CometadError, InputError
 from cometad.serve.arrivals import Admitted, admit
 from cometad.serve.live_stream import Arrivals, LiveStream
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import Rows, chunk, has_time
-from cometad.serve.storage.store import Store
+from cometad.serve.storage.store import StorageError, Store
 
 MOST_WAITING = 200_000  # readings accepted but not stored, or stored but not scored
 ROUND = 50_000  # readings in one transaction
 RETRY = 1.0  # seconds after a failed transaction
+
+T = TypeVar("T")
 
 _log = structlog.get_logger("cometad.serve")
 
@@ -93,6 +95,7 @@ class Writer:
         self._wake = threading.Condition()
         self._closed = self._stopping = self._busy = False
         self.problem: str | None = None  # why the last transaction failed
+        self._rounds = 0  # transactions that went well
         self.round_seconds = 0.0  # of the last transaction
         self._thread = threading.Thread(target=self._run, name="cometad-writer", daemon=True)
 
@@ -107,6 +110,15 @@ class Writer:
             while self._requests or self._rulings or self._busy:
                 self._wake.wait(0.05)
 
+    def flush(self) -> None:
+        """Return once all results of the scorer are on disk; raises an error if they cannot be written."""
+        with self._wake:
+            enough = self._rounds + 2  # the round that runs, and the one that takes what waits now
+            while (self._has_results() or self._busy) and self._rounds < enough and self._thread.is_alive():
+                if self.problem is not None:
+                    raise StorageError(self.problem)
+                self._wake.wait(0.01)
+
     def stop(self) -> None:
         """Store what there is and end the thread."""
         with self._wake:
@@ -117,10 +129,12 @@ class Writer:
     def submit(self, blocks: Sequence[Block]) -> "Future[Receipt]":
         """Take readings; the future is done once they are on disk. Raises `Busy` if too much is waiting."""
         readings = sum(len(block.lines) for block in blocks)
+        if readings > MOST_WAITING:
+            raise InputError(f"These are {readings:,} readings. Send at most {MOST_WAITING:,} at once.")
         with self._wake:
             if self._closed or self._waiting + readings + self._unscored() > MOST_WAITING:
                 raise Busy
-            request = _Request(blocks, readings, Future())
+            request = _Request(blocks, readings, _uncancelled(Future()))
             self._requests.append(request)
             self._waiting += readings
             self._wake.notify()
@@ -128,7 +142,7 @@ class Writer:
 
     def rule(self, stream: LiveStream, number: int, called: str | None) -> "Future[tuple[bool, str | None]]":
         """Take a verdict on an event; the future says whether it taught the detector, else why not."""
-        done: Future[tuple[bool, str | None]] = Future()
+        done: Future[tuple[bool, str | None]] = _uncancelled(Future())
         with self._wake:
             if self._closed:
                 raise Busy
@@ -160,12 +174,15 @@ class Writer:
             try:
                 accepted = self._commit(requests, rulings, stored)
                 self.problem = None
-            except Exception as error:  # the service goes on, and whoever waits gets the error
+                self._rounds += 1
+            except Exception as error:  # goes to those who wait; this thread must go on
                 self._give_back(requests, rulings, stored, error)
                 accepted = []
             self.round_seconds = time.monotonic() - begun
             self._pass_on(accepted)
-            self._busy = False
+            with self._wake:
+                self._busy = False
+                self._wake.notify_all()
 
     def _has_results(self) -> bool:
         results = self._stored
@@ -210,13 +227,13 @@ class Writer:
                 connection.execute(insert(schema.readings), chunks)
             accepted += [self._ruled(connection, ruling, moved) for ruling in rulings]
             self._write_results(connection, stored)
-            for stream, arrivals in moved.values():
-                if stream.arrivals.next_seq == 0 and arrivals.next_seq:
-                    facts = json.dumps(stream.dates.facts())
+            for stream, _ in moved.values():
+                facts = stream.dates.facts()
+                if facts != stream.stored_dates:
                     own = schema.streams.c.id == stream.id
-                    connection.execute(update(schema.streams).where(own).values(dates=facts))
+                    connection.execute(update(schema.streams).where(own).values(dates=json.dumps(facts)))
         for stream, arrivals in moved.values():
-            stream.arrivals = arrivals
+            stream.arrivals, stream.stored_dates = arrivals, stream.dates.facts()
         for request, receipt in zip(requests, receipts, strict=True):
             request.done.set_result(receipt)
         return accepted
@@ -275,6 +292,12 @@ class Writer:
         for stream_id, reason in stored.paused:
             own = schema.streams.c.id == stream_id
             connection.execute(update(schema.streams).where(own).values(paused=True, reason=reason))
+
+
+def _uncancelled(future: "Future[T]") -> "Future[T]":
+    """A future that whoever waits for it cannot cancel: its result is set in any case."""
+    future.set_running_or_notify_cancel()
+    return future
 
 
 def _reading_chunk(stream: LiveStream, rows: Rows, admitted: Admitted, arrivals: Arrivals) -> dict[str, Any]:

@@ -45,8 +45,15 @@ def make_app(service: Service) -> FastAPI:
     app.add_exception_handler(CometadError, _cometad_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    rate = service.settings.max_requests_per_second
-    app.add_middleware(Guards, tokens=service.tokens, per_second=rate, figures=service.figures)
+    app.add_exception_handler(Exception, _bug)
+    settings = service.settings
+    app.add_middleware(
+        Guards,
+        tokens=service.tokens,
+        per_second=settings.max_requests_per_second,
+        most_bytes=settings.max_body_mib * 2**20,
+        figures=service.figures,
+    )
     return app
 
 
@@ -73,6 +80,10 @@ async def _invalid(_: Request, error: Any) -> JSONResponse:
     place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path")) or "The body"
     message = str(first["msg"]).removeprefix("Value error, ")
     return _answer(422, f"{place}: {message.rstrip('.')}.")
+
+
+async def _bug(_: Request, __: Any) -> JSONResponse:
+    return _answer(500, "This is a bug in cometad, not your mistake. Its log says more.")
 
 
 async def _http(_: Request, error: Any) -> JSONResponse:

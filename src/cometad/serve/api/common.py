@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Request
 
 from cometad.errors import CometadError, InputError
-from cometad.serve.history_queries import EVER
+from cometad.serve.live_stream import EVER
 from cometad.serve.models import EVENT, NAME, Problem
 from cometad.serve.service import Service
 from cometad.serve.tokens import Scope

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 
 from cometad.serve.api.common import EventName, From, ServiceOf, To, answers, may, moment
-from cometad.serve.history_queries import EVER, event_details, events_of
+from cometad.serve.history_queries import event_details, events_of
+from cometad.serve.live_stream import EVER
 from cometad.serve.models import EventDetails, Events, VerdictOf
 
 router = APIRouter(prefix="/v1/events", tags=["events"])

@@ -5,6 +5,7 @@ from collections import OrderedDict
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,6 +15,7 @@ from cometad.serve.tokens import Tokens
 
 MOST_CLIENTS = 10_000  # remembered for their rates
 BURST = 2.0  # seconds of requests that may come at once
+UPLOADS = "/v1/detectors/"  # these routes have a bound of their own
 SAFE = ("GET", "HEAD", "OPTIONS")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -32,8 +34,8 @@ _log = structlog.get_logger("cometad.serve")
 class Guards:
     """ASGI middleware around the API."""
 
-    def __init__(self, app: ASGIApp, tokens: Tokens, per_second: float, figures: Figures) -> None:
-        self._app, self._tokens, self._figures = app, tokens, figures
+    def __init__(self, app: ASGIApp, tokens: Tokens, per_second: float, most_bytes: float, figures: Figures) -> None:
+        self._app, self._tokens, self._figures, self._most_bytes = app, tokens, figures, most_bytes
         self._rates = Rates(per_second)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,8 +56,18 @@ class Guards:
                     headers.setdefault("cache-control", "no-store")
             await send(message)
 
+        taken = 0
+
+        async def receive_bounded() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > self._most_bytes and not scope["path"].startswith(UPLOADS):
+                raise HTTPException(413, "The body is too large. Send it in parts")
+            return message
+
         refused = self._refused(scope)
-        await (refused or self._app)(scope, receive, send_guarded)
+        await (refused or self._app)(scope, receive_bounded, send_guarded)
         self._figures.request(status)
         # Neither headers nor queries: they may hold secrets.
         _log.info(

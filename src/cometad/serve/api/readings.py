@@ -1,8 +1,10 @@
 """Readings in."""
 
 import asyncio
+from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
 
 from cometad.connect.bodies import parse_body, parse_mixed
 from cometad.connect.contract import Receipt
@@ -32,8 +34,8 @@ _BODY = {
 router = APIRouter(prefix="/v1", tags=["readings"], dependencies=[may("write")])
 
 
-@router.post("/streams/{name}/readings", responses=answers(404, 415), openapi_extra=_BODY)
-async def post_readings(name: StreamName, request: Request, response: Response, service: ServiceOf) -> ReadingsTaken:
+@router.post("/streams/{name}/readings", response_model=ReadingsTaken, responses=answers(404, 415), openapi_extra=_BODY)
+async def post_readings(name: StreamName, request: Request, service: ServiceOf) -> Any:
     """Send readings of one stream; answered once they are on disk. A bad reading refuses the whole body."""
     stream = service.stream(name)
     form = _form(request)
@@ -42,11 +44,11 @@ async def post_readings(name: StreamName, request: Request, response: Response, 
         block = await asyncio.to_thread(parse_body, body, form, name, stream.layout)
     else:
         block = parse_body(body, form, name, stream.layout)
-    return _answer(await service.receive([block]), response)
+    return _answer(await service.receive([block]))
 
 
-@router.post("/readings", responses=answers(415), openapi_extra=_BODY)
-async def post_mixed_readings(request: Request, response: Response, service: ServiceOf) -> ReadingsTaken:
+@router.post("/readings", response_model=ReadingsTaken, responses=answers(415), openapi_extra=_BODY)
+async def post_mixed_readings(request: Request, service: ServiceOf) -> Any:
     """Send readings of many streams, each with its field `stream`; each is accepted or refused by itself."""
     form = _form(request)
     if form == "csv":
@@ -58,7 +60,7 @@ async def post_mixed_readings(request: Request, response: Response, service: Ser
         blocks, refused = parse_mixed(body, form, service.layout)
     receipt = await service.receive(blocks) if blocks else Receipt()
     receipt.refused = sorted([*receipt.refused, *refused])
-    return _answer(receipt, response)
+    return _answer(receipt)
 
 
 def _form(request: Request) -> str:
@@ -68,9 +70,10 @@ def _form(request: Request) -> str:
     return found
 
 
-def _answer(receipt: Receipt, response: Response) -> ReadingsTaken:
-    """What became of the readings; with 422 if nothing was taken and something was refused."""
-    if receipt.refused and not (receipt.accepted or receipt.repeated or receipt.dropped):
-        response.status_code = 422
+def _answer(receipt: Receipt) -> ReadingsTaken | JSONResponse:
+    """What became of the readings; with 422 and why if nothing was taken and something was refused."""
     shown = [RefusedReading(**one._asdict()) for one in receipt.refused[:SHOWN]]
-    return ReadingsTaken(accepted=receipt.accepted, repeated=receipt.repeated, dropped=receipt.dropped, refused=shown)
+    taken = ReadingsTaken(accepted=receipt.accepted, repeated=receipt.repeated, dropped=receipt.dropped, refused=shown)
+    if receipt.refused and not (receipt.accepted or receipt.repeated or receipt.dropped):
+        return JSONResponse({"error": receipt.refused[0].reason, **taken.model_dump()}, 422)
+    return taken

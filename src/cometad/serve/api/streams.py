@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query, Response
 from cometad.serve.api.common import From, ServiceOf, StreamName, To, answers, may, moment
 from cometad.serve.explaining import variables_between
 from cometad.serve.exports import export_parquet
-from cometad.serve.history_queries import EVER, events_of, scores_between
+from cometad.serve.history_queries import events_of, scores_between
+from cometad.serve.live_stream import EVER
 from cometad.serve.models import (
     MOST_POINTS,
     Events,
@@ -30,7 +31,8 @@ router = APIRouter(prefix="/v1/streams", tags=["streams"])
 @router.get("", responses=answers(), dependencies=[may("read")])
 def list_streams(service: ServiceOf, recent: Annotated[int, Query(ge=0, le=120)] = 0) -> Streams:
     """All streams, by name; with `recent`, also their last scores."""
-    streams = [service.streams[name] for name in sorted(service.streams)]
+    streams = list(service.streams.values())
+    streams.sort(key=lambda stream: stream.name)
     return Streams(streams=[StreamState(**stream.describe(recent)) for stream in streams])
 
 

@@ -63,9 +63,10 @@ def by_number(connection: Connection, table: Table, stream_id: int, start: int, 
     return Rows(max(rows.first, start), rows.ats[keep], rows.cells[keep])
 
 
-def by_time(connection: Connection, table: Table, stream_id: int, start: float, stop: float) -> Rows:
-    """The rows with times from `start` up to and including `stop`."""
-    rows = _joined(connection, table, stream_id, (table.c.last_at >= start) & (table.c.first_at <= stop))
+def by_time(connection: Connection, table: Table, stream_id: int, start: float, stop: float, least: int = 0) -> Rows:
+    """The rows with times from `start` up to and including `stop`; only chunks from the number `least` on."""
+    inside_chunk = (table.c.last_at >= start) & (table.c.first_at <= stop) & (table.c.first >= least)
+    rows = _joined(connection, table, stream_id, inside_chunk)
     inside = np.flatnonzero((rows.ats >= start) & (rows.ats <= stop))
     if not len(inside):
         return Rows(rows.first, rows.ats[:0], rows.cells[:0])

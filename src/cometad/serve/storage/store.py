@@ -46,7 +46,7 @@ class Store:
         try:
             with storage_errors():
                 self.format = self._upgrade()
-        except CometadError:
+        except BaseException:
             self.engine.dispose()
             raise
 
@@ -64,7 +64,7 @@ class Store:
         newest = int(scripts.get_current_head() or 0)
         with self.write() as connection:
             found = MigrationContext.configure(connection).get_current_revision()
-            if found is not None and int(found) > newest:
+            if found is not None and not (found.isdecimal() and int(found) <= newest):
                 raise ModelFileError(
                     f"The data has format {found}, but this cometad reads formats up to {newest}. Upgrade cometad."
                 )

@@ -1,0 +1,88 @@
+"""Which readings are new, repeated or late: against a plain list of the readings before."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import naive_serve
+from cometad.connect.contract import Block
+from cometad.serve.arrivals import admit
+from cometad.serve.live_stream import LiveStream
+from cometad.serve.models import StreamSettings
+from contract import is_a_sentence
+
+TIMES = st.one_of(st.floats(0, 20), st.integers(0, 20).map(float))
+READING = st.tuples(st.one_of(TIMES, TIMES, TIMES, TIMES, st.none()), st.one_of(st.none(), st.integers(0, 20)))
+UNTIMED = st.tuples(st.none(), st.one_of(st.none(), st.integers(0, 20)))
+RISING = st.lists(TIMES, min_size=1, unique=True).map(lambda times: [(time, None) for time in sorted(times)])
+BLOCKS = st.lists(
+    st.one_of(RISING, st.lists(READING, min_size=1, max_size=6), st.lists(UNTIMED, min_size=1, max_size=4)), max_size=5
+)
+
+
+def stream_of(late="refuse"):
+    return LiveStream(1, "s", StreamSettings(detector="d", late=late), detector=None, layout=None)
+
+
+def block_of(readings, first=0):
+    times, sequences = zip(*readings, strict=True)
+    values = np.arange(first, first + len(readings), dtype=float)[:, None]
+    return Block("s", ["flow"], values, times, sequences, list(range(1, len(readings) + 1)))
+
+
+@settings(max_examples=400)
+@given(
+    blocks=BLOCKS, clock=st.lists(st.floats(0, 20), min_size=5, max_size=5), late=st.sampled_from(["refuse", "drop"])
+)
+def test_readings_are_admitted_like_one_by_one(blocks, clock, late):
+    stream, naive = stream_of(late), naive_serve.Stream(late)
+    known, rows, first = [], [], 0
+    for readings, received in zip(blocks, clock, strict=False):
+        wanted = [naive.take(time, sequence, received) for time, sequence in readings]
+        admitted, receipt = admit(block_of(readings, first), stream, stream.arrivals, received, known.__contains__)
+        known += admitted.ats.tolist()
+        rows += admitted.values[:, 0].tolist()
+        counts = receipt.accepted, receipt.repeated, receipt.dropped, len(receipt.refused)
+        assert counts == tuple(map(wanted.count, ("accepted", "repeated", "dropped", "refused")))
+        assert [one.line - 1 for one in receipt.refused] == [i for i, what in enumerate(wanted) if what == "refused"]
+        assert all(is_a_sentence(one.reason) for one in receipt.refused)
+        kept = [i for i, what in enumerate(wanted) if what == "accepted"]
+        assert rows[len(rows) - len(kept) :] == [first + i for i in kept]
+        assert admitted.last_time == (readings[kept[-1]][0] if kept else None)
+        first += len(readings)
+    assert known == naive.ats
+    arrivals = stream.arrivals
+    assert arrivals.next_seq == len(naive.ats)
+    assert (arrivals.last_sequence, arrivals.timed) == (naive.last_sequence, naive.timed)
+    assert arrivals.last_at == (naive.ats[-1] if naive.ats else None)
+
+
+def test_a_bad_time_refuses_its_reading_only():
+    stream = stream_of()
+    readings = [("2026-03-01T12:00:00Z", None), ("noon", None), (7.5, None), ("2026-03-01T12:00:01Z", None)]
+    admitted, receipt = admit(block_of(readings), stream, stream.arrivals, 0.0, lambda at: False)
+    assert admitted.ats.tolist() == [1772366400.0, 1772366401.0]
+    assert [one.line for one in receipt.refused] == [2, 3]
+    assert admitted.last_time == "2026-03-01T12:00:01Z"
+
+
+def test_the_times_of_readings_without_any_never_go_back():
+    stream = stream_of()
+    ats = []
+    for received in (10.0, 9.0, 11.0, 3.0):
+        admitted, _ = admit(block_of([(None, None)]), stream, stream.arrivals, received, lambda at: False)
+        ats += admitted.ats.tolist()
+    assert ats == [10.0, 10.0, 11.0, 11.0]
+
+
+@pytest.mark.parametrize(("resample", "time"), [(None, 1e300), (None, -1e16), ("2s:mean", 1e13), ("2s:mean", -1e11)])
+def test_times_that_nothing_can_show_are_refused_at_the_door(resample, time):
+    stream = stream_of()
+    stream.settings = StreamSettings(detector="d", resample=resample)
+    stream.dates.seconds(0.0, 1)
+    for readings in ([(time, None)], [(time, 1)]):
+        admitted, receipt = admit(block_of(readings), stream, stream.arrivals, 0.0, lambda at: False)
+        assert len(admitted.ats) == 0
+        assert [one.line for one in receipt.refused] == [1]
+        assert is_a_sentence(receipt.refused[0].reason)

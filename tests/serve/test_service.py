@@ -1,0 +1,894 @@
+"""The service over HTTP: scores, repeated and late readings, verdicts, failures, settings, retention and bounds."""
+
+import io
+import json
+import threading
+import time
+
+import httpx
+import numpy as np
+import polars as pl
+import pytest
+from sqlalchemy import delete, func, insert, select, update
+
+from cometad.data.resample import Resampling
+from cometad.live.grid import Grid
+from cometad.live.session import Session
+from cometad.serve import writer
+from cometad.serve.storage import history, schema
+from cometad.serve.upkeep import DAY
+from serve_case import (
+    NAMES,
+    START,
+    as_readings,
+    expected,
+    faulty,
+    frame,
+    in_process,
+    is_refusal,
+    plant,
+    post,
+    put,
+    settled,
+    until,
+    upload,
+)
+
+VALUES = faulty()
+
+
+def scores_of(found):
+    return found["scores"], found["thresholds"], found["flags"]
+
+
+def events_of(client, stream):
+    return client.get(f"/v1/streams/{stream}/events").json()["events"]
+
+
+def count(service, table, stream=None):
+    query = select(func.count()).select_from(table)
+    with service.store.read() as connection:
+        return connection.execute(query if stream is None else query.where(table.c.stream_id == stream)).scalar_one()
+
+
+# -- scores ---------------------------------------------------------------------------------------------------------
+
+
+def test_scores_equal_those_of_a_stream_of_the_detector_to_the_bit(running, pump):
+    _, client = running
+    put(client, "exact")
+    readings = as_readings(VALUES)
+    sizes, at = [1, 1, 7, 60, 1, 30, 200], 0
+    for size in sizes:
+        part = readings[at : at + size]
+        assert post(client, "exact", part if size > 1 else part[0])["accepted"] == len(part)
+        at += size
+    found = settled(client, "exact", len(VALUES))
+    assert scores_of(found) == expected(pump[0], VALUES)
+    assert found["steps"] == list(range(len(VALUES)))
+    assert found["times"] == [START + i for i in range(len(VALUES))]
+    state = client.get("/v1/streams/exact").json()
+    assert (state["readings"], state["state"], state["events"]) == (300, "normal", 3)
+    assert state["score"] == found["scores"][-1]
+    assert state["variables"] == NAMES
+    assert state["last_time"] == START + 299
+    assert state["lag"] < 60
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv"])
+def test_every_format_gives_the_same_scores(running, pump, form):
+    _, client = running
+    put(client, form)
+    readings = as_readings(VALUES[:100])
+    if form == "csv":
+        rows = [",".join(map(repr, reading.values())) for reading in readings]
+        body, kind = "\n".join([",".join(readings[0]), *rows]), "text/csv; charset=utf-8"
+    else:
+        body, kind = "\n".join(map(json.dumps, readings)), "application/x-ndjson"
+    answer = client.post(f"/v1/streams/{form}/readings", content=body, headers={"content-type": kind})
+    assert answer.json() == {"accepted": 100, "repeated": 0, "dropped": 0, "refused": []}
+    assert scores_of(settled(client, form, 100)) == expected(pump[0], VALUES[:100])
+
+
+def test_a_batch_of_many_streams_is_taken_line_by_line(running, pump):
+    _, client = running
+    for name in ("many-a", "many-b"):
+        put(client, name)
+    rows = [{"stream": name, **row} for row in as_readings(VALUES[:50]) for name in ("many-a", "many-b", "many-c")]
+    rows[4]["flow"] = "high"
+    answer = client.post("/v1/readings", json=rows)
+    assert answer.status_code == 200
+    taken = answer.json()
+    assert (taken["accepted"], len(taken["refused"])) == (99, 51)
+    assert [one["line"] for one in taken["refused"]] == sorted(one["line"] for one in taken["refused"])
+    assert scores_of(settled(client, "many-a", 50)) == expected(pump[0], VALUES[:50])
+    without = np.delete(VALUES[:50], 1, axis=0)
+    assert scores_of(settled(client, "many-b", 49)) == expected(pump[0], without)
+
+
+def test_thinned_scores_keep_the_highest_and_a_stretch_can_be_chosen(running):
+    _, client = running
+    put(client, "thin")
+    post(client, "thin", as_readings(VALUES))
+    whole = settled(client, "thin", 300)
+    thin = client.get("/v1/streams/thin/scores?points=20").json()
+    assert thin["total"] == 300
+    assert len(thin["scores"]) <= 22
+    assert max(thin["scores"]) == max(whole["scores"])
+    part = client.get(f"/v1/streams/thin/scores?from={START + 10}&to=2026-03-01T12:00:20Z").json()
+    assert part["times"] == [START + i for i in range(10, 21)]
+    assert part["scores"] == whole["scores"][10:21]
+    recent = client.get("/v1/streams?recent=5").json()["streams"]
+    assert next(one for one in recent if one["name"] == "thin")["recent"]["scores"] == whole["scores"][-5:]
+
+
+def test_the_variables_of_a_stretch_show_what_they_read(running):
+    _, client = running
+    put(client, "variables")
+    post(client, "variables", as_readings(VALUES))
+    settled(client, "variables", 300)
+    found = client.get(f"/v1/streams/variables/variables?from={START + 55}&to={START + 70}&top=2").json()
+    assert found["times"] == [START + i for i in range(55, 71)]
+    assert len(found["variables"]) == 2
+    for one in found["variables"]:
+        assert one["observed"] == VALUES[55:71, NAMES.index(one["name"])].tolist()
+        assert len(one["expected"]) == 16
+    assert client.get("/v1/streams/variables/variables?from=1&to=2").json()["variables"] == []
+
+
+def test_a_resampled_stream_scores_its_bins(running, gappy):
+    _, client = running
+    put(client, "bins", detector="gappy", resample="2s:mean")
+    half = as_readings(VALUES, step=0.5)
+    del half[100:110]  # an empty bin
+    for at in range(0, len(half), 37):
+        post(client, "bins", half[at : at + 37])
+    session = Session(gappy[0], Grid(Resampling("2s", "mean"), NAMES))
+    rows = np.array([[row[name] for name in NAMES] for row in half])
+    timed = session.take_many(rows, [row["time"] for row in half])
+    wanted = [one.scored.alert_scores.tolist() for one in timed]
+    found = settled(client, "bins", len(wanted[0]))
+    assert found["scores"] == sum(wanted, [])
+    assert found["times"] == [START + 2 * i for i in range(len(wanted[0]))]
+    variables = client.get("/v1/streams/bins/variables?top=1").json()
+    assert variables["variables"]
+    assert variables["times"] == found["times"]
+
+
+def test_readings_with_gaps_are_taken_by_a_detector_with_a_gap_rule(running, gappy):
+    _, client = running
+    put(client, "gaps", detector="gappy")
+    rows = as_readings(VALUES[:40])
+    rows[20]["flow"], rows[21]["flow"] = None, "NaN"
+    del rows[22]["level"]
+    post(client, "gaps", rows)
+    values = VALUES[:40].copy()
+    values[[20, 21], 0] = values[22, 1] = np.nan
+    assert scores_of(settled(client, "gaps", 40)) == expected(gappy[0], values)
+
+
+# -- repeated and late ----------------------------------------------------------------------------------------------
+
+
+def test_repeated_readings_are_acknowledged_and_ignored(running, pump):
+    _, client = running
+    put(client, "again")
+    rows = as_readings(VALUES[:60])
+    post(client, "again", rows[:40])
+    assert post(client, "again", rows[20:60])["repeated"] == 20
+    assert post(client, "again", rows[7])["repeated"] == 1
+    assert post(client, "again", rows)["repeated"] == 60
+    assert scores_of(settled(client, "again", 60)) == expected(pump[0], VALUES[:60])
+    state = client.get("/v1/streams/again").json()
+    assert (state["readings"], state["repeated"]) == (60, 81)
+
+
+def test_sequence_numbers_tell_repeated_readings_without_times(running):
+    _, client = running
+    put(client, "numbered")
+    rows = [{"sequence": i, "values": row} for i, row in enumerate(VALUES[:20].tolist())]
+    assert post(client, "numbered", rows)["accepted"] == 20
+    assert post(client, "numbered", rows[10:])["repeated"] == 10
+    settled(client, "numbered", 20)
+
+
+@pytest.mark.parametrize("late", ["refuse", "drop"])
+def test_late_readings_are_refused_or_dropped(running, late):
+    _, client = running
+    put(client, f"late-{late}", late=late)
+    post(client, f"late-{late}", as_readings(VALUES[:10]))
+    old = as_readings(VALUES[:1], start=START + 2.5)
+    answer = client.post(f"/v1/streams/{late}/readings", json=old)
+    answer = client.post(f"/v1/streams/late-{late}/readings", json=old)
+    if late == "drop":
+        assert answer.json() == {"accepted": 0, "repeated": 0, "dropped": 1, "refused": []}
+    else:
+        assert answer.status_code == 422
+        assert is_refusal(answer)
+        assert answer.json()["refused"][0]["line"] == 1
+    state = client.get(f"/v1/streams/late-{late}").json()
+    assert (state["late"], state["readings"]) == (1, 10)
+    assert post(client, f"late-{late}", as_readings(VALUES[:1], first=11))["accepted"] == 1
+
+
+def test_a_bad_reading_refuses_its_whole_body(running):
+    _, client = running
+    put(client, "whole")
+    rows = as_readings(VALUES[:5])
+    rows[3]["heat"] = "hot"
+    answer = client.post("/v1/streams/whole/readings", json=rows)
+    assert answer.status_code == 422
+    assert is_refusal(answer)
+    assert client.get("/v1/streams/whole").json()["readings"] == 0
+
+
+# -- events and verdicts --------------------------------------------------------------------------------------------
+
+
+def test_events_tell_what_when_and_why_and_which_looked_alike(running, pump):
+    _, client = running
+    put(client, "events")
+    post(client, "events", as_readings(VALUES))
+    settled(client, "events", 300)
+    until(lambda: len(client.get("/v1/streams/events/events?state=closed").json()["events"]) == 3)
+    events = events_of(client, "events")
+    assert [event["number"] for event in events] == [3, 2, 1]
+    first = events[-1]
+    assert 58 <= first["start"] <= 61
+    assert first["start_time"] == START + first["start"]
+    assert first["stop_time"] == START + first["stop"] - 1
+    assert first["peak_time"] == START + first["peak"]
+    assert 0 <= first["severity"] <= 1
+    scores = settled(client, "events", 300)
+    assert first["peak_score"] == scores["scores"][first["peak"]]
+    assert first["threshold"] == scores["thresholds"][first["peak"]]
+    details = client.get(f"/v1/events/{events[0]['id']}").json()
+    assert {name: details[name] for name in first} == events[0]
+    assert details["explanation"]["sentence"]
+    assert details["explanation"]["variables"][0]["name"] in NAMES
+    assert len(details["explanation"]["times"]) == len(details["explanation"]["variables"][0]["observed"])
+    assert {one["id"] for one in details["similar"]} >= {event["id"] for event in events[1:]}
+    assert all(-1.001 <= one["similarity"] <= 1.001 for one in details["similar"])
+    assert client.get(f"/v1/events/{events[0]['id']}").json() == details
+    chosen = client.get(f"/v1/streams/events/events?from={START + 150}&to={START + 200}&state=closed").json()["events"]
+    assert [event["number"] for event in chosen] == [2]
+    assert client.get("/v1/streams/events/events?limit=1").json()["events"] == events[:1]
+    assert first in client.get("/v1/events?limit=1000").json()["events"]
+
+
+def test_an_event_is_open_while_it_lasts(running):
+    _, client = running
+    put(client, "opened")
+    post(client, "opened", as_readings(VALUES[:66]))
+    settled(client, "opened", 66)
+    state = client.get("/v1/streams/opened").json()
+    assert state["state"] == "event"
+    assert state["open_event"]["number"] == 1
+    (event,) = client.get("/v1/streams/opened/events?state=open").json()["events"]
+    details = client.get(f"/v1/events/{event['id']}").json()
+    assert details["explanation"] is not None
+    post(client, "opened", as_readings(VALUES[66:110], first=66))
+    settled(client, "opened", 110)
+    until(lambda: client.get("/v1/streams/opened/events?state=open").json()["events"] == [])
+    assert client.get("/v1/streams/opened").json()["open_event"] is None
+
+
+def test_verdicts_are_kept_and_normal_teaches_until_it_is_withdrawn(running, pump):
+    _, client = running
+    names = ("taught", "plain", "withdrawn")
+    for name in names:
+        put(client, name)
+        post(client, name, as_readings(VALUES[:100]))
+        settled(client, name, 100)
+    ids = {name: until(lambda name=name: events_of(client, name))[0]["id"] for name in names}
+    for name in ("taught", "withdrawn"):
+        said = client.post(f"/v1/events/{ids[name]}/verdict", json={"verdict": "normal"}).json()
+        assert (said["verdict"], said["taught"], said["note"]) == ("normal", True, None)
+        assert said["verdict_at"] > 0
+        assert client.post(f"/v1/events/{ids[name]}/verdict", json={"verdict": "normal"}).json() == said
+    fault = client.post(f"/v1/events/{ids['plain']}/verdict", json={"verdict": "fault"}).json()
+    assert (fault["verdict"], fault["taught"]) == ("fault", False)
+    gone = client.post(f"/v1/events/{ids['withdrawn']}/verdict", json={"verdict": None}).json()
+    assert (gone["verdict"], gone["verdict_at"], gone["taught"]) == (None, None, None)
+    for name in names:
+        post(client, name, as_readings(VALUES[100:], first=100))
+    found = {name: settled(client, name, 300) for name in names}
+    assert scores_of(found["plain"]) == scores_of(found["withdrawn"]) == expected(pump[0], VALUES)
+    assert sum(found["taught"]["flags"][100:]) < sum(found["plain"]["flags"][100:])
+    assert events_of(client, "taught")[-1]["verdict"] == "normal"
+
+
+def test_a_verdict_needs_an_event_and_a_known_word(running):
+    _, client = running
+    for event in ("99-1", "1-999999"):
+        answer = client.post(f"/v1/events/{event}/verdict", json={"verdict": "fault"})
+        assert answer.status_code == 404
+        assert is_refusal(answer)
+    for body in ({"verdict": "maybe"}, {}, [], {"verdict": "fault", "more": 1}):
+        answer = client.post("/v1/events/1-1/verdict", json=body)
+        assert answer.status_code == 422
+        assert is_refusal(answer)
+
+
+# -- pausing, changing, deleting ------------------------------------------------------------------------------------
+
+
+def test_a_paused_stream_keeps_readings_and_scores_them_once_resumed(running, pump):
+    _, client = running
+    put(client, "paused")
+    post(client, "paused", as_readings(VALUES[:100]))
+    for _ in range(3):  # at once, while scores are on their way to the disk
+        assert client.post("/v1/streams/paused/pause").json()["state"] == "paused"
+        assert client.post("/v1/streams/paused/resume").json()["state"] != "paused"
+    assert client.post("/v1/streams/paused/pause").json()["reason"] == "Paused by a person."
+    post(client, "paused", as_readings(VALUES[100:], first=100))
+    time.sleep(0.2)
+    assert settled(client, "paused", 100)["total"] == 100
+    client.post("/v1/streams/paused/resume")
+    assert scores_of(settled(client, "paused", 300)) == expected(pump[0], VALUES)
+    assert [event["number"] for event in until(lambda: events_of(client, "paused"))] == [3, 2, 1]
+    assert client.get("/readyz").status_code == 200
+
+
+def test_other_settings_start_a_stream_anew_and_keep_its_history(running, pump, gappy):
+    _, client = running
+    put(client, "changed")
+    post(client, "changed", as_readings(VALUES))
+    assert put(client, "changed")["readings"] == 300
+    state = put(client, "changed", budget={"rate": 0.02})
+    assert state["budget"] == {"rate": 0.02}
+    post(client, "changed", as_readings(VALUES, first=300))
+    found = settled(client, "changed", 600)
+    assert found["scores"] == expected(pump[0], VALUES)[0] * 2
+    assert found["steps"] == list(range(600))
+    events = until(lambda: [one for one in events_of(client, "changed") if one["number"] > 5])
+    events = events_of(client, "changed")
+    assert [event["number"] for event in events] == list(range(len(events), 0, -1))
+    assert events[-1]["start_time"] == START + events[-1]["start"]
+    assert events[0]["start"] > 500
+    old = client.post(f"/v1/events/{events[-1]['id']}/verdict", json={"verdict": "normal"}).json()
+    assert (old["verdict"], old["taught"]) == ("normal", False)
+    assert old["note"]
+    assert old["explanation"] is None
+    new = client.get(f"/v1/events/{events[0]['id']}").json()
+    assert new["explanation"] is not None
+
+
+def test_a_stream_may_get_a_detector_with_other_variables(running, tmp_path):
+    from cometad import Comet
+
+    service, client = running
+    file = tmp_path / "two.comet"
+    Comet().fit(frame(plant(400)).select("heat", "flow")).save(file)
+    upload(client, "two", file.read_bytes())
+    put(client, "other")
+    post(client, "other", as_readings(VALUES[:50]))
+    put(client, "other", detector="two")
+    post(client, "other", as_readings(VALUES[50:80], first=50))
+    settled(client, "other", 80)
+    table = pl.read_parquet(io.BytesIO(client.get("/v1/streams/other/export?what=readings").content))
+    assert table.columns == ["time", "heat", "flow"]
+    assert table["flow"].to_list() == VALUES[50:80, 0].tolist()
+    assert client.get("/v1/streams/other/variables").json()["variables"]
+    assert client.delete("/v1/detectors/two").status_code == 409
+    assert client.delete("/v1/streams/other").status_code == 204
+    assert client.delete("/v1/detectors/two").status_code == 204
+    assert client.get("/v1/detectors/two").status_code == 404
+
+
+def test_a_deleted_stream_leaves_nothing(running):
+    service, client = running
+    put(client, "gone")
+    stream = service.stream("gone").id
+    post(client, "gone", as_readings(VALUES))
+    assert client.delete("/v1/streams/gone").status_code == 204
+    for path in ("", "/scores", "/events", "/variables", "/export"):
+        answer = client.get(f"/v1/streams/gone{path}")
+        assert answer.status_code == 404
+        assert is_refusal(answer)
+    assert client.post("/v1/streams/gone/readings", json=as_readings(VALUES[:1])).status_code == 404
+    time.sleep(0.1)
+    for table in (schema.readings, schema.scores, schema.events, schema.snapshots, schema.verdicts):
+        assert count(service, table, stream) == 0
+    put(client, "gone")
+    assert service.stream("gone").id != stream
+    assert client.get("/v1/streams/gone").json()["readings"] == 0
+
+
+def test_an_export_can_be_read_back(running):
+    _, client = running
+    put(client, "exported")
+    empty = client.get("/v1/streams/exported/export")
+    assert pl.read_parquet(io.BytesIO(empty.content)).height == 0
+    post(client, "exported", as_readings(VALUES))
+    found = settled(client, "exported", 300)
+    answer = client.get("/v1/streams/exported/export?what=scores")
+    assert answer.headers["content-type"] == "application/vnd.apache.parquet"
+    scores = pl.read_parquet(io.BytesIO(answer.content))
+    assert scores.columns == ["time", "alert_score", "threshold", "anomaly"]
+    assert scores["alert_score"].to_list() == found["scores"]
+    assert scores["anomaly"].to_list() == found["flags"]
+    assert scores["time"].dtype == pl.Datetime("us", "UTC")
+    assert scores["time"].dt.epoch("s").to_list() == found["times"]
+    part = client.get(f"/v1/streams/exported/export?what=readings&from={START + 5}&to={START + 9}")
+    readings = pl.read_parquet(io.BytesIO(part.content))
+    assert readings.select(NAMES).to_numpy().tolist() == VALUES[5:10].tolist()
+
+
+# -- failures -------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_that_fails_is_paused_with_its_reason_and_the_others_go_on(tmp_path, pump):
+    with in_process(tmp_path) as (service, client):
+        upload(client, "pump", pump[1])
+        for name in ("bad", "good"):
+            put(client, name)
+            post(client, name, as_readings(VALUES[:100]))
+            settled(client, name, 100)
+        broken = service.stream("bad").id
+    with in_process(tmp_path) as (service, client):  # closing has written snapshots
+        client.post("/v1/streams/bad/pause")
+        own = schema.snapshots.c.stream_id == broken
+        with service.store.write() as connection:
+            intact = connection.execute(select(schema.snapshots.c.content).where(own)).scalar_one()
+            connection.execute(update(schema.snapshots).where(own).values(content=intact[:-40]))
+        state = client.post("/v1/streams/bad/resume").json()
+        assert state["state"] == "paused"
+        assert state["reason"].startswith("Its state cannot be restored: ")
+        for name in ("bad", "good"):
+            assert post(client, name, as_readings(VALUES[100:200], first=100))["accepted"] == 100
+        assert scores_of(settled(client, "good", 200)) == expected(pump[0], VALUES[:200])
+        assert settled(client, "bad", 100)["total"] == 100
+    with in_process(tmp_path) as (service, client):
+        assert client.get("/v1/streams/bad").json()["state"] == "paused"
+        with service.store.write() as connection:
+            connection.execute(update(schema.snapshots).where(own).values(content=intact))
+        assert client.post("/v1/streams/bad/resume").json()["state"] != "paused"
+        assert scores_of(settled(client, "bad", 200)) == expected(pump[0], VALUES[:200])
+        with service.store.write() as connection:
+            connection.execute(update(schema.snapshots).where(own).values(content=b"damaged"))
+        client.post("/v1/streams/bad/pause")
+    with in_process(tmp_path) as (service, client):
+        state = put(client, "bad", min_length=3)  # a way out: start anew
+        assert state["state"] != "paused"
+        post(client, "bad", as_readings(VALUES[:100], first=200))
+        found = settled(client, "bad", 300)
+        assert found["scores"][200:] == expected(pump[0], VALUES[:100])[0]
+        assert [event["number"] for event in until(lambda: events_of(client, "bad"))] == [3, 2, 1]
+
+
+def test_a_stream_whose_detector_is_damaged_is_shown_with_its_reason(tmp_path, pump):
+    with in_process(tmp_path) as (service, client):
+        for name in ("pump", "copy"):
+            upload(client, name, pump[1])
+        put(client, "bad", detector="copy")
+        put(client, "good")
+        post(client, "bad", as_readings(VALUES[:50]))
+        settled(client, "bad", 50)
+        own = schema.detectors.c.name == "copy"
+        with service.store.write() as connection:
+            connection.execute(update(schema.detectors).where(own).values(content=pump[1][:-50]))
+    with in_process(tmp_path) as (service, client):
+        state = client.get("/v1/streams/bad").json()
+        assert state["state"] == "paused"
+        assert state["reason"].startswith("Its detector cannot be used: ")
+        assert post(client, "bad", as_readings(VALUES[50:60], first=50))["accepted"] == 10
+        refused = client.post("/v1/streams/bad/resume")
+        assert refused.status_code == 422
+        assert is_refusal(refused)
+        assert post(client, "good", as_readings(VALUES[:50]))["accepted"] == 50
+        settled(client, "good", 50)
+        with service.store.write() as connection:
+            connection.execute(update(schema.detectors).where(own).values(content=pump[1]))
+        client.post("/v1/streams/bad/resume")
+        assert scores_of(settled(client, "bad", 60)) == expected(pump[0], VALUES[:60])
+
+
+def test_unexpected_trouble_in_a_transaction_is_told_and_the_next_one_goes_on(running):
+    service, client = running
+    put(client, "trouble")
+    stream = service.stream("trouble")
+    dates, stream.dates = stream.dates, None  # anything that nobody thought of
+    assert client.post("/v1/streams/trouble/readings", json=as_readings(VALUES[:1])).status_code == 500
+    stream.dates = dates
+    assert post(client, "trouble", as_readings(VALUES[:5]))["accepted"] == 5
+    settled(client, "trouble", 5)
+
+
+def test_how_times_are_written_survives_a_restart(tmp_path, pump):
+    def rows(*times):
+        return [{"time": time, **dict(zip(NAMES, VALUES[i].tolist(), strict=True))} for i, time in enumerate(times)]
+
+    with in_process(tmp_path) as (_, client):
+        upload(client, "pump", pump[1])
+        put(client, "dates")
+        post(client, "dates", rows("05/05/2026"))  # day or month first, nobody knows
+        post(client, "dates", rows("31/05/2026"))
+    with in_process(tmp_path) as (_, client):
+        assert post(client, "dates", rows("01/06/2026"))["accepted"] == 1
+        assert settled(client, "dates", 3)["times"][-1] == 1_780_272_000.0
+
+
+# -- retention ------------------------------------------------------------------------------------------------------
+
+
+def aged(service, client, name):
+    """A stream with old and new readings, a chunk for each."""
+    put(client, name)
+    now = time.time()
+    for days in range(40, 0, -1):
+        post(client, name, as_readings(VALUES[:30], start=now - days * DAY))
+    settled(client, name, 1200)
+    return service.stream(name).id, now
+
+
+def test_readings_and_scores_are_deleted_by_age_but_not_what_scoring_needs(tmp_path, pump):
+    with in_process(tmp_path, keep_readings_days=10.5, keep_scores_days=20.5) as (service, client):
+        upload(client, "pump", pump[1])
+        stream, now = aged(service, client, "old")
+        until(lambda: count(service, schema.snapshots, stream))
+        service.upkeep.clean()
+        with service.store.read() as connection:
+            scores = history.by_number(connection, schema.scores, stream, 0, 10**6)
+            readings = history.by_number(connection, schema.readings, stream, 0, 10**6)
+            seq = connection.execute(select(schema.snapshots.c.seq)).scalar_one()
+        assert scores.first == 20 * 30
+        assert readings.first == min(30 * 30, seq // 30 * 30)
+        assert readings.stop == scores.stop == 1200
+    with in_process(tmp_path) as (service, client):  # and it goes on from there
+        post(client, "old", as_readings(VALUES[:30], start=now))
+        wanted = expected(pump[0], np.concatenate([VALUES[:30]] * 41))[0]
+        assert settled(client, "old", 600 + 30)["scores"] == wanted[600:]
+        assert client.get("/v1/streams/old").json()["readings"] == 1230
+
+
+def test_the_oldest_is_deleted_if_there_is_too_much(tmp_path, pump):
+    with in_process(tmp_path, keep_readings_days=1000) as (service, client):
+        upload(client, "pump", pump[1])
+        stream, _ = aged(service, client, "large")
+        until(lambda: count(service, schema.snapshots, stream))
+        before = service.upkeep.size()
+        service.upkeep.clean()
+        assert service.upkeep.size() == before
+        service.settings.keep_gigabytes = (before - 20_000) / 1e9
+        service.upkeep.clean()
+        assert service.upkeep.size() <= before - 20_000
+        with service.store.read() as connection:
+            scores = history.by_number(connection, schema.scores, stream, 0, 10**6)
+        assert 0 < scores.first < scores.stop == 1200
+
+
+def test_on_postgresql_deleting_stops_once_little_is_left(tmp_path, pump, postgres):
+    with in_process(tmp_path, database=postgres()) as (service, client):
+        upload(client, "pump", pump[1])
+        stream, _ = aged(service, client, "large")
+        until(lambda: count(service, schema.snapshots, stream))
+        service.settings.keep_gigabytes = 60_000 / 1e9  # of 77 kB
+        service.upkeep.clean()
+        with service.store.read() as connection:
+            scores = history.by_number(connection, schema.scores, stream, 0, 10**6)
+        assert 0 < scores.first < 600
+        service.upkeep.clean()
+        with service.store.read() as connection:
+            assert history.by_number(connection, schema.scores, stream, 0, 10**6).first == scores.first
+
+
+def test_small_chunks_are_joined_and_nothing_else_changes(running):
+    service, client = running
+    put(client, "joined")
+    for row in as_readings(VALUES[:80]):
+        post(client, "joined", row)
+    found = settled(client, "joined", 80)
+    stream = service.stream("joined").id
+    service.upkeep.join()
+    assert count(service, schema.scores, stream) < 10
+    assert settled(client, "joined", 80) == found
+
+
+# -- bounds ---------------------------------------------------------------------------------------------------------
+
+
+def test_too_much_waiting_is_answered_with_429(running, monkeypatch):
+    service, client = running
+    put(client, "busy")
+    monkeypatch.setattr(writer, "MOST_WAITING", 100)
+    held = threading.Event()
+    service.scorer.do(lambda: held.wait(20))
+    try:
+        rows = as_readings(VALUES)
+        assert post(client, "busy", rows[:60])["accepted"] == 60
+        until(lambda: service.scorer.unscored == 60)
+        answer = client.post("/v1/streams/busy/readings", json=rows[60:120])
+        assert answer.status_code == 429
+        assert answer.headers["retry-after"] == "1"
+        assert is_refusal(answer)
+        state = client.get("/v1/streams/busy").json()
+        assert 0 < state["lag"] < 60
+        assert state["readings"] == 60
+    finally:
+        held.set()
+    settled(client, "busy", 60)
+    until(lambda: service.scorer.unscored == 0)
+    assert post(client, "busy", rows[60:120])["accepted"] == 60
+    never = client.post("/v1/streams/busy/readings", json=rows[120:280])
+    assert never.status_code == 422  # sending it again would not help
+    assert is_refusal(never)
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory, pump):
+    """A service with small bounds."""
+    bounds = {"max_body_mib": 0.01, "max_upload_mib": 1, "max_streams": 2, "max_detectors": 2}
+    with in_process(tmp_path_factory.mktemp("narrow"), **bounds) as (service, client):
+        upload(client, "pump", pump[1])
+        put(client, "one")
+        yield service, client
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("method", "path", "kind", "size"),
+    [
+        ("POST", "/v1/streams/one/readings", "application/json", 20_000),
+        ("POST", "/v1/readings", "application/x-ndjson", 20_000),
+        ("PUT", "/v1/streams/two", "application/json", 20_000),
+        ("POST", "/v1/events/1-1/verdict", "application/json", 20_000),
+        ("PUT", "/v1/detectors/new", "application/octet-stream", 2_000_000),
+        ("POST", "/v1/detectors/new/fit", "text/csv", 2_000_000),
+    ],
+)
+def test_a_body_that_is_too_large_is_refused(narrow, method, path, kind, size, chunked):
+    _, client = narrow
+    content = (b" " * 1000 for _ in range(size // 1000)) if chunked else b" " * size
+    answer = client.request(method, path, content=content, headers={"content-type": kind})
+    assert answer.status_code == 413
+    assert is_refusal(answer)
+
+
+def test_there_are_only_so_many_streams_and_detectors(narrow, pump):
+    _, client = narrow
+    put(client, "two")
+    for answer in (
+        client.put("/v1/streams/three", json={"detector": "pump"}),
+        [upload(client, "second", pump[1]), client.put("/v1/detectors/third", content=pump[1])][1],
+    ):
+        assert answer.status_code == 409
+        assert is_refusal(answer)
+    put(client, "two", min_length=4)
+    upload(client, "second", pump[1])
+
+
+def test_a_client_that_asks_too_often_is_told_to_wait(tmp_path):
+    with in_process(tmp_path, max_requests_per_second=2) as (_, client):
+        answers = [client.get("/healthz") for _ in range(8)]
+    assert [answer.status_code for answer in answers][:4] == [200] * 4
+    refused = answers[-1]
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    assert is_refusal(refused)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"),
+    [
+        ("POST", "/v1/streams/one/readings", "application/xml"),
+        ("POST", "/v1/readings", "text/csv"),
+        ("POST", "/v1/detectors/new/fit", "application/json"),
+    ],
+)
+def test_a_wrong_media_type_is_refused(narrow, method, path, kind):
+    _, client = narrow
+    answer = client.request(method, path, content=b"{}", headers={"content-type": kind})
+    assert answer.status_code == 415
+    assert is_refusal(answer)
+
+
+NAME_PROBLEMS = ["-x", ".x", "a" * 101, "a b", "ü", "a%00b", "a%0a"]
+
+
+@pytest.mark.parametrize("name", NAME_PROBLEMS)
+def test_names_are_bounded(narrow, name):
+    _, client = narrow
+    for answer in (
+        client.put(f"/v1/streams/{name}", json={"detector": "pump"}),
+        client.put(f"/v1/detectors/{name}", content=b"x"),
+        client.get(f"/v1/streams/{name}"),
+    ):
+        assert answer.status_code == 422
+        assert is_refusal(answer)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"detector": "nothing"},
+        {"detector": "pump", "budget": {"rate": 2}},
+        {"detector": "pump", "budget": {}},
+        {"detector": "pump", "budget": {"rate": 0.1, "alerts_per_day": 1}},
+        {"detector": "pump", "budget": {"alerts_per_day": 3}},
+        {"detector": "pump", "period": "often"},
+        {"detector": "pump", "resample": "2s:median of all"},
+        {"detector": "pump", "resample": "2s:mean"},
+        {"detector": "pump", "late": "never"},
+        {"detector": "pump", "unknown": 1},
+        {"detector": "../pump"},
+        [],
+        7,
+    ],
+)
+def test_bad_settings_are_refused_in_a_sentence(narrow, settings):
+    _, client = narrow
+    answer = client.put("/v1/streams/one", json=settings)
+    assert answer.status_code in (404, 422)
+    assert is_refusal(answer)
+    assert client.get("/v1/streams/one").json()["settings"]["detector"] == "pump"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/nothing", "/v1/streams/none", "/v1/events/9-9", "/v1/detectors/none", "/page/../app.py", "/v1/events/x"]
+    + ["/v1/streams/one/scores?from=noon", "/v1/streams/one/scores?points=1", "/v1/streams/one/scores?to=nan"]
+    + ["/v1/streams?recent=1000", "/v1/live?streams=a,,b", "/v1/streams/one/export?what=all", "/v1/events?limit=0"],
+)
+def test_every_refusal_is_a_sentence(narrow, path):
+    _, client = narrow
+    answer = client.get(path)
+    assert answer.status_code in (404, 422)
+    assert is_refusal(answer)
+    assert is_refusal(client.request("PATCH", path))
+
+
+@pytest.mark.parametrize("content", [b"", b"not a detector", b"PK\x03\x04"])
+def test_a_file_that_is_no_detector_is_refused(narrow, pump, content):
+    _, client = narrow
+    for bad in (content, pump[1][:-30], pump[1][:500] + b"\0\1\2" + pump[1][503:]):
+        answer = client.put("/v1/detectors/pump2", content=bad)
+        assert answer.status_code in (409, 422)
+        assert is_refusal(answer)
+
+
+def test_a_detector_that_is_used_is_neither_replaced_nor_deleted(narrow, pump):
+    _, client = narrow
+    for answer in (client.put("/v1/detectors/pump", content=pump[1]), client.delete("/v1/detectors/pump")):
+        assert answer.status_code == 409
+        assert is_refusal(answer)
+    state = client.get("/v1/detectors/pump").json()
+    assert (state["state"], state["kind"], state["variables"]) == ("ready", "Comet", NAMES)
+    assert state["bytes"] == len(pump[1])
+
+
+# -- fitting --------------------------------------------------------------------------------------------------------
+
+
+def fitted(client, name):
+    def ended():
+        state = client.get(f"/v1/detectors/{name}").json()
+        return state if state["state"] != "fitting" else None
+
+    return until(ended, 90)
+
+
+def test_detectors_are_fitted_in_the_background(running):
+    service, client = running
+    table = frame(plant(300))
+    bodies = {
+        "from-lines": ("application/x-ndjson", table.write_ndjson().encode()),
+        "from-nothing": ("text/csv", b"flow,level\nx,y\n"),
+    }
+    for name, (kind, body) in bodies.items():
+        answer = client.post(
+            f"/v1/detectors/{name}/fit?gaps=forward-fill:3", content=body, headers={"content-type": kind}
+        )
+        assert answer.status_code == 202, answer.text
+        assert answer.json()["state"] == "fitting"
+    assert client.put("/v1/streams/early", json={"detector": "from-lines"}).status_code == 409
+    states = {name: fitted(client, name) for name in bodies}
+    ready = states["from-lines"]
+    assert (ready["state"], ready["variables"], ready["progress"]) == ("ready", NAMES, 1.0)
+    assert states["from-nothing"]["state"] == "failed"
+    assert states["from-nothing"]["error"].endswith(".")
+    assert "/" not in states["from-nothing"]["error"]
+    put(client, "fresh", detector="from-lines")
+    post(client, "fresh", as_readings(VALUES[:30]))
+    settled(client, "fresh", 30)
+    assert list((service.settings.data_dir / "fits").iterdir()) == []
+    bad = client.post("/v1/detectors/x/fit?gaps=often", content=b"a", headers={"content-type": "text/csv"})
+    assert bad.status_code == 422
+    assert is_refusal(bad)
+
+
+# -- live -----------------------------------------------------------------------------------------------------------
+
+
+def heard(lines):
+    """Messages of a stream of server-sent events, one by one."""
+    kind = None
+    for line in lines:
+        if line.startswith("event:"):
+            kind = line.partition(":")[2].strip()
+        elif line.startswith("data:"):
+            yield kind, json.loads(line.partition(":")[2])
+
+
+def test_live_tells_scores_events_and_states_as_they_come(running, pump):
+    _, client = running
+    put(client, "heard")
+    put(client, "unheard")
+    with client.stream("GET", "/v1/live?streams=heard,later") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        messages = heard(answer.iter_lines())
+        for name in ("unheard", "heard"):
+            post(client, name, as_readings(VALUES[:110]))
+        put(client, "later")
+        client.post("/v1/streams/heard/pause")
+        client.post("/v1/streams/heard/resume")
+        settled(client, "heard", 110)
+        (event,) = until(lambda: events_of(client, "heard"))
+        client.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "fault"})
+        client.delete("/v1/streams/later")
+        seen = {"scores": [], "event": [], "stream": []}
+        for kind, data in messages:
+            seen[kind].append(data)
+            if data.get("deleted"):
+                break
+    assert {name for one in seen["scores"] for name in one["streams"]} == {"heard"}
+    points = [point for one in seen["scores"] for point in one["streams"]["heard"]["points"]]
+    alerts, thresholds, flags = expected(pump[0], VALUES[:110])
+    times = [START + i for i in range(110)]
+    assert points == [list(point) for point in zip(times, alerts, thresholds, flags, strict=True)]
+    assert [one["change"] for one in seen["event"]][0] == "opened"
+    assert [one["change"] for one in seen["event"]][-2:] == ["closed", "verdict"]
+    assert seen["event"][-1]["verdict"] == "fault"
+    assert [(one["name"], one.get("state")) for one in seen["stream"]] == [
+        ("later", "waiting"),
+        ("heard", "paused"),
+        ("heard", "normal"),
+        ("later", None),
+    ]
+
+
+def test_live_connections_end_when_the_service_stops(tmp_path):
+    lines = []
+    with in_process(tmp_path) as (service, client):
+
+        def listen():
+            with httpx.Client(base_url=client.base_url, timeout=20, trust_env=False) as own:
+                with own.stream("GET", "/v1/live") as answer:
+                    lines.extend(answer.iter_lines())
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        until(lambda: len(service.listeners) == 1)
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_figures_are_there_for_prometheus(running):
+    _, client = running
+    put(client, "measured")
+    post(client, "measured", as_readings(VALUES[:50]))
+    settled(client, "measured", 50)
+    page = client.get("/metrics")
+    assert page.headers["content-type"].startswith("text/plain")
+    assert 'anomaly_score{stream="measured"}' in page.text
+    assert 'cometad_readings_total{result="accepted"}' in page.text
+
+
+def test_a_silent_stream_says_so(running):
+    service, client = running
+    put(client, "silent", period="500ms")
+    post(client, "silent", as_readings(VALUES[:5]))
+    settled(client, "silent", 5)
+    service.stream("silent").last_received -= 60
+    state = client.get("/v1/streams/silent").json()
+    assert state["state"] == "silent"
+    assert state["reason"].startswith("No reading for 6")
+
+
+def test_rows_of_other_streams_in_the_database_do_no_harm(running):
+    service, client = running
+    with service.store.write() as connection:
+        connection.execute(delete(schema.events).where(schema.events.c.stream_id == 12345))
+        row = {"stream_id": 12345, "first": 0, "count": 1, "first_at": 1.0, "last_at": 1.0}
+        connection.execute(insert(schema.scores), [{**row, "ats": b"\0" * 8, "cells": b"\0" * 24}])
+    assert client.get("/v1/events").status_code == 200
