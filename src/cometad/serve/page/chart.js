@@ -20,7 +20,11 @@ const TIMES = [
   [1, "{HH}:{mm}:{ss}", DAY, null, DAY, null, null, null, 1],
 ];
 
+// Seconds between ticks; uPlot's own leave out 2 minutes, and narrow charts had a single tick.
+const DISTANCES = [1, 2, 5, 10, 15, 30].flatMap((each) => [each, 60 * each]).sort((a, b) => a - b);
+DISTANCES.push(...[1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 672].map((hours) => 3600 * hours));
 const CLOCK = TIMES.map(([distance, label]) => [distance, label, null, null, null, null, null, null, 1]);
+const LONG = 8; // times the mean distance between points: a longer one is a gap
 const LOW = 150; // px below which a chart shows no dates under its times
 
 /** @type {Map<string, string>} */
@@ -77,7 +81,11 @@ function common(isTime, isLow, splits) {
     grid: { stroke: () => color("grid"), width: 1 },
     ticks: { show: false },
   };
-  const across = { size: isLow ? 26 : 42, space: 68, ...(isTime ? { values: isLow ? CLOCK : TIMES } : {}) };
+  const across = {
+    size: isLow ? 26 : 42,
+    space: 62,
+    ...(isTime ? { values: isLow ? CLOCK : TIMES, incrs: DISTANCES } : {}),
+  };
   const up = {
     size: 52,
     space: isLow ? 22 : 32,
@@ -107,7 +115,30 @@ function label(value) {
 
 /** A line of a chart. @param {string} name @param {number[]} [dash] @param {number} [width] */
 export function line(name, dash, width = 1.5) {
-  return { stroke: () => color(name), width, dash, points: { show: false } };
+  return { stroke: () => color(name), width, dash, points: { show: false }, gaps };
+}
+
+/**
+ * Where a line is interrupted: missing values, and times without readings.
+ * @param {uPlot} drawn
+ * @param {number} _
+ * @param {number} first
+ * @param {number} last
+ * @param {[number, number][]} missing in pixels
+ */
+export function gaps(drawn, _, first, last, missing) {
+  const places = drawn.data[0];
+  const longest = (LONG * (places[places.length - 1] - places[0])) / Math.max(places.length - 1, 1);
+  const found = [...missing];
+  for (let k = first + 1; k <= last; k++) {
+    if (places[k] - places[k - 1] > longest) found.push([pixel(drawn, places[k - 1]), pixel(drawn, places[k])]);
+  }
+  return found.sort((a, b) => a[0] - b[0]);
+}
+
+/** @param {uPlot} drawn @param {number} place */
+function pixel(drawn, place) {
+  return Math.round(drawn.valToPos(place, "x", true));
 }
 
 /**

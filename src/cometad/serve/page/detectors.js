@@ -107,7 +107,7 @@ export class DetectorsView {
       actions,
     );
     return scroll(
-      "Detectors",
+      "Table of detectors",
       h(
         "table",
         { class: "records detectors" },

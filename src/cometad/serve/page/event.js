@@ -206,7 +206,7 @@ export class EventView {
     fill(
       this.similar,
       scroll(
-        "Similar events",
+        "Table of similar events",
         h("table", { class: "records" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)),
       ),
     );

@@ -83,7 +83,7 @@ function row(event, now, hasStream) {
     cell("Peak score", number(event.peak_score)),
     cell("Severity", severityMark(event.severity)),
     h("td", { "data-name": "Top variables", class: "whole" }, variables),
-    cell("Verdict", verdictName(event.verdict)),
+    h("td", { "data-name": "Verdict", class: event.verdict ? null : "none" }, verdictName(event.verdict)),
   ]);
 }
 

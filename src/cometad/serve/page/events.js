@@ -72,7 +72,7 @@ export class EventsView {
       const { events } = await get(path("v1/events", [], { state, limit: 200 }), this.requests.signal);
       if (state !== this.state) return;
       const none = h("p", { class: "note" }, state === "open" ? "No event is open." : "No event so far.");
-      fill(this.list, events.length ? eventTable("Events", events, this.store.now(), true) : none);
+      fill(this.list, events.length ? eventTable("Table of events", events, this.store.now(), true) : none);
     } catch (error) {
       if (!this.requests.signal.aborted)
         fill(this.list, h("p", { class: "warning" }, error instanceof Error ? error.message : String(error)));

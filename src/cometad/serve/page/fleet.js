@@ -20,6 +20,7 @@ import { lasted } from "./event_table.js";
  */
 
 const ORDER_EVERY = 2000; // ms: rows that move more often could not be read
+const ROWS_A_FRAME = 60;
 const STATE_ORDER = /** @type {State[]} */ (Object.keys(STATES));
 
 /** @type {{id: string, label: string, key: (stream: Stream) => number | string, descends: boolean}[]} */
@@ -183,18 +184,32 @@ export class FleetView {
     this.isOrderOld = false;
     const shown = [...this.store.streams.values()].filter(passes).sort(compare);
     this.#forgetDeleted();
+    setText(this.none, shown.length ? "" : "No stream matches the filter.");
     let next = this.body.firstElementChild;
+    let made = 0;
     for (const { name } of shown) {
-      const row = this.rows.get(name) ?? this.#newRow(name);
+      const known = this.rows.get(name);
+      if (!known && ++made > ROWS_A_FRAME) return this.#later();
+      const row = known ?? this.#newRow(name);
       if (row.element === next) next = next.nextElementSibling;
       else this.body.insertBefore(row.element, next);
     }
-    while (next) {
-      const after = next.nextElementSibling;
-      next.remove();
-      next = after;
+    this.#removeFrom(next);
+  }
+
+  /** Make the other rows in the next frame, so that the first ones are seen at once. */
+  #later() {
+    this.isOrderOld = true;
+    this.frame.ask();
+  }
+
+  /** @param {Element | null} row the first of the rows that do not pass the filter */
+  #removeFrom(row) {
+    while (row) {
+      const next = row.nextElementSibling;
+      row.remove();
+      row = next;
     }
-    setText(this.none, shown.length ? "" : "No stream matches the filter.");
   }
 
   #forgetDeleted() {
@@ -326,7 +341,7 @@ function write(row, stream, now) {
   cells.meter.hidden = stream.budget_used === null;
   setText(cells.drift, driftName(stream.drift));
   setAttribute(cells.drift, "class", `value ${driftName(stream.drift)}`);
-  setText(cells.last, ago(stream.last_received, now));
+  setText(cells.last, ago(stream.last_received ?? stream.last_time, now));
   if (row.isOnScreen) drawSpark(row.spark, stream.recent);
 }
 
@@ -349,7 +364,7 @@ function writeEvent(row, stream, now) {
       event &&
       h(
         "a",
-        { href: `#/events/${event.id}`, "aria-label": `Event ${event.number} of ${stream.name}` },
+        { href: `#/events/${event.id}`, "aria-label": `${top ?? ""} Event ${event.number} of ${stream.name}`.trim() },
         top ?? `Event ${event.number}`,
       );
     fill(

@@ -52,6 +52,7 @@ export function form(action, submit, ...children) {
  * @param {() => Promise<string>} action
  */
 export async function saying(said, go, action) {
+  const hadFocus = document.activeElement === go; // a disabled button loses it
   if (go) go.disabled = true;
   said.className = "said";
   fill(said, "Working …");
@@ -62,6 +63,7 @@ export async function saying(said, go, action) {
     fill(said, error instanceof Error ? error.message : String(error));
   } finally {
     if (go) go.disabled = false;
+    if (hadFocus) go?.focus();
   }
 }
 

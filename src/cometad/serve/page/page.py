@@ -9,7 +9,16 @@ from cometad.report.html import render
 # In the order of loading: app.js imports all other modules.
 MODULES = (
     *("app.js", "api.js", "live.js", "store.js", "dom.js", "format.js", "forms.js", "spark.js", "chart.js"),
-    *("score_chart.js", "variables.js", "event_table.js", "fleet.js", "stream.js", "stream_form.js", "event.js"),
+    *(
+        "score_chart.js",
+        "variables.js",
+        "event_table.js",
+        "fleet.js",
+        "stream.js",
+        "stream_form.js",
+        "stream_settings.js",
+        "event.js",
+    ),
     *("events.js", "detectors.js", "start.js", "sign_in.js"),
 )
 STYLESHEETS = ("uplot/uPlot.min.css", "dashboard.css")

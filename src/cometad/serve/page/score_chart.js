@@ -70,7 +70,7 @@ export class ScoreChart {
     if (span !== null) {
       const gone = places.findIndex((place) => place >= last - span);
       for (const list of [places, scores, thresholds]) list.splice(0, gone);
-      this.range = [last - span, last];
+      this.range = [Math.max(last - span, places[0]), last];
     } else this.range = null;
     this.frame.ask();
   }

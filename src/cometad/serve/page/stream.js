@@ -1,13 +1,12 @@
 // One stream: its live score, its variables, its events and its settings.
 
-import { get, path, send } from "./api.js";
+import { get, path } from "./api.js";
 import { horizontal } from "./chart.js";
-import { button, confirmed, crumbs, facts, fill, h, icon, onceAFrame, section, setText } from "./dom.js";
+import { button, crumbs, facts, fill, h, icon, onceAFrame, section, setText } from "./dom.js";
 import { eventTable, tickDurations } from "./event_table.js";
-import { saying } from "./forms.js";
-import { ago, budgetName, count, driftName, moment, number, percent, STATES } from "./format.js";
+import { ago, count, driftName, moment, number, percent, STATES } from "./format.js";
 import { ScoreChart } from "./score_chart.js";
-import { streamForm } from "./stream_form.js";
+import { StreamSettings } from "./stream_settings.js";
 import { VariableCharts } from "./variables.js";
 
 /** @typedef {import("./types.js").Stream} Stream */
@@ -24,14 +23,6 @@ const SPANS = /** @type {[string, number | null][]} */ ([
   ["1 week", 604800],
   ["All", null],
 ]);
-const SETTINGS = /** @type {Record<string, string>} */ ({
-  period: "Period",
-  resample: "Resample",
-  late: "Late readings",
-  merge_gap: "Merge gap",
-  min_length: "Least length",
-  hold_off: "Hold-off",
-});
 
 export class StreamView {
   /**
@@ -43,7 +34,6 @@ export class StreamView {
     this.store = store;
     this.name = name;
     this.title = name;
-    this.canWrite = canWrite;
     /** @type {[number, number] | null} the stretch zoomed into, or null while the chart follows the newest reading */
     this.zoom = range;
     this.follow = "Live";
@@ -60,7 +50,11 @@ export class StreamView {
     this.since = h("p", { class: "note" });
     this.status = h("p", { class: "said", role: "status" });
     this.eventList = h("div", {}, h("p", { class: "note" }, "Loading …"));
-    this.settings = h("div", {}, h("p", { class: "note" }, "Loading …"));
+    this.settings = new StreamSettings(store, name, {
+      canWrite,
+      signal: this.requests.signal,
+      saved: () => this.refresh(),
+    });
     this.spans = this.#spanButtons();
     this.element = this.#build();
     this.end = store.subscribe((change) => this.#note(change));
@@ -114,7 +108,7 @@ export class StreamView {
         this.variables.element,
       ),
       section("events", "Events", this.eventList),
-      section("settings", "Settings", this.settings),
+      section("settings", "Settings", this.settings.element),
     );
   }
 
@@ -291,80 +285,21 @@ export class StreamView {
     this.chart.mark(this.events);
     this.chart.describe();
     const none = h("p", { class: "note" }, "No event so far.");
-    fill(this.eventList, this.events.length ? eventTable("Events", this.events, this.store.now(), false) : none);
-  }
-
-  async #loadSettings() {
-    await this.#try(async () => {
-      const signal = this.requests.signal;
-      const [stream, { detectors }] = await Promise.all([
-        get(path("v1/streams", [this.name]), signal),
-        get("v1/detectors", signal),
-      ]);
-      this.#showSettings(stream, detectors);
-    });
-  }
-
-  /** @param {Stream} stream @param {import("./types.js").Detector[]} detectors */
-  #showSettings(stream, detectors) {
-    const pairs = /** @type {[string, string][]} */ ([
-      ["Detector", stream.detector],
-      ["Budget", budgetName(stream.budget)],
-      ["Variables", (stream.variables ?? []).join(", ") || "–"],
-      ...Object.entries(stream.settings ?? {})
-        .filter(([name]) => name !== "detector" && name !== "budget")
-        .map(([name, value]) => [SETTINGS[name] ?? name, value === null ? "–" : String(value)]),
-      ["Late so far", count(stream.late)],
-      ["Repeated so far", count(stream.repeated)],
-    ]);
-    const ready = detectors.filter(({ state }) => state === "ready").map(({ name }) => name);
-    const change = streamForm(ready, { name: this.name, settings: stream.settings, done: () => this.refresh() });
     fill(
-      this.settings,
-      facts("settings", pairs),
-      this.canWrite && [this.#actions(stream), h("details", {}, h("summary", {}, "Change the settings"), change)],
+      this.eventList,
+      this.events.length ? eventTable("Table of events", this.events, this.store.now(), false) : none,
     );
   }
 
-  /** @param {Stream} stream */
-  #actions(stream) {
-    const said = h("p", { class: "said", role: "status" });
-    const isPaused = stream.state === "paused";
-    const verb = isPaused ? "resume" : "pause";
-    const toggle = button(isPaused ? "Resume" : "Pause", () =>
-      saying(said, toggle, async () => {
-        await send("POST", path("v1/streams", [this.name, verb]));
-        await this.#loadSettings();
-        this.settings.querySelector("button")?.focus(); // the button that replaced the one pressed
-        return "";
-      }),
-    );
-    const remove = button("Delete …", () => this.#delete(said), { class: "danger" });
-    return h("div", {}, h("div", { class: "buttons" }, toggle, remove), said);
-  }
-
-  /** @param {HTMLElement} said */
-  async #delete(said) {
-    if (
-      !(await confirmed(
-        `Delete the stream ${this.name} with its scores and events? This cannot be undone.`,
-        "Delete the stream",
-      ))
-    )
-      return;
-    await saying(said, null, async () => {
-      await send("DELETE", path("v1/streams", [this.name]));
-      location.hash = "#/";
-      this.store.apply({ kind: "stream", data: { name: this.name, deleted: true } }); // the live message may come later
-      return "Deleted.";
-    });
+  #loadSettings() {
+    return this.#try(() => this.settings.load());
   }
 
   /** @param {import("./store.js").Change} change */
   #note(change) {
     if (change.kind === "scores") this.#append(change.scores[this.name]);
     else if (change.kind === "event" && change.event.stream === this.name) this.#noteEvent(change.event);
-    else if (change.kind === "stream" && change.name === this.name) this.#loadSettings();
+    else if (change.kind === "stream" && change.name === this.name && this.#stream) this.#loadSettings();
     this.frame.ask();
   }
 
@@ -419,6 +354,6 @@ function values(stream, now) {
     ["Drift", stream.drift === null ? "–" : `${driftName(stream.drift)} (${stream.drift.toFixed(2)})`],
     ["Readings", count(stream.readings)],
     ["Last reading", stream.last_time === null ? "–" : moment(stream.last_time)],
-    ["Received", ago(stream.last_received, now)],
+    ["Received", ago(stream.last_received ?? stream.last_time, now)],
   ];
 }

@@ -1,6 +1,6 @@
 // What variables read and what was expected: one small chart each.
 
-import { chart, color, drawStretches, horizontal, line } from "./chart.js";
+import { chart, color, drawStretches, gaps, horizontal, line } from "./chart.js";
 import { fill, h, legend, setText } from "./dom.js";
 import { percent } from "./format.js";
 
@@ -75,7 +75,7 @@ export class VariableCharts {
 
   /** @param {HTMLElement} plot @param {import("uplot").AlignedData} data @param {boolean} isTime */
   #chart(plot, data, isTime) {
-    const edge = { stroke: "transparent", width: 0, points: { show: false } };
+    const edge = { stroke: "transparent", width: 0, points: { show: false }, gaps };
     const hasBand = data.length > 3;
     return chart(plot, data, {
       height: HEIGHT,
