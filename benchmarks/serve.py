@@ -14,18 +14,19 @@ import argparse
 import asyncio
 import json
 import os
+import sqlite3
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 
-from serving import HOST, START, VARIABLES, Service, fitted, folder_mebibytes, plant, row_texts, served
+from serving import HOST, START, Service, fitted, folder_mebibytes, plant, row_texts, served
 
 SETTLE = 60.0  # seconds to wait for the last scores
 
@@ -40,7 +41,7 @@ def load(options: argparse.Namespace) -> None:
             texts = row_texts(plant(500, seed=1000))
             warm_up(service, names, texts)
             waits, counts, lates = [], dict.fromkeys(("accepted", "repeated", "refused"), 0), 0
-            begun_scores, begun_cpu, peak = service.scored(), service.cpu_seconds(), 0.0
+            begun_scores, peak, used = service.scored(), 0.0, Used(service)
             listener = Listener(service) if options.listen else None
             begun = time.monotonic()
             for i, body in enumerate(batches(names, texts, options.batches, options.seconds)):
@@ -53,12 +54,13 @@ def load(options: argparse.Namespace) -> None:
                 add(counts, status, answer)
                 peak = max(peak, service.mebibytes())
             took = time.monotonic() - begun
-            cpu = service.cpu_seconds() - begun_cpu
+            used.stop()
             done = begun_scores + counts["accepted"]
             until(lambda: service.scored() >= done)
-            figures, stored = service.metrics(), total_scores(service, names)
+            figures = service.metrics()
             if listener is not None:
                 listener.close()
+        stored = stored_scores(folder)
         skipped = len(names)  # the warm-up
         waited = np.frombuffer(trace.read_bytes()).reshape(-1, 2)
     scored = int(figures["cometad_scores_total"]) - begun_scores
@@ -74,7 +76,7 @@ def load(options: argparse.Namespace) -> None:
     row("accepted to scored, p99 by the histogram of /metrics", f"at most {histogram(figures, 0.99) * 1000:,.0f} ms")
     row("request to answer, p50, p99, max", milliseconds(np.array(waits)))
     row("batches sent late by more than one interval", f"{lates}")
-    row("processor seconds of the service per second", f"{cpu / took:.2f}")
+    used.rows(counts["accepted"])
     row("memory of the service, highest", f"{peak:,.0f} MiB")
     if listener is not None:
         row("messages and points that a live listener got", f"{listener.messages:,}, {listener.points:,}")
@@ -89,7 +91,7 @@ def throughput(options: argparse.Namespace) -> None:
         path, counts = f"/v1/streams/{name}/readings", dict.fromkeys(("accepted", "repeated", "refused"), 0)
         service.ask("POST", path, series(texts, START - options.batch))  # the first one loads and compiles
         until(lambda: service.scored() >= options.batch)
-        cpu, building, retried = service.cpu_seconds(), 0.0, 0
+        building, retried, used = 0.0, 0, Used(service)
         begun = time.monotonic()
         for i in range(options.readings // options.batch):
             before = time.monotonic()
@@ -105,7 +107,7 @@ def throughput(options: argparse.Namespace) -> None:
         accepted = time.monotonic() - begun
         until(lambda: service.scored() >= counts["accepted"] + options.batch)
         scored = time.monotonic() - begun
-        cpu = service.cpu_seconds() - cpu
+        used.stop()
         memory = service.mebibytes()
     table(f"One connection, batches of {options.batch:,} readings of one stream")
     row("readings accepted", f"{counts['accepted']:,}")
@@ -113,7 +115,7 @@ def throughput(options: argparse.Namespace) -> None:
     row("accepted and scored a second", f"{counts['accepted'] / scored:,.0f}")
     row("share of the time the client needed to write bodies", f"{building / accepted:.0%}")
     row("batches sent again because the service was busy", f"{retried}")
-    row("processor seconds of the service per second", f"{cpu / scored:.2f}")
+    used.rows(counts["accepted"])
     row("memory of the service", f"{memory:,.0f} MiB")
 
 
@@ -143,8 +145,8 @@ def memory(options: argparse.Namespace) -> None:
                     sent += len(some) * len(steps)
             until(lambda: service.scored() >= counts["accepted"])
             levels.append(service.mebibytes())
-            at = f"{levels[-1]:,.0f} MiB, data {folder_mebibytes(folder):,.0f} MiB, after {time.monotonic() - begun:,.0f} s"
-            row(f"day {day + 1}", at)
+            data, took = folder_mebibytes(folder), time.monotonic() - begun
+            row(f"day {day + 1}", f"{levels[-1]:,.0f} MiB, data {data:,.0f} MiB, after {took:,.0f} s")
     half = levels[len(levels) // 2 :]
     slope = float(np.polyfit(range(len(half)), half, 1)[0])
     row("readings sent, accepted, refused", f"{sent:,}, {counts['accepted']:,}, {counts['refused']:,}")
@@ -183,6 +185,26 @@ async def many_requests(port: int, path: str, connections: int, seconds: float) 
 
     await asyncio.gather(*(one() for _ in range(connections)))
     return np.array(waits)
+
+
+class Used:
+    """Processor time of a service from now until `stop`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._begun = service, time.monotonic()
+        self._cpu, self._queued = service.cpu_seconds(), service.queued_seconds()
+
+    def stop(self) -> None:
+        """Stop the clock."""
+        self._took = time.monotonic() - self._begun
+        self._cpu = self._service.cpu_seconds() - self._cpu
+        self._queued = self._service.queued_seconds() - self._queued
+
+    def rows(self, readings: int) -> None:
+        """Print the figures."""
+        row("processor seconds of the service per second", f"{self._cpu / self._took:.2f}")
+        row("processor time per reading", f"{1e6 * self._cpu / readings:,.0f} us")
+        row("ready but without a processor, seconds per second (noise)", f"{self._queued / self._took:.2f}")
 
 
 class Listener:
@@ -279,9 +301,10 @@ def until(done: Callable[[], bool], seconds: float = SETTLE) -> None:
         time.sleep(0.02)
 
 
-def total_scores(service: Service, names: Sequence[str]) -> int:
-    """The number of scores that are stored."""
-    return sum(service.get(f"/v1/streams/{name}/scores?points=2")["total"] for name in names)
+def stored_scores(folder: Path) -> int:
+    """The number of scores in the database of a service that was stopped."""
+    with closing(sqlite3.connect(folder / "cometad.sqlite")) as connection:
+        return int(connection.execute("SELECT sum(count) FROM scores").fetchone()[0])
 
 
 def histogram(figures: dict[str, float], share: float) -> float:
@@ -333,7 +356,7 @@ def main() -> None:
     part.add_argument("--connections", type=int, default=16)
     part.set_defaults(run=requests)
     options = parser.parse_args()
-    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, {VARIABLES} variables, load {os.getloadavg()[0]:.1f}\n")
+    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}\n")
     options.run(options)
 
 

@@ -127,6 +127,11 @@ class Service:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
+    def queued_seconds(self) -> float:
+        """Time its threads were ready to run but had no processor: what other programs on the machine take from it."""
+        files = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(file.read_text().split()[1]) for file in files) / 1e9
+
     def mebibytes(self) -> float:
         """Resident memory."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
@@ -171,9 +176,7 @@ def folder_mebibytes(folder: Path) -> float:
 
 def row_texts(values: np.ndarray) -> list[str]:
     """The fields of each reading as JSON, without braces."""
-    return [
-        ",".join(f'"{name}":{value}' for name, value in zip(NAMES, row, strict=True)) for row in values.tolist()
-    ]
+    return [",".join(f'"{name}":{value}' for name, value in zip(NAMES, row, strict=True)) for row in values.tolist()]
 
 
 def _free_port() -> int:
