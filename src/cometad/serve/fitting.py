@@ -2,6 +2,7 @@
 
 import queue
 import re
+import secrets
 import subprocess
 import sys
 import threading
@@ -27,10 +28,13 @@ class _Job(NamedTuple):
 
 
 class Fitting:
-    """Fits detectors with `cometad fit`; `done` gets the name and the saved detector, `failed` the name and why."""
+    """Fits detectors with `cometad fit`; `done` gets the name and the saved detector, `failed` the name and why.
 
-    def __init__(self, done: Callable[..., object], failed: Callable[[str, str], None]) -> None:
-        self._done, self._failed = done, failed
+    `folder` holds what is being fitted on.
+    """
+
+    def __init__(self, folder: Path, done: Callable[..., object], failed: Callable[[str, str], None]) -> None:
+        self._folder, self._done, self._failed = folder, done, failed
         self._jobs: queue.Queue[_Job | None] = queue.Queue()
         self._progress: dict[str, float] = {}
         self._running: tuple[str, subprocess.Popen[str]] | None = None
@@ -39,8 +43,16 @@ class Fitting:
         self._thread = threading.Thread(target=self._run, name="cometad-fitting", daemon=True)
         self._thread.start()
 
-    def begin(self, name: str, file: Path, options: Sequence[str]) -> None:
-        """Fit a detector once those before it are done."""
+    def clean_up(self) -> None:
+        """Delete what a service that was killed left behind."""
+        for file in self._folder.glob("*"):
+            file.unlink(missing_ok=True)
+
+    def begin(self, name: str, body: bytes, suffix: str, options: Sequence[str]) -> None:
+        """Fit a detector on a table once those before it are done."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._folder / f"{secrets.token_hex(8)}{suffix}"
+        file.write_bytes(body)
         self._progress[name] = 0.0
         self._cancelled.discard(name)
         self._jobs.put(_Job(name, file, options))

@@ -3,33 +3,18 @@
 from typing import Any
 
 import numpy as np
-from sqlalchemy import select, update
+from sqlalchemy import select
 
-from cometad.arrays import Floats
-from cometad.data.resample import parse_period
-from cometad.errors import CometadError
-from cometad.explain.reasons import Explanation
-from cometad.live.grid import Grid
-from cometad.live.readings import Reading
 from cometad.report.thin import thin
 from cometad.serve.event_rows import event_of
-from cometad.serve.live_stream import LiveStream, resampling_of
-from cometad.serve.models import (
-    EventDetails,
-    EventSummary,
-    Explained,
-    Scores,
-    Similar,
-    VariableReason,
-    Variables,
-)
+from cometad.serve.explaining import keep_explanation
+from cometad.serve.live_stream import LiveStream
+from cometad.serve.models import EventDetails, EventSummary, Scores, Similar
 from cometad.serve.service import Missing, Service
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import Rows, by_number, by_time
+from cometad.serve.storage.history import by_time
 from cometad.serve.storage.store import Store
 
-BEFORE = 600  # readings before a stretch: views look back, and explanations compare with the time before
-MOST_STEPS = 512  # of a stretch whose variables are shown
 ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
 EVER = 1e15  # seconds
 
@@ -51,20 +36,6 @@ def scores_between(store: Store, stream: LiveStream, start: float, stop: float, 
     )
 
 
-def variables_between(store: Store, stream: LiveStream, start: float, stop: float, top: int) -> Variables:
-    """What the highest variables read in a stretch, and what was expected; at most its last 512 steps."""
-    with store.read() as connection:
-        steps = by_time(connection, schema.scores, stream.id, start, stop)
-    if not len(steps.ats):
-        return Variables(stream=stream.name, times=[], variables=[])
-    first = max(steps.first, steps.stop - MOST_STEPS)
-    explained = _explained(store, stream, first, steps.stop)
-    if explained is None:
-        return Variables(stream=stream.name, times=[], variables=[])
-    explanation, ats = explained
-    return Variables(stream=stream.name, times=ats.tolist(), variables=_reasons(explanation, top))
-
-
 def event_details(service: Service, event_id: str) -> EventDetails:
     """An event, why it is one, and which looked alike; the explanation of a closed event is kept."""
     stream, number = service.event_place(event_id)
@@ -75,33 +46,13 @@ def event_details(service: Service, event_id: str) -> EventDetails:
         if row is None:
             raise Missing(f"There is no event {event_id!r}.")
         similar = _similar(connection, service, stream, row)
-    explanation = None if row.explanation is None else Explained.model_validate_json(row.explanation)
-    if explanation is None:
-        explanation = explain_event(service.store, stream, row)
-        if explanation is not None and row.closed_at is not None:
-            with service.store.write() as connection:
-                connection.execute(update(table).where(own).values(explanation=explanation.model_dump_json()))
     return EventDetails(
         **event_of(row, stream.name).model_dump(),
-        explanation=explanation,
+        explanation=keep_explanation(service.store, stream, row),
         similar=similar,
         taught=row.taught,
         note=row.note,
     )
-
-
-def explain_event(store: Store, stream: LiveStream, row: Any) -> Explained | None:
-    """Which variables raised the score of an event; None if its readings are gone or were of another detector."""
-    if row.start < stream.first_step:
-        return None
-    stop = min(row.stop, row.start + MOST_STEPS)
-    explained = _explained(store, stream, row.start, stop)
-    if explained is None:
-        return None
-    explanation, ats = explained
-    reasons = _reasons(explanation, 6)
-    sentence = f"{reasons[0].name}: {reasons[0].sentence}" if reasons else ""
-    return Explained(sentence=sentence, times=ats.tolist(), variables=reasons)
 
 
 def events_of(
@@ -150,64 +101,3 @@ def _similar(connection: Any, service: Service, stream: LiveStream, row: Any) ->
         )
         for i in best
     ]
-
-
-def _explained(store: Store, stream: LiveStream, start: int, stop: int) -> tuple[Explanation, Floats] | None:
-    """An explanation of the steps from `start` to `stop`, and the times of the rows it shows."""
-    if not stream.detector.can_explain:
-        return None
-    rows = _scored_rows(store, stream, max(start - BEFORE, stream.first_step), stop)
-    inside = (max(start, rows.first) - rows.first, min(stop, rows.stop) - rows.first)
-    if inside[1] <= inside[0]:
-        return None
-    try:
-        explanation = stream.detector.explain(rows.cells, inside, context=0)
-    except CometadError:  # too few readings are left to look at
-        return None
-    shown = slice(explanation.begin, explanation.begin + len(explanation.observed))
-    return explanation, rows.ats[shown]
-
-
-def _scored_rows(store: Store, stream: LiveStream, start: int, stop: int) -> Rows:
-    """What was scored at the steps from `start` to `stop`: readings or, if they are resampled, bins."""
-    resampling = resampling_of(stream.settings)
-    with store.read() as connection:
-        if resampling is None:
-            offset = stream.first_seq - stream.first_step
-            rows = by_number(
-                connection, schema.readings, stream.id, max(start + offset, stream.first_seq), stop + offset
-            )
-            return Rows(rows.first - offset, rows.ats, rows.cells)
-        steps = by_number(connection, schema.scores, stream.id, start, stop)
-        if not len(steps.ats):
-            return Rows(start, np.empty(0), np.empty((0, len(stream.layout.names))))
-        until = steps.ats[-1] + parse_period(resampling.period) / 1e6
-        found = by_time(connection, schema.readings, stream.id, steps.ats[0], until)
-    grid = Grid(resampling, stream.detector.names_)
-    bins = [
-        bin for at, row in zip(found.ats, found.cells.tolist(), strict=True) for bin in grid.admit(Reading(0, row, at))
-    ]
-    bins += list(grid.finish())
-    cells = np.array([bin.values for bin in bins[: len(steps.ats)]])
-    return Rows(steps.first, steps.ats[: len(cells)], cells)
-
-
-def _reasons(explanation: Explanation, top: int) -> list[VariableReason]:
-    column = {name: i for i, name in enumerate(explanation.names)}
-    return [
-        VariableReason(
-            name=reason.variable,
-            share=reason.share,
-            view=reason.view,
-            why=reason.why,
-            sentence=reason.sentence(),
-            observed=_known(explanation.observed[:, column[reason.variable]]),
-            expected=_known(explanation.normal[:, column[reason.variable]]),
-            band=reason.band,
-        )
-        for reason in explanation.reasons[:top]
-    ]
-
-
-def _known(values: Floats) -> list[float | None]:
-    return [value if np.isfinite(value) else None for value in values.tolist()]

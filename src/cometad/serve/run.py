@@ -23,7 +23,7 @@ class _Server(uvicorn.Server):
     """A server that ends its live connections when it is asked to stop, instead of waiting for the clients."""
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        # Not uvicorn's own: that raises the signal again after the end, and a service that was asked to stop is no error.
+        # Not uvicorn's own, which raises the signal again at the end: a service that was asked to stop has not failed.
         self.config.app.state.stopping = True  # type: ignore[union-attr]
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True

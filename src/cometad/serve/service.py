@@ -6,13 +6,14 @@ import json
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal
 
 import structlog
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, true, update
 
 from cometad.alerting.budget import Budget
 from cometad.connect.bodies import layout_of
@@ -63,7 +64,7 @@ class Service:
         self._lock = threading.RLock()  # of streams and detectors
         self.writer = Writer(self.store, self.streams, self._pass_on, lambda: self.scorer.unscored)
         self.scorer = Scorer(self.store, self.writer.keep, self._tell)
-        self.fitting = Fitting(self.add_detector, self._fit_failed)
+        self.fitting = Fitting(settings.data_dir / "fits", self.add_detector, self._fit_failed)
         self.upkeep = Upkeep(self.store, settings, self.streams, self._silence)
         self.demo = DemoPlant(
             lambda: DEMO in self.streams, self.add_detector, self.put_stream, lambda blocks: self.writer.submit(blocks)
@@ -173,8 +174,8 @@ class Service:
             self._forget_detector(name)
         return self.detector(name)
 
-    def fit_detector(self, name: str, file: Path, options: Sequence[str]) -> DetectorState:
-        """Fit a detector on a file in the background; the file is deleted afterwards."""
+    def fit_detector(self, name: str, body: bytes, suffix: str, options: Sequence[str]) -> DetectorState:
+        """Fit a detector in the background, on a table in the format that a suffix names."""
         with self._lock:
             users = self._users(name)
             if users:
@@ -187,7 +188,7 @@ class Service:
             with self.store.write() as connection:
                 self.store.upsert(connection, schema.detectors, [row])
             self._forget_detector(name)
-            self.fitting.begin(name, file, options)
+            self.fitting.begin(name, body, suffix, options)
         return self.detector(name)
 
     def _fit_failed(self, name: str, reason: str) -> None:
@@ -200,21 +201,26 @@ class Service:
         fitting = schema.detectors.c.state == "fitting"
         with self.store.write() as connection:
             connection.execute(update(schema.detectors).where(fitting).values(state="failed", error=reason))
+        self.fitting.clean_up()
 
     def detector(self, name: str) -> DetectorState:
         """What is known of a detector."""
-        found = [one for one in self.all_detectors() if one.name == name]
+        found = self._described(schema.detectors.c.name == name)
         if not found:
             raise Missing(f"There is no detector {name!r}. Upload one with PUT /v1/detectors/{name}, or fit it.")
         return found[0]
 
     def all_detectors(self) -> list[DetectorState]:
         """All detectors, by name."""
+        return self._described(true())
+
+    def _described(self, which: ColumnElement[bool]) -> list[DetectorState]:
         table = schema.detectors
         columns = [column for column in table.c if column.name != "content"]
+        size = func.coalesce(func.length(table.c.content), 0).label("bytes")
         with self.store.read() as connection:
-            size = func.coalesce(func.length(table.c.content), 0).label("bytes")
-            rows = connection.execute(select(*columns, size).order_by(table.c.name)).all()
+            rows = connection.execute(select(*columns, size).where(which).order_by(table.c.name)).all()
+        used = Counter(stream.settings.detector for stream in list(self.streams.values()))
         return [
             DetectorState(
                 name=row.name,
@@ -226,7 +232,7 @@ class Service:
                 sha256=row.sha256,
                 bytes=row.bytes,
                 created=row.created,
-                streams=len(self._users(row.name)),
+                streams=used[row.name],
             )
             for row in rows
         ]

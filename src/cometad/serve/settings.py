@@ -30,7 +30,6 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     data_dir: Path = Path("cometad-data")
     database: str | None = None  # a PostgreSQL URL; default: SQLite in the data folder
-    allowed_hosts: list[str] = []  # names of the service besides its address, for the Host header
     keep_readings_days: Annotated[float, Field(gt=0, le=36_500)] = 30.0
     keep_scores_days: Annotated[float, Field(gt=0, le=36_500)] = 365.0
     keep_gigabytes: Annotated[float, Field(gt=0, le=1e6)] = 20.0

@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable
 
 import structlog
-from sqlalchemy import select, text
+from sqlalchemy import delete, select, text
 
 from cometad.errors import CometadError
+from cometad.serve.explaining import keep_explanation, unexplained
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
@@ -17,6 +18,7 @@ from cometad.serve.storage.store import Store
 EVERY = 5.0  # seconds
 CLEAN_EVERY = 60.0
 DAY = 86_400.0
+EXPLAINED_AT_ONCE = 50  # events
 PORTION = 20  # streams whose chunks are joined in one transaction
 GIGABYTE = 1e9
 STEP_BACK = 0.05  # of the time kept: what is deleted at once if there is too much
@@ -53,6 +55,7 @@ class Upkeep:
         while not self._end.wait(EVERY):
             try:
                 self._notice_silence()
+                self.explain()
                 self.join()
                 if time.monotonic() - self._cleaned >= CLEAN_EVERY:
                     self.clean()
@@ -65,6 +68,13 @@ class Upkeep:
             if not stream.silence_told and stream.state(time.time())[0] == "silent":
                 stream.silence_told = True
                 self._silent(stream)
+
+    def explain(self) -> None:
+        """Explain events that were closed, while their readings are there."""
+        streams = {stream.id: stream for stream in list(self._streams.values())}
+        for row in unexplained(self._store, EXPLAINED_AT_ONCE):
+            if row.stream_id in streams and not self._end.is_set():
+                keep_explanation(self._store, streams[row.stream_id], row)
 
     def join(self) -> None:
         """Join small chunks before the snapshot of each stream, so that history is read quickly."""
@@ -107,6 +117,10 @@ class Upkeep:
                 keep = self._before(connection, schema.readings, stream.id)
                 delete_before(connection, schema.readings, stream.id, readings_before, keep)
                 delete_before(connection, schema.scores, stream.id, scores_before, 2**62)
+            # Readings that were on their way while their stream was deleted.
+            for table in (schema.readings, schema.scores):
+                gone = table.c.stream_id.not_in(select(schema.streams.c.id))
+                connection.execute(delete(table).where(gone))
         if self._store.is_sqlite:
             with self._store.engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA incremental_vacuum(2000)")

@@ -162,7 +162,7 @@ class Writer:
             try:
                 accepted = self._commit(requests, rulings, stored)
                 self.problem = None
-            except CometadError as error:
+            except Exception as error:  # the service goes on, and whoever waits gets the error
                 self._give_back(requests, rulings, stored, error)
                 accepted = []
             self.round_seconds = time.monotonic() - begun
@@ -190,10 +190,10 @@ class Writer:
         stored, self._stored = self._stored, Stored()
         return requests, rulings, stored
 
-    def _give_back(self, requests: list[_Request], rulings: list[Ruling], stored: Stored, error: CometadError) -> None:
+    def _give_back(self, requests: list[_Request], rulings: list[Ruling], stored: Stored, error: Exception) -> None:
         """After a failed transaction: requests get the error, results are kept for the next one."""
         self.problem = str(error)
-        _log.error("transaction failed", problem=str(error))
+        _log.error("transaction failed", problem=str(error), exc_info=not isinstance(error, CometadError))
         for request in requests:
             request.done.set_exception(error)
         for ruling in rulings:
@@ -276,7 +276,8 @@ class Writer:
 
     def _write_results(self, connection: Connection, stored: Stored) -> None:
         if stored.scores:
-            connection.execute(insert(schema.scores), stored.scores)
+            # A session that was opened again while the database was away may have given some of them twice.
+            connection.execute(self._store.insert(schema.scores).on_conflict_do_nothing(), stored.scores)
         self._store.upsert(connection, schema.events, _newest(stored.events, "number"))
         self._store.upsert(connection, schema.snapshots, _newest(stored.snapshots))
         for stream_id, reason in stored.paused:

@@ -45,9 +45,8 @@ def make_app(service: Service) -> FastAPI:
     app.add_exception_handler(CometadError, _cometad_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    settings = service.settings
-    hosts = {settings.host, *settings.allowed_hosts}
-    app.add_middleware(Guards, hosts=hosts, per_second=settings.max_requests_per_second, figures=service.figures)
+    rate = service.settings.max_requests_per_second
+    app.add_middleware(Guards, tokens=service.tokens, per_second=rate, figures=service.figures)
     return app
 
 

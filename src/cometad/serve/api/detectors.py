@@ -1,10 +1,9 @@
 """Detectors: upload, fit in the background, list, delete."""
 
 import asyncio
-import secrets
-from pathlib import Path
 from typing import Annotated
 
+import polars as pl
 from fastapi import APIRouter, Query, Request
 
 from cometad.alerting.thresholds import parse_threshold
@@ -13,11 +12,11 @@ from cometad.data.resample import parse_resampling
 from cometad.serve.api.common import DetectorName, Refused, ServiceOf, answers, may, media_type, read_body
 from cometad.serve.models import Detectors, DetectorState
 
+LINES = ("application/x-ndjson", "application/jsonl")
 SUFFIXES = {
     "text/csv": ".csv",
     "application/vnd.apache.parquet": ".parquet",
-    "application/x-ndjson": ".csv",
-    "application/jsonl": ".csv",
+    **dict.fromkeys(LINES, ".csv"),
 }
 _BYTES = {
     "requestBody": {
@@ -68,12 +67,9 @@ async def fit_detector(
         raise Refused(415, f"Send {', '.join(SUFFIXES)}.")
     options = _options(gaps, threshold, resample, time_column)
     body = await read_body(request, service.settings.max_upload_mib)
-    file = await asyncio.to_thread(_kept, service.settings.data_dir, body, kind)
-    try:
-        return await asyncio.to_thread(service.fit_detector, name, file, options)
-    except BaseException:
-        file.unlink(missing_ok=True)
-        raise
+    if kind in LINES:
+        body = await asyncio.to_thread(_table, body)
+    return await asyncio.to_thread(service.fit_detector, name, body, SUFFIXES[kind], options)
 
 
 @router.delete("/{name}", status_code=204, responses=answers(404, 409), dependencies=[may("admin")])
@@ -99,18 +95,9 @@ def _options(gaps: str | None, threshold: str | None, resample: str | None, time
     return options
 
 
-def _kept(folder: Path, body: bytes, kind: str) -> Path:
-    """The body in a file; JSON lines as a table."""
-    import polars as pl
-
-    place = folder / "fits"
-    place.mkdir(parents=True, exist_ok=True)
-    file = place / f"{secrets.token_hex(8)}{SUFFIXES[kind]}"
-    if kind in ("application/x-ndjson", "application/jsonl"):
-        try:
-            pl.read_ndjson(body).write_csv(file)
-        except pl.exceptions.PolarsError as error:
-            raise Refused(422, f"The body cannot be read as JSON lines: {str(error).splitlines()[0]}.") from error
-    else:
-        file.write_bytes(body)
-    return file
+def _table(body: bytes) -> bytes:
+    """JSON lines as CSV."""
+    try:
+        return pl.read_ndjson(body).write_csv().encode()
+    except pl.exceptions.PolarsError as error:
+        raise Refused(422, f"The body cannot be read as JSON lines: {str(error).splitlines()[0]}.") from error

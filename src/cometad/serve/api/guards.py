@@ -2,7 +2,6 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -11,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cometad.serve.figures import Figures
 from cometad.serve.settings import is_loopback
+from cometad.serve.tokens import Tokens
 
 MOST_CLIENTS = 10_000  # remembered for their rates
 BURST = 2.0  # seconds of requests that may come at once
@@ -32,9 +32,8 @@ _log = structlog.get_logger("cometad.serve")
 class Guards:
     """ASGI middleware around the API."""
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str], per_second: float, figures: Figures) -> None:
-        self._app, self._figures = app, figures
-        self._hosts = {host.lower() for host in hosts}
+    def __init__(self, app: ASGIApp, tokens: Tokens, per_second: float, figures: Figures) -> None:
+        self._app, self._tokens, self._figures = app, tokens, figures
         self._rates = Rates(per_second)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,10 +68,9 @@ class Guards:
 
     def _refused(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
-        host = _host(headers.get("host", ""))
-        if not self._knows(host):
-            # A web page elsewhere may have made its own name lead to this machine.
-            return _refusal(400, "This is not a name of this service. Add it to allowed_hosts in its settings.")
+        if not is_loopback(_host(headers.get("host", ""))) and not self._tokens.any:
+            # A web page elsewhere may have made its own name lead to this machine. It cannot know a token.
+            return _refusal(400, "Without a token, ask for 127.0.0.1 or localhost. Create one with cometad token.")
         if scope["method"] not in SAFE and not _same_origin(headers):
             return _refusal(403, "Requests from other web pages are refused.")
         client = scope["client"][0] if scope.get("client") else ""
@@ -80,9 +78,6 @@ class Guards:
         if wait:
             return _refusal(429, "Too many requests. Send more readings in each.", {"Retry-After": str(wait)})
         return None
-
-    def _knows(self, host: str) -> bool:
-        return host in self._hosts or is_loopback(host)
 
 
 class Rates:

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 
 from cometad.serve.api.common import From, ServiceOf, StreamName, To, answers, may, moment
+from cometad.serve.explaining import variables_between
 from cometad.serve.exports import export_parquet
-from cometad.serve.history_queries import EVER, events_of, scores_between, variables_between
+from cometad.serve.history_queries import EVER, events_of, scores_between
 from cometad.serve.models import (
     MOST_POINTS,
     Events,

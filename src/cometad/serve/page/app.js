@@ -22,7 +22,10 @@ const place = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document
 class App {
   constructor() {
     this.store = new Store();
-    this.live = new Live({ onMessage: (message) => this.#receive(message), onStatus: (status) => this.#connection(status) });
+    this.live = new Live({
+      onMessage: (message) => this.#receive(message),
+      onStatus: (status) => this.#connection(status),
+    });
     /** @type {View | null} */
     this.view = null;
     /** @type {import("./types.js").Session | null} */
@@ -62,7 +65,16 @@ class App {
   #unreachable(error) {
     const message = error instanceof ApiError ? error.message : String(error);
     const again = button("Try again", () => this.start(), { class: "main" });
-    this.#show({ title: "No answer", element: h("div", {}, h("h1", { tabindex: -1 }, "The service does not answer"), h("p", { class: "warning" }, message), again) });
+    this.#show({
+      title: "No answer",
+      element: h(
+        "div",
+        {},
+        h("h1", { tabindex: -1 }, "The service does not answer"),
+        h("p", { class: "warning" }, message),
+        again,
+      ),
+    });
   }
 
   #signIn() {
@@ -97,13 +109,15 @@ class App {
   /** @param {string} kind @param {string} name @param {URLSearchParams} query @returns {View} */
   #viewOf(kind, name, query) {
     const canWrite = this.#canWrite();
-    if (kind === "streams" && this.store.streams.has(name)) return new StreamView(this.store, name, { canWrite, range: rangeOf(query) });
+    if (kind === "streams" && this.store.streams.has(name))
+      return new StreamView(this.store, name, { canWrite, range: rangeOf(query) });
     if (kind === "streams") return missing(`There is no stream called ${name}.`);
     if (kind === "events" && name) return new EventView(this.store, name, { canWrite });
     if (kind === "events") return new EventsView(this.store);
-    if (kind === "detectors") return new DetectorsView({ canWrite });
+    if (kind === "detectors") return new DetectorsView(this.store, { canWrite });
     if (kind) return missing("There is nothing at this address.");
-    if (!this.store.streams.size) return new StartView(this.store, { canWrite, hasTokens: Boolean(this.session?.tokens) });
+    if (!this.store.streams.size)
+      return new StartView(this.store, { canWrite, hasTokens: Boolean(this.session?.tokens) });
     return new FleetView(this.store);
   }
 
@@ -138,7 +152,13 @@ class App {
     const { size } = this.store.streams;
     this.store.apply(message);
     const isStart = this.view instanceof StartView || this.view instanceof FleetView;
+    if (this.#isGone()) return this.#route();
     if (isStart && !size !== !this.store.streams.size && !(/** @type {any} */ (this.view).wanted)) this.#route();
+  }
+
+  /** Whether the stream on screen was deleted. */
+  #isGone() {
+    return this.view instanceof StreamView && !this.store.streams.has(this.view.name);
   }
 
   /** @param {import("./store.js").Change} change */
@@ -182,7 +202,8 @@ class App {
   async #refetch() {
     try {
       await this.#fetchStreams();
-      this.view?.refresh?.();
+      if (this.#isGone()) this.#route();
+      else this.view?.refresh?.();
     } catch {
       this.live.start(); // lost again; this waits and retries
     }
@@ -197,7 +218,16 @@ function rangeOf(query) {
 
 /** @param {string} sentence @returns {View} */
 function missing(sentence) {
-  return { title: "Not found", element: h("div", {}, h("h1", { tabindex: -1 }, "Not found"), h("p", {}, sentence), h("p", {}, h("a", { href: "#/" }, "Go to the fleet"))) };
+  return {
+    title: "Not found",
+    element: h(
+      "div",
+      {},
+      h("h1", { tabindex: -1 }, "Not found"),
+      h("p", {}, sentence),
+      h("p", {}, h("a", { href: "#/" }, "Go to the fleet")),
+    ),
+  };
 }
 
 new App().start();

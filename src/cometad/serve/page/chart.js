@@ -20,6 +20,9 @@ const TIMES = [
   [1, "{HH}:{mm}:{ss}", DAY, null, DAY, null, null, null, 1],
 ];
 
+const CLOCK = TIMES.map(([distance, label]) => [distance, label, null, null, null, null, null, null, 1]);
+const LOW = 150; // px below which a chart shows no dates under its times
+
 /** @type {Map<string, string>} */
 const colors = new Map();
 
@@ -27,20 +30,31 @@ const colors = new Map();
 export function color(name, opacity = 1) {
   const value = colors.get(name) ?? getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   colors.set(name, value);
-  return opacity === 1 ? value : value + Math.round(255 * opacity).toString(16).padStart(2, "0");
+  return opacity === 1
+    ? value
+    : value +
+        Math.round(255 * opacity)
+          .toString(16)
+          .padStart(2, "0");
 }
 
 /**
  * A chart that follows the width of its element and the color scheme.
  * @param {HTMLElement} element
  * @param {Data} data
- * @param {Partial<Options> & {height: number, isTime: boolean, series: any[]}} options
+ * @param {Partial<Options> & {height: number, isTime: boolean, series: any[], splits?: any}} options
  */
-export function chart(element, data, { isTime, ...options }) {
+export function chart(element, data, { isTime, splits, ...options }) {
   const width = () => Math.max(element.clientWidth, 100);
   const scales = { ...options.scales, x: { time: isTime, ...options.scales?.x } };
-  const drawn = new UPlot({ ...common(isTime), ...options, scales, width: width() }, data, element);
-  const sizes = new ResizeObserver(() => width() !== drawn.width && drawn.setSize({ width: width(), height: options.height }));
+  const drawn = new UPlot(
+    { ...common(isTime, options.height < LOW, splits), ...options, scales, width: width() },
+    data,
+    element,
+  );
+  const sizes = new ResizeObserver(
+    () => width() !== drawn.width && drawn.setSize({ width: width(), height: options.height }),
+  );
   const recolor = () => {
     colors.clear();
     drawn.redraw(false, true);
@@ -55,15 +69,27 @@ export function chart(element, data, { isTime, ...options }) {
   return { drawn, destroy };
 }
 
-/** @param {boolean} isTime @returns {any} */
-function common(isTime) {
-  const shared = { stroke: () => color("quiet"), font: FONT, grid: { stroke: () => color("grid"), width: 1 }, ticks: { show: false } };
-  const across = isTime ? { values: TIMES, space: 80 } : { space: 80 };
-  const up = { size: 56, space: 32, values: (/** @type {uPlot} */ _, /** @type {number[]} */ splits) => splits.map(label) };
+/** @param {boolean} isTime @param {boolean} isLow @param {any} [splits] @returns {any} */
+function common(isTime, isLow, splits) {
+  const shared = {
+    stroke: () => color("quiet"),
+    font: FONT,
+    grid: { stroke: () => color("grid"), width: 1 },
+    ticks: { show: false },
+  };
+  const across = { size: isLow ? 26 : 42, space: 68, ...(isTime ? { values: isLow ? CLOCK : TIMES } : {}) };
+  const up = {
+    size: 52,
+    space: isLow ? 22 : 32,
+    values: (/** @type {uPlot} */ _, /** @type {number[]} */ splits) => splits.map(label),
+  };
   return {
     legend: { show: false },
-    padding: [8, 12, 0, 0],
-    axes: [{ ...shared, ...across }, { ...shared, ...up }],
+    padding: [8, 30, 0, 0],
+    axes: [
+      { ...shared, ...across },
+      { ...shared, ...up, ...(splits ? { splits } : {}) },
+    ],
     cursor: { sync: { key: "time", filters: { pub: isMove } }, points: { size: 7 }, drag: { x: false, y: false } },
   };
 }

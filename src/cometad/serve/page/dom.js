@@ -21,7 +21,8 @@ export function h(tag, attributes = {}, ...children) {
 export function setAttribute(element, name, value) {
   if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
   else if (value === null || value === undefined || value === false) element.removeAttribute(name);
-  else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value === true ? "" : String(value));
+  else if (element.getAttribute(name) !== String(value))
+    element.setAttribute(name, value === true ? "" : String(value));
 }
 
 /** @param {(Child | Child[])[]} children @returns {(Node | string)[]} */
@@ -87,7 +88,11 @@ export function button(text, action, attributes = {}) {
 /** The links from the fleet down to a view. @param {[string, string][]} links @param {string} here */
 export function crumbs(links, here) {
   const items = links.map(([href, text]) => h("li", {}, h("a", { href }, text)));
-  return h("nav", { "aria-label": "Breadcrumb" }, h("ol", { class: "crumbs" }, items, h("li", { "aria-current": "page" }, here)));
+  return h(
+    "nav",
+    { "aria-label": "Breadcrumb" },
+    h("ol", { class: "crumbs" }, items, h("li", { "aria-current": "page" }, here)),
+  );
 }
 
 /** Call a function before the next frame, however often it is asked for. @param {() => void} draw */
@@ -131,7 +136,11 @@ export function confirmed(question, action) {
  * @param {[string, string][]} entries
  */
 export function legend(entries) {
-  return h("ul", { class: "legend" }, entries.map(([kind, text]) => h("li", {}, sample(kind), text)));
+  return h(
+    "ul",
+    { class: "legend" },
+    entries.map(([kind, text]) => h("li", {}, sample(kind), text)),
+  );
 }
 
 /** @param {string} kind */

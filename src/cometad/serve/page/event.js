@@ -5,7 +5,7 @@ import { horizontal } from "./chart.js";
 import { button, crumbs, facts, fill, h, scroll, section } from "./dom.js";
 import { lastedText, severityMark, verdictName } from "./event_table.js";
 import { saying } from "./forms.js";
-import { count, dateTime, moment, number, percent } from "./format.js";
+import { dateTime, moment, number, percent } from "./format.js";
 import { ScoreChart } from "./score_chart.js";
 import { VariableCharts } from "./variables.js";
 
@@ -16,7 +16,11 @@ const AGAIN = 5000; // ms between refreshes of an open event
 const CONTEXT = 60; // seconds shown on each side, at least
 const VERDICTS = /** @type {[Verdict, string, string][]} */ ([
   ["fault", "It was a fault", "Keeps the event as a true alarm. The detector stays as it is."],
-  ["normal", "It was normal", "Keeps it as a false alarm and teaches the stream, so that similar readings score lower from now on. You can withdraw this."],
+  [
+    "normal",
+    "It was normal",
+    "Keeps it as a false alarm and teaches the stream, so that similar readings score lower from now on. You can withdraw this.",
+  ],
   [null, "Withdraw the verdict", "Removes the verdict, and undoes what the stream learned from it."],
 ]);
 
@@ -36,7 +40,7 @@ export class EventView {
     this.variables = new VariableCharts();
     this.heading = h("h1", { tabindex: -1 }, "Loading …");
     this.top = h("div");
-    this.facts = h("div");
+    this.facts = h("div", { class: "event-facts" });
     this.verdict = h("div");
     this.said = h("p", { class: "said", role: "status" });
     this.sentence = h("p", { class: "lead" });
@@ -49,8 +53,8 @@ export class EventView {
 
   #sections() {
     return [
-      section("verdict", "Was this a fault?", this.verdict, this.said),
       section("expected", "What was expected", this.sentence, this.variables.element),
+      section("verdict", "Was this a fault?", this.verdict, this.said),
       section("score", "Score", this.chart.element),
       section("similar", "Similar events", this.similar),
     ];
@@ -80,7 +84,11 @@ export class EventView {
   /** @param {unknown} error */
   #fail(error) {
     fill(this.heading, "This event cannot be shown");
-    fill(this.facts, h("p", { class: "warning" }, error instanceof Error ? error.message : String(error)), h("p", {}, h("a", { href: "#/events" }, "Show all events")));
+    fill(
+      this.facts,
+      h("p", { class: "warning" }, error instanceof Error ? error.message : String(error)),
+      h("p", {}, h("a", { href: "#/events" }, "Show all events")),
+    );
   }
 
   /** @param {EventDetail} event */
@@ -88,7 +96,17 @@ export class EventView {
     const isFirst = !this.event;
     this.event = event;
     this.parts.hidden = false;
-    if (isFirst) fill(this.top, crumbs([["#/", "Fleet"], [`#/streams/${encodeURIComponent(event.stream)}`, event.stream]], `Event ${event.number}`));
+    if (isFirst)
+      fill(
+        this.top,
+        crumbs(
+          [
+            ["#/", "Fleet"],
+            [`#/streams/${encodeURIComponent(event.stream)}`, event.stream],
+          ],
+          `Event ${event.number}`,
+        ),
+      );
     if (isFirst) document.title = `Event ${event.number} of ${event.stream} · cometad`;
     fill(this.heading, headline(event));
     fill(this.facts, facts("facts", this.#values(event)));
@@ -102,22 +120,35 @@ export class EventView {
     const isOpen = event.state === "open";
     return [
       ["State", h("span", { class: `tag ${event.state}` }, isOpen ? "Open" : "Closed")],
-      ["Since", dateTime(event.start_time)],
+      ["Since", moment(event.start_time)],
       [isOpen ? "So far" : "Duration", lastedText(event, this.store.now())],
       ["Severity", severityMark(event.severity)],
-      ["Peak score", `${number(event.peak_score)}, threshold ${number(event.threshold)}`],
-      ["Peak at", moment(event.peak_time)],
-      ["Flagged steps", count(event.steps)],
+      ["Peak score", `${number(event.peak_score)} at ${moment(event.peak_time)}`],
+      ["Threshold", number(event.threshold)],
     ];
   }
 
   /** @param {EventDetail} event */
   #showVerdict(event) {
     const focused = [...this.verdict.querySelectorAll("button")].indexOf(/** @type {any} */ (document.activeElement));
-    const given = event.verdict ? `Verdict: ${verdictName(event.verdict).toLowerCase()}, given ${moment(event.verdict_at)}.` : "No verdict yet.";
-    const learned = event.taught === true ? " The stream has learned from it." : event.taught === false ? " The stream could not learn from it." : "";
-    const choices = VERDICTS.filter(([verdict]) => verdict || event.verdict).map((choice) => this.#choice(event, choice));
-    fill(this.verdict, h("p", { class: "lead" }, `${given}${learned}`), event.note && h("p", { class: "warning" }, event.note), h("div", { class: "verdicts" }, choices));
+    const given = event.verdict
+      ? `Verdict: ${verdictName(event.verdict).toLowerCase()}, given ${moment(event.verdict_at)}.`
+      : "No verdict yet.";
+    const learned =
+      event.verdict !== "normal"
+        ? ""
+        : event.taught
+          ? " The stream has learned from it."
+          : " The stream has not learned from it.";
+    const choices = VERDICTS.filter(([verdict]) => verdict || event.verdict).map((choice) =>
+      this.#choice(event, choice),
+    );
+    fill(
+      this.verdict,
+      h("p", { class: "lead" }, `${given}${learned}`),
+      event.note && h("p", { class: "warning" }, event.note),
+      h("div", { class: "verdicts" }, choices),
+    );
     if (focused >= 0) [...this.verdict.querySelectorAll("button")].at(focused)?.focus();
   }
 
@@ -125,7 +156,11 @@ export class EventView {
   #choice(event, [verdict, label, does]) {
     const id = `does-${verdict}`;
     const isGiven = verdict !== null && event.verdict === verdict;
-    const go = button(label, () => this.#give(verdict, go), { "aria-describedby": id, "aria-pressed": verdict ? String(isGiven) : null, disabled: !this.canWrite });
+    const go = button(label, () => this.#give(verdict, go), {
+      "aria-describedby": id,
+      "aria-pressed": verdict ? String(isGiven) : null,
+      disabled: !this.canWrite,
+    });
     return h("div", {}, go, h("p", { id, class: "note" }, does));
   }
 
@@ -133,7 +168,8 @@ export class EventView {
   #give(verdict, go) {
     return saying(this.said, null, async () => {
       this.#show(await send("POST", path("v1/events", [this.id, "verdict"]), { verdict }));
-      if (!go.isConnected && !this.verdict.contains(document.activeElement)) this.verdict.querySelector("button")?.focus();
+      if (!go.isConnected && !this.verdict.contains(document.activeElement))
+        this.verdict.querySelector("button")?.focus();
       return verdict ? `Verdict saved: ${verdict}.` : "Verdict withdrawn.";
     });
   }
@@ -141,31 +177,54 @@ export class EventView {
   /** @param {EventDetail} event */
   #showVariables({ explanation, start_time, stop_time, state }) {
     fill(this.sentence, explanation?.sentence ?? "");
-    const stretches = start_time === null ? [] : [{ start: start_time, stop: state === "open" ? Infinity : (stop_time ?? start_time) }];
-    this.variables.show(explanation?.times ?? [], explanation?.variables ?? [], stretches, "There is no explanation: this detector cannot tell which variables are behind an event, or its readings are no longer stored.");
+    const stretches =
+      start_time === null ? [] : [{ start: start_time, stop: state === "open" ? Infinity : (stop_time ?? start_time) }];
+    this.variables.show(
+      explanation?.times ?? [],
+      explanation?.variables ?? [],
+      stretches,
+      "There is no explanation: this detector cannot tell which variables are behind an event, or its readings are no longer stored.",
+    );
   }
 
   /** @param {EventDetail} event */
   #showSimilar({ similar }) {
     if (!similar.length) return fill(this.similar, h("p", { class: "note" }, "No earlier event looks like this one."));
-    const head = ["event", "similarity", "start", "severity", "verdict"].map((name) => h("th", { scope: "col" }, name));
-    const rows = similar.map((each) => h("tr", {}, [
-      cell("event", h("a", { href: `#/events/${each.id}` }, `${each.stream} · ${each.id}`)),
-      cell("similarity", percent(each.similarity)),
-      cell("start", dateTime(each.start_time)),
-      cell("severity", severityMark(each.severity)),
-      cell("verdict", verdictName(each.verdict)),
-    ]));
-    fill(this.similar, scroll("Similar events", h("table", { class: "records" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows))));
+    const head = ["Event", "Similarity", "Severity", "Verdict"].map((name) => h("th", { scope: "col" }, name));
+    const rows = similar.map((each) =>
+      h("tr", {}, [
+        h(
+          "td",
+          { "data-name": "Event", class: "whole" },
+          h("a", { href: `#/events/${each.id}` }, `${each.stream}, ${dateTime(each.start_time)}`),
+        ),
+        cell("Similarity", percent(each.similarity)),
+        cell("Severity", severityMark(each.severity)),
+        cell("Verdict", verdictName(each.verdict)),
+      ]),
+    );
+    fill(
+      this.similar,
+      scroll(
+        "Similar events",
+        h("table", { class: "records" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)),
+      ),
+    );
   }
 
   async #scores() {
     const event = /** @type {EventDetail} */ (this.event);
     if (event.start_time === null) return;
-    const stop = event.state === "open" ? (this.store.streams.get(event.stream)?.last_time ?? event.stop_time ?? event.start_time) : (event.stop_time ?? event.start_time);
+    const stop =
+      event.state === "open"
+        ? (this.store.streams.get(event.stream)?.last_time ?? event.stop_time ?? event.start_time)
+        : (event.stop_time ?? event.start_time);
     const context = Math.max(CONTEXT, stop - event.start_time);
     const range = { from: event.start_time - context, to: stop + context };
-    const scores = await get(path("v1/streams", [event.stream, "scores"], { ...range, points: 800 }), this.requests.signal);
+    const scores = await get(
+      path("v1/streams", [event.stream, "scores"], { ...range, points: 800 }),
+      this.requests.signal,
+    );
     const { places, isTime } = horizontal(scores.times, scores.steps);
     this.chart.show({ places, isTime, scores: scores.scores, thresholds: scores.thresholds });
     this.chart.mark([event]);
@@ -174,7 +233,10 @@ export class EventView {
 
 /** @param {EventDetail} event */
 function headline(event) {
-  const names = event.variables.slice(0, 2).map(([name]) => name).join(" and ");
+  const names = event.variables
+    .slice(0, 2)
+    .map(([name]) => name)
+    .join(" and ");
   const what = names ? `unusual ${names}` : "unusual readings";
   return `${event.stream}: ${what}`;
 }

@@ -1,6 +1,6 @@
 // Events as a table.
 
-import { h, scroll } from "./dom.js";
+import { h, scroll, setText } from "./dom.js";
 import { duration, moment, number, severityName } from "./format.js";
 
 /** @typedef {import("./types.js").EventSummary} EventSummary */
@@ -32,28 +32,58 @@ export function lastedText(event, now) {
 
 /** @param {string} label @param {EventSummary[]} events @param {number} now @param {boolean} hasStream */
 export function eventTable(label, events, now, hasStream) {
-  const names = ["event", ...(hasStream ? ["stream"] : []), "state", "start", "duration", "peak score", "severity", "top variables", "verdict"];
-  const head = h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)));
+  const names = [
+    "Event",
+    ...(hasStream ? ["Stream"] : []),
+    "State",
+    "Start",
+    "Duration",
+    "Peak score",
+    "Severity",
+    "Top variables",
+    "Verdict",
+  ];
+  const head = h(
+    "tr",
+    {},
+    names.map((name) => h("th", { scope: "col" }, name)),
+  );
   const rows = events.map((event) => row(event, now, hasStream));
   return scroll(label, h("table", { class: "records events" }, h("thead", {}, head), h("tbody", {}, rows)));
 }
 
+/** Bring the durations of open events up to date. @param {HTMLElement} table @param {EventSummary[]} events @param {number} now */
+export function tickDurations(table, events, now) {
+  for (const event of events.filter(({ state }) => state === "open")) {
+    const place = table.querySelector(`[data-event="${CSS.escape(event.id)}"]`);
+    if (place) setText(place, lastedText(event, now));
+  }
+}
+
 /** @param {EventSummary} event @param {number} now @param {boolean} hasStream */
 function row(event, now, hasStream) {
-  const link = h("a", { href: `#/events/${event.id}`, "aria-label": `Event ${event.number} of ${event.stream}` }, `Event ${event.number}`);
+  const link = h(
+    "a",
+    { href: `#/events/${event.id}`, "aria-label": `Event ${event.number} of ${event.stream}` },
+    `Event ${event.number}`,
+  );
   const stream = h("a", { href: `#/streams/${encodeURIComponent(event.stream)}` }, event.stream);
   const state = h("span", { class: `tag ${event.state}` }, event.state === "open" ? "Open" : "Closed");
-  const variables = event.variables.slice(0, 3).map(([name]) => name).join(", ") || "–";
+  const variables =
+    event.variables
+      .slice(0, 3)
+      .map(([name]) => name)
+      .join(", ") || "–";
   return h("tr", {}, [
-    cell("event", link),
-    hasStream && cell("stream", stream),
-    cell("state", state),
-    cell("start", moment(event.start_time)),
-    cell("duration", lastedText(event, now)),
-    cell("peak score", number(event.peak_score)),
-    cell("severity", severityMark(event.severity)),
-    h("td", { "data-name": "top variables", class: "whole" }, variables),
-    cell("verdict", verdictName(event.verdict)),
+    cell("Event", link),
+    hasStream && cell("Stream", stream),
+    cell("State", state),
+    cell("Start", moment(event.start_time)),
+    h("td", { "data-name": "Duration", "data-event": event.id }, lastedText(event, now)),
+    cell("Peak score", number(event.peak_score)),
+    cell("Severity", severityMark(event.severity)),
+    h("td", { "data-name": "Top variables", class: "whole" }, variables),
+    cell("Verdict", verdictName(event.verdict)),
   ]);
 }
 

@@ -25,8 +25,18 @@ const STATE_ORDER = /** @type {State[]} */ (Object.keys(STATES));
 /** @type {{id: string, label: string, key: (stream: Stream) => number | string, descends: boolean}[]} */
 const COLUMNS = [
   { id: "name", label: "Stream", key: (stream) => stream.name, descends: false },
-  { id: "state", label: "State", key: (stream) => STATE_ORDER.indexOf(stream.state) - (stream.open_event?.severity ?? 0) / 2, descends: false },
-  { id: "score", label: "Score", key: (stream) => (stream.score ?? -Infinity) / (stream.threshold || 1), descends: true },
+  {
+    id: "state",
+    label: "State",
+    key: (stream) => (stream.open_event ? -stream.open_event.severity : STATE_ORDER.indexOf(stream.state)),
+    descends: false,
+  },
+  {
+    id: "score",
+    label: "Score",
+    key: (stream) => (stream.score ?? -Infinity) / (stream.threshold || 1),
+    descends: true,
+  },
   { id: "event", label: "Open event", key: (stream) => stream.open_event?.severity ?? -1, descends: true },
   { id: "budget", label: "Budget used", key: (stream) => stream.budget_used ?? -1, descends: true },
   { id: "drift", label: "Drift", key: (stream) => stream.drift ?? -1, descends: true },
@@ -68,20 +78,30 @@ export class FleetView {
   }
 
   #controls() {
-    const set = (/** @type {Event} */ event) => this.#filter({ text: /** @type {HTMLInputElement} */ (event.target).value });
-    const search = h("input", { type: "search", value: chosen.text, placeholder: "Filter by name, detector or variable", "aria-label": "Filter by text", oninput: set });
+    const set = (/** @type {Event} */ event) =>
+      this.#filter({ text: /** @type {HTMLInputElement} */ (event.target).value });
+    const search = h("input", {
+      type: "search",
+      value: chosen.text,
+      placeholder: "Filter by name or variable",
+      "aria-label": "Filter by text",
+      oninput: set,
+    });
     return h("div", { class: "controls" }, search, this.chips, this.#sortSelect());
   }
 
   /** Phones show cards without column heads, so they sort by a list. */
   #sortSelect() {
-    const options = COLUMNS.map(({ id, label }) => h("option", { value: id, selected: id === chosen.column }, `Sort by ${label.toLowerCase()}`));
+    const options = COLUMNS.map(({ id, label }) =>
+      h("option", { value: id, selected: id === chosen.column }, `Sort by ${label.toLowerCase()}`),
+    );
     const sort = (/** @type {Event} */ event) => this.#sort(/** @type {HTMLSelectElement} */ (event.target).value);
     return h("select", { class: "phone", "aria-label": "Sort by", onchange: sort }, options);
   }
 
   #table() {
-    const note = "Budget used is the share of the allowed flags or alerts that were raised lately. Drift says whether recent scores are higher than those of training.";
+    const note =
+      "Budget used is the share of the allowed flags or alerts that were raised lately. Drift says whether recent scores are higher than those of training.";
     const head = h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, this.heads));
     const table = h("table", { class: "records fleet", role: "table", "aria-label": "Streams" }, head, this.body);
     return h("section", {}, table, this.none, h("p", { class: "note" }, note));
@@ -199,18 +219,33 @@ export class FleetView {
   #headline() {
     const totals = new Map(STATE_ORDER.map((state) => [state, 0]));
     for (const { state } of this.store.streams.values()) totals.set(state, (totals.get(state) ?? 0) + 1);
-    setText(this.heading, headline(totals, this.store.streams.size));
-    const entries = /** @type {[State | "", string, number][]} */ ([["", "All", this.store.streams.size], ...STATE_ORDER.map((state) => [state, STATES[state], totals.get(state)])]);
-    if (!this.chips.children.length) fill(this.chips, entries.map(([state, label]) => this.#chip(state, label)));
+    const open = [...this.store.streams.values()].filter((stream) => stream.open_event).length; // also of silent streams
+    setText(this.heading, headline(open, totals, this.store.streams.size));
+    const entries = /** @type {[State | "", string, number][]} */ ([
+      ["", "All", this.store.streams.size],
+      ...STATE_ORDER.map((state) => [state, STATES[state], totals.get(state)]),
+    ]);
+    if (!this.chips.children.length)
+      fill(
+        this.chips,
+        entries.map(([state, label]) => this.#chip(state, label)),
+      );
     entries.forEach(([state, , total], k) => {
       setAttribute(this.chips.children[k], "aria-pressed", String(chosen.state === state));
+      /** @type {HTMLElement} */ (this.chips.children[k]).hidden = !total && state !== "" && state !== chosen.state;
       setText(/** @type {Element} */ (this.chips.children[k].lastElementChild), count(total));
     });
   }
 
   /** @param {State | ""} state @param {string} label */
   #chip(state, label) {
-    return h("button", { type: "button", class: "chip", onclick: () => this.#filter({ state }) }, state && icon(state), h("span", {}, label), h("b"));
+    return h(
+      "button",
+      { type: "button", class: "chip", onclick: () => this.#filter({ state }) },
+      state && icon(state),
+      h("span", {}, label),
+      h("b"),
+    );
   }
 }
 
@@ -219,11 +254,14 @@ function sortName(id) {
   return id !== chosen.column ? "none" : chosen.descends ? "descending" : "ascending";
 }
 
-/** @param {Map<State, number>} totals @param {number} all */
-function headline(totals, all) {
-  const events = totals.get("event") ?? 0;
-  const rest = /** @type {State[]} */ (["paused", "silent"]).filter((state) => totals.get(state)).map((state) => `${count(totals.get(state) ?? 0)} ${state}`);
-  const first = events ? `${counted(events, "stream")} of ${count(all)} ${events === 1 ? "has" : "have"} an open event` : `No open event in ${counted(all, "stream")}`;
+/** @param {number} open @param {Map<State, number>} totals @param {number} all */
+function headline(open, totals, all) {
+  const rest = /** @type {State[]} */ (["paused", "silent"])
+    .filter((state) => totals.get(state))
+    .map((state) => `${count(totals.get(state) ?? 0)} ${state}`);
+  const first = open
+    ? `${count(open)} of ${counted(all, "stream")} ${open === 1 ? "has" : "have"} an open event`
+    : `No open event in ${counted(all, "stream")}`;
   return [first, ...rest].join(", ");
 }
 
@@ -245,7 +283,9 @@ function compare(one, other) {
 /** @param {Stream} stream @returns {Row} */
 function newRow(stream) {
   const drawn = spark();
-  const cells = Object.fromEntries(["state", "score", "event", "budget", "drift", "last"].map((id) => [id, h("span", { class: "value" })]));
+  const cells = Object.fromEntries(
+    ["state", "score", "event", "budget", "drift", "last"].map((id) => [id, h("span", { class: "value" })]),
+  );
   const link = h("a", { href: `#/streams/${encodeURIComponent(stream.name)}` }, stream.name);
   const meter = h("i", { class: "meter", "aria-hidden": "true" });
   const element = h("tr", { role: "row", "data-stream": stream.name }, [
@@ -257,7 +297,15 @@ function newRow(stream) {
     cell("drift", "Drift", cells.drift),
     cell("last", "Last reading", cells.last),
   ]);
-  return { name: stream.name, element, cells: { ...cells, meter }, spark: drawn, isOnScreen: false, shownState: "", shownEvent: "" };
+  return {
+    name: stream.name,
+    element,
+    cells: { ...cells, meter },
+    spark: drawn,
+    isOnScreen: false,
+    shownState: "",
+    shownEvent: "",
+  };
 }
 
 /** @param {string} id @param {string} label @param {...import("./dom.js").Child} content */
@@ -297,9 +345,23 @@ function writeEvent(row, stream, now) {
   if (row.shownEvent !== shown || !row.cells.event.firstChild) {
     row.shownEvent = shown;
     const top = event?.variables[0]?.[0];
-    const link = event && h("a", { href: `#/events/${event.id}`, "aria-label": `Event ${event.number} of ${stream.name}` }, `${severityName(event.severity)}${top ? `, ${top}` : ""}`);
-    fill(row.cells.event, link ?? (stream.reason ? h("span", { class: "reason", title: stream.reason }, stream.reason) : "–"), h("span", { class: "aside" }));
+    const link =
+      event &&
+      h(
+        "a",
+        { href: `#/events/${event.id}`, "aria-label": `Event ${event.number} of ${stream.name}` },
+        top ?? `Event ${event.number}`,
+      );
+    fill(
+      row.cells.event,
+      link ?? (stream.reason ? h("span", { class: "reason", title: stream.reason }, stream.reason) : "–"),
+      h("span", { class: "aside" }),
+    );
   }
   const since = event && lasted(event, now);
-  setText(/** @type {Element} */ (row.cells.event.lastElementChild), since === null || since === undefined ? "" : `for ${duration(since)}`);
+  const length = since === null ? "" : ` for ${duration(since)}`;
+  setText(
+    /** @type {Element} */ (row.cells.event.lastElementChild),
+    event ? `${severityName(event.severity)}${length}` : "",
+  );
 }

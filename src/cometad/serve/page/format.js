@@ -1,6 +1,8 @@
 // Numbers, times and durations as text. Times are in the viewer's time zone.
 
-const MINUTE = 60, HOUR = 3600, DAY = 86400;
+const MINUTE = 60,
+  HOUR = 3600,
+  DAY = 86400;
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 /** A score or reading: about three digits. @param {number | null | undefined} value */
@@ -91,9 +93,8 @@ export function severityName(severity) {
 
 /** @param {import("./types.js").Budget | undefined} budget */
 export function budgetName(budget) {
-  if (!budget) return "that of the detector";
-  if ("rate" in budget) return `${parseFloat((100 * budget.rate).toPrecision(3))} % of readings flagged`;
-  return `${counted(budget.alerts_per_day, "alert")} a day`;
+  if (budget?.rate) return `${parseFloat((100 * budget.rate).toPrecision(3))} % of readings flagged`;
+  return budget?.alerts_per_day ? `${budget.alerts_per_day} alerts a day` : "Set by the detector";
 }
 
 /** How far the scores have moved from those of training. @param {number | null | undefined} drift */

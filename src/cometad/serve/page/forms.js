@@ -2,6 +2,8 @@
 
 import { fill, h } from "./dom.js";
 
+let fields = 0; // so far, for ids
+
 /**
  * A labeled field with an optional hint below it.
  * @param {string} label
@@ -9,7 +11,16 @@ import { fill, h } from "./dom.js";
  * @param {string} [hint]
  */
 export function field(label, input, hint) {
-  return h("label", { class: "field" }, h("span", {}, label), input, hint && h("small", {}, hint));
+  fields += 1;
+  input.id = `field-${fields}`;
+  if (hint) input.setAttribute("aria-describedby", `hint-${fields}`);
+  return h(
+    "div",
+    { class: "field" },
+    h("label", { for: input.id }, label),
+    input,
+    hint && h("small", { id: `hint-${fields}` }, hint),
+  );
 }
 
 /** @param {Record<string, any>} attributes */

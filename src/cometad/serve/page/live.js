@@ -2,7 +2,8 @@
 
 import { ApiError, answer } from "./api.js";
 
-const FIRST_WAIT = 500, LONGEST_WAIT = 15_000; // ms between attempts
+const FIRST_WAIT = 500,
+  LONGEST_WAIT = 15_000; // ms between attempts
 const SILENCE = 40_000; // ms without a byte after which a connection is taken for dead; the service sends one every 15 s
 
 /** @typedef {{state: "connecting" | "live"} | {state: "lost", retryAt: number}} Status */

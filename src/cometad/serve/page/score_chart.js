@@ -7,7 +7,8 @@ import { count, counted, moment, number } from "./format.js";
 /** @typedef {import("./types.js").EventSummary} EventSummary */
 /** @typedef {{places: number[], scores: (number | null)[], thresholds: (number | null)[], isTime: boolean}} Curves */
 
-const HEIGHT = 260, LOW_HEIGHT = 180;
+const HEIGHT = 260,
+  LOW_HEIGHT = 180;
 const LOGARITHMIC_FROM = 8; // thresholds: a higher peak would flatten the rest of a linear axis
 const NEAR = 30; // px between the links of two events
 
@@ -21,7 +22,13 @@ export class ScoreChart {
     this.badges = h("div", { class: "badges over" });
     this.plot = h("div", { class: "chart", role: "img" });
     this.readout = h("p", { class: "readout", "aria-hidden": "true" });
-    this.element = h("div", { class: "score-chart" }, h("div", { class: "chart-head" }, this.#legend(), this.readout), this.badges, this.plot);
+    this.element = h(
+      "div",
+      { class: "score-chart" },
+      h("div", { class: "chart-head" }, this.#legend(), this.readout),
+      this.badges,
+      this.plot,
+    );
     this.frame = onceAFrame(() => this.#draw());
     /** @type {ReturnType<typeof chart> | null} */
     this.chart = null;
@@ -29,6 +36,7 @@ export class ScoreChart {
     this.curves = { places: [], scores: [], thresholds: [], isTime: true };
     /** @type {EventSummary[]} */
     this.events = [];
+    this.isSteep = false;
     /** @type {[number, number] | null} */
     this.range = null;
   }
@@ -73,7 +81,9 @@ export class ScoreChart {
     if (!places.length) return this.plot.setAttribute("aria-label", "No scores yet.");
     const known = scores.map((score) => score ?? -Infinity);
     const peak = known.indexOf(known.reduce((most, score) => Math.max(most, score)));
-    const inside = this.#stretches().filter(({ start, stop }) => stop >= places[0] && start <= /** @type {number} */ (places.at(-1)));
+    const inside = this.#stretches().filter(
+      ({ start, stop }) => stop >= places[0] && start <= /** @type {number} */ (places.at(-1)),
+    );
     const when = `from ${this.#place(places[0])} to ${this.#place(/** @type {number} */ (places.at(-1)))}`;
     const highest = `The highest is ${number(scores[peak])} at ${this.#place(places[peak])}`;
     const rest = `the threshold is ${number(thresholds.at(-1))}; ${counted(inside.length, "event")}.`;
@@ -87,7 +97,11 @@ export class ScoreChart {
   }
 
   #legend() {
-    return legend([["curve score", "score"], ["curve threshold", "threshold"], ["event", "event"]]);
+    return legend([
+      ["curve score", "score"],
+      ["curve threshold", "threshold"],
+      ["event", "event"],
+    ]);
   }
 
   /** @param {number} place */
@@ -98,15 +112,30 @@ export class ScoreChart {
   /** A new chart, because a chart cannot change the kind of its axes. */
   #rebuild() {
     this.chart?.destroy();
-    const isSteep = this.#isSteep();
-    const up = isSteep ? { distr: 4, asinh: isSteep, range: this.#vertical } : { range: this.#vertical };
+    const unit = this.#steepFrom();
+    this.isSteep = unit > 0;
+    const up = unit ? { distr: 4, asinh: unit, range: this.#vertical } : { range: this.#vertical };
     const drag = { x: Boolean(this.onZoom), y: false, setScale: false };
     this.chart = chart(this.plot, this.#data(), {
       height: this.height,
       isTime: this.curves.isTime,
+      ...(unit
+        ? {
+            splits: (
+              /** @type {unknown} */ _,
+              /** @type {number} */ __,
+              /** @type {number} */ low,
+              /** @type {number} */ high,
+            ) => steepTicks(unit, low, high),
+          }
+        : {}),
       series: [{}, line("score"), line("threshold", [7, 4])],
       scales: { x: { range: () => this.#horizontal() }, y: /** @type {any} */ (up) },
-      cursor: { sync: { key: "time", filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } }, drag, points: { size: 7 } },
+      cursor: {
+        sync: { key: "time", filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
+        drag,
+        points: { size: 7 },
+      },
       hooks: {
         drawAxes: [(drawn) => drawStretches(drawn, this.#stretches())],
         draw: [() => this.#placeBadges()],
@@ -118,7 +147,7 @@ export class ScoreChart {
   }
 
   /** The threshold if some scores are far above it, else 0. */
-  #isSteep() {
+  #steepFrom() {
     const threshold = this.curves.thresholds.findLast((value) => value !== null) ?? 0;
     const highest = this.curves.scores.reduce((/** @type {number} */ most, score) => Math.max(most, score ?? most), 0);
     return threshold > 0 && highest > LOGARITHMIC_FROM * threshold ? threshold : 0;
@@ -187,13 +216,17 @@ export class ScoreChart {
 
   /** @param {{event: EventSummary, at: number}[]} placed */
   #showBadges(placed) {
-    const kept = new Map([...this.badges.children].map((link) => [link.getAttribute("href"), /** @type {HTMLElement} */ (link)]));
-    const links = placed.sort((a, b) => a.at - b.at).map(({ event, at }) => {
-      const href = `#/events/${event.id}`;
-      const link = kept.get(href) ?? h("a", { href, "aria-label": `Event ${event.number}` }, event.number);
-      link.style.left = `${at.toFixed(1)}px`;
-      return link;
-    });
+    const kept = new Map(
+      [...this.badges.children].map((link) => [link.getAttribute("href"), /** @type {HTMLElement} */ (link)]),
+    );
+    const links = placed
+      .sort((a, b) => a.at - b.at)
+      .map(({ event, at }) => {
+        const href = `#/events/${event.id}`;
+        const link = kept.get(href) ?? h("a", { href, "aria-label": `Event ${event.number}` }, event.number);
+        link.style.left = `${at.toFixed(1)}px`;
+        return link;
+      });
     const isSame = links.length === kept.size && links.every((link, k) => this.badges.children[k] === link);
     if (!isSame) this.badges.replaceChildren(...links); // else a link would lose the focus
   }
@@ -203,7 +236,10 @@ export class ScoreChart {
     const { places, scores, thresholds } = this.curves;
     const k = this.chart?.drawn.cursor.idx ?? places.length - 1;
     if (k < 0 || k >= places.length) return setText(this.readout, "");
-    setText(this.readout, `${this.#place(places[k])} · score ${number(scores[k])} · threshold ${number(thresholds[k])}`);
+    setText(
+      this.readout,
+      `${this.#place(places[k])} · score ${number(scores[k])} · threshold ${number(thresholds[k])}`,
+    );
   }
 
   /** @param {import("uplot")} drawn */
@@ -214,4 +250,13 @@ export class ScoreChart {
     drawn.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     this.onZoom(from, to);
   }
+}
+
+/** Zero and round values from the threshold up, each about twice the last. @param {number} unit @param {number} low @param {number} high */
+function steepTicks(unit, low, high) {
+  const ticks = [Math.max(low, 0)];
+  for (let power = 10 ** Math.floor(Math.log10(unit)); power <= high; power *= 10) {
+    ticks.push(...[power, 2 * power, 5 * power].filter((value) => value >= 1.5 * unit && value <= high));
+  }
+  return ticks.length > 6 ? ticks.filter((value) => value === ticks[0] || Number.isInteger(Math.log10(value))) : ticks;
 }

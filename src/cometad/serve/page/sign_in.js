@@ -17,8 +17,25 @@ export class SignInView {
         signedIn();
         return "";
       },
-      field("Token", input({ name: "token", type: "password", required: true, autocomplete: "current-password" }), "Kept until you close this tab."),
+      input({ name: "user", autocomplete: "username", value: "token", hidden: true }), // password managers ask for one
+      field(
+        "Token",
+        input({ name: "token", type: "password", required: true, autocomplete: "current-password" }),
+        "Kept until you close this tab.",
+      ),
     );
-    this.element = h("div", { class: "sign-in" }, h("h1", { tabindex: -1 }, "This service asks for a token"), h("section", { "aria-label": "Sign in" }, h("p", { class: "lead" }, "Create one on the machine that runs the service:"), h("pre", {}, h("code", {}, "cometad token create --scope write")), ask));
+    this.shown = () => /** @type {HTMLElement | null} */ (ask.querySelector("[type=password]"))?.focus();
+    this.element = h(
+      "div",
+      { class: "sign-in" },
+      h("h1", { tabindex: -1 }, "This service asks for a token"),
+      h(
+        "section",
+        { "aria-label": "Sign in" },
+        h("p", { class: "lead" }, "Create one on the machine that runs the service:"),
+        h("pre", {}, h("code", {}, "cometad token create NAME --scope write")),
+        ask,
+      ),
+    );
   }
 }

@@ -70,7 +70,7 @@ export class Store {
   /** @param {Stream & {deleted?: boolean}} stream */
   #stream(stream) {
     if (stream.deleted) this.streams.delete(stream.name);
-    else this.streams.set(stream.name, { ...this.streams.get(stream.name), ...stream });
+    else this.streams.set(stream.name, { ...stream, recent: stream.recent ?? this.streams.get(stream.name)?.recent });
     this.#tell({ kind: "stream", name: stream.name });
   }
 
@@ -86,7 +86,7 @@ function update(stream, live, at) {
   Object.assign(stream, rest);
   stream.last_time = time;
   stream.last_received = at;
-  stream.readings += points.length;
+  stream.readings += points.length; // about: a message holds at most the last 120
   stream.recent ??= { times: [], scores: [], thresholds: [] };
   const { times, scores, thresholds } = stream.recent;
   for (const [when, score, threshold] of points.slice(-RECENT)) {

@@ -3,7 +3,7 @@
 import { get, path, send } from "./api.js";
 import { horizontal } from "./chart.js";
 import { button, confirmed, crumbs, facts, fill, h, icon, onceAFrame, section, setText } from "./dom.js";
-import { eventTable } from "./event_table.js";
+import { eventTable, tickDurations } from "./event_table.js";
 import { saying } from "./forms.js";
 import { ago, budgetName, count, driftName, moment, number, percent, STATES } from "./format.js";
 import { ScoreChart } from "./score_chart.js";
@@ -16,7 +16,22 @@ import { VariableCharts } from "./variables.js";
 const LIVE_POINTS = 600;
 const MOST_POINTS = 4000; // in the chart; past these the scores are fetched anew, thinned
 const VARIABLES_EVERY = 5000; // ms
-const SPANS = /** @type {[string, number | null][]} */ ([["1 h", 3600], ["6 h", 21600], ["1 day", 86400], ["1 week", 604800], ["All", null]]);
+const CUT_AT = 120; // points in a message, of which the service then sent only the last
+const SPANS = /** @type {[string, number | null][]} */ ([
+  ["1 h", 3600],
+  ["6 h", 21600],
+  ["1 day", 86400],
+  ["1 week", 604800],
+  ["All", null],
+]);
+const SETTINGS = /** @type {Record<string, string>} */ ({
+  period: "Period",
+  resample: "Resample",
+  late: "Late readings",
+  merge_gap: "Merge gap",
+  min_length: "Least length",
+  hold_off: "Hold-off",
+});
 
 export class StreamView {
   /**
@@ -29,7 +44,7 @@ export class StreamView {
     this.name = name;
     this.title = name;
     this.canWrite = canWrite;
-    /** The stretch that was zoomed into, or null while the chart follows the newest reading. */
+    /** @type {[number, number] | null} the stretch zoomed into, or null while the chart follows the newest reading */
     this.zoom = range;
     this.follow = "Live";
     this.total = 0;
@@ -49,7 +64,7 @@ export class StreamView {
     this.spans = this.#spanButtons();
     this.element = this.#build();
     this.end = store.subscribe((change) => this.#note(change));
-    this.timers = [setInterval(() => this.#variablesAgain(), VARIABLES_EVERY), setInterval(() => this.frame.ask(), 1000)];
+    this.timers = [setInterval(() => this.#variablesAgain(), VARIABLES_EVERY), setInterval(() => this.#tick(), 1000)];
   }
 
   shown() {
@@ -77,13 +92,27 @@ export class StreamView {
   }
 
   #build() {
-    return h("div", {},
+    return h(
+      "div",
+      {},
       crumbs([["#/", "Fleet"]], this.name),
       h("div", { class: "heading" }, h("h1", { tabindex: -1 }, this.name), this.state),
       this.reason,
       this.values,
-      section("score", "Score", h("div", { class: "toolbar" }, this.spans, this.#steps()), this.chart.element, this.since, this.status),
-      section("variables", "Top variables", h("p", { class: "lead" }, "The variables with the largest share in the score, most unusual first."), this.variables.element),
+      section(
+        "score",
+        "Score",
+        h("div", { class: "toolbar" }, this.spans, this.#steps()),
+        this.chart.element,
+        this.since,
+        this.status,
+      ),
+      section(
+        "variables",
+        "Top variables",
+        h("p", { class: "lead" }, "The variables with the largest share in the score, most unusual first."),
+        this.variables.element,
+      ),
       section("events", "Events", this.eventList),
       section("settings", "Settings", this.settings),
     );
@@ -91,12 +120,20 @@ export class StreamView {
 
   #spanButtons() {
     const names = ["Live", ...SPANS.map(([name]) => name)];
-    return h("div", { class: "choice", role: "group", "aria-label": "Time range" }, names.map((name) => button(name, () => this.#choose(name), { "aria-pressed": String(name === "Live" && !this.zoom) })));
+    return h(
+      "div",
+      { class: "choice", role: "group", "aria-label": "Time range" },
+      names.map((name) =>
+        button(name, () => this.#choose(name), { "aria-pressed": String(name === "Live" && !this.zoom) }),
+      ),
+    );
   }
 
   /** What a drag does, for the keyboard and for phones. */
   #steps() {
-    return h("div", { class: "choice", role: "group", "aria-label": "Move and zoom" },
+    return h(
+      "div",
+      { class: "choice", role: "group", "aria-label": "Move and zoom" },
       button("← Earlier", () => this.#move(-0.5, 1)),
       button("Later →", () => this.#move(0.5, 1)),
       button("+", () => this.#move(0, 0.5), { "aria-label": "Zoom in" }),
@@ -108,8 +145,7 @@ export class StreamView {
   #move(by, factor) {
     const { places } = this.chart.curves;
     if (places.length < 2) return;
-    /** @type {[number, number]} */
-    const whole = [places[0], /** @type {number} */ (places.at(-1))];
+    const whole = /** @type {[number, number]} */ ([places[0], places.at(-1)]);
     const [from, to] = this.zoom ?? this.chart.range ?? whole;
     const middle = (from + to) / 2 + by * (to - from);
     const half = (factor * (to - from)) / 2;
@@ -127,15 +163,24 @@ export class StreamView {
   /** @param {number} from @param {number} to */
   #zoomTo(from, to) {
     this.zoom = [from, to];
-    if (this.chart.curves.isTime) history.replaceState(null, "", `#/streams/${encodeURIComponent(this.name)}?from=${from.toFixed(3)}&to=${to.toFixed(3)}`);
+    if (this.chart.curves.isTime)
+      history.replaceState(
+        null,
+        "",
+        `#/streams/${encodeURIComponent(this.name)}?from=${from.toFixed(3)}&to=${to.toFixed(3)}`,
+      );
     this.#load();
   }
 
   /** Seconds that the chart shows while it follows, or null for all. */
   #span() {
-    if (this.follow !== "Live") return /** @type {[string, number | null]} */ (SPANS.find(([name]) => name === this.follow))[1];
+    if (this.follow !== "Live")
+      return /** @type {[string, number | null]} */ (SPANS.find(([name]) => name === this.follow))[1];
     const times = (this.#stream?.recent?.times ?? []).filter((time) => time !== null);
-    const steps = times.slice(1).map((time, k) => time - times[k]).sort((a, b) => a - b);
+    const steps = times
+      .slice(1)
+      .map((time, k) => time - times[k])
+      .sort((a, b) => a - b);
     return (steps[Math.floor(steps.length / 2)] || 1) * LIVE_POINTS;
   }
 
@@ -148,11 +193,15 @@ export class StreamView {
   }
 
   async #load() {
-    for (const each of this.spans.children) each.setAttribute("aria-pressed", String(!this.zoom && each.textContent === this.follow));
+    for (const each of this.spans.children)
+      each.setAttribute("aria-pressed", String(!this.zoom && each.textContent === this.follow));
     this.isLoading = true;
     const asked = { zoom: this.zoom, follow: this.follow };
     await this.#try(async () => {
-      const scores = await get(path("v1/streams", [this.name, "scores"], { ...this.#range(), points: 1200 }), this.requests.signal);
+      const scores = await get(
+        path("v1/streams", [this.name, "scores"], { ...this.#range(), points: 1200 }),
+        this.requests.signal,
+      );
       if (asked.zoom !== this.zoom || asked.follow !== this.follow) return; // another range was chosen meanwhile
       this.#show(scores);
     });
@@ -172,31 +221,62 @@ export class StreamView {
 
   /** @param {number} drawn */
   #say(drawn) {
-    if (!this.total) return setText(this.since, this.zoom ? "There are no scores in this range." : "There are no scores yet. The first comes once the detector has enough readings.");
-    const thinned = drawn < this.total ? `${count(drawn)} of ${count(this.total)} scores are drawn; the highest and lowest are kept. ` : "";
-    setText(this.since, `${thinned}${this.zoom ? "Choose Live to follow the newest reading." : "Drag across the chart to zoom in."}`);
+    if (!this.total)
+      return setText(
+        this.since,
+        this.zoom
+          ? "There are no scores in this range."
+          : "There are no scores yet. The first comes once the detector has enough readings.",
+      );
+    const thinned =
+      drawn < 0.9 * this.total
+        ? `${count(drawn)} of ${count(this.total)} scores are drawn; the highest and lowest are kept. `
+        : "";
+    const axis = this.chart.isSteep ? "Above the threshold the axis is logarithmic. " : "";
+    setText(
+      this.since,
+      `${thinned}${axis}${this.zoom ? "Choose Live to follow the newest reading." : "Drag across the chart or use + and − to zoom."}`,
+    );
   }
 
   async #loadVariables() {
     await this.#try(async () => {
-      const { times, variables } = await get(path("v1/streams", [this.name, "variables"], { ...this.#range(), top: 6 }), this.requests.signal);
+      const { times, variables } = await get(
+        path("v1/streams", [this.name, "variables"], { ...this.#range(), top: 6 }),
+        this.requests.signal,
+      );
       this.variables.show(times, variables, this.#stretches(), "There is nothing to explain in this range.");
     });
   }
 
   #stretches() {
-    return this.events.filter((event) => event.start_time !== null).map((event) => ({
-      start: /** @type {number} */ (event.start_time),
-      stop: event.state === "open" ? Infinity : (event.stop_time ?? 0),
-    }));
+    return this.events
+      .filter((event) => event.start_time !== null)
+      .map((event) => ({
+        start: /** @type {number} */ (event.start_time),
+        stop: event.state === "open" ? Infinity : (event.stop_time ?? 0),
+      }));
   }
 
   async #variablesAgain() {
     if (this.zoom || document.hidden || this.isAsking || this.#stream?.state === "paused") return;
     this.isAsking = true;
-    await this.#loadVariables();
+    await Promise.all([this.#loadVariables(), this.#loadCounts()]);
     this.isAsking = false;
     this.chart.describe();
+  }
+
+  /** Live messages do not count readings. */
+  async #loadCounts() {
+    await this.#try(async () => {
+      const { readings, late, repeated } = await get(path("v1/streams", [this.name]), this.requests.signal);
+      if (this.#stream) Object.assign(this.#stream, { readings, late, repeated });
+    });
+  }
+
+  #tick() {
+    tickDurations(this.eventList, this.events, this.store.now());
+    this.frame.ask();
   }
 
   async #loadEvents() {
@@ -217,7 +297,10 @@ export class StreamView {
   async #loadSettings() {
     await this.#try(async () => {
       const signal = this.requests.signal;
-      const [stream, { detectors }] = await Promise.all([get(path("v1/streams", [this.name]), signal), get("v1/detectors", signal)]);
+      const [stream, { detectors }] = await Promise.all([
+        get(path("v1/streams", [this.name]), signal),
+        get("v1/detectors", signal),
+      ]);
       this.#showSettings(stream, detectors);
     });
   }
@@ -228,13 +311,19 @@ export class StreamView {
       ["Detector", stream.detector],
       ["Budget", budgetName(stream.budget)],
       ["Variables", (stream.variables ?? []).join(", ") || "–"],
-      ...Object.entries(stream.settings ?? {}).filter(([name]) => name !== "detector" && name !== "budget").map(([name, value]) => [title(name), value === null ? "–" : String(value)]),
-      ["Late readings dropped", count(stream.late)],
-      ["Repeated readings ignored", count(stream.repeated)],
+      ...Object.entries(stream.settings ?? {})
+        .filter(([name]) => name !== "detector" && name !== "budget")
+        .map(([name, value]) => [SETTINGS[name] ?? name, value === null ? "–" : String(value)]),
+      ["Late so far", count(stream.late)],
+      ["Repeated so far", count(stream.repeated)],
     ]);
     const ready = detectors.filter(({ state }) => state === "ready").map(({ name }) => name);
     const change = streamForm(ready, { name: this.name, settings: stream.settings, done: () => this.refresh() });
-    fill(this.settings, facts("settings", pairs), this.canWrite && [this.#actions(stream), h("details", {}, h("summary", {}, "Change the settings"), change)]);
+    fill(
+      this.settings,
+      facts("settings", pairs),
+      this.canWrite && [this.#actions(stream), h("details", {}, h("summary", {}, "Change the settings"), change)],
+    );
   }
 
   /** @param {Stream} stream */
@@ -242,21 +331,31 @@ export class StreamView {
     const said = h("p", { class: "said", role: "status" });
     const isPaused = stream.state === "paused";
     const verb = isPaused ? "resume" : "pause";
-    const toggle = button(isPaused ? "Resume" : "Pause", () => saying(said, toggle, async () => {
-      await send("POST", path("v1/streams", [this.name, verb]));
-      await this.#loadSettings();
-      return "";
-    }));
+    const toggle = button(isPaused ? "Resume" : "Pause", () =>
+      saying(said, toggle, async () => {
+        await send("POST", path("v1/streams", [this.name, verb]));
+        await this.#loadSettings();
+        this.settings.querySelector("button")?.focus(); // the button that replaced the one pressed
+        return "";
+      }),
+    );
     const remove = button("Delete …", () => this.#delete(said), { class: "danger" });
     return h("div", {}, h("div", { class: "buttons" }, toggle, remove), said);
   }
 
   /** @param {HTMLElement} said */
   async #delete(said) {
-    if (!(await confirmed(`Delete the stream ${this.name} with its scores and events? This cannot be undone.`, "Delete the stream"))) return;
+    if (
+      !(await confirmed(
+        `Delete the stream ${this.name} with its scores and events? This cannot be undone.`,
+        "Delete the stream",
+      ))
+    )
+      return;
     await saying(said, null, async () => {
       await send("DELETE", path("v1/streams", [this.name]));
       location.hash = "#/";
+      this.store.apply({ kind: "stream", data: { name: this.name, deleted: true } }); // the live message may come later
       return "Deleted.";
     });
   }
@@ -272,6 +371,7 @@ export class StreamView {
   /** @param {import("./types.js").LiveScore | undefined} live */
   #append(live) {
     if (!live || this.zoom || this.isLoading || !this.chart.chart) return;
+    if (live.points.length >= CUT_AT) return void this.#load();
     this.total += live.points.length;
     this.chart.append(live.points, this.#span());
     const drawn = this.chart.curves.places.length;
@@ -321,9 +421,4 @@ function values(stream, now) {
     ["Last reading", stream.last_time === null ? "–" : moment(stream.last_time)],
     ["Received", ago(stream.last_received, now)],
   ];
-}
-
-/** @param {string} name */
-function title(name) {
-  return name[0].toUpperCase() + name.slice(1).replaceAll("_", " ");
 }

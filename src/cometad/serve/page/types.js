@@ -3,7 +3,7 @@
 /** @typedef {"waiting" | "normal" | "event" | "silent" | "paused"} State */
 /** @typedef {"fault" | "normal" | null} Verdict */
 /** @typedef {{times: (number | null)[], scores: (number | null)[], thresholds: (number | null)[]}} Recent */
-/** @typedef {{rate: number} | {alerts_per_day: number} | null} Budget */
+/** @typedef {{rate?: number | null, alerts_per_day?: number | null} | null} Budget */
 
 /**
  * @typedef {object} Stream

@@ -9,7 +9,11 @@ import { percent } from "./format.js";
 /** @typedef {{variable: Variable, heading: HTMLElement, note: HTMLElement, plot: HTMLElement, element: HTMLElement, chart: ReturnType<typeof chart> | null, shape: string}} Panel */
 
 const HEIGHT = 130;
-const LEGEND = /** @type {[string, string][]} */ ([["curve observed", "observed"], ["curve normal", "expected"], ["range", "normal range"]]);
+const LEGEND = /** @type {[string, string][]} */ ([
+  ["curve observed", "observed"],
+  ["curve normal", "expected"],
+  ["range", "normal range"],
+]);
 
 export class VariableCharts {
   constructor() {
@@ -39,7 +43,10 @@ export class VariableCharts {
     const panels = variables.map((variable) => known.get(variable.name) ?? newPanel(variable));
     for (const panel of this.panels) if (!panels.includes(panel)) panel.chart?.destroy();
     this.panels = panels;
-    if (panels.some((panel, k) => this.list.children[k] !== panel.element) || this.list.children.length !== panels.length) {
+    if (
+      panels.some((panel, k) => this.list.children[k] !== panel.element) ||
+      this.list.children.length !== panels.length
+    ) {
       fill(this.list, ...panels.map((panel) => panel.element));
     }
     panels.forEach((panel, k) => this.#update(panel, variables[k], times));

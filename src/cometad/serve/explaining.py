@@ -1,0 +1,137 @@
+"""What variables read and what was expected, from the stored readings of a stream."""
+
+import json
+from typing import Any
+
+import numpy as np
+from sqlalchemy import select, update
+
+from cometad.arrays import Floats
+from cometad.data.resample import parse_period
+from cometad.errors import CometadError
+from cometad.explain.reasons import Explanation
+from cometad.live.grid import Grid
+from cometad.live.readings import Reading
+from cometad.serve.live_stream import LiveStream, resampling_of
+from cometad.serve.models import Explained, VariableReason, Variables
+from cometad.serve.storage import schema
+from cometad.serve.storage.history import Rows, by_number, by_time
+from cometad.serve.storage.store import Store
+
+BEFORE = 600  # readings before a stretch: views look back, and explanations compare with the time before
+MOST_STEPS = 512  # of a stretch whose variables are shown
+TOP = 6  # variables of an event
+AROUND = 60  # steps shown before and after an event
+
+
+def variables_between(store: Store, stream: LiveStream, start: float, stop: float, top: int) -> Variables:
+    """What the highest variables read in a stretch, and what was expected; at most its last 512 steps."""
+    with store.read() as connection:
+        steps = by_time(connection, schema.scores, stream.id, start, stop)
+    if not len(steps.ats):
+        return Variables(stream=stream.name, times=[], variables=[])
+    first = max(steps.first, steps.stop - MOST_STEPS)
+    explained = _explained(store, stream, first, steps.stop)
+    if explained is None:
+        return Variables(stream=stream.name, times=[], variables=[])
+    explanation, ats = explained
+    return Variables(stream=stream.name, times=ats.tolist(), variables=_reasons(explanation, top))
+
+
+def explain_event(store: Store, stream: LiveStream, row: Any) -> Explained | None:
+    """Which variables raised the score of an event; None if its readings are gone or were of another detector."""
+    if row.start < stream.first_step:
+        return None
+    stop = min(row.stop, row.start + MOST_STEPS)
+    explained = _explained(store, stream, row.start, stop, AROUND)
+    if explained is None:
+        return None
+    explanation, ats = explained
+    reasons = _reasons(explanation, TOP)
+    sentence = f"{reasons[0].name}: {reasons[0].sentence}" if reasons else ""
+    return Explained(sentence=sentence, times=ats.tolist(), variables=reasons)
+
+
+def keep_explanation(store: Store, stream: LiveStream, row: Any) -> Explained | None:
+    """The explanation of an event, if there is one; that of a closed event is kept, because its readings are not."""
+    if row.explanation is not None:
+        found = json.loads(row.explanation)
+        return None if found is None else Explained.model_validate(found)
+    explanation = explain_event(store, stream, row)
+    if row.closed_at is not None:
+        own = (schema.events.c.stream_id == row.stream_id) & (schema.events.c.number == row.number)
+        kept = "null" if explanation is None else explanation.model_dump_json()
+        with store.write() as connection:
+            connection.execute(update(schema.events).where(own).values(explanation=kept))
+    return explanation
+
+
+def unexplained(store: Store, most: int) -> list[Any]:
+    """Closed events whose explanation was not looked for yet, oldest first."""
+    table = schema.events
+    open_ends = table.c.explanation.is_(None) & table.c.closed_at.is_not(None)
+    with store.read() as connection:
+        return list(connection.execute(select(table).where(open_ends).order_by(table.c.closed_at).limit(most)))
+
+
+def _explained(
+    store: Store, stream: LiveStream, start: int, stop: int, around: int = 0
+) -> tuple[Explanation, Floats] | None:
+    """An explanation of the steps from `start` to `stop`, and the times of the rows it shows: also some `around`."""
+    if not stream.detector.can_explain:
+        return None
+    rows = _scored_rows(store, stream, max(start - BEFORE, stream.first_step), stop + around)
+    inside = (max(start, rows.first) - rows.first, min(stop, rows.stop) - rows.first)
+    if inside[1] <= inside[0]:
+        return None
+    try:
+        explanation = stream.detector.explain(rows.cells, inside, context=around)
+    except CometadError:  # too few readings are left to look at
+        return None
+    shown = slice(explanation.begin, explanation.begin + len(explanation.observed))
+    return explanation, rows.ats[shown]
+
+
+def _scored_rows(store: Store, stream: LiveStream, start: int, stop: int) -> Rows:
+    """What was scored at the steps from `start` to `stop`: readings or, if they are resampled, bins."""
+    resampling = resampling_of(stream.settings)
+    with store.read() as connection:
+        if resampling is None:
+            offset = stream.first_seq - stream.first_step
+            rows = by_number(
+                connection, schema.readings, stream.id, max(start + offset, stream.first_seq), stop + offset
+            )
+            return Rows(rows.first - offset, rows.ats, rows.cells)
+        steps = by_number(connection, schema.scores, stream.id, start, stop)
+        if not len(steps.ats):
+            return Rows(start, np.empty(0), np.empty((0, len(stream.layout.names))))
+        until = steps.ats[-1] + parse_period(resampling.period) / 1e6
+        found = by_time(connection, schema.readings, stream.id, steps.ats[0], until)
+    grid = Grid(resampling, stream.detector.names_)
+    bins = [
+        bin for at, row in zip(found.ats, found.cells.tolist(), strict=True) for bin in grid.admit(Reading(0, row, at))
+    ]
+    bins += list(grid.finish())
+    cells = np.array([bin.values for bin in bins[: len(steps.ats)]])
+    return Rows(steps.first, steps.ats[: len(cells)], cells)
+
+
+def _reasons(explanation: Explanation, top: int) -> list[VariableReason]:
+    column = {name: i for i, name in enumerate(explanation.names)}
+    return [
+        VariableReason(
+            name=reason.variable,
+            share=reason.share,
+            view=reason.view,
+            why=reason.why,
+            sentence=reason.sentence(),
+            observed=_known(explanation.observed[:, column[reason.variable]]),
+            expected=_known(explanation.normal[:, column[reason.variable]]),
+            band=reason.band,
+        )
+        for reason in explanation.reasons[:top]
+    ]
+
+
+def _known(values: Floats) -> list[float | None]:
+    return [value if np.isfinite(value) else None for value in values.tolist()]
