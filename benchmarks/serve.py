@@ -36,7 +36,7 @@ def load(options: argparse.Namespace) -> None:
     detectors = fitted(max(options.own_detectors, 1))
     with data_folder(options) as folder:
         trace = folder / "trace"
-        with served(folder, trace=trace) as service:
+        with served(folder, "--trace", str(trace)) as service:
             names = create_streams(service, detectors, options.streams)
             texts = row_texts(plant(500, seed=1000))
             warm_up(service, names, texts)

@@ -9,6 +9,7 @@ import argparse
 import atexit
 import http.client
 import json
+import multiprocessing
 import os
 import resource
 import signal
@@ -55,18 +56,50 @@ def fitted(count: int = 1, rows: int = 1000) -> list[bytes]:
     return found
 
 
+class Forked:
+    """A process that is forked from one that has imported everything: it starts in a moment."""
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["cometad.serve.run", "cometad.comet", "cometad.detectors"])
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        self._process = self.context.Process(target=_forked, args=(list(arguments), str(log)))
+        self._process.start()
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit code, if it has ended."""
+        return self._process.exitcode
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait for its end."""
+        self._process.join(seconds)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self._process.pid or 0, number)
+
+
 class Service:
     """A running service, and one connection to it."""
 
-    def __init__(self, folder: Path, *, trace: Path | None = None, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, *options: str, fork: bool = False, **environment: str) -> None:
         self.port = _free_port()
-        command = [sys.executable, __file__, str(folder), str(self.port)]
-        command += [] if trace is None else ["--trace", str(trace)]
+        arguments = [str(folder), str(self.port), *options]
         self.log = folder / "log.txt"
         folder.mkdir(parents=True, exist_ok=True)
-        with self.log.open("a") as log:
-            variables = {**os.environ, "COMETAD_SERVE_MAX_REQUESTS_PER_SECOND": "1e9", **(environment or {})}
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
+        self.process: subprocess.Popen[bytes] | Forked
+        if fork:
+            self.process = Forked(arguments, self.log)
+        else:
+            with self.log.open("a") as log:
+                variables = {**os.environ, "COMETAD_SERVE_MAX_REQUESTS_PER_SECOND": "1e9", **environment}
+                command = [sys.executable, __file__, *arguments]
+                self.process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
         self._connection: http.client.HTTPConnection | None = None
 
     def wait_until_ready(self, seconds: float = 300.0) -> None:
@@ -159,9 +192,9 @@ class Service:
 
 
 @contextmanager
-def served(folder: Path, *, trace: Path | None = None, **environment: str) -> Iterator[Service]:
+def served(folder: Path, *options: str, **environment: str) -> Iterator[Service]:
     """A service that is ready; it is stopped at the end."""
-    service = Service(folder, trace=trace, environment=environment)
+    service = Service(folder, *options, **environment)
     try:
         service.wait_until_ready()
         yield service
@@ -183,6 +216,13 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+def _forked(arguments: list[str], log: str) -> None:
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    main(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
