@@ -30,6 +30,7 @@ HOST = "127.0.0.1"
 VARIABLES = 25
 NAMES = [f"v{i}" for i in range(VARIABLES)]
 START = 1_772_366_400.0  # 2026-03-01T12:00:00Z
+IDLE = 3.0  # seconds after which a connection is not used again: the service closes it after five
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -100,6 +101,7 @@ class Service:
                 variables = {**os.environ, "COMETAD_SERVE_MAX_REQUESTS_PER_SECOND": "1e9", **environment}
                 command = [sys.executable, __file__, *arguments]
                 self.process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
+        self._asked = 0.0
         self._connection: http.client.HTTPConnection | None = None
 
     def wait_until_ready(self, seconds: float = 300.0) -> None:
@@ -120,6 +122,9 @@ class Service:
         self, method: str, path: str, body: bytes | None = None, media_type: str = "application/json"
     ) -> tuple[int, bytes]:
         """The status and body of an answer."""
+        if time.monotonic() - self._asked > IDLE:
+            self._disconnect()
+        self._asked = time.monotonic()
         if self._connection is None:
             self._connection = http.client.HTTPConnection(HOST, self.port, timeout=120)
         try:
