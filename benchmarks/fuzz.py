@@ -4,7 +4,11 @@ import argparse
 import importlib
 import sys
 
-PARTS = {"models": "fuzzing.models", "tables": "fuzzing.tables"}  # flag: module with `run(cases, seed)`
+PARTS = {
+    "models": "fuzzing.models",
+    "tables": "fuzzing.tables",
+    "requests": "fuzzing.requests",
+}  # flag: module with `run(cases, seed)`
 
 
 def main() -> int:

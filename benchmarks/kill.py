@@ -1,9 +1,11 @@
-"""What `kill -9` leaves behind: processes of `cometad fit`, `score` and `stream`, killed at random moments.
+"""What `kill -9` leaves behind: processes of `cometad fit`, `score`, `stream` and `serve`, killed at random moments.
 
-    python benchmarks/kill.py [--times 200] [--seed 0] [--verb fit score stream]
+    python benchmarks/kill.py [--times 200] [--seed 0] [--verb fit score stream serve]
 
 After each kill, the output must be the old one or the new one, whole. After the next complete run, the folder must hold
 nothing else, and the output must equal that of a run that nobody killed. A stream resumes from its snapshot.
+
+A service is killed under load and started again with the same data: see `kill_service.py`.
 
 Processes are forked from one that has imported everything, so that they spend their time working, not importing.
 """
@@ -207,18 +209,40 @@ def _cometad(arguments: list[str], folder: str) -> None:
     sys.exit(main(arguments))
 
 
+def kill_served(times: int, random_: random.Random) -> Tally:
+    """Kill a service under load; it prints what it counted."""
+    from kill_service import kill_service
+
+    counts, problems = kill_service(times, random_)
+    return Served(kills=times, problems=problems, counts=counts)
+
+
+@dataclass
+class Served(Tally):
+    """What happened to a service."""
+
+    counts: str = ""
+
+    def __str__(self) -> str:
+        return self.counts
+
+
 def main(arguments: Sequence[str] | None = None) -> dict[str, Tally]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=200, help="per verb")
     parser.add_argument("--rows", type=int, default=3000, help="readings to score")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--verb", nargs="+", choices=VERBS, default=list(VERBS))
+    parser.add_argument("--verb", nargs="+", choices=[*VERBS, "serve"], default=[*VERBS, "serve"])
     options = parser.parse_args(arguments)
     random_, tallies = random.Random(options.seed), {}
     with tempfile.TemporaryDirectory() as inputs:
-        prepare(Path(inputs), options.rows)
+        if options.verb != ["serve"]:
+            prepare(Path(inputs), options.rows)
         for verb in options.verb:
-            tallies[verb] = kill_often(verb, options.times, Path(inputs), random_)
+            if verb == "serve":
+                tallies[verb] = kill_served(options.times, random_)
+            else:
+                tallies[verb] = kill_often(verb, options.times, Path(inputs), random_)
             print(f"{verb}: {tallies[verb]}.", flush=True)
             for problem in sorted(set(tallies[verb].problems)):
                 print(f"  {problem}", flush=True)

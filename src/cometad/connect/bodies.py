@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic_core import from_json
 
 from cometad.arrays import Floats
 from cometad.connect.contract import Block, Refusal
@@ -22,9 +23,18 @@ from cometad.live.readings import Fields, Layout, readings
 from cometad.live.stream import EXACT
 from cometad.validation import is_integer
 
-Object = tuple[tuple[str, Any], ...]  # a JSON object as it was sent: repeated fields can be seen
 LARGEST_SEQUENCE = 2**63 - 1
 _OWN_FIELDS = ("stream", "sequence", "values")  # unless a variable has that name
+
+
+class _Object(NamedTuple):
+    """A JSON object as it was sent: repeated fields can be seen."""
+
+    keys: tuple[str, ...]
+    cells: tuple[Any, ...]
+
+    def __repr__(self) -> str:  # in messages
+        return repr(dict(zip(self.keys, self.cells, strict=True)))
 
 
 class _Plan(NamedTuple):
@@ -78,7 +88,8 @@ def parse_mixed(body: bytes, form: str, layout_of: Callable[[str], Layout]) -> t
     parts: dict[int, _Part] = {}  # by layout: streams of one detector share theirs
     refused: list[Refusal] = []
     for line, item in enumerate(_items(body, form), 1):
-        name = next((value for field, value in item if field == "stream"), None) if isinstance(item, tuple) else None
+        named = isinstance(item, _Object) and "stream" in item.keys
+        name = item.cells[item.keys.index("stream")] if named else None
         if not isinstance(name, str):
             refused.append(Refusal(line, "", f"Reading {line} names no stream. Add the field 'stream'."))
             continue
@@ -118,9 +129,9 @@ class _Part:
                 raise InputError(f"Reading {line} is a list of {len(item)}, not of {len(names)} numbers.")
             self._append(stream, item, None, None, line)
             return
-        if not isinstance(item, tuple):
+        if not isinstance(item, _Object):
             raise InputError(f"Reading {line} is neither an object nor a list of numbers.")
-        keys, cells = zip(*item, strict=True) if item else ((), ())
+        keys, cells = item
         plan = self._plans.get(keys) or self._planned(keys, cells, line)
         time = None if plan.time is None else self._fields.sent(cells[plan.time], keys[plan.time], line)
         sequence = None if plan.sequence is None else _checked_sequence(cells[plan.sequence], line)
@@ -172,9 +183,9 @@ class _Part:
             return values
         if isinstance(values, list):
             raise InputError(f"Reading {line} has {len(values)} values, not {len(names)}.")
-        if not isinstance(values, tuple):
+        if not isinstance(values, _Object):
             raise InputError(f"The field 'values' of reading {line} is neither an object nor a list.")
-        keys, cells = zip(*values, strict=True) if values else ((), ())
+        keys, cells = values
         twice = repeated(keys)
         if twice is not None:
             raise InputError(f"Reading {line} has the variable {twice!r} twice.")
@@ -241,12 +252,30 @@ def _items(body: bytes, form: str) -> list[Any]:
         lines = [line for line in text.split("\n") if line.strip()]
         items = [_json(line, f"Line {number} of the body") for number, line in enumerate(lines, 1)]
     else:
-        found = _json(text, "The body")
+        found = _quick_items(body) or _json(text, "The body")
         one = not isinstance(found, list) or (found != [] and not any(isinstance(part, list | tuple) for part in found))
         items = [found] if one else found
     if not items:
         raise InputError("The body has no readings.", advice="no readings")
     return items
+
+
+def _quick_items(body: bytes) -> list[_Object] | None:
+    """Fast path: a list of flat objects without repeated fields; None for any other body."""
+    try:
+        found = from_json(body, allow_inf_nan=False)
+    except ValueError:
+        return None
+    if not isinstance(found, list) or set(map(type, found)) != {dict}:
+        return None
+    texts = 0  # names of fields and values that are text, as they are known
+    for item in found:
+        kinds = list(map(type, item.values()))
+        if dict in kinds:
+            return None
+        texts += len(kinds) + kinds.count(str)
+    # A repeated field, text inside a list or an object, and an escaped quote all have quotes beyond these.
+    return [_Object(tuple(item), tuple(item.values())) for item in found] if body.count(b'"') == 2 * texts else None
 
 
 def _decoded(body: bytes) -> str:
@@ -258,9 +287,13 @@ def _decoded(body: bytes) -> str:
 
 def _json(text: str, what: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=tuple, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{what} is not JSON. Send a JSON object or a list of them.") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> _Object:
+    return _Object(*zip(*pairs, strict=True)) if pairs else _Object((), ())
 
 
 def _no_constant(word: str) -> float:

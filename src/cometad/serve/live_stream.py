@@ -57,6 +57,11 @@ class LastScores:
 
     def add(self, ats: Floats, cells: Floats) -> None:
         """Add times (time,) and alert scores, thresholds and flags (time, 3)."""
+        if len(ats) == 1:  # fast path
+            place = self.count % RECENT
+            self._ats[place], self._cells[place] = ats[0], cells[0]
+            self.count += 1
+            return
         ats, cells = ats[-RECENT:], cells[-RECENT:]
         places = np.arange(self.count, self.count + len(ats)) % RECENT
         self._ats[places], self._cells[places] = ats, cells

@@ -2,24 +2,28 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
 
 import structlog
-from sqlalchemy import delete, func, select, text
+from sqlalchemy import Connection, Table, delete, func, select, text
 
 from cometad.errors import CometadError
 from cometad.serve.explaining import keep_explanation, unexplained
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import crowded, delete_before, join_chunks, longest_history
+from cometad.serve.storage.history import delete_before, join_chunks, longest_history
 from cometad.serve.storage.store import Store
 
 EVERY = 5.0  # seconds
 CLEAN_EVERY = 60.0
 DAY = 86_400.0
 EXPLAINED_AT_ONCE = 50  # events
-PORTION = 20  # streams whose chunks are joined in one transaction
+PORTION = 5  # streams whose chunks are joined or deleted in one transaction: readings wait for its end
+JOIN_AFTER = 1000  # readings or scores of a stream; a row is rewritten at most four times until its chunk is full
+PAGES = 500  # of the database file, freed in one transaction
 GIGABYTE = 1e9
 STEP_BACK = 0.05  # of the time kept: what is deleted at once if there is too much
 
@@ -40,6 +44,7 @@ class Upkeep:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cometad-upkeep", daemon=True)
         self._cleaned = time.monotonic()
+        self._joined: dict[tuple[str, int], int] = {}  # by table and stream: rows when their chunks were joined
 
     def start(self) -> None:
         """Start the thread."""
@@ -56,7 +61,7 @@ class Upkeep:
             try:
                 self._notice_silence()
                 self.explain()
-                self.join()
+                self.join(JOIN_AFTER)
                 if time.monotonic() - self._cleaned >= CLEAN_EVERY:
                     self.clean()
                     self._cleaned = time.monotonic()
@@ -76,25 +81,38 @@ class Upkeep:
             if row.stream_id in streams and not self._end.is_set():
                 keep_explanation(self._store, streams[row.stream_id], row)
 
-    def join(self) -> None:
-        """Join small chunks before the snapshot of each stream, so that history is read quickly."""
+    def join(self, grown: int = 1) -> None:
+        """Join small chunks before the snapshot of each stream that has grown, so that history is read quickly."""
         for table in (schema.readings, schema.scores):
-            with self._store.read() as connection:
-                ids = crowded(connection, table)
-            for first in range(0, len(ids), PORTION):
-                if self._end.is_set():
-                    return
+            for ids in self._portions(self._grown(table, grown)):
                 with self._store.write() as connection:
-                    for stream_id in ids[first : first + PORTION]:
+                    for stream_id in ids:
                         join_chunks(connection, table, stream_id, self._before(connection, table, stream_id))
-                time.sleep(0.02)  # others write too
 
-    def _before(self, connection: object, table: object, stream_id: int) -> int:
+    def _grown(self, table: Table, least: int) -> list[int]:
+        """The streams with that many more rows since their chunks were joined."""
+        grown = []
+        for stream in list(self._streams.values()):
+            rows = stream.arrivals.next_seq if table is schema.readings else stream.stored_step
+            if rows - self._joined.get((table.name, stream.id), 0) >= least:
+                self._joined[table.name, stream.id] = rows
+                grown.append(stream.id)
+        return grown
+
+    def _portions(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
+        """A few streams at a time, with pauses: others write, too."""
+        for first in range(0, len(ids), PORTION):
+            begun = time.monotonic()
+            yield ids[first : first + PORTION]
+            if self._end.wait(max(time.monotonic() - begun, 0.02)):
+                return
+
+    def _before(self, connection: Connection, table: Table, stream_id: int) -> int:
         """The number before which rows of a stream are not needed to score it again."""
         if table is schema.scores:
             return 2**62
         own = schema.snapshots.c.stream_id == stream_id
-        seq = connection.execute(select(schema.snapshots.c.seq).where(own)).scalar()  # type: ignore[attr-defined]
+        seq = connection.execute(select(schema.snapshots.c.seq).where(own)).scalar()
         return 0 if seq is None else int(seq)
 
     def clean(self) -> None:
@@ -114,20 +132,40 @@ class Upkeep:
             self._delete(age, age)
 
     def _delete(self, readings_age: float, scores_age: float) -> None:
-        with self._store.write() as connection:
-            for stream in list(self._streams.values()):
-                newest = stream.arrivals.last_at
-                if newest is not None:
-                    keep = self._before(connection, schema.readings, stream.id)
-                    delete_before(connection, schema.readings, stream.id, newest - readings_age, keep)
-                    delete_before(connection, schema.scores, stream.id, newest - scores_age, 2**62)
-            # Readings that were on their way while their stream was deleted.
-            for table in (schema.readings, schema.scores):
-                gone = table.c.stream_id.not_in(select(schema.streams.c.id))
-                connection.execute(delete(table).where(gone))
+        """Delete what is that much older than the newest reading of its stream."""
+        ends = {stream.id: stream.arrivals.last_at for stream in list(self._streams.values())}
+        for table, age in ((schema.readings, readings_age), (schema.scores, scores_age)):
+            with self._store.read() as connection:
+                firsts = connection.execute(
+                    select(table.c.stream_id, func.min(table.c.last_at)).group_by(table.c.stream_id)
+                )
+                limits = {
+                    one: end - age for one, first in firsts if (end := ends.get(one)) is not None and first < end - age
+                }
+            for ids in self._portions(sorted(limits)):
+                with self._store.write() as connection:
+                    for one in ids:
+                        delete_before(connection, table, one, limits[one], self._before(connection, table, one))
+            self._delete_orphans(table)
+        self._free_pages()
+
+    def _delete_orphans(self, table: Table) -> None:
+        """Delete readings or scores that were on their way while their stream was deleted."""
+        own = select(schema.streams.c.id)
+        with self._store.read() as connection:
+            gone = connection.execute(select(table.c.stream_id).where(table.c.stream_id.not_in(own)).distinct()).all()
+        for (stream_id,) in gone:
+            with self._store.write() as connection:
+                still = (table.c.stream_id == stream_id) & table.c.stream_id.not_in(own)
+                connection.execute(delete(table).where(still))
+
+    def _free_pages(self) -> None:
+        """Give free pages of a SQLite file back to the disk."""
         if self._store.is_sqlite:
-            with self._store.engine.connect() as connection:
-                connection.exec_driver_sql("PRAGMA incremental_vacuum(2000)")
+            with closing(self._store.engine.raw_connection()) as connection:
+                # As a script: a plain statement would end after its first page.
+                driver: Any = connection.driver_connection
+                driver.executescript(f"PRAGMA incremental_vacuum({PAGES})")
 
     def _used(self) -> float:
         """Bytes of readings and scores that are left; PostgreSQL keeps the space of deleted rows for new ones."""

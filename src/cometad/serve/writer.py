@@ -28,6 +28,7 @@ from cometad.serve.storage.store import StorageError, Store
 MOST_WAITING = 200_000  # readings accepted but not stored, or stored but not scored
 ROUND = 50_000  # readings in one transaction
 RETRY = 1.0  # seconds after a failed transaction
+GATHER = 0.1  # seconds that results wait for readings to be stored with: each transaction waits for the disk
 
 T = TypeVar("T")
 
@@ -153,8 +154,10 @@ class Writer:
     def keep(self, stored: Stored) -> None:
         """Take results of the scorer."""
         with self._wake:
+            first = not self._has_results()
             self._stored.add(stored)
-            self._wake.notify()
+            if first:
+                self._wake.notify()
 
     @property
     def waiting(self) -> int:
@@ -164,8 +167,7 @@ class Writer:
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not (self._requests or self._rulings or self._has_results() or self._stopping):
-                    self._wake.wait()
+                self._wait_for_work()
                 if self._stopping and not (self._requests or self._rulings or self._has_results()):
                     return
                 requests, rulings, stored = self._taken()
@@ -183,6 +185,12 @@ class Writer:
             with self._wake:
                 self._busy = False
                 self._wake.notify_all()
+
+    def _wait_for_work(self) -> None:
+        """Return once there is something to store; results alone wait a moment for others."""
+        while not (self._requests or self._rulings or self._stopping):
+            if not self._wake.wait(GATHER if self._has_results() else None):
+                return
 
     def _has_results(self) -> bool:
         results = self._stored

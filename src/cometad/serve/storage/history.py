@@ -13,7 +13,7 @@ from cometad.arrays import Floats
 from cometad.serve.storage.schema import readings, scores
 
 FULL = 4096  # rows of a joined chunk
-SMALL = 64  # chunks of a stream that are worth joining
+SMALL = 64  # chunks read at once
 
 
 class Rows(NamedTuple):
@@ -121,12 +121,6 @@ def join_chunks(connection: Connection, table: Table, stream_id: int, before: in
             connection.execute(table.insert(), [chunk(stream_id, rows) | last])
             fewer += len(group) - 1
     return fewer
-
-
-def crowded(connection: Connection, table: Table) -> list[int]:
-    """The streams with many small chunks."""
-    small = select(table.c.stream_id).where(table.c.count < FULL // 2).group_by(table.c.stream_id)
-    return list(connection.execute(small.having(func.count() > SMALL)).scalars())
 
 
 def delete_before(connection: Connection, table: Table, stream_id: int, at: float, before: int) -> int:
