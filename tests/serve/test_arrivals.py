@@ -61,10 +61,22 @@ def test_readings_are_admitted_like_one_by_one(blocks, clock, late):
 def test_a_bad_time_refuses_its_reading_only():
     stream = stream_of()
     readings = [("2026-03-01T12:00:00Z", None), ("noon", None), (7.5, None), ("2026-03-01T12:00:01Z", None)]
-    admitted, receipt = admit(block_of(readings), stream, stream.arrivals, 0.0, lambda at: False)
+    admitted, receipt = admit(block_of(readings), stream, stream.arrivals, 1772366400.0, lambda at: False)
     assert admitted.ats.tolist() == [1772366400.0, 1772366401.0]
     assert [one.line for one in receipt.refused] == [2, 3]
     assert admitted.last_time == "2026-03-01T12:00:01Z"
+
+
+@pytest.mark.parametrize("others", [[], [("2026-03-01T12:00:02Z", None), ("2026-03-01T12:00:01Z", None)]])
+def test_a_time_far_ahead_does_not_make_all_others_late(others):
+    stream = stream_of()
+    readings = [("2026-03-01T12:00:00Z", None), *others, ("2062-03-01T12:00:00Z", None)]
+    _, receipt = admit(block_of(readings), stream, stream.arrivals, 1772366400.0, lambda at: False)
+    assert stream.arrivals.last_at < 1772366410
+    assert receipt.refused[-1].line == len(readings)
+    assert "more than a day ahead" in receipt.refused[-1].reason
+    later, receipt = admit(block_of([("2026-03-01T12:00:03Z", None)]), stream, stream.arrivals, 1772366403.0, id)
+    assert receipt.accepted == len(later.ats) == 1
 
 
 def test_the_times_of_readings_without_any_never_go_back():

@@ -83,7 +83,6 @@ def test_a_bad_file_of_settings_is_refused(here, text):
         ("PORT", "many"),
         ("PORT", "70000"),
         ("LOG_FORMAT", "xml"),
-        ("ALLOWED_HOSTS", "a,b"),
         ("KEEP_GIGABYTES", "0"),
         ("DATABASE", "mysql://host/name"),
     ],
@@ -104,6 +103,23 @@ def test_what_flags_ask_for_is_refused_if_it_cannot_work(here, taken):
     refused("--database=postgresql://nobody:secret-word@127.0.0.1:1/none")
     assert "secret-word" not in refused("--database=postgresql://nobody:secret-word@127.0.0.1:1/none", "--check")
     refused("--database=what is this")
+
+
+def test_a_misspelled_environment_variable_is_refused(monkeypatch):
+    monkeypatch.setenv("COMETAD_SERVE_PRT", "8081")
+    assert "Did you mean COMETAD_SERVE_PORT?" in refused("--check")
+
+
+def test_two_services_do_not_share_a_folder(here):
+    store = Store.in_folder(here / "cometad-data")
+    store.claim()
+    assert "Another service uses" in refused("--port=0")
+    assert serve("--check").exit_code == 0
+    assert CliRunner().invoke(app, ["token", "list"]).exit_code == 0
+    store.close()
+    again = Store.in_folder(here / "cometad-data")
+    again.claim()
+    again.close()
 
 
 @pytest.mark.parametrize("flags", [[], ["--check"]])

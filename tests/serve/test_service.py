@@ -531,13 +531,13 @@ def test_readings_and_scores_are_deleted_by_age_but_not_what_scoring_needs(tmp_p
             scores = history.by_number(connection, schema.scores, stream, 0, 10**6)
             readings = history.by_number(connection, schema.readings, stream, 0, 10**6)
             seq = connection.execute(select(schema.snapshots.c.seq)).scalar_one()
-        assert scores.first == 20 * 30
-        assert readings.first == min(30 * 30, seq // 30 * 30)
+        assert scores.first == 19 * 30  # age counts back from the newest reading, which is a day old
+        assert readings.first == min(29 * 30, seq // 30 * 30)
         assert readings.stop == scores.stop == 1200
     with in_process(tmp_path) as (service, client):  # and it goes on from there
         post(client, "old", as_readings(VALUES[:30], start=now))
         wanted = expected(pump[0], np.concatenate([VALUES[:30]] * 41))[0]
-        assert settled(client, "old", 600 + 30)["scores"] == wanted[600:]
+        assert settled(client, "old", 630 + 30)["scores"] == wanted[570:]
         assert client.get("/v1/streams/old").json()["readings"] == 1230
 
 

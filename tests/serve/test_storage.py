@@ -112,7 +112,7 @@ def test_deleting_keeps_what_is_new_what_a_snapshot_needs_and_the_newest_chunk(s
         stops = np.cumsum(sizes)[:-1].tolist()  # of all chunks but the newest
         assert len(gone) == max((stop for stop in stops if 998.5 + 1.5 * stop < at and stop <= before), default=0)
         assert chunk_count(connection, table, OTHER) == len(sizes)
-        assert history.oldest(connection) == 1000.0
+        assert history.longest_history(connection) == pytest.approx(1.5 * (len(rows) - 1))  # of the other stream
 
 
 def test_chunks_of_different_widths_are_never_joined(store):
@@ -125,14 +125,10 @@ def test_chunks_of_different_widths_are_never_joined(store):
         assert chunk_count(connection, schema.scores) == 2
 
 
-def test_streams_with_many_small_chunks_are_found(store):
+def test_without_rows_there_is_no_longest_history(store):
     with store.write() as connection:
         clear(connection)
-        assert history.oldest(connection) is None
-        append(connection, schema.scores, [1] * (history.SMALL + 1))
-        assert sorted(history.crowded(connection, schema.scores)) == [STREAM, OTHER]
-        history.join_chunks(connection, schema.scores, STREAM, 1000)
-        assert history.crowded(connection, schema.scores) == [OTHER]
+        assert history.longest_history(connection) is None
 
 
 def test_a_full_chunk_is_not_exceeded_by_joining(store, monkeypatch):
