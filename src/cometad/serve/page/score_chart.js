@@ -43,9 +43,12 @@ export class ScoreChart {
 
   /** New curves, over a range or else over all of their width. @param {Curves} curves @param {[number, number] | null} range */
   show(curves, range = null) {
+    const wasTime = this.curves.isTime;
     this.curves = curves;
     this.range = range;
-    this.#rebuild();
+    const isSame = this.chart && wasTime === curves.isTime && this.isSteep === this.#steepFrom() > 0;
+    if (isSame) this.#draw();
+    else this.#rebuild();
     this.describe();
   }
 
