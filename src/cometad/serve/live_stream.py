@@ -242,7 +242,8 @@ class LiveStream:
         }
         if recent:
             ats, cells = self.last.last(recent)
-            found["recent"] = {"times": ats, "scores": cells[:, 0], "thresholds": cells[:, 1]}
+            cells = cells.round(4)  # enough for a small chart
+            found["recent"] = {"times": ats.round(3), "scores": cells[:, 0], "thresholds": cells[:, 1]}
             found["recent"] = {name: column.tolist() for name, column in found["recent"].items()}
         return found
 

@@ -423,6 +423,7 @@ class Service:
         if newest is not None:
             arrivals.last_at, arrivals.last_sequence = newest.last_at, newest.last_sequence
             arrivals.timed = json.loads(newest.last_time) is not None
+            stream.last_received = time.time()  # silence counts from the start of the service
         self.streams[row.name] = stream
 
     def _check_room(self, table: Any, most: int, what: str, name: str | None) -> None:

@@ -26,6 +26,15 @@ STATUS: dict[type[CometadError], int] = {
     OutputError: 503,
     StorageError: 503,
 }
+# What to do about a problem, in terms of requests; errors.py has the same advice for Python users.
+ADVICE = {
+    "no period": 'Give the stream a period, such as "1s".',
+    "no gap rule": "Fit the detector with a gap rule, such as gaps=forward-fill:5, or do not resample.",
+    "day or month": "Write times like 2024-03-01T04:10:00Z, or as seconds since 1970.",
+    "two time fields": "Send the date and the time of day in one field.",
+    "decimal": "Write numbers without thousands separators and with one decimal mark.",
+    "no header": "Put a header with the column names above it.",
+}
 RESOURCES = (readings, streams, events, detectors, live, trial, health, pages)
 
 
@@ -72,7 +81,8 @@ async def _busy(_: Request, error: Any) -> JSONResponse:
 
 async def _cometad_error(_: Request, error: Any) -> JSONResponse:
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
-    return _answer(status, str(error), {"Retry-After": "5"} if status == 503 else None)
+    sentence = f"{error.problem} {ADVICE[error.advice]}" if error.advice in ADVICE else str(error)
+    return _answer(status, sentence, {"Retry-After": "5"} if status == 503 else None)
 
 
 async def _invalid(_: Request, error: Any) -> JSONResponse:
