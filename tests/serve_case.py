@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import uvicorn
 
+import cometad
 from cometad.serve.api.app import make_app
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings
@@ -143,7 +144,8 @@ class Server:
     def __init__(self, folder: Path, *flags: str, token: str | None = None, **environment: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.flags = folder, flags
-        self.environment = os.environ | environment
+        here = {"PYTHONPATH": str(Path(cometad.__file__).parents[1])}  # the code under test, from any folder
+        self.environment = os.environ | here | environment
         self.logs = folder / "logs.jsonl"
         self.headers = {} if token is None else {"authorization": f"Bearer {token}"}
 
