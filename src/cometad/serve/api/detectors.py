@@ -42,7 +42,7 @@ def get_detector(name: DetectorName, service: ServiceOf) -> DetectorState:
     return service.detector(name)
 
 
-@router.put("/{name}", responses=answers(409, 415), openapi_extra=_BYTES, dependencies=[may("write")])
+@router.put("/{name}", responses=answers(409), openapi_extra=_BYTES, dependencies=[may("write")])
 async def put_detector(name: DetectorName, request: Request, service: ServiceOf) -> DetectorState:
     """Upload a detector that `save` or `cometad fit` wrote. Its hash is checked."""
     body = await read_body(request, service.settings.max_upload_mib)

@@ -15,7 +15,7 @@ import { VariableCharts } from "./variables.js";
 const AGAIN = 5000; // ms between refreshes of an open event
 const CONTEXT = 60; // seconds shown on each side, at least
 const VERDICTS = /** @type {[Verdict, string, string][]} */ ([
-  ["fault", "It was a fault", "Keeps the event as a true alarm. The detector stays as it is."],
+  ["fault", "It was a fault", "Keeps the event as a true alarm: what looks like it goes on raising alerts."],
   [
     "normal",
     "It was normal",
