@@ -1,0 +1,53 @@
+"""Data of earlier formats opens, and the streams go on; tests/fixtures/make_serve_1.py wrote it."""
+
+import gzip
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import select
+
+from cometad.serve.service import Service
+from cometad.serve.settings import Settings
+from cometad.serve.storage import schema
+from cometad.serve.storage.store import FILE, Store
+from serve_case import as_readings, faulty, listening, plant, post, settled, until
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+ROWS = 1100
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the data of a service in format 1."""
+    (tmp_path / FILE).write_bytes(gzip.decompress((FIXTURES / "serve-1.sqlite.gz").read_bytes()))
+    return tmp_path
+
+
+def test_data_of_format_1_is_upgraded_to_the_newest_format(folder):
+    with closing(Store.in_folder(folder)) as store, store.read() as connection:
+        assert store.format >= 1
+        tables = [table for table in schema.metadata.tables.values() if table.name not in ("verdicts", "tokens")]
+        assert all(connection.execute(select(table).limit(1)).first() is not None for table in tables)
+
+
+def test_a_stream_of_format_1_goes_on_as_if_nothing_had_happened(folder):
+    new = plant(50, seed=3)
+    with closing(Service(Settings(data_dir=folder))) as service:
+        service.tokens.revoke("gateway")
+        service.start()
+        until(lambda: service.ready)
+        stream = service.stream("pump-1")
+        session = stream.detector.stream(alerts=stream.session._stream._alerts)
+        with listening(service) as client:
+            events = client.get("/v1/events?state=closed").json()["events"]
+            called = [event for event in events if event["verdict"] == "normal"]
+            assert len(called) == 1
+            session.update_many(faulty(ROWS))
+            session.verdict(called[0]["number"], "normal")
+            post(client, "pump-1", as_readings(new, first=ROWS))
+            scores = settled(client, "pump-1", ROWS + len(new))["scores"]
+            assert client.get(f"/v1/events/{called[0]['id']}").json()["explanation"]["sentence"]
+    wanted = session.update_many(new).alert_scores
+    np.testing.assert_allclose(scores[ROWS:], wanted, rtol=1e-4)  # equal bits only on the machine that wrote the data
