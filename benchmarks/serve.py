@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -37,14 +36,14 @@ def load(options: argparse.Namespace) -> None:
     with data_folder(options) as folder:
         trace = folder / "trace"
         with served(folder, "--trace", str(trace)) as service:
-            names = create_streams(service, detectors, options.streams)
-            texts = row_texts(plant(500, seed=1000))
-            warm_up(service, names, texts)
+            create_streams(service, detectors, options.streams)
+            gateway = Gateway(options.streams, len(detectors))
+            warm_up(service, gateway)
             waits, counts, lates = [], dict.fromkeys(("accepted", "repeated", "refused"), 0), 0
             begun_scores, peak, used = service.scored(), 0.0, Used(service)
             listener = Listener(service) if options.listen else None
             begun = time.monotonic()
-            for i, body in enumerate(batches(names, texts, options.batches, options.seconds)):
+            for i, body in enumerate(gateway.batches(options.batches, options.seconds)):
                 wait = begun + i / options.batches - time.monotonic()
                 time.sleep(max(wait, 0.0))
                 lates += wait < -1 / options.batches
@@ -61,7 +60,7 @@ def load(options: argparse.Namespace) -> None:
             if listener is not None:
                 listener.close()
         stored = stored_scores(folder)
-        skipped = len(names)  # the warm-up
+        skipped = options.streams  # the warm-up
         waited = np.frombuffer(trace.read_bytes()).reshape(-1, 2)
     scored = int(figures["cometad_scores_total"]) - begun_scores
     exact = np.repeat(waited[:, 1], waited[:, 0].astype(int))[skipped:]
@@ -87,7 +86,7 @@ def throughput(options: argparse.Namespace) -> None:
     detectors = fitted()
     with data_folder(options) as folder, served(folder) as service:
         (name,) = create_streams(service, detectors, 1)
-        texts = row_texts(plant(options.batch, seed=1000))
+        texts = row_texts(plant(options.batch, seed=0, run=1))
         path, counts = f"/v1/streams/{name}/readings", dict.fromkeys(("accepted", "repeated", "refused"), 0)
         service.ask("POST", path, series(texts, START - options.batch))  # the first one loads and compiles
         until(lambda: service.scored() >= options.batch)
@@ -129,14 +128,14 @@ def memory(options: argparse.Namespace) -> None:
     levels = []
     detectors = fitted()
     with data_folder(options) as folder, served(folder, **keep) as service:
-        names = create_streams(service, detectors, options.streams)
-        texts = row_texts(plant(1000, seed=1000))
+        create_streams(service, detectors, options.streams)
+        gateway = Gateway(options.streams, 1, start, options.interval)
         counts, sent, begun = dict.fromkeys(("accepted", "repeated", "refused"), 0), 0, time.monotonic()
         for day in range(days):
             for first in range(day * per_day, (day + 1) * per_day, options.batch):
                 steps = range(first, min(first + options.batch, (day + 1) * per_day))
-                for some in (names[i : i + 20] for i in range(0, len(names), 20)):
-                    body = mixed(some, texts, [start + step * options.interval for step in steps])
+                for some in parts(range(options.streams), 20):
+                    body = gateway.body(some, steps)
                     status = 429
                     while status == 429:
                         status, answer = service.ask("POST", "/v1/readings", body)
@@ -158,7 +157,7 @@ def requests(options: argparse.Namespace) -> None:
     detectors = fitted()
     with data_folder(options) as folder, served(folder) as service:
         names = create_streams(service, detectors, options.streams)
-        warm_up(service, names, row_texts(plant(500, seed=1000)))
+        warm_up(service, Gateway(options.streams, 1))
         table(f"{options.streams} streams, {options.connections} connections, {options.seconds} s each")
         for path in ("/healthz", f"/v1/streams/{names[0]}", "/v1/streams", "/v1/streams?recent=60", "/metrics"):
             waits = asyncio.run(many_requests(service.port, path, options.connections, options.seconds))
@@ -254,26 +253,40 @@ def create_streams(service: Service, detectors: Sequence[bytes], count: int) -> 
     return names
 
 
-def warm_up(service: Service, names: Sequence[str], texts: Sequence[str]) -> None:
+def warm_up(service: Service, gateway: "Gateway") -> None:
     """Score one reading of each stream."""
-    for i in range(0, len(names), 200):
-        service.ask("POST", "/v1/readings", mixed(names[i : i + 200], texts, [START - 1]))
-    until(lambda: service.scored() >= len(names))
+    for some in parts(range(gateway.streams), 200):
+        service.ask("POST", "/v1/readings", gateway.body(some, [-1]))
+    until(lambda: service.scored() >= gateway.streams)
 
 
-def batches(names: Sequence[str], texts: Sequence[str], per_second: int, seconds: int) -> Iterator[bytes]:
-    """Bodies with one reading of some streams each; all streams get one a second."""
-    size = -(-len(names) // per_second)
-    for second in range(seconds):
-        for part in range(per_second):
-            yield mixed(names[part * size : (part + 1) * size], texts, [START + second])
+class Gateway:
+    """Writes bodies with readings of many streams, each at another place in the run of its plant."""
+
+    def __init__(self, streams: int, plants: int, start: float = START, interval: float = 1.0) -> None:
+        self.streams, self._start, self._interval = streams, start, interval
+        self._texts = [row_texts(plant(1000, seed, run=1)) for seed in range(plants)]
+
+    def body(self, numbers: Sequence[int], steps: Sequence[int]) -> bytes:
+        """The readings of some streams at some time steps."""
+        found = []
+        for step in steps:
+            at = self._start + step * self._interval
+            for i in numbers:
+                texts = self._texts[i % len(self._texts)]
+                found.append(f'{{"stream":"machine-{i}","time":{at},{texts[(step + 7 * i) % len(texts)]}}}')
+        return f"[{','.join(found)}]".encode()
+
+    def batches(self, per_second: int, seconds: int) -> Iterator[bytes]:
+        """Bodies with one reading of some streams each; all streams get one a second."""
+        for second in range(seconds):
+            for some in parts(range(self.streams), -(-self.streams // per_second)):
+                yield self.body(some, [second])
 
 
-def mixed(names: Sequence[str], texts: Sequence[str], times: Sequence[float]) -> bytes:
-    """A body with readings of many streams."""
-    some = cycle(texts)
-    readings = (f'{{"stream":"{name}","time":{at},{next(some)}}}' for at in times for name in names)
-    return f"[{','.join(readings)}]".encode()
+def parts(numbers: range, size: int) -> Iterator[range]:
+    """Numbers, a few at a time."""
+    return (numbers[i : i + size] for i in range(0, len(numbers), size))
 
 
 def series(texts: Sequence[str], start: float) -> bytes:

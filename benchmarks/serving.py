@@ -34,12 +34,11 @@ IDLE = 3.0  # seconds after which a connection is not used again: the service cl
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def plant(rows: int, seed: int, variables: int = VARIABLES) -> np.ndarray:
-    """Readings (time, variable) of waves with noise."""
-    rng = np.random.default_rng(seed)
-    phases = rng.uniform(0, 2 * np.pi, variables)
-    waves = np.sin(np.arange(rows)[:, None] / np.linspace(5, 40, variables) + phases)
-    return np.round(waves + 0.1 * rng.normal(size=(rows, variables)), 4)
+def plant(rows: int, seed: int, run: int = 0) -> np.ndarray:
+    """Readings (time, variable) of a plant: waves, with the noise of one run."""
+    phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, VARIABLES)
+    waves = np.sin(np.arange(rows)[:, None] / np.linspace(5, 40, VARIABLES) + phases)
+    return np.round(waves + 0.1 * np.random.default_rng((seed, run)).normal(size=waves.shape), 4)
 
 
 def fitted(count: int = 1, rows: int = 1000) -> list[bytes]:
