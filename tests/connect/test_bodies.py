@@ -84,10 +84,10 @@ def tried(parse):
         return "refused" if is_a_sentence(str(error)) else str(error)
 
 
-def told(block):
-    """A block in the form of the naive parser, with NaN as None."""
-    rows = [[None if math.isnan(value) else value for value in row] for row in block.values.tolist()]
-    return list(zip(rows, block.times, block.sequences, strict=True))
+def told(batch):
+    """A batch in the form of the naive parser, with NaN as None."""
+    rows = [[None if math.isnan(value) else value for value in row] for row in batch.values.tolist()]
+    return list(zip(rows, batch.times, batch.sequences, strict=True))
 
 
 def naive(body, form, gaps):
@@ -122,19 +122,19 @@ def test_in_a_mixed_body_each_reading_is_taken_or_refused_by_itself(items, form)
             raise UnknownStream(name)
         return layouts[name]
 
-    blocks, refused = parse_mixed(body, form, layout)
+    batches, refused = parse_mixed(body, form, layout)
     taken, lines = naive_serve.parse_mixed(
         body, form, dict.fromkeys(layouts, NAMES), {name: one.gaps for name, one in layouts.items()}
     )
     assert sorted(one.line for one in refused) == [one.line for one in refused] == lines
     assert all(is_a_sentence(one.reason) for one in refused)
-    assert {block.stream for block in blocks} == set(taken)
-    for block in blocks:
-        wanted = [[None if math.isnan(v) else v for v in values] for _, values, _, _ in taken[block.stream]]
-        assert [row for row, _, _ in told(block)] == wanted
-        assert list(block.lines) == [line for line, _, _, _ in taken[block.stream]]
-        assert list(block.times) == [time for _, _, time, _ in taken[block.stream]]
-        assert list(block.sequences) == [number for _, _, _, number in taken[block.stream]]
+    assert {batch.stream for batch in batches} == set(taken)
+    for batch in batches:
+        wanted = [[None if math.isnan(v) else v for v in values] for _, values, _, _ in taken[batch.stream]]
+        assert [row for row, _, _ in told(batch)] == wanted
+        assert list(batch.lines) == [line for line, _, _, _ in taken[batch.stream]]
+        assert list(batch.times) == [time for _, _, time, _ in taken[batch.stream]]
+        assert list(batch.sequences) == [number for _, _, _, number in taken[batch.stream]]
 
 
 TEXTS = st.one_of(NUMBERS.map(repr), NUMBERS.map(repr), st.sampled_from(["", "NA", "TRUE", "x", "9" * 30, "1e400"]))
@@ -207,8 +207,8 @@ def test_a_number_with_thousands_of_zeros_is_read_or_refused(form):
 
 def test_a_time_in_any_field_is_found_even_if_the_first_is_missing():
     rows = [{"when": when, "flow": 1, "level": 2, "heat": 3} for when in (None, "2026-03-01T12:00:00Z")]
-    block = parse_body(json.dumps(rows).encode(), "json", "s", PLAIN)
-    assert list(block.times) == [None, "2026-03-01T12:00:00Z"]
+    batch = parse_body(json.dumps(rows).encode(), "json", "s", PLAIN)
+    assert list(batch.times) == [None, "2026-03-01T12:00:00Z"]
 
 
 def test_two_times_in_a_reading_are_refused():
@@ -223,21 +223,21 @@ def test_a_line_separator_inside_a_text_does_not_end_a_json_line():
 def test_a_large_body_is_read_to_the_bit():
     values = np.random.default_rng(0).normal(size=(5000, 3))
     rows = [{"time": i, **dict(zip(NAMES, row, strict=True))} for i, row in enumerate(values.tolist())]
-    block = parse_body(json.dumps(rows).encode(), "json", "s", PLAIN)
-    assert np.array_equal(block.values, values)
-    assert block.lines[-1] == 5000
+    batch = parse_body(json.dumps(rows).encode(), "json", "s", PLAIN)
+    assert np.array_equal(batch.values, values)
+    assert batch.lines[-1] == 5000
 
 
 def test_variables_may_be_named_like_the_fields_of_a_reading():
     layout = layout_of(["values", "sequence", "stream"], named=True, gaps=False)
-    block = parse_body(b'[{"values": 1, "sequence": 2, "stream": 3, "time": 4}]', "json", "s", layout)
-    assert block.values.tolist() == [[1.0, 2.0, 3.0]]
-    assert block.sequences == [None]
-    assert block.times == [4]
+    batch = parse_body(b'[{"values": 1, "sequence": 2, "stream": 3, "time": 4}]', "json", "s", layout)
+    assert batch.values.tolist() == [[1.0, 2.0, 3.0]]
+    assert batch.sequences == [None]
+    assert batch.times == [4]
 
 
 def test_how_one_stream_writes_its_values_does_not_matter_to_another():
     rows = [{"stream": name, "flow": flow, "level": 2, "heat": 3} for name, flow in (("a", "TRUE"), ("b", "1.5"))]
-    blocks, refused = parse_mixed(json.dumps(rows).encode(), "json", lambda name: PLAIN)
+    batches, refused = parse_mixed(json.dumps(rows).encode(), "json", lambda name: PLAIN)
     assert refused == []
-    assert [block.values.tolist() for block in blocks] == [[[1.0, 2.0, 3.0]], [[1.5, 2.0, 3.0]]]
+    assert [batch.values.tolist() for batch in batches] == [[[1.0, 2.0, 3.0]], [[1.5, 2.0, 3.0]]]

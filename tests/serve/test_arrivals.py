@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive_serve
-from cometad.connect.contract import Block
+from cometad.connect.contract import ReadingBatch
 from cometad.serve.arrivals import admit
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import StreamSettings
@@ -16,7 +16,7 @@ TIMES = st.one_of(st.floats(0, 20), st.integers(0, 20).map(float))
 READING = st.tuples(st.one_of(TIMES, TIMES, TIMES, TIMES, st.none()), st.one_of(st.none(), st.integers(0, 20)))
 UNTIMED = st.tuples(st.none(), st.one_of(st.none(), st.integers(0, 20)))
 RISING = st.lists(TIMES, min_size=1, unique=True).map(lambda times: [(time, None) for time in sorted(times)])
-BLOCKS = st.lists(
+BATCHES = st.lists(
     st.one_of(RISING, st.lists(READING, min_size=1, max_size=6), st.lists(UNTIMED, min_size=1, max_size=4)), max_size=5
 )
 
@@ -25,22 +25,22 @@ def stream_of(late="refuse"):
     return LiveStream(1, "s", StreamSettings(detector="d", late=late), detector=None, layout=None)
 
 
-def block_of(readings, first=0):
+def batch_of(readings, first=0):
     times, sequences = zip(*readings, strict=True)
     values = np.arange(first, first + len(readings), dtype=float)[:, None]
-    return Block("s", ["flow"], values, times, sequences, list(range(1, len(readings) + 1)))
+    return ReadingBatch("s", ["flow"], values, times, sequences, list(range(1, len(readings) + 1)))
 
 
 @settings(max_examples=400)
 @given(
-    blocks=BLOCKS, clock=st.lists(st.floats(0, 20), min_size=5, max_size=5), late=st.sampled_from(["refuse", "drop"])
+    batches=BATCHES, clock=st.lists(st.floats(0, 20), min_size=5, max_size=5), late=st.sampled_from(["refuse", "drop"])
 )
-def test_readings_are_admitted_like_one_by_one(blocks, clock, late):
+def test_readings_are_admitted_like_one_by_one(batches, clock, late):
     stream, naive = stream_of(late), naive_serve.Stream(late)
     known, rows, first = [], [], 0
-    for readings, received in zip(blocks, clock, strict=False):
+    for readings, received in zip(batches, clock, strict=False):
         wanted = [naive.take(time, sequence, received) for time, sequence in readings]
-        admitted, receipt = admit(block_of(readings, first), stream, stream.arrivals, received, known.__contains__)
+        admitted, receipt = admit(batch_of(readings, first), stream, stream.arrivals, received, known.__contains__)
         known += admitted.ats.tolist()
         rows += admitted.values[:, 0].tolist()
         counts = receipt.accepted, receipt.repeated, receipt.dropped, len(receipt.refused)
@@ -61,7 +61,7 @@ def test_readings_are_admitted_like_one_by_one(blocks, clock, late):
 def test_a_bad_time_refuses_its_reading_only():
     stream = stream_of()
     readings = [("2026-03-01T12:00:00Z", None), ("noon", None), (7.5, None), ("2026-03-01T12:00:01Z", None)]
-    admitted, receipt = admit(block_of(readings), stream, stream.arrivals, 1772366400.0, lambda at: False)
+    admitted, receipt = admit(batch_of(readings), stream, stream.arrivals, 1772366400.0, lambda at: False)
     assert admitted.ats.tolist() == [1772366400.0, 1772366401.0]
     assert [one.line for one in receipt.refused] == [2, 3]
     assert admitted.last_time == "2026-03-01T12:00:01Z"
@@ -71,11 +71,11 @@ def test_a_bad_time_refuses_its_reading_only():
 def test_a_time_far_ahead_does_not_make_all_others_late(others):
     stream = stream_of()
     readings = [("2026-03-01T12:00:00Z", None), *others, ("2062-03-01T12:00:00Z", None)]
-    _, receipt = admit(block_of(readings), stream, stream.arrivals, 1772366400.0, lambda at: False)
+    _, receipt = admit(batch_of(readings), stream, stream.arrivals, 1772366400.0, lambda at: False)
     assert stream.arrivals.last_at < 1772366410
     assert receipt.refused[-1].line == len(readings)
     assert "more than a day ahead" in receipt.refused[-1].reason
-    later, receipt = admit(block_of([("2026-03-01T12:00:03Z", None)]), stream, stream.arrivals, 1772366403.0, id)
+    later, receipt = admit(batch_of([("2026-03-01T12:00:03Z", None)]), stream, stream.arrivals, 1772366403.0, id)
     assert receipt.accepted == len(later.ats) == 1
 
 
@@ -83,7 +83,7 @@ def test_the_times_of_readings_without_any_never_go_back():
     stream = stream_of()
     ats = []
     for received in (10.0, 9.0, 11.0, 3.0):
-        admitted, _ = admit(block_of([(None, None)]), stream, stream.arrivals, received, lambda at: False)
+        admitted, _ = admit(batch_of([(None, None)]), stream, stream.arrivals, received, lambda at: False)
         ats += admitted.ats.tolist()
     assert ats == [10.0, 10.0, 11.0, 11.0]
 
@@ -94,7 +94,7 @@ def test_times_that_nothing_can_show_are_refused_at_the_door(resample, time):
     stream.settings = StreamSettings(detector="d", resample=resample)
     stream.dates.seconds(0.0, 1)
     for readings in ([(time, None)], [(time, 1)]):
-        admitted, receipt = admit(block_of(readings), stream, stream.arrivals, 0.0, lambda at: False)
+        admitted, receipt = admit(batch_of(readings), stream, stream.arrivals, 0.0, lambda at: False)
         assert len(admitted.ats) == 0
         assert [one.line for one in receipt.refused] == [1]
         assert is_a_sentence(receipt.refused[0].reason)

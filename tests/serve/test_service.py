@@ -15,7 +15,7 @@ from cometad import Comet
 from cometad.data.resample import Resampling
 from cometad.live.grid import Grid
 from cometad.live.session import Session
-from cometad.serve import writer
+from cometad.serve import recorder
 from cometad.serve.storage import history, schema
 from cometad.serve.upkeep import DAY
 from serve_case import (
@@ -593,7 +593,7 @@ def test_small_chunks_are_joined_and_nothing_else_changes(running):
 def test_too_much_waiting_is_answered_with_429(running, monkeypatch):
     service, client = running
     put(client, "busy")
-    monkeypatch.setattr(writer, "MOST_WAITING", 100)
+    monkeypatch.setattr(recorder, "MOST_WAITING", 100)
     held = threading.Event()
     service.scorer.do(lambda: held.wait(20))
     try:

@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, insert, select, text
 
 from cometad.errors import ModelFileError, ParameterError
 from cometad.serve.storage import history, schema
-from cometad.serve.storage.history import Rows
+from cometad.serve.storage.history import HistoryRows
 from cometad.serve.storage.store import StorageError, Store
 from contract import is_a_sentence
 
@@ -38,7 +38,7 @@ def append(connection, table, sizes, gap=1.5):
     for size in sizes:
         ats = 1000 + gap * np.arange(first, first + size)
         cells = cells_of(table, first, size)
-        chunk = history.chunk(STREAM, Rows(first, ats, cells))
+        chunk = history.chunk(STREAM, HistoryRows(first, ats, cells))
         extra = {"last_time": "null", "last_sequence": first} if table is schema.readings else {}
         connection.execute(insert(table), [chunk | extra, chunk | extra | {"stream_id": OTHER}])
         rows += [(first + i, float(ats[i]), cells[i].tolist()) for i in range(size)]
@@ -119,7 +119,7 @@ def test_chunks_of_different_widths_are_never_joined(store):
     with store.write() as connection:
         clear(connection)
         append(connection, schema.scores, [2, 2])
-        wide = Rows(4, np.array([2000.0, 2001.0]), np.zeros((2, 5)))
+        wide = HistoryRows(4, np.array([2000.0, 2001.0]), np.zeros((2, 5)))
         connection.execute(insert(schema.scores), [history.chunk(STREAM, wide)])
         assert history.join_chunks(connection, schema.scores, STREAM, 100) == 1
         assert chunk_count(connection, schema.scores) == 2

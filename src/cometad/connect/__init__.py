@@ -1,5 +1,5 @@
-"""Where readings come from: each connector turns what arrives into blocks, and hands them to a receiver."""
+"""Where readings come from: each connector turns what arrives into batches, and hands them to a receiver."""
 
-from cometad.connect.contract import Block, Receipt, Receiver, Refusal
+from cometad.connect.contract import ReadingBatch, Receipt, Receiver, Refusal
 
-__all__ = ["Block", "Receipt", "Receiver", "Refusal"]
+__all__ = ["ReadingBatch", "Receipt", "Receiver", "Refusal"]

@@ -1,4 +1,4 @@
-"""Readings in the body of an HTTP request or a message: JSON, JSON lines or CSV, parsed into blocks.
+"""Readings in the body of an HTTP request or a message: JSON, JSON lines or CSV, parsed into batches.
 
 A JSON reading is an object with the values by name, or with a field `values` that holds them by name or in the
 detector's order. `time` (or any field that holds a date) and `sequence` are optional; `stream` names the stream where
@@ -14,7 +14,7 @@ import numpy as np
 from pydantic_core import from_json
 
 from cometad.arrays import Floats
-from cometad.connect.contract import Block, Refusal
+from cometad.connect.contract import ReadingBatch, Refusal
 from cometad.data.cells import repeated
 from cometad.data.dialect import Dialect
 from cometad.errors import CometadError, InputError
@@ -46,7 +46,7 @@ class _Plan(NamedTuple):
     values: Callable[[Sequence[Any]], tuple[Any, ...]] | None  # picks the values in the detector's order
 
 
-def parse_body(body: bytes, form: str, stream: str, layout: Layout) -> Block:
+def parse_body(body: bytes, form: str, stream: str, layout: Layout) -> ReadingBatch:
     r"""All readings of one stream in a body; a bad reading refuses the whole body.
 
     `form` is "json", "ndjson" or "csv".
@@ -54,8 +54,8 @@ def parse_body(body: bytes, form: str, stream: str, layout: Layout) -> Block:
     >>> from cometad.connect.bodies import parse_body
     >>> from cometad.live.readings import Layout
     >>> layout = Layout(("flow", "speed"), named=True, time_column=None)
-    >>> block = parse_body(b'[{"time": 7.0, "speed": 2, "flow": 1.5}]', "json", "pump", layout)
-    >>> block.values, block.times
+    >>> batch = parse_body(b'[{"time": 7.0, "speed": 2, "flow": 1.5}]', "json", "pump", layout)
+    >>> batch.values, batch.times
     (array([[1.5, 2. ]]), [7.0])
     >>> parse_body(b"time,flow,speed\n7,1.5,2\n", "csv", "pump", layout).values
     array([[1.5, 2. ]])
@@ -66,26 +66,26 @@ def parse_body(body: bytes, form: str, stream: str, layout: Layout) -> Block:
     fitted on.
     """
     if form == "csv":
-        return _csv_block(body, stream, layout)
-    part = _Part(layout)
+        return _csv_batch(body, stream, layout)
+    part = _Gathered(layout)
     for line, item in enumerate(_items(body, form), 1):
         part.add(item, line, stream)
-    return part.block(stream)
+    return part.batch(stream)
 
 
-def parse_mixed(body: bytes, form: str, layout_of: Callable[[str], Layout]) -> tuple[list[Block], list[Refusal]]:
-    """The readings of many streams in a body, one block per stream; each is taken or refused by itself.
+def parse_mixed(body: bytes, form: str, layout_of: Callable[[str], Layout]) -> tuple[list[ReadingBatch], list[Refusal]]:
+    """The readings of many streams in a body, one batch per stream; each is taken or refused by itself.
 
     >>> from cometad.connect.bodies import parse_mixed
     >>> from cometad.live.readings import Layout
     >>> layout = Layout(("flow",), named=True, time_column=None)
     >>> body = b'[{"stream": "a", "flow": 1}, {"stream": "b", "flow": 2}, {"stream": "a", "flow": "high"}]'
-    >>> blocks, refused = parse_mixed(body, "json", lambda name: layout)
-    >>> [(block.stream, block.values.tolist()) for block in blocks], [one.line for one in refused]
+    >>> batches, refused = parse_mixed(body, "json", lambda name: layout)
+    >>> [(batch.stream, batch.values.tolist()) for batch in batches], [one.line for one in refused]
     ([('a', [[1.0]]), ('b', [[2.0]])], [3])
     """
     layouts: dict[str, Layout] = {}
-    parts: dict[int, _Part] = {}  # by layout: streams of one detector share theirs
+    parts: dict[int, _Gathered] = {}  # by layout: streams of one detector share theirs
     refused: list[Refusal] = []
     for line, item in enumerate(_items(body, form), 1):
         named = isinstance(item, _Object) and "stream" in item.keys
@@ -95,19 +95,19 @@ def parse_mixed(body: bytes, form: str, layout_of: Callable[[str], Layout]) -> t
             continue
         try:
             layout = layouts.get(name) or layouts.setdefault(name, layout_of(name))
-            part = parts.get(id(layout)) or parts.setdefault(id(layout), _Part(layout))
+            part = parts.get(id(layout)) or parts.setdefault(id(layout), _Gathered(layout))
             part.add(item, line, name)
         except CometadError as error:
             refused.append(Refusal(line, name, str(error)))
-    blocks: list[Block] = []
+    batches: list[ReadingBatch] = []
     for part in parts.values():
-        good, bad = part.blocks()
-        blocks += good
+        good, bad = part.batches()
+        batches += good
         refused += bad
-    return blocks, sorted(refused)
+    return batches, sorted(refused)
 
 
-class _Part:
+class _Gathered:
     """Readings with one layout, gathered one by one."""
 
     def __init__(self, layout: Layout) -> None:
@@ -191,14 +191,14 @@ class _Part:
             raise InputError(f"Reading {line} has the variable {twice!r} twice.")
         return self._picked({key: i for i, key in enumerate(keys)}, line)(cells)
 
-    def block(self, stream: str) -> Block:
+    def batch(self, stream: str) -> ReadingBatch:
         """All readings as those of one stream; the first bad one raises an error."""
         values = _plain(self._rows, len(self._layout.names))
         if values is None:
             values = np.array([self._checked(i) for i in range(len(self._rows))])
-        return Block(stream, self._layout.names, values, self._times, self._sequences, self._lines)
+        return ReadingBatch(stream, self._layout.names, values, self._times, self._sequences, self._lines)
 
-    def blocks(self) -> tuple[list[Block], list[Refusal]]:
+    def batches(self) -> tuple[list[ReadingBatch], list[Refusal]]:
         """The good readings of each stream, and why the others are refused."""
         values, bad = _plain(self._rows, len(self._layout.names)), dict[int, Refusal]()
         if values is None:
@@ -207,11 +207,11 @@ class _Part:
         for i, stream in enumerate(self._streams):
             if i not in bad:
                 places.setdefault(stream, []).append(i)
-        return [self._block_of(stream, values, own) for stream, own in places.items()], list(bad.values())
+        return [self._batch_of(stream, values, own) for stream, own in places.items()], list(bad.values())
 
-    def _block_of(self, stream: str, values: Floats, own: list[int]) -> Block:
+    def _batch_of(self, stream: str, values: Floats, own: list[int]) -> ReadingBatch:
         columns = ([column[i] for i in own] for column in (self._times, self._sequences, self._lines))
-        return Block(stream, self._layout.names, values[own], *columns)  # type: ignore[arg-type]
+        return ReadingBatch(stream, self._layout.names, values[own], *columns)  # type: ignore[arg-type]
 
     def _checked_one_by_one(self) -> tuple[Floats, dict[int, Refusal]]:
         values, bad = np.full((len(self._rows), len(self._layout.names)), np.nan), dict[int, Refusal]()
@@ -233,7 +233,7 @@ class _Part:
 
 
 def _plain(rows: Sequence[Sequence[Any]], width: int) -> Floats | None:
-    """Rows of finite numbers as an array (reading, variable); None if any has to be looked at closely."""
+    """HistoryRows of finite numbers as an array (reading, variable); None if any has to be looked at closely."""
     try:
         values = np.array(rows)
     except (ValueError, OverflowError):  # a list or an object among the values, or an integer that is far too large
@@ -253,8 +253,7 @@ def _items(body: bytes, form: str) -> list[Any]:
         items = [_json(line, f"Line {number} of the body") for number, line in enumerate(lines, 1)]
     else:
         found = _quick_items(body) or _json(text, "The body")
-        one = not isinstance(found, list) or (found != [] and not any(isinstance(part, list | tuple) for part in found))
-        items = [found] if one else found
+        items = found if isinstance(found, list) else [found]
     if not items:
         raise InputError("The body has no readings.", advice="no readings")
     return items
@@ -308,13 +307,15 @@ def _checked_sequence(number: Any, line: int) -> int | None:
     return int(number)
 
 
-def _csv_block(body: bytes, stream: str, layout: Layout) -> Block:
+def _csv_batch(body: bytes, stream: str, layout: Layout) -> ReadingBatch:
     found = list(readings(_decoded(body).splitlines(), "csv", layout, StreamNumbers(layout.dialect, layout.gaps)))
     if not found:
         raise InputError("The body has no readings.", advice="no readings")
     lines: Iterable[int] = (reading.line for reading in found)
     values = np.array([reading.values for reading in found], np.float64)
-    return Block(stream, layout.names, values, [reading.time for reading in found], [None] * len(found), list(lines))
+    return ReadingBatch(
+        stream, layout.names, values, [reading.time for reading in found], [None] * len(found), list(lines)
+    )
 
 
 def layout_of(names: Sequence[str], named: bool, gaps: bool) -> Layout:

@@ -1,6 +1,6 @@
 """The contract between connectors and whoever scores readings.
 
-A connector parses what arrives into blocks, one per stream, and awaits `Receiver.receive`. Once that returns, the
+A connector parses what arrives into batches, one per stream, and awaits `Receiver.receive`. Once that returns, the
 readings are on disk, and the connector may acknowledge them: an HTTP answer, an MQTT PUBACK, a NATS ack, a Kafka
 offset. If the receiver raises `Busy`, the connector stops pulling and tries again later. Readings may come again:
 those that are known are counted as repeated and ignored.
@@ -15,7 +15,7 @@ from cometad.errors import CometadError
 from cometad.live.readings import Layout
 
 
-class Block(NamedTuple):
+class ReadingBatch(NamedTuple):
     """Readings of one stream, in the order in which they arrived."""
 
     stream: str
@@ -79,5 +79,5 @@ class Receiver(Protocol):
     def layout(self, stream: str) -> Layout:
         """The fields that readings of a stream must have; raises `UnknownStream`."""
 
-    async def receive(self, blocks: Sequence[Block]) -> Receipt:
+    async def receive(self, batches: Sequence[ReadingBatch]) -> Receipt:
         """Take readings; returns once they are on disk. Raises `Busy` if too much is waiting."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Floats
-from cometad.connect.contract import Block, Receipt, Refusal
+from cometad.connect.contract import ReadingBatch, Receipt, Refusal
 from cometad.errors import InputError
 from cometad.serve.live_stream import Arrivals, LiveStream
 
@@ -22,27 +22,29 @@ class Admitted(NamedTuple):
 
 
 def admit(
-    block: Block, stream: LiveStream, arrivals: Arrivals, received: float, known: Callable[[float], bool]
+    batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, received: float, known: Callable[[float], bool]
 ) -> tuple[Admitted, Receipt]:
-    """The new readings of a block, and what became of all of them; moves `arrivals` on.
+    """The new readings of a batch, and what became of all of them; moves `arrivals` on.
 
     A reading is repeated if its sequence number is not above the last one, or if there is a reading of its time, which
     `known` tells. Any other reading that is not after the one before is late: it is refused, or dropped if the settings
     of the stream say so.
     """
-    if not any(sequence is not None for sequence in block.sequences):
-        quick = _all_new(block, stream, arrivals, received)
+    if not any(sequence is not None for sequence in batch.sequences):
+        quick = _all_new(batch, stream, arrivals, received)
         if quick is not None:
             return quick
-    return _one_by_one(block, stream, arrivals, received, known)
+    return _one_by_one(batch, stream, arrivals, received, known)
 
 
-def _all_new(block: Block, stream: LiveStream, arrivals: Arrivals, received: float) -> tuple[Admitted, Receipt] | None:
-    """Fast path: every reading has a time after the one before. None for any other block."""
-    if arrivals.timed is False or any(time is None for time in block.times):
+def _all_new(
+    batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, received: float
+) -> tuple[Admitted, Receipt] | None:
+    """Fast path: every reading has a time after the one before. None for any other batch."""
+    if arrivals.timed is False or any(time is None for time in batch.times):
         return None
     try:
-        ats = np.array(stream.dates.seconds_of_many(block.times, block.lines), np.float64)
+        ats = np.array(stream.dates.seconds_of_many(batch.times, batch.lines), np.float64)
     except InputError:
         return None
     before = -np.inf if arrivals.last_at is None else arrivals.last_at
@@ -51,14 +53,14 @@ def _all_new(block: Block, stream: LiveStream, arrivals: Arrivals, received: flo
         return None
     arrivals.timed, arrivals.last_at = True, float(ats[-1])
     arrivals.next_seq += len(ats)
-    return Admitted(ats, block.values, block.times[-1]), Receipt(accepted=len(ats))
+    return Admitted(ats, batch.values, batch.times[-1]), Receipt(accepted=len(ats))
 
 
 def _one_by_one(
-    block: Block, stream: LiveStream, arrivals: Arrivals, received: float, known: Callable[[float], bool]
+    batch: ReadingBatch, stream: LiveStream, arrivals: Arrivals, received: float, known: Callable[[float], bool]
 ) -> tuple[Admitted, Receipt]:
     receipt, kept, ats = Receipt(), list[int](), list[float]()
-    for i, (time, sequence, line) in enumerate(zip(block.times, block.sequences, block.lines, strict=True)):
+    for i, (time, sequence, line) in enumerate(zip(batch.times, batch.sequences, batch.lines, strict=True)):
         try:
             at = _moment(time, line, stream, arrivals, received)
             last_at, last_sequence = arrivals.last_at, arrivals.last_sequence
@@ -79,8 +81,8 @@ def _one_by_one(
             receipt.refused.append(Refusal(line, stream.name, str(error)))
     arrivals.next_seq += len(kept)
     receipt.accepted = len(kept)
-    last_time = block.times[kept[-1]] if kept else None
-    return Admitted(np.array(ats), block.values[kept], last_time), receipt
+    last_time = batch.times[kept[-1]] if kept else None
+    return Admitted(np.array(ats), batch.values[kept], last_time), receipt
 
 
 def _moment(time: str | float | None, line: int, stream: LiveStream, arrivals: Arrivals, received: float) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import structlog
 
 from cometad.comet import Comet
-from cometad.connect.contract import Block, Busy
+from cometad.connect.contract import Busy, ReadingBatch
 from cometad.datasets.synthetic import Plant, synthetic_plant
 from cometad.errors import CometadError
 from cometad.serve.models import BudgetOf, DemoState, StreamSettings
@@ -35,7 +35,7 @@ class DemoPlant:
         is_there: Callable[[], bool],
         add_detector: Callable[[str, bytes], Any],
         put_stream: Callable[[str, StreamSettings], Any],
-        submit: Callable[[list[Block]], "Future[Any]"],
+        submit: Callable[[list[ReadingBatch]], "Future[Any]"],
     ) -> None:
         self._is_there, self._add_detector, self._put_stream = is_there, add_detector, put_stream
         self._submit = submit
@@ -100,9 +100,11 @@ class DemoPlant:
             now = time.time()
             times = [now - PERIOD * (len(rows) - 1 - i) for i in range(len(rows))]
             none = [None] * len(rows)
-            block = Block(NAME, plant.names, np.asarray(rows, np.float64), times, none, list(range(1, len(rows) + 1)))
+            batch = ReadingBatch(
+                NAME, plant.names, np.asarray(rows, np.float64), times, none, list(range(1, len(rows) + 1))
+            )
             try:
-                self._submit([block]).result()
+                self._submit([batch]).result()
                 at += len(rows)
                 self._end.wait(PERIOD)
             except Busy:

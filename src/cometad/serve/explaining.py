@@ -15,7 +15,7 @@ from cometad.live.readings import Reading
 from cometad.serve.live_stream import LiveStream, resampling_of
 from cometad.serve.models import Explained, VariableReason, Variables
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import Rows, by_number, by_time
+from cometad.serve.storage.history import HistoryRows, by_number, by_time
 from cometad.serve.storage.store import Store
 
 BEFORE = 600  # readings before a stretch: views look back, and explanations compare with the time before
@@ -92,7 +92,7 @@ def _explained(
     return explanation, rows.ats[shown]
 
 
-def _scored_rows(store: Store, stream: LiveStream, start: int, stop: int) -> Rows:
+def _scored_rows(store: Store, stream: LiveStream, start: int, stop: int) -> HistoryRows:
     """What was scored at the steps from `start` to `stop`: readings or, if they are resampled, bins."""
     resampling = resampling_of(stream.settings)
     with store.read() as connection:
@@ -101,10 +101,10 @@ def _scored_rows(store: Store, stream: LiveStream, start: int, stop: int) -> Row
             rows = by_number(
                 connection, schema.readings, stream.id, max(start + offset, stream.first_seq), stop + offset
             )
-            return Rows(rows.first - offset, rows.ats, rows.cells)
+            return HistoryRows(rows.first - offset, rows.ats, rows.cells)
         steps = by_number(connection, schema.scores, stream.id, start, stop)
         if not len(steps.ats):
-            return Rows(start, np.empty(0), np.empty((0, len(stream.layout.names))))
+            return HistoryRows(start, np.empty(0), np.empty((0, len(stream.layout.names))))
         until = steps.ats[-1] + parse_period(resampling.period) / 1e6
         found = by_time(connection, schema.readings, stream.id, steps.ats[0], until, stream.first_seq)
     grid = Grid(resampling, stream.detector.names_)
@@ -113,7 +113,7 @@ def _scored_rows(store: Store, stream: LiveStream, start: int, stop: int) -> Row
     ]
     bins += list(grid.finish())
     cells = np.array([bin.values for bin in bins[: len(steps.ats)]])
-    return Rows(steps.first, steps.ats[: len(cells)], cells)
+    return HistoryRows(steps.first, steps.ats[: len(cells)], cells)
 
 
 def _reasons(explanation: Explanation, top: int) -> list[VariableReason]:

@@ -6,7 +6,7 @@ import polars as pl
 
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import Rows, by_time
+from cometad.serve.storage.history import HistoryRows, by_time
 from cometad.serve.storage.store import Store
 
 SCORE_COLUMNS = ("alert_score", "threshold", "anomaly")
@@ -23,7 +23,7 @@ def export_parquet(store: Store, stream: LiveStream, what: str, start: float, st
     _frame(rows, list(stream.layout.names) if what == "readings" else list(SCORE_COLUMNS)).write_parquet(file)
 
 
-def _frame(rows: Rows, names: list[str]) -> pl.DataFrame:
+def _frame(rows: HistoryRows, names: list[str]) -> pl.DataFrame:
     times = pl.Series("time", (rows.ats * 1e6).round().astype("int64")).cast(pl.Datetime("us", "UTC"))
     cells = rows.cells.reshape(len(rows.ats), len(names))
     frame = pl.DataFrame({name: cells[:, i] for i, name in enumerate(names)})

@@ -72,14 +72,14 @@ class Figures:
 
     def watch(self, read: Callable[[], dict[str, float]], streams: Callable[[], Iterable[LiveStream]]) -> None:
         """Also show gauges of the service and of its streams, as they are when the page is asked for."""
-        self._registry.register(_Live(read, streams))
+        self._registry.register(_Gauges(read, streams))
 
     def page(self) -> bytes:
         """All figures, in the text format of Prometheus."""
         return generate_latest(self._registry)
 
 
-class _Live:
+class _Gauges:
     """Gauges that are read when somebody asks."""
 
     def __init__(self, read: Callable[[], dict[str, float]], streams: Callable[[], Iterable[LiveStream]]) -> None:

@@ -21,13 +21,13 @@ _DONE = re.compile(r"(\d+)/(\d+)")  # progress, as the command line prints it
 _log = structlog.get_logger("cometad.serve")
 
 
-class _Job(NamedTuple):
+class _FitJob(NamedTuple):
     name: str
     file: Path  # readings to fit on, deleted afterwards
     options: Sequence[str]  # of `cometad fit`
 
 
-class Fitting:
+class FitQueue:
     """Fits detectors with `cometad fit`; `done` gets the name and the saved detector, `failed` the name and why.
 
     `folder` holds what is being fitted on.
@@ -35,7 +35,7 @@ class Fitting:
 
     def __init__(self, folder: Path, done: Callable[..., object], failed: Callable[[str, str], None]) -> None:
         self._folder, self._done, self._failed = folder, done, failed
-        self._jobs: queue.Queue[_Job | None] = queue.Queue()
+        self._jobs: queue.Queue[_FitJob | None] = queue.Queue()
         self._progress: dict[str, float] = {}
         self._running: tuple[str, subprocess.Popen[str]] | None = None
         self._cancelled: set[str] = set()
@@ -63,7 +63,7 @@ class Fitting:
         """Fit a detector on a file, once those before it are done; the file is deleted afterwards."""
         self._progress[name] = 0.0
         self._cancelled.discard(name)
-        self._jobs.put(_Job(name, file, options))
+        self._jobs.put(_FitJob(name, file, options))
 
     def is_fitting(self, name: str) -> bool:
         """Whether a detector is being fitted, or waits for that."""
@@ -104,7 +104,7 @@ class Fitting:
                 with suppress(OSError):
                     job.file.unlink()
 
-    def _fit(self, job: _Job) -> None:
+    def _fit(self, job: _FitJob) -> None:
         output = job.file.with_suffix(".comet")
         command = [sys.executable, "-m", "cometad", "fit", str(job.file), "-o", str(output), "--force", *job.options]
         try:

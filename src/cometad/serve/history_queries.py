@@ -9,7 +9,7 @@ from cometad.report.thin import thin
 from cometad.serve.event_rows import event_of
 from cometad.serve.explaining import keep_explanation
 from cometad.serve.live_stream import EVER, LiveStream
-from cometad.serve.models import EventDetails, EventSummary, Scores, Similar
+from cometad.serve.models import EventDetails, EventSummary, ScoreHistory, Similar
 from cometad.serve.service import Missing, Service
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import by_time
@@ -18,13 +18,13 @@ from cometad.serve.storage.store import Store
 ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
 
 
-def scores_between(store: Store, stream: LiveStream, start: float, stop: float, points: int) -> Scores:
+def scores_between(store: Store, stream: LiveStream, start: float, stop: float, points: int) -> ScoreHistory:
     """The scores of a stretch, thinned without losing extremes."""
     with store.read() as connection:
         rows = by_time(connection, schema.scores, stream.id, start, stop)
     cells = rows.cells.reshape(len(rows.ats), 3)
     chosen = thin(cells[:, 0], max(points // 2, 1)) if len(cells) else np.arange(0)
-    return Scores(
+    return ScoreHistory(
         stream=stream.name,
         total=len(cells),
         steps=(rows.first + chosen).tolist(),

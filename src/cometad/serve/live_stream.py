@@ -92,7 +92,7 @@ class LastScores:
 
 @dataclass
 class LiveStream:
-    """A stream of the service. The writer owns `arrivals`, the scorer everything else that changes."""
+    """A stream of the service. The recorder owns `arrivals`, the scorer everything else that changes."""
 
     id: int
     name: str

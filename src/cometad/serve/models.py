@@ -133,7 +133,7 @@ class Streams(BaseModel):
     streams: list[StreamState]
 
 
-class Scores(BaseModel):
+class ScoreHistory(BaseModel):
     """Scores of a stretch, thinned."""
 
     stream: str
@@ -194,7 +194,7 @@ class EventDetails(EventSummary):
     note: str | None
 
 
-class Events(BaseModel):
+class EventList(BaseModel):
     """Events, newest first."""
 
     events: list[EventSummary]

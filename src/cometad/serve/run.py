@@ -75,9 +75,9 @@ def run(settings: Settings, say: Callable[[str], None] = lambda sentence: None) 
         with closing(_listening(settings)) as listener:
             service.start()
             url = address(settings.host, listener.getsockname()[1])
-            _log.info("listening", url=url, data=str(settings.data_dir), tokens=service.tokens.any)
             if settings.log_format == "text":
                 say(f"Open {url} in a browser. Stop with Ctrl-C.")
+            _log.info("listening", url=url, data=str(settings.data_dir), tokens=service.tokens.any)
             config = uvicorn.Config(
                 make_app(service),
                 log_config=None,

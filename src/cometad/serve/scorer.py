@@ -1,4 +1,4 @@
-"""The thread that scores: takes readings that are on disk, and gives scores to the writer and to whoever listens.
+"""The thread that scores: takes readings that are on disk, and gives scores to the recorder and to whoever listens.
 
 A stream whose scoring fails is paused with its reason; the others go on. Its readings are still stored, and are scored
 once it is resumed.
@@ -23,10 +23,10 @@ from cometad.errors import CometadError
 from cometad.live.session import Session, Timed
 from cometad.serve.event_rows import changed_event, event_of, event_row
 from cometad.serve.live_stream import RECENT, LiveStream, top_of
+from cometad.serve.recorder import Accepted, Ruling, Stored
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import Rows, after, by_number, chunk, next_number
+from cometad.serve.storage.history import HistoryRows, after, by_number, chunk, next_number
 from cometad.serve.storage.store import Store
-from cometad.serve.writer import Accepted, Ruling, Stored
 
 SNAPSHOT_EVERY = 1000  # readings of a stream: as many are scored again after a crash, at most
 DAY = 86_400.0
@@ -34,7 +34,7 @@ DAY = 86_400.0
 _log = structlog.get_logger("cometad.serve")
 
 
-class Scores(NamedTuple):
+class FreshScores(NamedTuple):
     """New scores of a stream, for those who listen."""
 
     stream: LiveStream
@@ -44,7 +44,7 @@ class Scores(NamedTuple):
     waited: float  # seconds since the oldest of the readings was accepted
 
 
-class Scorer:
+class LiveScorer:
     """Scores readings of all streams, one after the other."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Scorer:
         store: Store,
         keep: Callable[[Stored], None],
         flush: Callable[[], None],
-        tell: Callable[[Scores], None],
+        tell: Callable[[FreshScores], None],
         tell_paused: Callable[[LiveStream], None],
     ) -> None:
         self._store, self._keep, self._flush, self._tell, self._tell_paused = store, keep, flush, tell, tell_paused
@@ -163,10 +163,10 @@ class Scorer:
         later = (table.c.stream_id == stream.id) & (table.c.id > stream.known_verdict)
         return deque(connection.execute(select(table).where(later).order_by(table.c.id)).all())
 
-    def _replay(self, stream: LiveStream, rows: Rows, rulings: deque[Any]) -> None:
+    def _replay(self, stream: LiveStream, rows: HistoryRows, rulings: deque[Any]) -> None:
         while rulings and rulings[0].after_seq < rows.stop:
             ruling = rulings.popleft()
-            before = Rows(rows.first, *(part[: max(ruling.after_seq - rows.first, 0)] for part in rows[1:]))
+            before = HistoryRows(rows.first, *(part[: max(ruling.after_seq - rows.first, 0)] for part in rows[1:]))
             self._score(stream, _from(before, stream.scored_seq), None)
             self._apply(stream, ruling.id, ruling.number, ruling.called)
         self._score(stream, _from(rows, stream.scored_seq), None)
@@ -176,7 +176,7 @@ class Scorer:
             ruling = rulings.popleft()
             self._apply(stream, ruling.id, ruling.number, ruling.called)
 
-    def _score(self, stream: LiveStream, rows: Rows, since: float | None) -> None:
+    def _score(self, stream: LiveStream, rows: HistoryRows, since: float | None) -> None:
         if not len(rows.ats):
             return
         session = cast(Session, stream.session)
@@ -205,11 +205,11 @@ class Scorer:
             return
         stream.last.add(ats[new:], cells[new:])
         stream.top = top_of(stream.detector.names_, scored.variables[-1])
-        stored.scores.append(chunk(stream.id, Rows(first + new, ats[new:], cells[new:])))
+        stored.scores.append(chunk(stream.id, HistoryRows(first + new, ats[new:], cells[new:])))
         stream.stored_step = first + len(ats)
         told = [self._event(stream, change, timed, stored) for change in changes]
         if since is not None:
-            self._tell(Scores(stream, ats[new:], cells[new:], told, time.monotonic() - since))
+            self._tell(FreshScores(stream, ats[new:], cells[new:], told, time.monotonic() - since))
 
     def _event(self, stream: LiveStream, change: Change, timed: Timed, stored: Stored) -> tuple[str, Any]:
         scored = timed.scored
@@ -297,16 +297,16 @@ def _grouped(work: list[Any]) -> Iterable[Any]:
 
 def _joined(before: Accepted, one: Accepted) -> Accepted:
     parts = (np.concatenate(pair) for pair in zip(before.rows[1:], one.rows[1:], strict=True))
-    return before._replace(rows=Rows(before.rows.first, *parts))
+    return before._replace(rows=HistoryRows(before.rows.first, *parts))
 
 
-def _from(rows: Rows, seq: int) -> Rows:
+def _from(rows: HistoryRows, seq: int) -> HistoryRows:
     """The rows from a number on."""
     skip = max(seq - rows.first, 0)
-    return rows if skip == 0 else Rows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
+    return rows if skip == 0 else HistoryRows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
 
 
-def _show_recent(stream: LiveStream, rows: Rows) -> None:
+def _show_recent(stream: LiveStream, rows: HistoryRows) -> None:
     stream.last = type(stream.last)()
     if len(rows.ats):
         stream.last.add(rows.ats, rows.cells)

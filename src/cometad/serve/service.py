@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, delete, func, insert, select, true, update
 from cometad.alerting.budget import Budget
 from cometad.comet import Comet
 from cometad.connect.bodies import layout_of
-from cometad.connect.contract import Block, Receipt, UnknownStream
+from cometad.connect.contract import ReadingBatch, Receipt, UnknownStream
 from cometad.detector import Detector
 from cometad.detectors import load
 from cometad.errors import CometadError, ModelFileError, ParameterError
@@ -27,18 +27,18 @@ from cometad.live.readings import Layout
 from cometad.serve.demo_plant import NAME as DEMO
 from cometad.serve.demo_plant import DemoPlant
 from cometad.serve.figures import Figures
-from cometad.serve.fitting import Fitting
+from cometad.serve.fitting import FitQueue
 from cometad.serve.listeners import Listeners
 from cometad.serve.live_stream import LiveStream, check_settings, threshold_of
 from cometad.serve.models import DetectorState, StreamSettings, StreamState
-from cometad.serve.scorer import Scorer, Scores
+from cometad.serve.recorder import Recorder
+from cometad.serve.scorer import FreshScores, LiveScorer
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import next_number
 from cometad.serve.storage.store import Store
 from cometad.serve.tokens import Tokens
 from cometad.serve.upkeep import Upkeep
-from cometad.serve.writer import Writer
 
 _log = structlog.get_logger("cometad.serve")
 
@@ -63,12 +63,15 @@ class Service:
         self._detectors: dict[tuple[str, Budget | None], Detector] = {}
         self._layouts: dict[str, Layout] = {}  # by detector
         self._lock = threading.RLock()  # of streams and detectors
-        self.writer = Writer(self.store, self.streams, self._pass_on, lambda: self.scorer.unscored)
-        self.scorer = Scorer(self.store, self.writer.keep, self.writer.flush, self._tell, self._tell_state)
-        self.fitting = Fitting(settings.data_dir / "fits", self.add_detector, self._fit_failed)
+        self.recorder = Recorder(self.store, self.streams, self._pass_on, lambda: self.scorer.unscored)
+        self.scorer = LiveScorer(self.store, self.recorder.keep, self.recorder.flush, self._tell, self._tell_state)
+        self.fitting = FitQueue(settings.data_dir / "fits", self.add_detector, self._fit_failed)
         self.upkeep = Upkeep(self.store, settings, self.streams, self._tell_state)
         self.demo = DemoPlant(
-            lambda: DEMO in self.streams, self.add_detector, self.put_stream, lambda blocks: self.writer.submit(blocks)
+            lambda: DEMO in self.streams,
+            self.add_detector,
+            self.put_stream,
+            lambda batches: self.recorder.submit(batches),
         )
         self.figures.watch(self._gauges, lambda: list(self.streams.values()))
         self.ready = self._started = False
@@ -84,7 +87,7 @@ class Service:
             rows = connection.execute(select(schema.streams).order_by(schema.streams.c.id)).all()
         for row in rows:
             self._restore(row)
-        self.writer.start()
+        self.recorder.start()
         self.scorer.start()
         for stream in list(self.streams.values()):
             self._open(stream)
@@ -98,10 +101,10 @@ class Service:
             self.ready = False
             self.demo.stop()
             self.upkeep.stop()
-            self.writer.close_intake()
+            self.recorder.close_intake()
             self.scorer.do(lambda: self.scorer.save(self.streams.values()))
             self.scorer.stop()
-            self.writer.stop()
+            self.recorder.stop()
         self.fitting.stop()
         self.store.close()
 
@@ -113,7 +116,7 @@ class Service:
     def _pass_on(self, work: Any) -> None:
         self.scorer.put(work)
 
-    def _tell(self, scores: Scores) -> None:
+    def _tell(self, scores: FreshScores) -> None:
         stream = scores.stream
         stream.silence_told = False
         self.figures.scored(len(scores.ats), scores.waited)
@@ -126,9 +129,9 @@ class Service:
         return {
             "streams": len(self.streams),
             "streams_paused": sum(stream.paused for stream in list(self.streams.values())),
-            "readings_unstored": self.writer.waiting,
+            "readings_unstored": self.recorder.waiting,
             "readings_unscored": self.scorer.unscored,
-            "transaction_seconds": self.writer.round_seconds,
+            "transaction_seconds": self.recorder.round_seconds,
             "listeners": len(self.listeners),
             "stored_bytes": self.upkeep.size(),
         }
@@ -145,9 +148,9 @@ class Service:
             raise UnknownStream(stream)
         return found.layout
 
-    async def receive(self, blocks: Sequence[Block]) -> Receipt:
+    async def receive(self, batches: Sequence[ReadingBatch]) -> Receipt:
         """Take readings; returns once they are on disk. Raises `Busy` if too much is waiting."""
-        receipt = await asyncio.wrap_future(self.writer.submit(blocks))
+        receipt = await asyncio.wrap_future(self.recorder.submit(batches))
         self.figures.received(receipt)
         return receipt
 
@@ -320,7 +323,7 @@ class Service:
         """Give a stream other settings, in the thread that owns its session."""
 
         def change() -> None:
-            self.writer.flush()  # what the old session gave is kept, and nothing of it may come later
+            self.recorder.flush()  # what the old session gave is kept, and nothing of it may come later
             with self.store.write() as connection:
                 own = schema.events.c.stream_id == known.id
                 newest = connection.execute(select(func.max(schema.events.c.number)).where(own)).scalar()
@@ -352,7 +355,7 @@ class Service:
 
             def drop() -> None:
                 stream.paused = True  # whatever is on its way is not scored any more
-                self.writer.flush()
+                self.recorder.flush()
                 with self.store.write() as connection:
                     for table in (schema.readings, schema.scores, schema.snapshots, schema.events, schema.verdicts):
                         connection.execute(delete(table).where(table.c.stream_id == stream.id))
@@ -375,7 +378,7 @@ class Service:
             stream.detector, stream.layout = self._detector_for(stream.settings)
             stream.lost_detector = False
         if stream.paused:
-            self.writer.flush()
+            self.recorder.flush()
             with self.store.write() as connection:
                 own = schema.streams.c.id == stream.id
                 connection.execute(update(schema.streams).where(own).values(paused=False, reason=None))
@@ -445,7 +448,7 @@ class Service:
         if row.verdict == called:
             return
         if number > stream.first_event:
-            taught, note = await asyncio.wrap_future(self.writer.rule(stream, number - stream.first_event, called))
+            taught, note = await asyncio.wrap_future(self.recorder.rule(stream, number - stream.first_event, called))
         else:
             taught, note = False, "It is from before the settings of the stream were changed, so it teaches nothing."
         now = None if called is None else time.time()

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from cometad.serve.api.common import EventName, From, ServiceOf, To, answers, may, moment
 from cometad.serve.history_queries import event_details, events_of
 from cometad.serve.live_stream import EVER
-from cometad.serve.models import EventDetails, Events, VerdictOf
+from cometad.serve.models import EventDetails, EventList, VerdictOf
 
 router = APIRouter(prefix="/v1/events", tags=["events"])
 
@@ -19,9 +19,9 @@ def list_events(
     start: From = None,
     stop: To = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> Events:
+) -> EventList:
     """The events of all streams, newest first."""
-    return Events(events=events_of(service, None, state, moment(start, -EVER), moment(stop, EVER), limit))
+    return EventList(events=events_of(service, None, state, moment(start, -EVER), moment(stop, EVER), limit))
 
 
 @router.get("/{event}", responses=answers(404), dependencies=[may("read")])

@@ -21,8 +21,8 @@ def readyz(service: ServiceOf) -> Health:
     """Whether the service takes readings: streams are open, and the database can be written to."""
     if not service.ready:
         raise Refused(503, "The streams are being opened. Try again in a moment.", {"Retry-After": "1"})
-    if service.writer.problem is not None:
-        raise Refused(503, service.writer.problem, {"Retry-After": "5"})
+    if service.recorder.problem is not None:
+        raise Refused(503, service.recorder.problem, {"Retry-After": "5"})
     return Health(status="ready", details={"streams": len(service.streams), "unscored": service.scorer.unscored})
 
 

@@ -41,10 +41,10 @@ async def post_readings(name: StreamName, request: Request, service: ServiceOf) 
     form = _form(request)
     body = await read_body(request, service.settings.max_body_mib)
     if len(body) > LARGE:
-        block = await asyncio.to_thread(parse_body, body, form, name, stream.layout)
+        batch = await asyncio.to_thread(parse_body, body, form, name, stream.layout)
     else:
-        block = parse_body(body, form, name, stream.layout)
-    return _answer(await service.receive([block]))
+        batch = parse_body(body, form, name, stream.layout)
+    return _answer(await service.receive([batch]))
 
 
 @router.post("/readings", response_model=ReadingsTaken, responses=answers(415), openapi_extra=_BODY)
@@ -55,10 +55,10 @@ async def post_mixed_readings(request: Request, service: ServiceOf) -> Any:
         raise Refused(415, "Send readings of many streams as JSON or JSON lines. CSV is for a single stream.")
     body = await read_body(request, service.settings.max_body_mib)
     if len(body) > LARGE:
-        blocks, refused = await asyncio.to_thread(parse_mixed, body, form, service.layout)
+        batches, refused = await asyncio.to_thread(parse_mixed, body, form, service.layout)
     else:
-        blocks, refused = parse_mixed(body, form, service.layout)
-    receipt = await service.receive(blocks) if blocks else Receipt()
+        batches, refused = parse_mixed(body, form, service.layout)
+    receipt = await service.receive(batches) if batches else Receipt()
     receipt.refused = sorted([*receipt.refused, *refused])
     return _answer(receipt)
 

@@ -14,8 +14,8 @@ from cometad.serve.history_queries import events_of, scores_between
 from cometad.serve.live_stream import EVER
 from cometad.serve.models import (
     MOST_POINTS,
-    Events,
-    Scores,
+    EventList,
+    ScoreHistory,
     StreamDetails,
     Streams,
     StreamSettings,
@@ -78,7 +78,7 @@ def get_scores(
     start: From = None,
     stop: To = None,
     points: Annotated[int, Query(ge=2, le=MOST_POINTS)] = 800,
-) -> Scores:
+) -> ScoreHistory:
     """The scores of a stretch of time, thinned to about `points` without losing extremes."""
     stream = service.stream(name)
     return scores_between(service.store, stream, moment(start, -EVER), moment(stop, EVER), points)
@@ -105,10 +105,10 @@ def get_stream_events(
     start: From = None,
     stop: To = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> Events:
+) -> EventList:
     """The events of a stream, newest first."""
     stream = service.stream(name)
-    return Events(events=events_of(service, stream, state, moment(start, -EVER), moment(stop, EVER), limit))
+    return EventList(events=events_of(service, stream, state, moment(start, -EVER), moment(stop, EVER), limit))
 
 
 _FILE: dict[int | str, dict[str, Any]] = {200: {"content": {PARQUET: {}}, "description": "A Parquet file."}}

@@ -16,7 +16,7 @@ FULL = 4096  # rows of a joined chunk
 SMALL = 64  # chunks read at once
 
 
-class Rows(NamedTuple):
+class HistoryRows(NamedTuple):
     """Consecutive rows of a table."""
 
     first: int  # number of the first row
@@ -29,12 +29,12 @@ class Rows(NamedTuple):
         return self.first + len(self.ats)
 
 
-def chunk(stream_id: int, rows: Rows) -> dict[str, Any]:
+def chunk(stream_id: int, rows: HistoryRows) -> dict[str, Any]:
     """The row of a table that holds consecutive rows.
 
     >>> import numpy as np
-    >>> from cometad.serve.storage.history import Rows, chunk
-    >>> chunk(1, Rows(7, np.array([10.0, 11.0]), np.zeros((2, 3))))["count"]
+    >>> from cometad.serve.storage.history import HistoryRows, chunk
+    >>> chunk(1, HistoryRows(7, np.array([10.0, 11.0]), np.zeros((2, 3))))["count"]
     2
     """
     return {
@@ -55,26 +55,28 @@ def next_number(connection: Connection, table: Table, stream_id: int) -> int:
     return found or 0
 
 
-def by_number(connection: Connection, table: Table, stream_id: int, start: int, stop: int) -> Rows:
+def by_number(connection: Connection, table: Table, stream_id: int, start: int, stop: int) -> HistoryRows:
     """The rows with numbers from `start` on, before `stop`; those that were deleted are missing at the start."""
     inside = (table.c.first < stop) & (table.c.first + table.c.count > start)
     rows = _joined(connection, table, stream_id, inside)
     keep = slice(max(start - rows.first, 0), max(stop - rows.first, 0))
-    return Rows(max(rows.first, start), rows.ats[keep], rows.cells[keep])
+    return HistoryRows(max(rows.first, start), rows.ats[keep], rows.cells[keep])
 
 
-def by_time(connection: Connection, table: Table, stream_id: int, start: float, stop: float, least: int = 0) -> Rows:
+def by_time(
+    connection: Connection, table: Table, stream_id: int, start: float, stop: float, least: int = 0
+) -> HistoryRows:
     """The rows with times from `start` up to and including `stop`; only chunks from the number `least` on."""
     inside_chunk = (table.c.last_at >= start) & (table.c.first_at <= stop) & (table.c.first >= least)
     rows = _joined(connection, table, stream_id, inside_chunk)
     inside = np.flatnonzero((rows.ats >= start) & (rows.ats <= stop))
     if not len(inside):
-        return Rows(rows.first, rows.ats[:0], rows.cells[:0])
+        return HistoryRows(rows.first, rows.ats[:0], rows.cells[:0])
     keep = slice(inside[0], inside[-1] + 1)
-    return Rows(rows.first + int(inside[0]), rows.ats[keep], rows.cells[keep])
+    return HistoryRows(rows.first + int(inside[0]), rows.ats[keep], rows.cells[keep])
 
 
-def after(connection: Connection, table: Table, stream_id: int, start: int) -> Iterator[Rows]:
+def after(connection: Connection, table: Table, stream_id: int, start: int) -> Iterator[HistoryRows]:
     """All rows with numbers from `start` on, a few thousand at a time."""
     while True:
         chunks = connection.execute(
@@ -87,7 +89,7 @@ def after(connection: Connection, table: Table, stream_id: int, start: int) -> I
             return
         rows = _unpacked(chunks)
         skip = max(start - rows.first, 0)
-        yield Rows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
+        yield HistoryRows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
         start = rows.stop
 
 
@@ -139,17 +141,17 @@ def longest_history(connection: Connection) -> float | None:
     return max(spans, default=None)
 
 
-def _joined(connection: Connection, table: Table, stream_id: int, inside: Any) -> Rows:
+def _joined(connection: Connection, table: Table, stream_id: int, inside: Any) -> HistoryRows:
     chunks = connection.execute(
         select(table).where(table.c.stream_id == stream_id, inside).order_by(table.c.first)
     ).all()
-    return _unpacked(chunks) if chunks else Rows(0, np.empty(0), np.empty((0, 0)))
+    return _unpacked(chunks) if chunks else HistoryRows(0, np.empty(0), np.empty((0, 0)))
 
 
-def _unpacked(chunks: Any) -> Rows:
+def _unpacked(chunks: Any) -> HistoryRows:
     ats = np.frombuffer(b"".join(one.ats for one in chunks), "<f8")
     cells = np.frombuffer(b"".join(one.cells for one in chunks), "<f8")
-    return Rows(int(chunks[0].first), ats, cells.reshape(len(ats), -1))
+    return HistoryRows(int(chunks[0].first), ats, cells.reshape(len(ats), -1))
 
 
 def _neighbors(chunks: Any) -> Iterator[list[Any]]:

@@ -17,12 +17,12 @@ import numpy as np
 import structlog
 from sqlalchemy import Connection, insert, update
 
-from cometad.connect.contract import Block, Busy, Receipt, Refusal, UnknownStream
+from cometad.connect.contract import Busy, ReadingBatch, Receipt, Refusal, UnknownStream
 from cometad.errors import CometadError, InputError
 from cometad.serve.arrivals import Admitted, admit
 from cometad.serve.live_stream import Arrivals, LiveStream
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import Rows, chunk, has_time
+from cometad.serve.storage.history import HistoryRows, chunk, has_time
 from cometad.serve.storage.store import StorageError, Store
 
 MOST_WAITING = 200_000  # readings accepted but not stored, or stored but not scored
@@ -56,7 +56,7 @@ class Accepted(NamedTuple):
     """Readings of a stream that are on disk and wait to be scored."""
 
     stream: LiveStream
-    rows: Rows
+    rows: HistoryRows
     since: float  # when they were accepted, by a clock that never goes back
 
 
@@ -73,12 +73,12 @@ class Ruling(NamedTuple):
 
 @dataclass
 class _Request:
-    blocks: Sequence[Block]
+    batches: Sequence[ReadingBatch]
     readings: int
     done: "Future[Receipt]"
 
 
-class Writer:
+class Recorder:
     """Stores readings and results; `pass_on` gets everything that is on disk and waits to be scored."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Writer:
         self.problem: str | None = None  # why the last transaction failed
         self._rounds = 0  # transactions that went well
         self.round_seconds = 0.0  # of the last transaction
-        self._thread = threading.Thread(target=self._run, name="cometad-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="cometad-recorder", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -124,21 +124,21 @@ class Writer:
         """Store what there is and end the thread."""
         with self._wake:
             self._stopping = True
-            self._wake.notify()
+            self._wake.notify_all()
         self._thread.join()
 
-    def submit(self, blocks: Sequence[Block]) -> "Future[Receipt]":
+    def submit(self, batches: Sequence[ReadingBatch]) -> "Future[Receipt]":
         """Take readings; the future is done once they are on disk. Raises `Busy` if too much is waiting."""
-        readings = sum(len(block.lines) for block in blocks)
+        readings = sum(len(batch.lines) for batch in batches)
         if readings > MOST_WAITING:
             raise InputError(f"These are {readings:,} readings. Send at most {MOST_WAITING:,} at once.")
         with self._wake:
             if self._closed or self._waiting + readings + self._unscored() > MOST_WAITING:
                 raise Busy
-            request = _Request(blocks, readings, _uncancelled(Future()))
+            request = _Request(batches, readings, _uncancelled(Future()))
             self._requests.append(request)
             self._waiting += readings
-            self._wake.notify()
+            self._wake.notify_all()
         return request.done
 
     def rule(self, stream: LiveStream, number: int, called: str | None) -> "Future[tuple[bool, str | None]]":
@@ -148,7 +148,7 @@ class Writer:
             if self._closed:
                 raise Busy
             self._rulings.append(Ruling(stream, 0, 0, number, called, done))
-            self._wake.notify()
+            self._wake.notify_all()
         return done
 
     def keep(self, stored: Stored) -> None:
@@ -157,7 +157,7 @@ class Writer:
             first = not self._has_results()
             self._stored.add(stored)
             if first:
-                self._wake.notify()
+                self._wake.notify_all()
 
     @property
     def waiting(self) -> int:
@@ -256,23 +256,23 @@ class Writer:
     ) -> Receipt:
         """Admit the readings of a request: adds chunks to write, readings to score and what moved on."""
         total, received, since = Receipt(), time.time(), time.monotonic()
-        for block in request.blocks:
-            stream = self._streams.get(block.stream)
-            if stream is None or block.names != stream.layout.names:  # deleted or changed meanwhile
-                total.add(_unknown(block))
+        for batch in request.batches:
+            stream = self._streams.get(batch.stream)
+            if stream is None or batch.names != stream.layout.names:  # deleted or changed meanwhile
+                total.add(_unknown(batch))
                 continue
-            if block.stream not in moved:
-                moved[block.stream] = (stream, replace(stream.arrivals))
-            arrivals = moved[block.stream][1]
+            if batch.stream not in moved:
+                moved[batch.stream] = (stream, replace(stream.arrivals))
+            arrivals = moved[batch.stream][1]
             first = arrivals.next_seq
 
             def known(at: float, stream_id: int = stream.id) -> bool:
                 return has_time(connection, stream_id, at) or _among(chunks, stream_id, at)
 
-            admitted, receipt = admit(block, stream, arrivals, received, known)
+            admitted, receipt = admit(batch, stream, arrivals, received, known)
             total.add(receipt)
             if len(admitted.ats):
-                rows = Rows(first, admitted.ats, admitted.values)
+                rows = HistoryRows(first, admitted.ats, admitted.values)
                 chunks.append(_reading_chunk(stream, rows, admitted, arrivals))
                 accepted.append(Accepted(stream, rows, since))
                 stream.last_received = received
@@ -308,7 +308,7 @@ def _uncancelled(future: "Future[T]") -> "Future[T]":
     return future
 
 
-def _reading_chunk(stream: LiveStream, rows: Rows, admitted: Admitted, arrivals: Arrivals) -> dict[str, Any]:
+def _reading_chunk(stream: LiveStream, rows: HistoryRows, admitted: Admitted, arrivals: Arrivals) -> dict[str, Any]:
     return {
         **chunk(stream.id, rows),
         "last_time": json.dumps(admitted.last_time),
@@ -322,9 +322,9 @@ def _among(chunks: list[dict[str, Any]], stream_id: int, at: float) -> bool:
     return any(at in np.frombuffer(one["ats"], "<f8") for one in own)
 
 
-def _unknown(block: Block) -> Receipt:
-    reason = str(UnknownStream(block.stream))
-    return Receipt(refused=[Refusal(line, block.stream, reason) for line in block.lines])
+def _unknown(batch: ReadingBatch) -> Receipt:
+    reason = str(UnknownStream(batch.stream))
+    return Receipt(refused=[Refusal(line, batch.stream, reason) for line in batch.lines])
 
 
 def _newest(rows: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
