@@ -42,8 +42,7 @@ def run(cases: int, seed: int) -> Counter[str]:
             schema = schemathesis.openapi.from_dict(service.get("/openapi.json"))
             operations = [one.ok() for one in schema.get_all_operations()]
             tokens: dict[str, str | None] = {"before any token": None}
-            each = -(-cases // (len(operations) * len(MODES) * 6))  # the same requests from each of six clients
-            generated = [case for one in operations for mode in MODES for case in _generated(one, mode, each, seed)]
+            generated = _enough(operations, -(-cases // 6), seed)  # the same requests from each of six clients
             _send(service, generated, tokens, seed, counts)
             store = Store.in_folder(folder)
             secrets = {scope: Tokens(store).create(scope, scope) for scope in SCOPES}
@@ -86,6 +85,15 @@ def _send(
         for case in cases:
             _existing(case, chance)
             counts[_outcome(session, base, case, who, token)] += 1
+
+
+def _enough(operations: Sequence[Any], count: int, seed: int) -> list[Any]:
+    """At least so many requests, about as many to each route; some routes have few that differ."""
+    each, found = -(-count // (len(operations) * len(MODES))), list[Any]()
+    while len(found) < count:
+        found += [case for one in operations for mode in MODES for case in _generated(one, mode, each, seed)]
+        seed += 1
+    return found
 
 
 def _generated(operation: Any, mode: GenerationMode, count: int, seed: int) -> list[Any]:
