@@ -2,9 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from sqlalchemy import Connection, Table, delete, func, select, text
@@ -26,6 +26,8 @@ JOIN_AFTER = 1000  # readings or scores of a stream; a row is rewritten at most 
 PAGES = 500  # of the database file, freed in one transaction
 GIGABYTE = 1e9
 STEP_BACK = 0.05  # of the time kept: what is deleted at once if there is too much
+
+Work = TypeVar("Work")
 
 _log = structlog.get_logger("cometad.serve")
 
@@ -77,9 +79,9 @@ class Upkeep:
     def explain(self) -> None:
         """Explain events that were closed, while their readings are there."""
         streams = {stream.id: stream for stream in list(self._streams.values())}
-        for row in unexplained(self._store, EXPLAINED_AT_ONCE):
-            if row.stream_id in streams and not self._end.is_set():
-                keep_explanation(self._store, streams[row.stream_id], row)
+        rows = [row for row in unexplained(self._store, EXPLAINED_AT_ONCE) if row.stream_id in streams]
+        for row in self._paced(rows):
+            keep_explanation(self._store, streams[row.stream_id], row)
 
     def join(self, grown: int = 1) -> None:
         """Join small chunks before the snapshot of each stream that has grown, so that history is read quickly."""
@@ -100,10 +102,14 @@ class Upkeep:
         return grown
 
     def _portions(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
-        """A few streams at a time, with pauses: others write, too."""
-        for first in range(0, len(ids), PORTION):
+        """A few streams at a time, with pauses."""
+        return self._paced([ids[first : first + PORTION] for first in range(0, len(ids), PORTION)])
+
+    def _paced(self, work: Iterable[Work]) -> Iterator[Work]:
+        """One piece of work at a time, with pauses as long as it took: others write and compute, too."""
+        for one in work:
             begun = time.monotonic()
-            yield ids[first : first + PORTION]
+            yield one
             if self._end.wait(max(time.monotonic() - begun, 0.02)):
                 return
 
