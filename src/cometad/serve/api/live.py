@@ -35,10 +35,12 @@ async def live(
 
     async def messages() -> AsyncIterator[ServerSentEvent]:
         try:
+            due = time.monotonic()
             while not getattr(request.app.state, "stopping", False):
                 for message in _messages(box):
                     yield message
-                await asyncio.sleep(TICK)
+                due = max(due + TICK, time.monotonic())
+                await asyncio.sleep(due - time.monotonic())
         finally:
             service.listeners.leave(box)
 
