@@ -1,5 +1,6 @@
 """The service over HTTP: scores, repeated and late readings, verdicts, failures, settings, retention and bounds."""
 
+import hashlib
 import io
 import json
 import threading
@@ -18,6 +19,7 @@ from cometad.live.session import Session
 from cometad.serve import recorder
 from cometad.serve.storage import history, schema
 from cometad.serve.upkeep import DAY
+from contract import is_a_sentence
 from serve_case import (
     NAMES,
     START,
@@ -770,6 +772,18 @@ def fitted(client, name):
         return state if state["state"] != "fitting" else None
 
     return until(ended, 90)
+
+
+def test_a_fit_that_fails_leaves_the_detector_that_was_there(running, pump):
+    _, client = running
+    upload(client, "kept", pump[1])
+    sent = client.post("/v1/detectors/kept/fit", content="flow\nhigh\n", headers={"content-type": "text/csv"})
+    assert sent.status_code == 202
+    state = fitted(client, "kept")
+    assert state["state"] == "ready"
+    assert is_a_sentence(state["error"])
+    assert state["sha256"] == hashlib.sha256(pump[1]).hexdigest()
+    put(client, "of-kept", detector="kept")
 
 
 def test_detectors_are_fitted_in_the_background(running):

@@ -141,6 +141,7 @@ class FitQueue:
 
 def _problem(said: str, code: int, file: Path) -> str:
     """Why a fit failed: what the command line said about bad input, without the name of a temporary file."""
+    said = said.removeprefix("cometad: ")
     if code == MISTAKE and said:
         return said.replace(f"'{file}'", "The body").replace(str(file), "the body")
     return f"The fit ended with code {code}. {said}".strip()

@@ -6,11 +6,12 @@ import numpy as np
 from sqlalchemy import select
 
 from cometad.report.thin import thin
+from cometad.serve.detector_shelf import Missing
 from cometad.serve.event_rows import event_of
 from cometad.serve.explaining import keep_explanation
 from cometad.serve.live_stream import EVER, LiveStream
 from cometad.serve.models import EventDetails, EventSummary, ScoreHistory, Similar
-from cometad.serve.service import Missing, Service
+from cometad.serve.service import Service
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import by_time
 from cometad.serve.storage.store import Store

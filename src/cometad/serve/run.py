@@ -41,7 +41,7 @@ def plan(settings: Settings) -> list[str]:
         return [
             f"It would listen on {address(settings.host, settings.port)} and accept requests {who}.",
             f"It would keep everything in {where} (format {service.store.format}): "
-            f"{len(service.all_detectors())} detectors and {service.count_streams()} streams.",
+            f"{len(service.detectors.all())} detectors and {service.count_streams()} streams.",
             f"It would delete readings after {settings.keep_readings_days:g} days, scores after "
             f"{settings.keep_scores_days:g} days, and the oldest of both beyond {settings.keep_gigabytes:g} GB.",
         ]

@@ -1,36 +1,30 @@
 """The service without HTTP: streams and detectors over one store, with a thread that writes and one that scores."""
 
 import asyncio
-import hashlib
 import json
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, Literal
 
 import structlog
-from sqlalchemy import ColumnElement, delete, func, insert, select, true, update
+from sqlalchemy import delete, func, insert, select, update
 
-from cometad.alerting.budget import Budget
 from cometad.comet import Comet
-from cometad.connect.bodies import layout_of
 from cometad.connect.contract import ReadingBatch, Receipt, UnknownStream
 from cometad.detector import Detector
-from cometad.detectors import load
-from cometad.errors import CometadError, ModelFileError, ParameterError
+from cometad.errors import CometadError
 from cometad.live.dates import StreamDates
 from cometad.live.readings import Layout
 from cometad.serve.demo_plant import NAME as DEMO
 from cometad.serve.demo_plant import DemoPlant
+from cometad.serve.detector_shelf import DetectorShelf, Missing, check_room
 from cometad.serve.figures import Figures
-from cometad.serve.fitting import FitQueue
 from cometad.serve.listeners import Listeners
-from cometad.serve.live_stream import LiveStream, check_settings, threshold_of
-from cometad.serve.models import DetectorState, StreamSettings, StreamState
+from cometad.serve.live_stream import LiveStream, check_settings
+from cometad.serve.models import StreamSettings, StreamState
 from cometad.serve.recorder import Recorder
 from cometad.serve.scorer import FreshScores, LiveScorer
 from cometad.serve.settings import Settings
@@ -43,14 +37,6 @@ from cometad.serve.upkeep import Upkeep
 _log = structlog.get_logger("cometad.serve")
 
 
-class Missing(CometadError):
-    """There is nothing of this name."""
-
-
-class Conflict(CometadError):
-    """What was asked for does not fit the present state."""
-
-
 class Service:
     """Everything the service does; the API is a thin layer above it."""
 
@@ -60,16 +46,14 @@ class Service:
         self.tokens = Tokens(self.store, needed=not settings.is_local)
         self.streams: dict[str, LiveStream] = {}
         self.listeners, self.figures = Listeners(), Figures()
-        self._detectors: dict[tuple[str, Budget | None], Detector] = {}
-        self._layouts: dict[str, Layout] = {}  # by detector
         self._lock = threading.RLock()  # of streams and detectors
+        self.detectors = DetectorShelf(self.store, settings, self._lock, self._used)
         self.recorder = Recorder(self.store, self.streams, self._pass_on, lambda: self.scorer.unscored)
         self.scorer = LiveScorer(self.store, self.recorder.keep, self.recorder.flush, self._tell, self._tell_state)
-        self.fitting = FitQueue(settings.data_dir / "fits", self.add_detector, self._fit_failed)
         self.upkeep = Upkeep(self.store, settings, self.streams, self._tell_state)
         self.demo = DemoPlant(
             lambda: DEMO in self.streams,
-            self.add_detector,
+            self.detectors.add,
             self.put_stream,
             lambda batches: self.recorder.submit(batches),
         )
@@ -82,7 +66,7 @@ class Service:
         """Open all streams, score what was not scored yet, and take readings."""
         self.store.claim()
         self._started = True
-        self._close_interrupted_fits()
+        self.detectors.close_interrupted_fits()
         with self.store.read() as connection:
             rows = connection.execute(select(schema.streams).order_by(schema.streams.c.id)).all()
         for row in rows:
@@ -105,7 +89,7 @@ class Service:
             self.scorer.do(lambda: self.scorer.save(self.streams.values()))
             self.scorer.stop()
             self.recorder.stop()
-        self.fitting.stop()
+        self.detectors.close()
         self.store.close()
 
     def count_streams(self) -> int:
@@ -154,140 +138,9 @@ class Service:
         self.figures.received(receipt)
         return receipt
 
-    # -- detectors --------------------------------------------------------------------------------------------------
-
-    def add_detector(self, name: str, content: bytes, *, fitted: bool = False) -> DetectorState:
-        """Keep a saved detector; a damaged or unknown file is refused."""
-        detector = _loaded(content)
-        with self._lock:
-            users = self._users(name)
-            if users and not fitted:
-                raise Conflict(f"The detector {name!r} is used by {_some(users)}. Upload it under another name.")
-            self._check_room(schema.detectors, self.settings.max_detectors, "detectors", name)
-            row = {
-                "name": name,
-                "state": "ready",
-                "kind": type(detector).__name__,
-                "variables": json.dumps(detector.names_),
-                "content": content,
-                "sha256": hashlib.sha256(content).hexdigest(),
-                "error": None,
-                "created": time.time(),
-            }
-            with self.store.write() as connection:
-                self.store.upsert(connection, schema.detectors, [row])
-            self._forget_detector(name)
-        return self.detector(name)
-
-    def fit_detector(self, name: str, body: bytes, suffix: str, options: Sequence[str]) -> DetectorState:
-        """Fit a detector in the background, on a table in the format that a suffix names."""
-        with self._lock:
-            users = self._users(name)
-            if users:
-                raise Conflict(f"The detector {name!r} is used by {_some(users)}. Fit one under another name.")
-            if self.fitting.is_fitting(name):
-                raise Conflict(f"The detector {name!r} is being fitted already. Wait until it is ready.")
-            self._check_room(schema.detectors, self.settings.max_detectors, "detectors", name)
-            row: dict[str, Any] = {"name": name, "state": "fitting", "kind": "", "variables": "[]", "content": None}
-            row |= {"sha256": "", "error": None, "created": time.time()}
-            file = self.fitting.keep(body, suffix)
-            with self.store.write() as connection:
-                self.store.upsert(connection, schema.detectors, [row])
-            self._forget_detector(name)
-            self.fitting.begin(name, file, options)
-        return self.detector(name)
-
-    def _fit_failed(self, name: str, reason: str) -> None:
-        own = schema.detectors.c.name == name
-        with self.store.write() as connection:
-            connection.execute(update(schema.detectors).where(own).values(state="failed", error=reason))
-
-    def _close_interrupted_fits(self) -> None:
-        reason = "The service was stopped while it was fitted. Send the readings again."
-        fitting = schema.detectors.c.state == "fitting"
-        with self.store.write() as connection:
-            connection.execute(update(schema.detectors).where(fitting).values(state="failed", error=reason))
-        self.fitting.clean_up()
-
-    def detector(self, name: str) -> DetectorState:
-        """What is known of a detector."""
-        found = self._described(schema.detectors.c.name == name)
-        if not found:
-            raise Missing(f"There is no detector {name!r}. Upload one with PUT /v1/detectors/{name}, or fit it.")
-        return found[0]
-
-    def all_detectors(self) -> list[DetectorState]:
-        """All detectors, by name."""
-        return self._described(true())
-
-    def _described(self, which: ColumnElement[bool]) -> list[DetectorState]:
-        table = schema.detectors
-        columns = [column for column in table.c if column.name != "content"]
-        size = func.coalesce(func.length(table.c.content), 0).label("bytes")
-        with self.store.read() as connection:
-            rows = connection.execute(select(*columns, size).where(which).order_by(table.c.name)).all()
-        used = Counter(stream.settings.detector for stream in list(self.streams.values()))
-        return [
-            DetectorState(
-                name=row.name,
-                state=row.state,
-                kind=row.kind,
-                variables=json.loads(row.variables),
-                progress=1.0 if row.state == "ready" else self.fitting.progress(row.name),
-                error=row.error,
-                sha256=row.sha256,
-                bytes=row.bytes,
-                created=row.created,
-                streams=used[row.name],
-            )
-            for row in rows
-        ]
-
-    def delete_detector(self, name: str) -> None:
-        """Delete a detector that no stream uses."""
-        with self._lock:
-            self.detector(name)
-            users = self._users(name)
-            if users:
-                raise Conflict(f"The detector {name!r} is used by {_some(users)}. Delete them first.")
-            self.fitting.cancel(name)
-            with self.store.write() as connection:
-                connection.execute(delete(schema.detectors).where(schema.detectors.c.name == name))
-            self._forget_detector(name)
-
-    def _users(self, name: str) -> list[str]:
-        return [stream.name for stream in list(self.streams.values()) if stream.settings.detector == name]
-
-    def _forget_detector(self, name: str) -> None:
-        self._detectors = {key: one for key, one in self._detectors.items() if key[0] != name}
-        self._layouts.pop(name, None)
-
-    def _detector_for(self, settings: StreamSettings) -> tuple[Detector, Layout]:
-        """The detector that settings ask for, and the layout of its readings; both are shared by its streams."""
-        name, rule = settings.detector, threshold_of(settings)
-        if (name, rule) not in self._detectors:
-            if (name, None) not in self._detectors:
-                with self.store.read() as connection:
-                    own = schema.detectors.c.name == name
-                    row = connection.execute(select(schema.detectors).where(own)).one_or_none()
-                if row is None:
-                    raise Missing(f"There is no detector {name!r}. Upload or fit it first.")
-                if row.content is None:
-                    raise Conflict(f"The detector {name!r} is not ready: {row.error or 'it is being fitted'}")
-                self._detectors[name, None] = _loaded(row.content)
-            fitted = self._detectors[name, None]
-            self._detectors[name, rule] = fitted if rule is None else fitted.with_threshold(rule)
-        detector = self._detectors[name, rule]
-        if name not in self._layouts:
-            self._layouts[name] = layout_of(detector.names_, detector.named_, detector.gaps.allowed)
-        return detector, self._layouts[name]
-
-    def _stored_layout(self, name: str) -> Layout:
-        """The layout of readings for a detector that cannot be loaded."""
-        with self.store.read() as connection:
-            own = schema.detectors.c.name == name
-            variables = connection.execute(select(schema.detectors.c.variables).where(own)).scalar()
-        return layout_of(json.loads(variables or "[]"), named=True, gaps=False)
+    def _used(self) -> Counter[str]:
+        """How many streams use each detector."""
+        return Counter(stream.settings.detector for stream in list(self.streams.values()))
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
@@ -304,11 +157,11 @@ class Service:
             known = self.streams.get(name)
             if known is not None and known.settings == settings:
                 return known, False
-            detector, layout = self._detector_for(settings)
+            detector, layout = self.detectors.for_stream(settings)
             check_settings(settings, detector)
             if known is not None:
                 return self._changed(known, settings, detector, layout), False
-            self._check_room(schema.streams, self.settings.max_streams, "streams", None)
+            check_room(self.store, schema.streams, self.settings.max_streams, "streams")
             row: dict[str, Any] = {"name": name, "settings": settings.model_dump_json(), "created": time.time()}
             row |= {"paused": False, "reason": None, "dates": "{}", "first_seq": 0, "first_step": 0, "first_event": 0}
             with self.store.write() as connection:
@@ -375,7 +228,7 @@ class Service:
         """Score a stream again, from the reading it was paused at."""
         stream = self.stream(name)
         if stream.lost_detector:
-            stream.detector, stream.layout = self._detector_for(stream.settings)
+            stream.detector, stream.layout = self.detectors.for_stream(stream.settings)
             stream.lost_detector = False
         if stream.paused:
             self.recorder.flush()
@@ -406,10 +259,10 @@ class Service:
         settings = StreamSettings.model_validate_json(row.settings)
         lost = None
         try:
-            detector, layout = self._detector_for(settings)
+            detector, layout = self.detectors.for_stream(settings)
         except CometadError as error:
             lost = f"Its detector cannot be used: {error}"
-            detector, layout = Comet(), self._stored_layout(settings.detector)  # not fitted: it only stands in
+            detector, layout = Comet(), self.detectors.stored_layout(settings.detector)  # not fitted: it only stands in
             _log.error("stream paused", stream=row.name, problem=lost)
         stream = LiveStream(row.id, row.name, settings, detector, layout, row.first_seq, row.first_step)
         stream.first_event, stream.lost_detector = row.first_event, lost is not None
@@ -428,12 +281,6 @@ class Service:
             arrivals.timed = json.loads(newest.last_time) is not None
             stream.last_received = time.time()  # silence counts from the start of the service
         self.streams[row.name] = stream
-
-    def _check_room(self, table: Any, most: int, what: str, name: str | None) -> None:
-        with self.store.read() as connection:
-            others = select(func.count()).select_from(table).where(table.c.name != (name or ""))
-            if connection.execute(others).scalar_one() >= most:
-                raise Conflict(f"There are {most:,} {what} already, which is the limit. Delete some, or raise it.")
 
     # -- verdicts ---------------------------------------------------------------------------------------------------
 
@@ -468,22 +315,3 @@ class Service:
             if str(stream.id) == stream_id:
                 return stream, int(number)
         raise Missing(f"There is no event {event_id!r}.")
-
-
-def _loaded(content: bytes) -> Detector:
-    """The detector in a saved file."""
-    with tempfile.NamedTemporaryFile(suffix=".comet") as file:
-        Path(file.name).write_bytes(content)
-        try:
-            return load(file.name)
-        except ModelFileError as error:
-            raise ModelFileError(str(error).replace(f"'{file.name}'", "The file")) from error
-        except ParameterError as error:
-            raise ModelFileError(f"The file is not a detector that can be loaded. {error}") from error
-
-
-def _some(names: list[str]) -> str:
-    if len(names) == 1:
-        return f"the stream {names[0]!r}"
-    listed = ", ".join(repr(name) for name in names[:3])
-    return f"{len(names)} streams ({listed}{', ...' if len(names) > 3 else ''})"

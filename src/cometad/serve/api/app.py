@@ -13,7 +13,8 @@ from cometad.errors import CometadError, InputError, ModelFileError, OutputError
 from cometad.serve.api import detectors, events, health, live, pages, readings, streams, trial
 from cometad.serve.api.common import Refused
 from cometad.serve.api.guards import Guards
-from cometad.serve.service import Conflict, Missing, Service
+from cometad.serve.detector_shelf import Conflict, Missing
+from cometad.serve.service import Service
 from cometad.serve.storage.store import StorageError
 
 STATUS: dict[type[CometadError], int] = {

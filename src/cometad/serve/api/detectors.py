@@ -33,20 +33,20 @@ Text = Annotated[str | None, Query(max_length=100)]
 @router.get("", responses=answers(), dependencies=[may("read")])
 def list_detectors(service: ServiceOf) -> Detectors:
     """All detectors, by name."""
-    return Detectors(detectors=service.all_detectors())
+    return Detectors(detectors=service.detectors.all())
 
 
 @router.get("/{name}", responses=answers(404), dependencies=[may("read")])
 def get_detector(name: DetectorName, service: ServiceOf) -> DetectorState:
     """A detector, or how far its fit is."""
-    return service.detector(name)
+    return service.detectors.get(name)
 
 
 @router.put("/{name}", responses=answers(409), openapi_extra=_BYTES, dependencies=[may("write")])
 async def put_detector(name: DetectorName, request: Request, service: ServiceOf) -> DetectorState:
     """Upload a detector that `save` or `cometad fit` wrote. Its hash is checked."""
     body = await read_body(request, service.settings.max_upload_mib)
-    return await asyncio.to_thread(service.add_detector, name, body)
+    return await asyncio.to_thread(service.detectors.add, name, body)
 
 
 @router.post(
@@ -60,25 +60,28 @@ async def fit_detector(
     threshold: Text = None,
     resample: Text = None,
     time_column: Text = None,
+    drop: Text = None,
 ) -> DetectorState:
-    """Fit a detector on the readings in the body, in the background."""
+    """Fit a detector on the readings in the body, in the background. The query takes flags of `cometad fit`."""
     kind = media_type(request)
     if kind not in SUFFIXES:
         raise Refused(415, f"Send {', '.join(SUFFIXES)}.")
-    options = _options(gaps, threshold, resample, time_column)
+    options = _options(gaps, threshold, resample)
+    options += [] if time_column is None else [f"--time-column={time_column}"]
+    options += [] if drop is None else [f"--drop={drop}"]
     body = await read_body(request, service.settings.max_upload_mib)
     if kind in LINES:
         body = await asyncio.to_thread(_table, body)
-    return await asyncio.to_thread(service.fit_detector, name, body, SUFFIXES[kind], options)
+    return await asyncio.to_thread(service.detectors.fit, name, body, SUFFIXES[kind], options)
 
 
 @router.delete("/{name}", status_code=204, responses=answers(404, 409), dependencies=[may("admin")])
 async def delete_detector(name: DetectorName, service: ServiceOf) -> None:
     """Delete a detector that no stream uses."""
-    await asyncio.to_thread(service.delete_detector, name)
+    await asyncio.to_thread(service.detectors.delete, name)
 
 
-def _options(gaps: str | None, threshold: str | None, resample: str | None, time_column: str | None) -> list[str]:
+def _options(gaps: str | None, threshold: str | None, resample: str | None) -> list[str]:
     """The flags of `cometad fit`; bad ones are refused now, not in the background."""
     options = []
     if gaps is not None:
@@ -90,8 +93,6 @@ def _options(gaps: str | None, threshold: str | None, resample: str | None, time
     if resample is not None:
         parse_resampling(resample)
         options.append(f"--resample={resample}")
-    if time_column is not None:
-        options.append(f"--time-column={time_column}")
     return options
 
 

@@ -40,5 +40,5 @@ def session(request: Request, service: ServiceOf) -> SessionInfo:
         tokens=service.tokens.any,
         scopes=list(scopes_of(request)),
         streams=len(service.streams),
-        detectors=len(service.all_detectors()),
+        detectors=len(service.detectors.all()),
     )

@@ -1,0 +1,204 @@
+"""The detectors of the service: saved ones that were uploaded, and those it fits itself."""
+
+import hashlib
+import json
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sqlalchemy import ColumnElement, Table, case, delete, func, select, true, update
+
+from cometad.alerting.budget import Budget
+from cometad.connect.bodies import layout_of
+from cometad.detector import Detector
+from cometad.detectors import load
+from cometad.errors import CometadError, ModelFileError, ParameterError
+from cometad.live.readings import Layout
+from cometad.serve.fitting import FitQueue
+from cometad.serve.live_stream import threshold_of
+from cometad.serve.models import DetectorState, StreamSettings
+from cometad.serve.settings import Settings
+from cometad.serve.storage import schema
+from cometad.serve.storage.store import Store
+
+
+class Missing(CometadError):
+    """There is nothing of this name."""
+
+
+class Conflict(CometadError):
+    """What was asked for does not fit the present state."""
+
+
+class DetectorShelf:
+    """Detectors by name. `used` counts the streams of each; `lock` keeps them apart from changes of streams."""
+
+    def __init__(
+        self, store: Store, settings: Settings, lock: threading.RLock, used: Callable[[], Counter[str]]
+    ) -> None:
+        self._store, self._most, self._lock, self._used = store, settings.max_detectors, lock, used
+        self._open: dict[tuple[str, Budget | None], Detector] = {}
+        self._layouts: dict[str, Layout] = {}  # by detector
+        self._fits = FitQueue(settings.data_dir / "fits", self.add, self._fit_failed)
+
+    def close(self) -> None:
+        """End the fit that runs."""
+        self._fits.stop()
+
+    def add(self, name: str, content: bytes, *, fitted: bool = False) -> DetectorState:
+        """Keep a saved detector; a damaged or unknown file is refused."""
+        detector = _loaded(content)
+        with self._lock:
+            if not fitted:
+                self._check_unused(name, "Upload it under another name.")
+            check_room(self._store, schema.detectors, self._most, "detectors", name)
+            row = {
+                "name": name,
+                "state": "ready",
+                "kind": type(detector).__name__,
+                "variables": json.dumps(detector.names_),
+                "content": content,
+                "sha256": hashlib.sha256(content).hexdigest(),
+                "error": None,
+                "created": time.time(),
+            }
+            with self._store.write() as connection:
+                self._store.upsert(connection, schema.detectors, [row])
+            self._forget(name)
+        return self.get(name)
+
+    def fit(self, name: str, body: bytes, suffix: str, options: Sequence[str]) -> DetectorState:
+        """Fit a detector in the background, on a table in the format that a suffix names.
+
+        One of this name that is there already stays until the new one is ready.
+        """
+        with self._lock:
+            self._check_unused(name, "Fit one under another name.")
+            if self._fits.is_fitting(name):
+                raise Conflict(f"The detector {name!r} is being fitted already. Wait until it is ready.")
+            check_room(self._store, schema.detectors, self._most, "detectors", name)
+            row = {"name": name, "state": "fitting", "error": None, "created": time.time()}
+            file = self._fits.keep(body, suffix)
+            with self._store.write() as connection:
+                self._store.upsert(connection, schema.detectors, [row])
+            self._fits.begin(name, file, options)
+        return self.get(name)
+
+    def _fit_failed(self, name: str, reason: str) -> None:
+        self._end_fits(schema.detectors.c.name == name, reason)
+
+    def _end_fits(self, which: ColumnElement[bool], reason: str) -> None:
+        """Note that fits failed; what was there before them is ready again."""
+        before = case((schema.detectors.c.content.is_(None), "failed"), else_="ready")
+        with self._store.write() as connection:
+            connection.execute(update(schema.detectors).where(which).values(state=before, error=reason))
+
+    def close_interrupted_fits(self) -> None:
+        """Mark fits that were running when the service ended as failed, and delete their files."""
+        reason = "The service was stopped while it was fitted. Send the readings again."
+        self._end_fits(schema.detectors.c.state == "fitting", reason)
+        self._fits.clean_up()
+
+    def get(self, name: str) -> DetectorState:
+        """What is known of a detector."""
+        found = self._described(schema.detectors.c.name == name)
+        if not found:
+            raise Missing(f"There is no detector {name!r}. Upload one with PUT /v1/detectors/{name}, or fit it.")
+        return found[0]
+
+    def all(self) -> list[DetectorState]:
+        """All detectors, by name."""
+        return self._described(true())
+
+    def _described(self, which: ColumnElement[bool]) -> list[DetectorState]:
+        table = schema.detectors
+        columns = [column for column in table.c if column.name != "content"]
+        size = func.coalesce(func.length(table.c.content), 0).label("bytes")
+        with self._store.read() as connection:
+            rows = connection.execute(select(*columns, size).where(which).order_by(table.c.name)).all()
+        used = self._used()
+        return [
+            DetectorState(
+                name=row.name,
+                state=row.state,
+                kind=row.kind,
+                variables=json.loads(row.variables),
+                progress=1.0 if row.state == "ready" else self._fits.progress(row.name),
+                error=row.error,
+                sha256=row.sha256,
+                bytes=row.bytes,
+                created=row.created,
+                streams=used[row.name],
+            )
+            for row in rows
+        ]
+
+    def delete(self, name: str) -> None:
+        """Delete a detector that no stream uses."""
+        with self._lock:
+            self.get(name)
+            self._check_unused(name, "Delete them first.")
+            self._fits.cancel(name)
+            with self._store.write() as connection:
+                connection.execute(delete(schema.detectors).where(schema.detectors.c.name == name))
+            self._forget(name)
+
+    def _check_unused(self, name: str, advice: str) -> None:
+        streams = self._used()[name]
+        if streams:
+            which = "a stream" if streams == 1 else f"{streams:,} streams"
+            raise Conflict(f"The detector {name!r} is used by {which}. {advice}")
+
+    def _forget(self, name: str) -> None:
+        self._open = {key: one for key, one in self._open.items() if key[0] != name}
+        self._layouts.pop(name, None)
+
+    def for_stream(self, settings: StreamSettings) -> tuple[Detector, Layout]:
+        """The detector that settings ask for, and the layout of its readings; both are shared by its streams."""
+        name, rule = settings.detector, threshold_of(settings)
+        if (name, rule) not in self._open:
+            if (name, None) not in self._open:
+                with self._store.read() as connection:
+                    own = schema.detectors.c.name == name
+                    row = connection.execute(select(schema.detectors).where(own)).one_or_none()
+                if row is None:
+                    raise Missing(f"There is no detector {name!r}. Upload or fit it first.")
+                if row.content is None:
+                    raise Conflict(f"The detector {name!r} is not ready: {row.error or 'it is being fitted.'}")
+                self._open[name, None] = _loaded(row.content)
+            fitted = self._open[name, None]
+            self._open[name, rule] = fitted if rule is None else fitted.with_threshold(rule)
+        detector = self._open[name, rule]
+        if name not in self._layouts:
+            self._layouts[name] = layout_of(detector.names_, detector.named_, detector.gaps.allowed)
+        return detector, self._layouts[name]
+
+    def stored_layout(self, name: str) -> Layout:
+        """The layout of readings for a detector that cannot be loaded."""
+        with self._store.read() as connection:
+            own = schema.detectors.c.name == name
+            variables = connection.execute(select(schema.detectors.c.variables).where(own)).scalar()
+        return layout_of(json.loads(variables or "[]"), named=True, gaps=False)
+
+
+def check_room(store: Store, table: Table, most: int, what: str, name: str = "") -> None:
+    """Refuse another row if there are as many as the settings allow; the row of this name may be replaced."""
+    with store.read() as connection:
+        others = select(func.count()).select_from(table).where(table.c.name != name)
+        if connection.execute(others).scalar_one() >= most:
+            raise Conflict(f"There are {most:,} {what} already, which is the limit. Delete some, or raise it.")
+
+
+def _loaded(content: bytes) -> Detector:
+    """The detector in a saved file."""
+    with tempfile.NamedTemporaryFile(suffix=".comet") as file:
+        Path(file.name).write_bytes(content)
+        try:
+            return load(file.name)
+        except ModelFileError as error:
+            raise ModelFileError(str(error).replace(f"'{file.name}'", "The file")) from error
+        except ParameterError as error:
+            raise ModelFileError(f"The file is not a detector that can be loaded. {error}") from error
