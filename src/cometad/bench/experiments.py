@@ -21,6 +21,7 @@ from cometad.network_comet import SCORING, NetworkComet
 from cometad.presets import ABLATIONS, PAPER_SIZES
 from cometad.scoring.normalize import EmaMinMax
 from cometad.views import NetworkView
+from cometad.views.adaptation import FollowLevel
 
 PAPER = tuple(PAPER_SIZES)  # the paper's datasets
 PLANT = "plant"  # the synthetic dataset, always available, as a short stream and a long one
@@ -218,6 +219,7 @@ EXPERIMENTS = {
         "drift",
         ("SMD", "ASD", "MSL", PLANT),
         (
+            Arm("comet", "comet", {"adaptation": FollowLevel()}),  # as fitted, it is the default with its budget
             TRAINED,
             Arm("network w/ contrastive", "network", {"adaptation": OnlineAdaptation(error_limit=0.99, max_drift=0.5)}),
             COMETS[0],

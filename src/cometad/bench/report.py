@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from cometad.bench.compare import claim, compare, comparison_table, missing_arms
-from cometad.bench.drift.report import drift_table, save_drift
+from cometad.bench.drift.report import drift_table, has_own_rule, own_rule_table, save_drift
 from cometad.bench.embedding import save_embedding
 from cometad.bench.experiments import EXPERIMENTS
 from cometad.bench.figures import efficiency_points, save_critical_difference, save_efficiency
@@ -273,6 +273,8 @@ def _drift(name: str, records: Sequence[Record], ranked_by: str) -> Content:
         here = [record for record in records if record["arm"] == arm]
         seeds = len({record["seed"] for record in here})
         tables.append(drift_table(here, f"{EXPERIMENTS[name].title}: {arm}", references))
+        if has_own_rule(here):
+            tables.append(own_rule_table(here, f"{EXPERIMENTS[name].title}: {arm}, at its own threshold"))
         figures.append(
             Figure(
                 f"{name}-{number + 1}.png",
