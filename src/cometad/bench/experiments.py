@@ -31,6 +31,7 @@ NETWORK_DETECTORS = ("network", "comet-paper")  # names in `Arm.detector` that s
 
 DEEP = tuple(name for name, kind in BASELINES.items() if issubclass(kind, DeepBaseline))
 SIMPLE = tuple(name for name in BASELINES if name not in DEEP)
+CONVERGED = ", converged"  # ends the name of a deep baseline that is trained to convergence
 
 
 _OTHERS: dict[str, Callable[..., Detector]] = {
@@ -147,7 +148,7 @@ def _converged(names: Collection[str]) -> tuple[Arm, ...]:
     """Deep baselines with their published learning rate, trained until the validation loss no longer improves."""
     rates = {name: BASELINES[name]().schedule.learning_rate for name in names}  # type: ignore[attr-defined]
     return tuple(
-        Arm(f"{name}, converged", name, {"schedule": Converging(learning_rate=rate)}) for name, rate in rates.items()
+        Arm(name + CONVERGED, name, {"schedule": Converging(learning_rate=rate)}) for name, rate in rates.items()
     )
 
 

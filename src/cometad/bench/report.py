@@ -21,6 +21,7 @@ from cometad.bench.provenance import provenance_notes
 from cometad.bench.published import published
 from cometad.bench.results import Record, failed, latest
 from cometad.bench.runner import FOLDER, results_of
+from cometad.bench.schedules import has_both_schedules, schedules_table
 from cometad.bench.simple import simple_sentence
 from cometad.bench.split import DEVELOPMENT
 from cometad.bench.summaries import RANKED_BY, REFERENCES, blocks, twins, without_twins
@@ -137,6 +138,9 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     if over == "entity":
         tests, sentences = _tests(name, records, ranked_by)
         tables, notes = tables + tests, notes + sentences
+        if has_both_schedules(records):
+            title = f"{experiment.title}: schedules of the deep baselines"
+            tables.append(schedules_table(records, title, experiment.base, ranked_by))
     elif experiment.base and any(record["arm"] == experiment.base for record in records):
         tables.append(paired_table(records, f"{experiment.title}: differences, paired by seed", experiment.base))
     tables.append(_costs(name, records))
