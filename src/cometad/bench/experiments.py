@@ -211,7 +211,10 @@ EXPERIMENTS = {
         "One model per entity",
         "entity",
         ("SMD", "ASD", "SKAB", "MSL", "SMAP"),
-        (*COMETS, TRAINED, DEFAULT, *_plain((*SIMPLE, *DEEP)), *_converged(DEEP), *_plain(("all-positive",))),
+        (
+            *(*COMETS, TRAINED, DEFAULT, *_plain(SIMPLE), *_fair()),
+            *(*_plain(DEEP), *_converged(DEEP), *_plain(("all-positive",))),
+        ),
         seeds=(0, 1, 2),
         base=DEFAULT.name,
     ),

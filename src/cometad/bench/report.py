@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from cometad.bench.compare import claim, compare, comparison_table, missing_arms
+from cometad.bench.cost import arm_costs, save_costs
 from cometad.bench.drift.report import drift_table, has_own_rule, own_rule_table, save_drift
 from cometad.bench.embedding import save_embedding
 from cometad.bench.experiments import EXPERIMENTS
@@ -23,7 +24,7 @@ from cometad.bench.results import Record, failed, latest
 from cometad.bench.runner import FOLDER, results_of
 from cometad.bench.schedules import has_both_schedules, schedules_table
 from cometad.bench.simple import simple_sentence
-from cometad.bench.split import DEVELOPMENT
+from cometad.bench.split import DEVELOPMENT, part_of
 from cometad.bench.summaries import RANKED_BY, REFERENCES, blocks, twins, without_twins
 from cometad.bench.tables import ResultTable, metric_table, threshold_table
 from cometad.errors import InputError, OutputError, unknown
@@ -144,7 +145,22 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     elif experiment.base and any(record["arm"] == experiment.base for record in records):
         tables.append(paired_table(records, f"{experiment.title}: differences, paired by seed", experiment.base))
     tables.append(_costs(name, records))
-    return Content(tables, _rank_diagram(name, records, ranked_by, over), notes)
+    figures = _rank_diagram(name, records, ranked_by, over)
+    if over == "entity" and arm_costs(records, experiment.base, ranked_by):
+        figures = [_cost_figure(name, records, ranked_by), *figures]
+    return Content(tables, figures, notes)
+
+
+def _cost_figure(name: str, records: Sequence[Record], ranked_by: str) -> Figure:
+    base = EXPERIMENTS[name].base
+    caption = (
+        f"{METRICS[ranked_by].title} against training time, for every arm. Times on a GPU, where several trials shared "
+        "it, and on a CPU cannot be compared to the second"
+    )
+    part = [one.arm for one in arm_costs(records, base, ranked_by) if one.missing]
+    if part:
+        caption += f". * lacks entities: drawn at {base} plus the mean difference on the entities that it has"
+    return Figure(f"{name}-cost.png", caption, partial(save_costs, records=records, base=base, metric=ranked_by))
 
 
 def _tests(name: str, records: Sequence[Record], ranked_by: str) -> tuple[list[ResultTable], list[str]]:
@@ -161,7 +177,14 @@ def _tests(name: str, records: Sequence[Record], ranked_by: str) -> tuple[list[R
         notes = [f"{why} are tested against {base}, the best by mean {METRICS[ranked_by].title}, which favors it."]
     found = compare(records, base, ranked_by)
     notes.append(claim(base, found, missing_arms(records, (base, *found))))
-    return [comparison_table(records, f"{experiment.title}: every arm against {base}", base, ranked_by)], notes
+    tables = [comparison_table(records, f"{experiment.title}: every arm against {base}", base, ranked_by)]
+    unchosen = [record for record in records if part_of(record["dataset"], record["entity"]) == "validate"]
+    if base == experiment.base and len({(one["dataset"], one["entity"]) for one in unchosen}) > 1:
+        fresh = compare(unchosen, base, ranked_by)
+        sentence = claim(base, fresh, missing_arms(unchosen, (base, *fresh)))
+        notes.append(f"Only on the entities that did not serve to choose {base} (validate): {sentence}")
+        tables.append(comparison_table(unchosen, f"{experiment.title}: only validate", base, ranked_by))
+    return tables, notes
 
 
 def _rank_diagram(name: str, records: Sequence[Record], ranked_by: str, over: str) -> list[Figure]:
