@@ -59,6 +59,17 @@ def test_an_arm_that_lacks_entities_is_placed_by_its_distance_from_the_base_arm(
     assert one.accuracy == pytest.approx(over_datasets(ours) + np.mean(theirs[:2]) - np.mean(ours[:2]))
 
 
+def test_a_converged_arm_that_lacks_entities_is_placed_by_its_distance_from_its_published_schedule():
+    records = all_trials()
+    better = [
+        one | {"arm": "usad, converged", "metrics": {"auc_pr": one["metrics"]["auc_pr"] + 0.25}}
+        for one in records
+        if one["arm"] == "usad" and one["entity"] == "omi-1"
+    ]
+    (one,) = [one for one in arm_costs(records + better, "comet") if one.arm == "usad, converged"]
+    assert one.accuracy == pytest.approx(over_datasets(means("usad", 0)) + 0.25)
+
+
 def test_without_a_complete_base_arm_only_complete_arms_are_shown():
     records = [one for one in all_trials() if one["arm"] == "knn" or one["entity"] != "omi-1"]
     assert [one.arm for one in arm_costs(records, "comet")] == ["knn"]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cometad.bench.experiments import SIMPLE
+from cometad.bench.experiments import CONVERGED, SIMPLE
 from cometad.bench.figures import FLOOR, FONT, write_names
 from cometad.bench.results import Record, latest
 from cometad.bench.summaries import RANDOM, RANKABLE, RANKED_BY, REFERENCES, twins
@@ -36,8 +36,9 @@ class ArmCost(NamedTuple):
 def arm_costs(records: Iterable[Record], base: str, metric: str = RANKED_BY) -> list[ArmCost]:
     """Return training time and accuracy of every arm, except references and arms that are identical to another.
 
-    An arm that lacks entities has its own mean time, and the accuracy of the base arm plus its mean difference from it
-    on the entities that it has; without a complete base arm it is left out.
+    An arm that lacks entities has the mean time of those it has. Its accuracy is that of another arm plus its mean
+    difference from it on these entities; the other arm is the same baseline with its published schedule, if that is
+    complete, or else the base arm. If that is not complete either, the arm is left out.
 
     >>> from cometad.bench.cost import arm_costs
     >>> cell = {"experiment": "entity", "dataset": "ASD", "seed": 0, "setting": {}, "error": None, "device": "CPU"}
@@ -57,15 +58,16 @@ def arm_costs(records: Iterable[Record], base: str, metric: str = RANKED_BY) -> 
             arms.setdefault(record["arm"], []).append(record)
     everything = {_entity(record) for record in counted}
     values = {arm: _entity_means(lines, metric) for arm, lines in arms.items()}
-    reference = values.get(base, {})
     costs = []
     for arm, lines in arms.items():
         missing = len(everything) - len(values[arm])
-        if missing and len(reference) < len(everything):
+        others = (values.get(name, {}) for name in (arm.removesuffix(CONVERGED), base))
+        reference = next((other for other in others if len(other) == len(everything)), {})
+        if missing and not reference:
             continue
         seconds = _over_datasets({where: float(np.mean(own)) for where, own in _grouped(lines, _seconds).items()})
         accuracy = _over_datasets(values[arm])
-        if missing:
+        if missing:  # not its own mean, which would be over other entities than those of the others
             gains = {where: value - reference[where] for where, value in values[arm].items()}
             accuracy = _over_datasets(reference) + _over_datasets(gains)
         on_gpu = float(np.mean([_is_gpu(record) for record in lines])) >= 0.5

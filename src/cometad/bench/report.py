@@ -159,7 +159,10 @@ def _cost_figure(name: str, records: Sequence[Record], ranked_by: str) -> Figure
     )
     part = [one.arm for one in arm_costs(records, base, ranked_by) if one.missing]
     if part:
-        caption += f". * lacks entities: drawn at {base} plus the mean difference on the entities that it has"
+        caption += (
+            f". * lacks entities: drawn at its published schedule (or else at {base}) plus the mean difference on the "
+            "entities that it has"
+        )
     return Figure(f"{name}-cost.png", caption, partial(save_costs, records=records, base=base, metric=ranked_by))
 
 
