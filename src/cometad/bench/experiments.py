@@ -203,7 +203,7 @@ EXPERIMENTS = {
         "Affiliation F1 against training time",
         "concatenated",
         PAPER,
-        (*COMETS[:1], TRAINED, DEFAULT, *_plain((*DEEP, *REFERENCES))),
+        (*COMETS[:1], TRAINED, DEFAULT, *_plain((*DEEP, *SIMPLE, "all-positive"))),
         seeds=(42,),
         report="efficiency",
     ),

@@ -271,7 +271,7 @@ def _efficiency(name: str, records: Sequence[Record], ranked_by: str) -> Content
             )
             figures.append(Figure(f"{name}-{dataset}.png", caption, partial(save_efficiency, records=here)))
     has_only_references = all(record["arm"] in REFERENCES for record in records)
-    return Content(tables, figures, (_only_references(name),) if has_only_references else ())
+    return Content(tables, figures, (_only_references(name) if has_only_references else simple_sentence(records),))
 
 
 def _leaderboard(name: str, records: Sequence[Record], ranked_by: str) -> Content:
