@@ -181,6 +181,12 @@ def _tests(name: str, records: Sequence[Record], ranked_by: str) -> tuple[list[R
     found = compare(records, base, ranked_by)
     notes.append(claim(base, found, missing_arms(records, (base, *found))))
     tables = [comparison_table(records, f"{experiment.title}: every arm against {base}", base, ranked_by)]
+    lacking, others = _without_one_dataset(records, ranked.arms, ranked_by)
+    if others and base == experiment.base:
+        title = f"{experiment.title}: every arm against {base}, without {lacking}, which some arms lack"
+        more = compare(others, base, ranked_by)
+        notes.append(f"Without {lacking}: {claim(base, more, missing_arms(others, (base, *more)))}")
+        tables.append(comparison_table(others, title, base, ranked_by))
     unchosen = [record for record in records if part_of(record["dataset"], record["entity"]) == "validate"]
     if base == experiment.base and len({(one["dataset"], one["entity"]) for one in unchosen}) > 1:
         fresh = compare(unchosen, base, ranked_by)
@@ -188,6 +194,19 @@ def _tests(name: str, records: Sequence[Record], ranked_by: str) -> tuple[list[R
         notes.append(f"Only on the entities that did not serve to choose {base} (validate): {sentence}")
         tables.append(comparison_table(unchosen, f"{experiment.title}: only validate", base, ranked_by))
     return tables, notes
+
+
+def _without_one_dataset(
+    records: Sequence[Record], complete: Sequence[str], ranked_by: str
+) -> tuple[str, Sequence[Record]]:
+    """Return the dataset without which the most further arms are complete, and the results without it, if any."""
+    best: tuple[int, str, Sequence[Record]] = (0, "", ())
+    for dataset in dict.fromkeys(record["dataset"] for record in records):
+        rest = [record for record in records if record["dataset"] != dataset]
+        if rest:
+            gained = len(set(blocks(rest, ranked_by, "entity").arms) - set(complete))
+            best = max(best, (gained, dataset, rest), key=lambda found: found[0])
+    return best[1:]
 
 
 def _rank_diagram(name: str, records: Sequence[Record], ranked_by: str, over: str) -> list[Figure]:
