@@ -147,7 +147,7 @@ def comparison_table(records: Sequence[Record], title: str, base: str, metric: s
         ResultColumn("mean over families", scale=100),
         *([ResultColumn(f"{METRICS['vus_pr'].title}, mean over families", "*", scale=100)] if volumes else []),
         *(ResultColumn(name, scale=100) for name in (f"{base} ahead by", "from", "to")),
-        ResultColumn("Holm p", digits=4),
+        ResultColumn("Holm p", digits=4, is_probability=True),
         ResultColumn("mean rank", digits=2),
     )
     notes = (*_notes(records, base, metric, order), *rank_notes, *([VOLUME_NOTE] if volumes else []))

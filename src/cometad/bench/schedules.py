@@ -45,7 +45,7 @@ def schedules_table(records: Iterable[Record], title: str, base: str, metric: st
     columns = (
         ResultColumn("entities", digits=0),
         *(ResultColumn(header, scale=100) for header in headers),
-        ResultColumn("p", digits=4),
+        ResultColumn("p", digits=4, is_probability=True),
     )
     notes = (
         f"Figures are {METRICS[metric].title} in percent, means over the entities and seeds that both schedules have.",
