@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from cometad.bench.compare import claim, compare, comparison_table, missing_arms
-from cometad.bench.cost import arm_costs, save_costs
+from cometad.bench.compare import claim, compare, comparison_table, missing_arms, without_one_dataset
+from cometad.bench.cost import cost_panels, save_costs
 from cometad.bench.drift.report import drift_table, has_own_rule, own_rule_table, save_drift
 from cometad.bench.embedding import save_embedding
 from cometad.bench.experiments import EXPERIMENTS
@@ -146,24 +146,18 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
         tables.append(paired_table(records, f"{experiment.title}: differences, paired by seed", experiment.base))
     tables.append(_costs(name, records))
     figures = _rank_diagram(name, records, ranked_by, over)
-    if over == "entity" and arm_costs(records, experiment.base, ranked_by):
+    if over == "entity" and cost_panels(records, ranked_by):
         figures = [_cost_figure(name, records, ranked_by), *figures]
     return Content(tables, figures, notes)
 
 
 def _cost_figure(name: str, records: Sequence[Record], ranked_by: str) -> Figure:
-    base = EXPERIMENTS[name].base
+    titles = " and ".join(panel.title for panel in cost_panels(records, ranked_by))
     caption = (
-        f"{METRICS[ranked_by].title} against training time, for every arm. Times on a GPU, where several trials shared "
-        "it, and on a CPU cannot be compared to the second"
+        f"{METRICS[ranked_by].title} against training time ({titles}). Seconds on a CPU and on a GPU that several "
+        "trials shared cannot be compared exactly"
     )
-    part = [one.arm for one in arm_costs(records, base, ranked_by) if one.missing]
-    if part:
-        caption += (
-            f". * lacks entities: drawn at its published schedule (or else at {base}) plus the mean difference on the "
-            "entities that it has"
-        )
-    return Figure(f"{name}-cost.png", caption, partial(save_costs, records=records, base=base, metric=ranked_by))
+    return Figure(f"{name}-cost.png", caption, partial(save_costs, records=records, metric=ranked_by))
 
 
 def _tests(name: str, records: Sequence[Record], ranked_by: str) -> tuple[list[ResultTable], list[str]]:
@@ -181,7 +175,7 @@ def _tests(name: str, records: Sequence[Record], ranked_by: str) -> tuple[list[R
     found = compare(records, base, ranked_by)
     notes.append(claim(base, found, missing_arms(records, (base, *found))))
     tables = [comparison_table(records, f"{experiment.title}: every arm against {base}", base, ranked_by)]
-    lacking, others = _without_one_dataset(records, ranked.arms, ranked_by)
+    lacking, others = without_one_dataset(records, ranked.arms, ranked_by)
     if others and base == experiment.base:
         title = f"{experiment.title}: every arm against {base}, without {lacking}, which some arms lack"
         more = compare(others, base, ranked_by)
@@ -194,19 +188,6 @@ def _tests(name: str, records: Sequence[Record], ranked_by: str) -> tuple[list[R
         notes.append(f"Only on the entities that did not serve to choose {base} (validate): {sentence}")
         tables.append(comparison_table(unchosen, f"{experiment.title}: only validate", base, ranked_by))
     return tables, notes
-
-
-def _without_one_dataset(
-    records: Sequence[Record], complete: Sequence[str], ranked_by: str
-) -> tuple[str, Sequence[Record]]:
-    """Return the dataset without which the most further arms are complete, and the results without it, if any."""
-    best: tuple[int, str, Sequence[Record]] = (0, "", ())
-    for dataset in dict.fromkeys(record["dataset"] for record in records):
-        rest = [record for record in records if record["dataset"] != dataset]
-        if rest:
-            gained = len(set(blocks(rest, ranked_by, "entity").arms) - set(complete))
-            best = max(best, (gained, dataset, rest), key=lambda found: found[0])
-    return best[1:]
 
 
 def _rank_diagram(name: str, records: Sequence[Record], ranked_by: str, over: str) -> list[Figure]:
