@@ -128,7 +128,7 @@ def save_costs(path: str | os.PathLike[str], records: Iterable[Record], metric: 
     if not panels:
         raise InputError("No arm has a training time and an accuracy for every entity; run more trials.")
     size = (9, 0.5 + 5.5 * len(panels))
-    figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=size, dpi=150, layout="constrained")
+    figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=size, dpi=110, layout="constrained")
     every = figure.subplots(len(panels), squeeze=False)[:, 0]
     _legend(figure, every[0], [cost for panel in panels for cost in panel.costs])
     for axes, panel in zip(every, panels, strict=True):

@@ -168,7 +168,7 @@ def save_drift(path: str | os.PathLike[str], records: Sequence[Record]) -> None:
         rows.setdefault(group_name(record), []).append(record)
     heights = [2 + max(3, len({record["setting"]["drift"] for record in group})) for group in rows.values()]
     figure = needs_extra("matplotlib.figure", "viz").Figure(
-        figsize=(14, 1 + 0.28 * sum(heights)), dpi=130, layout="constrained"
+        figsize=(14, 1 + 0.28 * sum(heights)), dpi=80, layout="constrained"
     )
     axes = figure.subplots(len(rows), len(PANELS), squeeze=False, sharex="col", height_ratios=heights)
     for (name, group), panels in zip(rows.items(), axes, strict=True):
