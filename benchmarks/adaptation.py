@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad import Comet
+from cometad.alerting import Quantile
 from cometad.bench.plants import PLANTS, SEEDS, VARIABLES
 from cometad.bench.split import part_of
 from cometad.datasets import drift as faults_of
@@ -37,6 +38,10 @@ AFTER = 64  # readings: the longest window of a view
 ENTITIES = 4  # of each dataset with controlled drift
 CONTROLLED = ("none", "offset", "gain", "regime")
 ADAPTATIONS = (KeepFitted(), FollowLevel())
+
+
+def unfitted() -> Comet:
+    return Comet(threshold=Quantile(rate=0.01))
 
 
 class Case(NamedTuple):
@@ -114,7 +119,7 @@ def all_cases(data_dir: str | None) -> Iterator[Case]:
         yield from controlled(name, chosen(name, data_dir)[:ENTITIES])
     for name in ("ASD", "MSL", "SMAP", "SMD"):
         for one in chosen(name, data_dir):
-            yield Case(f"{name}, test parts", Comet().fit(one.train), one.test, one.labels.astype(bool), None)
+            yield Case(f"{name}, test parts", unfitted().fit(one.train), one.test, one.labels.astype(bool), None)
 
 
 def chosen(name: str, data_dir: str | None) -> list[Dataset]:
@@ -128,13 +133,13 @@ def plants() -> Iterator[Case]:
     for drift in (0.0, 1.0, 2.0):
         for seed in seeds:
             plant, twin = (synthetic_plant(**sizes, faults_per_kind=count, drift=drift, seed=seed) for count in (6, 0))
-            detector = fitted[seed] = fitted.get(seed) or Comet().fit(plant.train)
+            detector = fitted[seed] = fitted.get(seed) or unfitted().fit(plant.train)
             yield Case(f"plants, drift {drift:g}", detector, plant.test, plant.labels, twin.test)
 
 
 def controlled(name: str, entities: list[Dataset]) -> Iterator[Case]:
     parts = [split_normal(one.train, most=30_000) for one in entities]
-    detectors = [Comet().fit(reference) for reference, _ in parts]
+    detectors = [unfitted().fit(reference) for reference, _ in parts]
     for drift in CONTROLLED:
         for detector, part in zip(detectors, parts, strict=True):
             for seed in (0, 1):

@@ -12,12 +12,13 @@ from matplotlib.figure import Figure
 from cometad import Comet, NetworkComet
 from cometad.bench.drift.experiment import CONTAMINATIONS, SETTINGS, Setting, compare, measure
 from cometad.bench.drift.figures import ARMS, plot_contamination, plot_drift
-from cometad.bench.drift.report import drift_table, save_drift
+from cometad.bench.drift.report import drift_table, has_own_rule, own_rule_table, save_drift
 from cometad.bench.threshold import common_threshold
 from cometad.datasets.drift import DRIFTS, FAULTS, MIN_PHASE, controlled_series, planted, split_normal
 from cometad.datasets.synthetic import Fault
 from cometad.errors import InputError, ParameterError
 from cometad.network import NoAdaptation, OneCycle, OnlineAdaptation
+from cometad.views.adaptation import FollowLevel, KeepFitted
 from contract import is_a_sentence, saved, waves
 
 ROWS = 500  # per phase
@@ -416,6 +417,46 @@ def test_settings_are_distinct_and_cover_every_drift_and_contamination():
         assert {setting.contamination for setting in SETTINGS if setting.drift == drift} == {0, 0.01, 0.05, 0.1, 0.3}
     for setting in SETTINGS:
         controlled(**dataclasses.asdict(setting))
+
+
+def naive_rule(flags, series, start, stop):
+    normal = [flags[t] for t in range(start, stop) if not series.labels[t]]
+    faults = [fault for fault in series.faults if start <= fault.start < stop]
+    touched = [any(flags[t] for t in range(fault.start, fault.stop)) for fault in faults]
+    return sum(normal) / len(normal), sum(touched) / len(touched)
+
+
+@pytest.mark.parametrize("adaptation", [KeepFitted(), FollowLevel(every=64)])
+def test_the_own_rule_of_a_detector_is_measured_beside_a_threshold_that_does_not_move(series, adaptation):
+    budget = Comet(adaptation=adaptation).fit(QUIET[0])
+    own = measure(budget, series)["own"]
+    stream = budget.stream()
+    parts = [stream.update_many(series.values), stream.finish()]
+    flags = [bool(flag) for part in parts for flag in part.flags]
+    start_at = parts[0].thresholds[0]
+    unmoved = [bool(score > start_at) for part in parts for score in part.alert_scores]
+    assert start_at == budget.threshold_
+    assert flags != unmoved
+    for name, place in series.phases.items():
+        rates = (*naive_rule(flags, series, *place), *naive_rule(unmoved, series, *place))
+        names = ("false_alarms", "touched", "false_alarms_unmoved", "touched_unmoved")
+        assert own[name] == pytest.approx(dict(zip(names, rates, strict=True)))
+
+
+def test_the_table_of_the_own_rule_leaves_out_results_that_do_not_have_it(adapting, fixed):
+    basis = {"experiment": "drift", "arm": "comet", "error": None, "dataset": "plant"}
+    (new,) = results(adapting, fixed, ["gain"], [0.0])
+    old = json.loads(json.dumps(new))
+    del old["fixed"]["own"], old["adapting"]["own"]
+    records = [new | basis | {"entity": "short"}, old | basis | {"entity": "old"}]
+    assert [has_own_rule([record]) for record in records] == [True, False]
+    table = own_rule_table(records, "Own rule")
+    assert [row.arm for group in table.groups for row in group.rows] == ["gain, 0 % faults"]
+    found = dict(zip([column.header for column in table.columns], table.groups[0].rows[0].cells, strict=True))
+    own = fixed["own"]["after"]
+    assert found["false alarms after, own rule"].value == own["false_alarms"]
+    assert found["false alarms after, threshold unmoved"].value == own["false_alarms_unmoved"]
+    assert found["faults touched after, own rule, adapting"].value == adapting["own"]["after"]["touched"]
 
 
 # --- plots ------------------------------------------------------------------------------------------------------------

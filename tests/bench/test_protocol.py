@@ -427,6 +427,23 @@ def test_the_report_by_entity_tests_every_arm_against_comet_or_else_the_best(fig
     assert "One model per entity: every arm against comet**" in text
     assert "comet beats 2 of 4 arms beyond chance (Holm p < 0.05); it ties with pca; it is behind vtt." in text
     assert "The best detector is vtt, with a mean AUC-PR of" in text
+    assert "Only on the entities that did not serve to choose comet (validate): comet beats" in text
+    assert "One model per entity: only validate**" in text
+    entities = {(one["dataset"], one["entity"]) for one in records}
+    fresh = sum(part_of(*entity) == "validate" for entity in entities)
+    assert 1 < fresh < len(entities)
+    assert f"Wilcoxon's signed-rank test over {fresh} entities" in text
+    assert (tmp_path / "all" / "entity-cost.png").exists()
+    assert "Without" not in text
+    lacking = [one for one in records if (one["arm"], one["dataset"]) != ("vtt", "ASD")]
+    append_all(tmp_path / "lacking" / "entity.jsonl", lacking)
+    report(["entity"], folder=tmp_path / "lacking")
+    text = (tmp_path / "lacking" / "entity.md").read_text()
+    assert "ties with pca; not compared, because trials are missing: vtt." in text
+    assert (
+        "Without ASD: comet beats 2 of 4 arms beyond chance (Holm p < 0.05); it ties with pca; it is behind vtt."
+        in text
+    )
     append_all(tmp_path / "part" / "entity.jsonl", [record for record in records if record["arm"] != "comet"])
     report(["entity"], folder=tmp_path / "part")
     text = (tmp_path / "part" / "entity.md").read_text()

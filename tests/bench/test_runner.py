@@ -410,7 +410,7 @@ def reported(finished):
 
 
 def test_a_report_has_its_tables_in_three_formats_and_the_ranks(reported):
-    assert set(reported) == {"fast.md", "fast.html", "fast.tex", "fast-ranks.png"}
+    assert set(reported) == {"fast.md", "fast.html", "fast.tex", "fast-ranks.png", "fast-cost.png"}
     text = reported["fast.md"].read_text()
     for arm in FAST.arms:
         assert f"| {arm.name} |" in text

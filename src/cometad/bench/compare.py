@@ -110,6 +110,19 @@ def missing_arms(records: Sequence[Record], compared: Sequence[str]) -> list[str
     return [arm for arm in arms if same.get(arm, arm) not in compared]
 
 
+def without_one_dataset(
+    records: Sequence[Record], complete: Sequence[str], metric: str
+) -> tuple[str, Sequence[Record]]:
+    """Return the dataset without which the most further arms are complete, and the results without it, if any."""
+    best: tuple[int, str, Sequence[Record]] = (0, "", ())
+    for dataset in dict.fromkeys(record["dataset"] for record in records):
+        rest = [record for record in records if record["dataset"] != dataset]
+        if rest:
+            gained = len(set(blocks(rest, metric, "entity").arms) - set(complete))
+            best = max(best, (gained, dataset, rest), key=lambda found: found[0])
+    return best[1:]
+
+
 def comparison_table(records: Sequence[Record], title: str, base: str, metric: str = RANKED_BY) -> ResultTable:
     """Return the means by family and the tests of every arm against the base arm, which comes first.
 
@@ -147,7 +160,7 @@ def comparison_table(records: Sequence[Record], title: str, base: str, metric: s
         ResultColumn("mean over families", scale=100),
         *([ResultColumn(f"{METRICS['vus_pr'].title}, mean over families", "*", scale=100)] if volumes else []),
         *(ResultColumn(name, scale=100) for name in (f"{base} ahead by", "from", "to")),
-        ResultColumn("Holm p", digits=4),
+        ResultColumn("Holm p", digits=4, is_probability=True),
         ResultColumn("mean rank", digits=2),
     )
     notes = (*_notes(records, base, metric, order), *rank_notes, *([VOLUME_NOTE] if volumes else []))

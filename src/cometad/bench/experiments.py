@@ -21,6 +21,7 @@ from cometad.network_comet import SCORING, NetworkComet
 from cometad.presets import ABLATIONS, PAPER_SIZES
 from cometad.scoring.normalize import EmaMinMax
 from cometad.views import NetworkView
+from cometad.views.adaptation import FollowLevel
 
 PAPER = tuple(PAPER_SIZES)  # the paper's datasets
 PLANT = "plant"  # the synthetic dataset, always available, as a short stream and a long one
@@ -30,6 +31,7 @@ NETWORK_DETECTORS = ("network", "comet-paper")  # names in `Arm.detector` that s
 
 DEEP = tuple(name for name, kind in BASELINES.items() if issubclass(kind, DeepBaseline))
 SIMPLE = tuple(name for name in BASELINES if name not in DEEP)
+CONVERGED = ", converged"  # ends the name of a deep baseline that is trained to convergence
 
 
 _OTHERS: dict[str, Callable[..., Detector]] = {
@@ -146,7 +148,7 @@ def _converged(names: Collection[str]) -> tuple[Arm, ...]:
     """Deep baselines with their published learning rate, trained until the validation loss no longer improves."""
     rates = {name: BASELINES[name]().schedule.learning_rate for name in names}  # type: ignore[attr-defined]
     return tuple(
-        Arm(f"{name}, converged", name, {"schedule": Converging(learning_rate=rate)}) for name, rate in rates.items()
+        Arm(name + CONVERGED, name, {"schedule": Converging(learning_rate=rate)}) for name, rate in rates.items()
     )
 
 
@@ -201,7 +203,7 @@ EXPERIMENTS = {
         "Affiliation F1 against training time",
         "concatenated",
         PAPER,
-        (*COMETS[:1], TRAINED, DEFAULT, *_plain((*DEEP, *REFERENCES))),
+        (*COMETS[:1], TRAINED, DEFAULT, *_plain((*DEEP, *SIMPLE, "all-positive"))),
         seeds=(42,),
         report="efficiency",
     ),
@@ -209,7 +211,10 @@ EXPERIMENTS = {
         "One model per entity",
         "entity",
         ("SMD", "ASD", "SKAB", "MSL", "SMAP"),
-        (*COMETS, TRAINED, DEFAULT, *_plain((*SIMPLE, *DEEP)), *_converged(DEEP), *_plain(("all-positive",))),
+        (
+            *(*COMETS, TRAINED, DEFAULT, *_plain(SIMPLE), *_fair()),
+            *(*_plain(DEEP), *_converged(DEEP), *_plain(("all-positive",))),
+        ),
         seeds=(0, 1, 2),
         base=DEFAULT.name,
     ),
@@ -218,6 +223,7 @@ EXPERIMENTS = {
         "drift",
         ("SMD", "ASD", "MSL", PLANT),
         (
+            Arm("comet", "comet", {"adaptation": FollowLevel()}),  # as fitted, it is the default with its budget
             TRAINED,
             Arm("network w/ contrastive", "network", {"adaptation": OnlineAdaptation(error_limit=0.99, max_drift=0.5)}),
             COMETS[0],

@@ -209,7 +209,7 @@ def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
         axes.scatter(x, y, s=area, marker=marker, color=color, alpha=0.45, edgecolor=color, linewidth=1)
     _format_axes(axes, seconds, heights, 100 * floor)
     _draw_sizes(axes, largest, any(not point.parameters for point in points))
-    _label(axes, [point.arm for point in points], list(zip(seconds, heights, strict=True)), areas)
+    write_names(axes, [point.arm for point in points], list(zip(seconds, heights, strict=True)), areas)
 
 
 def save_efficiency(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
@@ -280,7 +280,7 @@ def _draw_sizes(axes: Any, largest: float, has_squares: bool) -> None:
     axes.legend(handles=handles, frameon=False, fontsize=FONT, columnspacing=2.5, handletextpad=0.8, **place)
 
 
-def _label(axes: Any, names: Sequence[str], places: Sequence[tuple[float, float]], areas: Sequence[float]) -> None:
+def write_names(axes: Any, names: Sequence[str], places: Sequence[tuple[float, float]], areas: Sequence[float]) -> None:
     """Write each name to the right of its marker, or nearby with a leader line if there is no room."""
     axes.figure.draw_without_rendering()  # positions are known only after layout
     box = needs_extra("matplotlib.transforms", "viz").Bbox

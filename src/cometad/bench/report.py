@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from cometad.bench.compare import claim, compare, comparison_table, missing_arms
-from cometad.bench.drift.report import drift_table, save_drift
+from cometad.bench.compare import claim, compare, comparison_table, missing_arms, without_one_dataset
+from cometad.bench.cost import cost_panels, save_costs
+from cometad.bench.drift.report import drift_table, has_own_rule, own_rule_table, save_drift
 from cometad.bench.embedding import save_embedding
 from cometad.bench.experiments import EXPERIMENTS
 from cometad.bench.figures import efficiency_points, save_critical_difference, save_efficiency
@@ -21,8 +22,9 @@ from cometad.bench.provenance import provenance_notes
 from cometad.bench.published import published
 from cometad.bench.results import Record, failed, latest
 from cometad.bench.runner import FOLDER, results_of
+from cometad.bench.schedules import has_both_schedules, schedules_table
 from cometad.bench.simple import simple_sentence
-from cometad.bench.split import DEVELOPMENT
+from cometad.bench.split import DEVELOPMENT, part_of
 from cometad.bench.summaries import RANKED_BY, REFERENCES, blocks, twins, without_twins
 from cometad.bench.tables import ResultTable, metric_table, threshold_table
 from cometad.errors import InputError, OutputError, unknown
@@ -137,10 +139,25 @@ def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
     if over == "entity":
         tests, sentences = _tests(name, records, ranked_by)
         tables, notes = tables + tests, notes + sentences
+        if has_both_schedules(records):
+            title = f"{experiment.title}: schedules of the deep baselines"
+            tables.append(schedules_table(records, title, experiment.base, ranked_by))
     elif experiment.base and any(record["arm"] == experiment.base for record in records):
         tables.append(paired_table(records, f"{experiment.title}: differences, paired by seed", experiment.base))
     tables.append(_costs(name, records))
-    return Content(tables, _rank_diagram(name, records, ranked_by, over), notes)
+    figures = _rank_diagram(name, records, ranked_by, over)
+    if over == "entity" and cost_panels(records, ranked_by):
+        figures = [_cost_figure(name, records, ranked_by), *figures]
+    return Content(tables, figures, notes)
+
+
+def _cost_figure(name: str, records: Sequence[Record], ranked_by: str) -> Figure:
+    titles = " and ".join(panel.title for panel in cost_panels(records, ranked_by))
+    caption = (
+        f"{METRICS[ranked_by].title} against training time ({titles}). Seconds on a CPU and on a GPU that several "
+        "trials shared cannot be compared exactly"
+    )
+    return Figure(f"{name}-cost.png", caption, partial(save_costs, records=records, metric=ranked_by))
 
 
 def _tests(name: str, records: Sequence[Record], ranked_by: str) -> tuple[list[ResultTable], list[str]]:
@@ -157,7 +174,20 @@ def _tests(name: str, records: Sequence[Record], ranked_by: str) -> tuple[list[R
         notes = [f"{why} are tested against {base}, the best by mean {METRICS[ranked_by].title}, which favors it."]
     found = compare(records, base, ranked_by)
     notes.append(claim(base, found, missing_arms(records, (base, *found))))
-    return [comparison_table(records, f"{experiment.title}: every arm against {base}", base, ranked_by)], notes
+    tables = [comparison_table(records, f"{experiment.title}: every arm against {base}", base, ranked_by)]
+    lacking, others = without_one_dataset(records, ranked.arms, ranked_by)
+    if others and base == experiment.base:
+        title = f"{experiment.title}: every arm against {base}, without {lacking}, which some arms lack"
+        more = compare(others, base, ranked_by)
+        notes.append(f"Without {lacking}: {claim(base, more, missing_arms(others, (base, *more)))}")
+        tables.append(comparison_table(others, title, base, ranked_by))
+    unchosen = [record for record in records if part_of(record["dataset"], record["entity"]) == "validate"]
+    if base == experiment.base and len({(one["dataset"], one["entity"]) for one in unchosen}) > 1:
+        fresh = compare(unchosen, base, ranked_by)
+        sentence = claim(base, fresh, missing_arms(unchosen, (base, *fresh)))
+        notes.append(f"Only on the entities that did not serve to choose {base} (validate): {sentence}")
+        tables.append(comparison_table(unchosen, f"{experiment.title}: only validate", base, ranked_by))
+    return tables, notes
 
 
 def _rank_diagram(name: str, records: Sequence[Record], ranked_by: str, over: str) -> list[Figure]:
@@ -241,7 +271,7 @@ def _efficiency(name: str, records: Sequence[Record], ranked_by: str) -> Content
             )
             figures.append(Figure(f"{name}-{dataset}.png", caption, partial(save_efficiency, records=here)))
     has_only_references = all(record["arm"] in REFERENCES for record in records)
-    return Content(tables, figures, (_only_references(name),) if has_only_references else ())
+    return Content(tables, figures, (_only_references(name) if has_only_references else simple_sentence(records),))
 
 
 def _leaderboard(name: str, records: Sequence[Record], ranked_by: str) -> Content:
@@ -273,6 +303,8 @@ def _drift(name: str, records: Sequence[Record], ranked_by: str) -> Content:
         here = [record for record in records if record["arm"] == arm]
         seeds = len({record["seed"] for record in here})
         tables.append(drift_table(here, f"{EXPERIMENTS[name].title}: {arm}", references))
+        if has_own_rule(here):
+            tables.append(own_rule_table(here, f"{EXPERIMENTS[name].title}: {arm}, at its own threshold"))
         figures.append(
             Figure(
                 f"{name}-{number + 1}.png",

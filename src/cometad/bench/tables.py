@@ -48,6 +48,7 @@ class ResultColumn:
     note: str = ""
     scale: float = 1.0  # 100 for percent
     digits: int = 1
+    is_probability: bool = False  # never prints as 0
 
     def shown(self, value: float) -> str:
         """Return the value as printed.
@@ -55,7 +56,12 @@ class ResultColumn:
         >>> from cometad.bench.tables import ResultColumn
         >>> ResultColumn("Aff-F1", note="*", scale=100).shown(0.7266)
         '72.7'
+        >>> ResultColumn("p", digits=4, is_probability=True).shown(3e-9)
+        '< 0.0001'
         """
+        smallest = 10**-self.digits
+        if self.is_probability and value < smallest / 2:
+            return f"< {smallest:.{self.digits}f}"
         return f"{self.scale * value:,.{self.digits}f}"
 
 

@@ -20,6 +20,7 @@ from cometad.live.stream import Stream
 from cometad.metrics import auc_pr, auc_roc
 
 Figures = dict[str, Any]
+RULE = ("alert_scores", "thresholds")  # what a stream says about its own threshold rule, besides the flags
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ def measure(detector: AdaptiveStreaming, series: Controlled, adaptation: Any = N
     For each phase: both areas, the median score of normal readings, and the shares of normal readings (false alarms)
     and of fault readings (found) above the benchmark's threshold. For each probe, in `before` and in `after`: its mean
     score, and the share of that phase's normal readings that score lower (rank). Scores are multiples of the threshold.
-    The detector is not changed.
+    `own`: what the detector's own threshold rule does with its alert scores, for example a budget. The detector is not
+    changed.
 
     >>> import numpy as np
     >>> from cometad import NetworkComet
@@ -79,8 +81,39 @@ def measure(detector: AdaptiveStreaming, series: Controlled, adaptation: Any = N
     True
     """
     stream = detector.stream(adaptation=adaptation)
-    scores = np.concatenate([stream.update_many(series.values), stream.finish()])
-    return outcome(series, scores, common_threshold(detector), *stream.adaptation_steps)
+    parts = [stream.update_many(series.values), stream.finish()]
+    figures = outcome(series, np.concatenate(parts), common_threshold(detector), *stream.adaptation_steps)
+    flags = np.concatenate([part.flags for part in parts]).astype(bool)
+    alerts, thresholds = (np.concatenate([getattr(part, name) for part in parts]) for name in RULE)
+    return figures | {"own": own_rule(series, flags, alerts > thresholds[0])}
+
+
+def own_rule(series: Controlled, flags: NDArray[np.bool_], unmoved: NDArray[np.bool_]) -> Figures:
+    """Return what a threshold rule flags in each phase, and what it would flag if its threshold never moved.
+
+    For both flags (time,): the share of normal readings (false alarms), and the share of the faults with at least one
+    flag (touched), None in a phase without faults.
+
+    >>> import numpy as np
+    >>> from cometad.bench.drift.experiment import own_rule
+    >>> from cometad.datasets.drift import controlled_series, split_normal
+    >>> series = controlled_series(*split_normal(np.random.default_rng(0).normal(size=(1600, 3))), drift="offset")
+    >>> own_rule(series, series.labels, np.ones(len(series.values), bool))["after"]
+    {'false_alarms': 0.0, 'touched': 1.0, 'false_alarms_unmoved': 1.0, 'touched_unmoved': 1.0}
+    """
+    figures = {}
+    for name, (start, stop) in series.phases.items():
+        normal = ~series.labels[start:stop]
+        faults = [fault for fault in series.faults if start <= fault.start < stop]
+        figures[name] = {
+            f"{figure}{suffix}": value
+            for suffix, raised in (("", flags), ("_unmoved", unmoved))
+            for figure, value in (
+                ("false_alarms", float(raised[start:stop][normal].mean())),
+                ("touched", float(np.mean([raised[one.start : one.stop].any() for one in faults])) if faults else None),
+            )
+        }
+    return figures
 
 
 def outcome(series: Controlled, scores: Floats, threshold: float, steps: int = 0, rolled_back: int = 0) -> Figures:

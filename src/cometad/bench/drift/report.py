@@ -81,6 +81,63 @@ def drift_table(records: Iterable[Record], title: str, references: Iterable[Reco
     return ResultTable(title, tuple(column for column, _ in columns), tuple(groups), NOTES, rows="drift")
 
 
+OWN_COLUMNS = (
+    ("threshold unmoved", "fixed", "_unmoved"),
+    ("own rule", "fixed", ""),
+    ("own rule, adapting", "adapting", ""),
+)
+OWN_NOTES = (
+    "Figures are in percent. false alarms: the share of normal readings flagged. faults touched: the share of planted "
+    "faults with at least one flag. Figures are means over the entities of a dataset; ± is the sample standard "
+    "deviation (n - 1) over seeds.",
+    "own rule: the detector's own threshold on its alert scores. threshold unmoved: the same scores at the value where "
+    "that threshold starts. A fault that is touched may be touched by chance: the more false alarms, the more often.",
+)
+
+
+def has_own_rule(records: Iterable[Record]) -> bool:
+    """Return whether any result says what the detector's own threshold rule flags; older results do not."""
+    return any("own" in record["fixed"] for record in records)
+
+
+def own_rule_table(records: Iterable[Record], title: str) -> ResultTable:
+    """Return what the detector's own threshold rule flags before, during and after each drift.
+
+    >>> from cometad.bench.drift.report import own_rule_table
+    >>> phase = {"false_alarms": 0.01, "touched": 1.0, "false_alarms_unmoved": 0.3, "touched_unmoved": 1.0}
+    >>> figures = {"own": dict.fromkeys(("before", "during", "after"), phase)}
+    >>> record = {"experiment": "drift", "dataset": "plant", "entity": "short", "arm": "comet", "seed": 0}
+    >>> record |= {"setting": {"drift": "gain", "strength": 1.0, "contamination": 0.0}, "error": None}
+    >>> table = own_rule_table([record | {"adapting": figures, "fixed": figures}], "Budget")
+    >>> [cell.value for cell in table.groups[0].rows[0].cells[6:9]]
+    [0.3, 0.01, 0.01]
+    """
+    columns: list[tuple[ResultColumn, Read]] = []
+    for figure, name, phases in (
+        ("false_alarms", "false alarms", ("before", "during", "after")),
+        ("touched", "faults touched", ("before", "after")),
+    ):
+        for phase in phases:
+            for words, arm, suffix in OWN_COLUMNS:
+                column = ResultColumn(f"{name} {phase}, {words}", scale=100)
+                columns.append((column, _of_own(arm, phase, figure + suffix)))
+    counted = [record for record in latest(records) if has_own_rule([record])]
+    groups = []
+    for name in dict.fromkeys(map(group_name, counted)):
+        group = [record for record in counted if group_name(record) == name]
+        rows = [
+            ResultRow(setting, tuple(_cell(results, read) for _, read in columns))
+            for setting in dict.fromkeys(map(_setting, group))
+            for results in [[record for record in group if _setting(record) == setting]]
+        ]
+        groups.append(Group(name, tuple(rows)))
+    return ResultTable(title, tuple(column for column, _ in columns), tuple(groups), OWN_NOTES, rows="drift")
+
+
+def _of_own(arm: str, phase: str, figure: str) -> Read:
+    return lambda record: record[arm]["own"][phase][figure]
+
+
 def _setting(record: Record) -> str:
     setting = record["setting"]
     return f"{setting['drift']}, {100 * setting['contamination']:g} % faults"
@@ -111,7 +168,7 @@ def save_drift(path: str | os.PathLike[str], records: Sequence[Record]) -> None:
         rows.setdefault(group_name(record), []).append(record)
     heights = [2 + max(3, len({record["setting"]["drift"] for record in group})) for group in rows.values()]
     figure = needs_extra("matplotlib.figure", "viz").Figure(
-        figsize=(14, 1 + 0.28 * sum(heights)), dpi=130, layout="constrained"
+        figsize=(14, 1 + 0.28 * sum(heights)), dpi=80, layout="constrained"
     )
     axes = figure.subplots(len(rows), len(PANELS), squeeze=False, sharex="col", height_ratios=heights)
     for (name, group), panels in zip(rows.items(), axes, strict=True):
