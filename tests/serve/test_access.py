@@ -120,8 +120,15 @@ def test_the_session_tells_what_a_client_may_do(guarded):
     assert client.get("/v1/session", headers={"authorization": secrets["admin"]}).status_code == 401
 
 
-def test_a_request_for_another_name_is_refused(guarded):
-    _, client, _ = guarded
+def test_without_a_token_a_request_for_another_name_is_refused(tmp_path):
+    with in_process(tmp_path) as (service, client):
+        _check_names(client)
+        secret = service.tokens.create("reader", "read")  # no other page can know it
+        headers = {"host": "plant.example", "authorization": f"Bearer {secret}"}
+        assert client.get("/v1/streams", headers=headers).status_code == 200
+
+
+def _check_names(client):
     for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "0.0.0.0", ""):
         answer = client.get("/healthz", headers={"host": host})
         assert answer.status_code == 400

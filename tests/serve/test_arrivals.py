@@ -79,6 +79,14 @@ def test_a_time_far_ahead_does_not_make_all_others_late(others):
     assert receipt.accepted == len(later.ats) == 1
 
 
+def test_a_reading_that_is_refused_does_not_decide_how_times_are_written():
+    stream = stream_of()
+    _, receipt = admit(batch_of([(9e9, None)]), stream, stream.arrivals, 1772366400.0, lambda at: False)
+    assert len(receipt.refused) == 1
+    _, receipt = admit(batch_of([("2026-03-01T12:00:00Z", None)]), stream, stream.arrivals, 1772366400.0, id)
+    assert receipt.accepted == 1
+
+
 def test_the_times_of_readings_without_any_never_go_back():
     stream = stream_of()
     ats = []

@@ -110,6 +110,25 @@ def test_a_misspelled_environment_variable_is_refused(monkeypatch):
     assert "Did you mean COMETAD_SERVE_PORT?" in refused("--check")
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_in_the_log_shows_no_values(form):
+    code = (
+        "import logging, sys, structlog\n"
+        "from cometad.serve.logs import configure_logs\n"
+        "configure_logs(sys.argv[1])\n"
+        "def fail(secret):\n"
+        "    try:\n"
+        "        1 / 0\n"
+        "    except ZeroDivisionError:\n"
+        "        structlog.get_logger('cometad.serve').exception('failed')\n"
+        "        logging.getLogger('uvicorn.error').exception('failed')\n"
+        "fail('cmt_' + 'hidden' * 3)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code, form], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stderr.count("ZeroDivisionError") >= 2
+    assert "hiddenhidden" not in run.stderr
+
+
 def test_two_services_do_not_share_a_folder(here):
     store = Store.in_folder(here / "cometad-data")
     store.claim()

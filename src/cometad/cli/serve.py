@@ -1,12 +1,17 @@
 """`cometad serve` and `cometad token`."""
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cometad.cli.exits import say
+
+if TYPE_CHECKING:
+    from cometad.serve.tokens import Tokens
 
 Config = Annotated[
     Path | None, typer.Option("--config", help="File with the settings. Default: cometad.toml here, if there is one.")
@@ -87,9 +92,9 @@ def revoke_token(
     say(f"Revoked the token {name!r}.")
 
 
-def _tokens(config: Path | None, data_dir: Path | None, database: str | None):  # type: ignore[no-untyped-def]
-    from contextlib import contextmanager
-
+@contextmanager
+def _tokens(config: Path | None, data_dir: Path | None, database: str | None) -> "Iterator[Tokens]":
+    """The tokens of the service with these settings."""
     from cometad.errors import needs_extra
 
     needs_extra("sqlalchemy", "serve")
@@ -98,14 +103,5 @@ def _tokens(config: Path | None, data_dir: Path | None, database: str | None):  
     from cometad.serve.storage.store import Store
     from cometad.serve.tokens import Tokens
 
-    settings = load_settings(config, data_dir=data_dir, database=database)
-
-    @contextmanager
-    def opened():  # type: ignore[no-untyped-def]
-        store = Store(settings.database) if settings.database else Store.in_folder(settings.data_dir)
-        try:
-            yield Tokens(store)
-        finally:
-            store.close()
-
-    return opened()
+    with closing(Store.of(load_settings(config, data_dir=data_dir, database=database))) as store:
+        yield Tokens(store)

@@ -233,7 +233,7 @@ class _Gathered:
 
 
 def _plain(rows: Sequence[Sequence[Any]], width: int) -> Floats | None:
-    """HistoryRows of finite numbers as an array (reading, variable); None if any has to be looked at closely."""
+    """Rows of finite numbers as an array (reading, variable); None if any has to be looked at closely."""
     try:
         values = np.array(rows)
     except (ValueError, OverflowError):  # a list or an object among the values, or an integer that is far too large

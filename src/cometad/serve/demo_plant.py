@@ -14,7 +14,7 @@ import structlog
 from cometad.comet import Comet
 from cometad.connect.contract import Busy, ReadingBatch
 from cometad.datasets.synthetic import Plant, synthetic_plant
-from cometad.errors import CometadError
+from cometad.errors import CometadError, InputError
 from cometad.serve.models import BudgetOf, DemoState, StreamSettings
 
 NAME = "demo"
@@ -104,7 +104,9 @@ class DemoPlant:
                 NAME, plant.names, np.asarray(rows, np.float64), times, none, list(range(1, len(rows) + 1))
             )
             try:
-                self._submit([batch]).result()
+                receipt = self._submit([batch]).result()
+                if receipt.refused:  # its stream was deleted
+                    raise InputError(receipt.refused[0].reason)
                 at += len(rows)
                 self._end.wait(PERIOD)
             except Busy:

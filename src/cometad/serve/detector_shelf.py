@@ -24,6 +24,8 @@ from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 
+MOST_FITS = 10  # waiting or running: their readings are kept until then
+
 
 class Missing(CometadError):
     """There is nothing of this name."""
@@ -52,8 +54,9 @@ class DetectorShelf:
         """Keep a saved detector; a damaged or unknown file is refused."""
         detector = _loaded(content)
         with self._lock:
-            if not fitted:
-                self._check_unused(name, "Upload it under another name.")
+            if not fitted and self._fits.is_fitting(name):
+                raise Conflict(f"The detector {name!r} is being fitted. Wait until it is ready, or delete it.")
+            self._check_unused(name, "Upload it under another name.")
             check_room(self._store, schema.detectors, self._most, "detectors", name)
             row = {
                 "name": name,
@@ -79,6 +82,8 @@ class DetectorShelf:
             self._check_unused(name, "Fit one under another name.")
             if self._fits.is_fitting(name):
                 raise Conflict(f"The detector {name!r} is being fitted already. Wait until it is ready.")
+            if self._fits.count >= MOST_FITS:
+                raise Conflict(f"{MOST_FITS} detectors are being fitted or wait for that. Try again later.")
             check_room(self._store, schema.detectors, self._most, "detectors", name)
             row = {"name": name, "state": "fitting", "error": None, "created": time.time()}
             file = self._fits.keep(body, suffix)
@@ -98,7 +103,7 @@ class DetectorShelf:
 
     def close_interrupted_fits(self) -> None:
         """Mark fits that were running when the service ended as failed, and delete their files."""
-        reason = "The service was stopped while it was fitted. Send the readings again."
+        reason = "The service stopped during the fit. Send the readings again."
         self._end_fits(schema.detectors.c.state == "fitting", reason)
         self._fits.clean_up()
 

@@ -15,7 +15,7 @@ from cometad.live.readings import Reading
 from cometad.serve.live_stream import LiveStream, resampling_of
 from cometad.serve.models import Explained, VariableReason, Variables
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import HistoryRows, by_number, by_time
+from cometad.serve.storage.history import HistoryRows, by_number, by_time, last_by_time
 from cometad.serve.storage.store import Store
 
 BEFORE = 600  # readings before a stretch: views look back, and explanations compare with the time before
@@ -27,11 +27,10 @@ AROUND = 60  # steps shown before and after an event
 def variables_between(store: Store, stream: LiveStream, start: float, stop: float, top: int) -> Variables:
     """What the highest variables read in a stretch, and what was expected; at most its last 512 steps."""
     with store.read() as connection:
-        steps = by_time(connection, schema.scores, stream.id, start, stop)
+        steps = last_by_time(connection, schema.scores, stream.id, start, stop, MOST_STEPS)
     if not len(steps.ats):
         return Variables(stream=stream.name, times=[], variables=[])
-    first = max(steps.first, steps.stop - MOST_STEPS)
-    explained = _explained(store, stream, first, steps.stop)
+    explained = _explained(store, stream, steps.first, steps.stop)
     if explained is None:
         return Variables(stream=stream.name, times=[], variables=[])
     explanation, ats = explained
@@ -78,7 +77,7 @@ def _explained(
     store: Store, stream: LiveStream, start: int, stop: int, around: int = 0
 ) -> tuple[Explanation, Floats] | None:
     """An explanation of the steps from `start` to `stop`, and the times of the rows it shows: also some `around`."""
-    if not stream.detector.can_explain:
+    if stream.lost_detector or not stream.detector.can_explain:
         return None
     rows = _scored_rows(store, stream, max(start - BEFORE, stream.first_step), stop + around)
     inside = (max(start, rows.first) - rows.first, min(stop, rows.stop) - rows.first)

@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import polars as pl
+from sqlalchemy import Connection, Table, func, select
 
+from cometad.errors import InputError
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, by_time
 from cometad.serve.storage.store import Store
 
+MOST_BYTES = 200e6  # of one export
 SCORE_COLUMNS = ("alert_score", "threshold", "anomaly")
 
 
@@ -19,8 +22,17 @@ def export_parquet(store: Store, stream: LiveStream, what: str, start: float, st
     """
     table = schema.readings if what == "readings" else schema.scores
     with store.read() as connection:
+        check_size(connection, table, stream.id, start, stop)
         rows = by_time(connection, table, stream.id, start, stop, stream.first_seq if what == "readings" else 0)
     _frame(rows, list(stream.layout.names) if what == "readings" else list(SCORE_COLUMNS)).write_parquet(file)
+
+
+def check_size(connection: Connection, table: Table, stream_id: int, start: float, stop: float) -> None:
+    """Refuse a stretch that is too large to be held in memory."""
+    inside = (table.c.stream_id == stream_id) & (table.c.last_at >= start) & (table.c.first_at <= stop)
+    size = func.sum(func.length(table.c.cells))
+    if (connection.execute(select(size).where(inside)).scalar() or 0) > MOST_BYTES:
+        raise InputError("The stretch is too large for one file. Choose a shorter one with from and to.")
 
 
 def _frame(rows: HistoryRows, names: list[str]) -> pl.DataFrame:

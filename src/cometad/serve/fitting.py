@@ -65,6 +65,11 @@ class FitQueue:
         self._cancelled.discard(name)
         self._jobs.put(_FitJob(name, file, options))
 
+    @property
+    def count(self) -> int:
+        """How many fits run or wait."""
+        return len(self._progress)
+
     def is_fitting(self, name: str) -> bool:
         """Whether a detector is being fitted, or waits for that."""
         return name in self._progress
@@ -95,14 +100,20 @@ class FitQueue:
             try:
                 if job.name not in self._cancelled:
                     self._fit(job)
-            except (CometadError, OSError) as error:
+            except Exception as error:  # later fits must go on
                 _log.error("fit failed", detector=job.name, problem=str(error))
                 if job.name not in self._cancelled:
-                    self._failed(job.name, str(error))
+                    self._tell_failure(job.name, str(error))
             finally:
                 self._progress.pop(job.name, None)
                 with suppress(OSError):
                     job.file.unlink()
+
+    def _tell_failure(self, name: str, reason: str) -> None:
+        try:
+            self._failed(name, reason)
+        except CometadError as error:  # the database is away; at the next start, the fit counts as interrupted
+            _log.error("fit failed", detector=name, problem=str(error))
 
     def _fit(self, job: _FitJob) -> None:
         output = job.file.with_suffix(".comet")
@@ -113,6 +124,8 @@ class FitQueue:
             ) as process:
                 with self._lock:
                     self._running = (job.name, process)
+                    if job.name in self._cancelled:  # meanwhile
+                        process.terminate()
                 said = self._follow(job.name, process)
             with self._lock:
                 self._running = None

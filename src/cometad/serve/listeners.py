@@ -31,7 +31,7 @@ class Box:
         """Add scores of a stream."""
         with self._lock:
             _, parts = self._points.setdefault(stream.name, (stream, []))
-            parts.append((ats, cells))
+            parts.append((ats[-MOST_POINTS:].copy(), cells[-MOST_POINTS:].copy()))  # a view would keep all of them
             if len(parts) > 2 * MOST_POINTS:
                 del parts[:-MOST_POINTS]
 
@@ -84,13 +84,13 @@ class Listeners:
             self._boxes = self._boxes - {box}
 
     def points(self, stream: LiveStream, ats: Floats, cells: Floats) -> None:
-        """Tell scores of a stream."""
+        """Send scores of a stream to its listeners."""
         for box in self._boxes:
             if box.wants(stream.name):
                 box.add_points(stream, ats, cells)
 
     def news(self, kind: str, stream: str, what: Any) -> None:
-        """Tell an event or the state of a stream."""
+        """Send an event or the state of a stream to its listeners."""
         for box in self._boxes:
             if box.wants(stream):
                 box.add_news(kind, what)

@@ -9,9 +9,9 @@ import structlog
 
 def configure_logs(form: str) -> None:
     """Send the logs of the service and of its HTTP server to stderr, as "text" or "json"."""
-    renderer: Any = (
-        structlog.processors.JSONRenderer() if form == "json" else structlog.dev.ConsoleRenderer(colors=False)
-    )
+    # Plain tracebacks: those of rich show local variables, which may hold tokens.
+    plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    renderer: Any = structlog.processors.JSONRenderer() if form == "json" else plain
     tracebacks = structlog.processors.format_exc_info if form == "json" else lambda _, __, event: event
     shared: list[Any] = [
         structlog.processors.add_log_level,

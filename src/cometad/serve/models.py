@@ -10,8 +10,6 @@ EVENT = r"^[0-9]{1,10}-[0-9]{1,18}$"
 MOST_POINTS = 5000
 
 Name = Annotated[str, StringConstraints(pattern=NAME)]
-EventId = Annotated[str, StringConstraints(pattern=EVENT)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 Numbers = list[float | None]
 Top = list[tuple[str, float]]  # variables and their scores, highest first
 State = Literal["waiting", "normal", "event", "silent", "paused"]

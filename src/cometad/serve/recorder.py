@@ -94,6 +94,7 @@ class Recorder:
         self._stored = Stored()
         self._waiting = 0  # readings in requests
         self._wake = threading.Condition()
+        self._committing = threading.Lock()
         self._closed = self._stopping = self._busy = False
         self.problem: str | None = None  # why the last transaction failed
         self._rounds = 0  # transactions that went well
@@ -119,6 +120,10 @@ class Recorder:
                 if self.problem is not None:
                     raise StorageError(self.problem)
                 self._wake.wait(0.01)
+
+    def paused(self) -> threading.Lock:
+        """A lock to hold while no transaction may begin."""
+        return self._committing
 
     def stop(self) -> None:
         """Store what there is and end the thread."""
@@ -174,7 +179,8 @@ class Recorder:
                 self._busy = True
             begun = time.monotonic()
             try:
-                accepted = self._commit(requests, rulings, stored)
+                with self._committing:
+                    accepted = self._commit(requests, rulings, stored)
                 self.problem = None
                 self._rounds += 1
             except Exception as error:  # goes to those who wait; this thread must go on

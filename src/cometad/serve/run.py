@@ -36,7 +36,7 @@ def plan(settings: Settings) -> list[str]:
         check_listening(service)
         where = "PostgreSQL" if settings.database else f"'{settings.data_dir}'"
         tokens = len(service.tokens.list())
-        known = "with its token" if tokens == 1 else f"with one of {tokens} tokens"
+        known = "with the one token that exists" if tokens == 1 else f"with one of {tokens} tokens"
         who = known if tokens else "from this machine only, because there is no token"
         return [
             f"It would listen on {address(settings.host, settings.port)} and accept requests {who}.",

@@ -26,7 +26,7 @@ from cometad.serve.live_stream import RECENT, LiveStream, top_of
 from cometad.serve.recorder import Accepted, Ruling, Stored
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, after, by_number, chunk, next_number
-from cometad.serve.storage.store import Store
+from cometad.serve.storage.store import StorageError, Store
 
 SNAPSHOT_EVERY = 1000  # readings of a stream: as many are scored again after a crash, at most
 DAY = 86_400.0
@@ -116,7 +116,8 @@ class LiveScorer:
             for one in _grouped(work):
                 if isinstance(one, Accepted):
                     self._score_guarded(one)
-                    self._unscored -= len(one.rows.ats)
+                    with self._wake:
+                        self._unscored -= len(one.rows.ats)
                 elif isinstance(one, Ruling):
                     self._rule(one)
                 else:
@@ -133,6 +134,9 @@ class LiveScorer:
             self.open(stream)
             if work.rows.stop > stream.scored_seq:
                 self._score(stream, _from(work.rows, stream.scored_seq), work.since)
+        except StorageError as error:  # its next reading opens the session again, and what waits is scored then
+            stream.session = None
+            _log.error("stream not opened", stream=stream.name, problem=str(error))
         except Exception as error:  # one bad stream never stops another
             self.pause(stream, _reason(error))
             _log.exception("stream paused", stream=stream.name)
@@ -280,24 +284,26 @@ class LiveScorer:
 
 def _grouped(work: list[Any]) -> Iterable[Any]:
     """The work with readings of one stream that follow each other joined, as long as no verdict lies between."""
-    waiting: dict[int, Accepted] = {}
+    waiting: dict[int, list[Accepted]] = {}
     for one in work:
         if isinstance(one, Accepted):
-            before = waiting.get(one.stream.id)
-            if before is not None and before.rows.stop != one.rows.first:
-                yield waiting.pop(one.stream.id)
-                before = None
-            waiting[one.stream.id] = one if before is None else _joined(before, one)
+            own = waiting.setdefault(one.stream.id, [])
+            if own and own[-1].rows.stop != one.rows.first:
+                yield _joined(own)
+                own.clear()
+            own.append(one)
         else:
-            yield from waiting.values()
+            yield from map(_joined, waiting.values())
             waiting = {}
             yield one
-    yield from waiting.values()
+    yield from map(_joined, waiting.values())
 
 
-def _joined(before: Accepted, one: Accepted) -> Accepted:
-    parts = (np.concatenate(pair) for pair in zip(before.rows[1:], one.rows[1:], strict=True))
-    return before._replace(rows=HistoryRows(before.rows.first, *parts))
+def _joined(parts: list[Accepted]) -> Accepted:
+    if len(parts) == 1:
+        return parts[0]
+    columns = (np.concatenate(column) for column in zip(*(one.rows[1:] for one in parts), strict=True))
+    return parts[0]._replace(rows=HistoryRows(parts[0].rows.first, *columns))
 
 
 def _from(rows: HistoryRows, seq: int) -> HistoryRows:

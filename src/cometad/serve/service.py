@@ -30,9 +30,12 @@ from cometad.serve.scorer import FreshScores, LiveScorer
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import next_number
-from cometad.serve.storage.store import Store
+from cometad.serve.storage.store import StorageError, Store
 from cometad.serve.tokens import Tokens
 from cometad.serve.upkeep import Upkeep
+
+NOT_LEARNED = "The event is older than the settings of the stream, so the verdict was stored but not learned."
+RETRY = 5.0  # seconds until a session is opened again that the database did not give
 
 _log = structlog.get_logger("cometad.serve")
 
@@ -42,7 +45,7 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.store = Store(settings.database) if settings.database else Store.in_folder(settings.data_dir)
+        self.store = Store.of(settings)
         self.tokens = Tokens(self.store, needed=not settings.is_local)
         self.streams: dict[str, LiveStream] = {}
         self.listeners, self.figures = Listeners(), Figures()
@@ -65,7 +68,6 @@ class Service:
     def start(self) -> None:
         """Open all streams, score what was not scored yet, and take readings."""
         self.store.claim()
-        self._started = True
         self.detectors.close_interrupted_fits()
         with self.store.read() as connection:
             rows = connection.execute(select(schema.streams).order_by(schema.streams.c.id)).all()
@@ -73,6 +75,7 @@ class Service:
             self._restore(row)
         self.recorder.start()
         self.scorer.start()
+        self._started = True
         for stream in list(self.streams.values()):
             self._open(stream)
         self.upkeep.start()
@@ -177,28 +180,34 @@ class Service:
 
         def change() -> None:
             self.recorder.flush()  # what the old session gave is kept, and nothing of it may come later
-            with self.store.write() as connection:
-                own = schema.events.c.stream_id == known.id
-                newest = connection.execute(select(func.max(schema.events.c.number)).where(own)).scalar()
-                known.first_step = max(next_number(connection, schema.scores, known.id), known.first_step)
-                known.first_seq = next_number(connection, schema.readings, known.id)
-                known.first_event = max(newest or 0, known.first_event)
-                values: dict[str, Any] = {"settings": settings.model_dump_json(), "paused": False, "reason": None}
-                values |= {"first_seq": known.first_seq, "first_step": known.first_step}
-                values["first_event"] = known.first_event
-                own = schema.streams.c.id == known.id
-                connection.execute(update(schema.streams).where(own).values(values))
-                connection.execute(delete(schema.snapshots).where(schema.snapshots.c.stream_id == known.id))
-                open_now = (schema.events.c.stream_id == known.id) & schema.events.c.closed_at.is_(None)
-                connection.execute(update(schema.events).where(open_now).values(closed_at=time.time()))
-            known.settings, known.detector, known.layout = settings, detector, layout
-            known.lost_detector = False
-            known.session, known.open_event, known.paused, known.reason = None, None, False, None
+            with self.recorder.paused():  # no reading for the old settings comes in between
+                self._start_anew(known, settings, detector, layout)
             self.scorer.open(known)
 
         self.scorer.do(change).result()
         self._tell_state(known)
         return known
+
+    def _start_anew(self, known: LiveStream, settings: StreamSettings, detector: Detector, layout: Layout) -> None:
+        """Store and take other settings: numbers before those of now belong to the earlier ones."""
+        with self.store.write() as connection:
+            own = schema.events.c.stream_id == known.id
+            newest = connection.execute(select(func.max(schema.events.c.number)).where(own)).scalar()
+            first = {
+                "first_step": max(next_number(connection, schema.scores, known.id), known.first_step),
+                "first_seq": next_number(connection, schema.readings, known.id),
+                "first_event": max(newest or 0, known.first_event),
+            }
+            values: dict[str, Any] = {"settings": settings.model_dump_json(), "paused": False, "reason": None, **first}
+            own = schema.streams.c.id == known.id
+            connection.execute(update(schema.streams).where(own).values(values))
+            connection.execute(delete(schema.snapshots).where(schema.snapshots.c.stream_id == known.id))
+            open_now = (schema.events.c.stream_id == known.id) & schema.events.c.closed_at.is_(None)
+            connection.execute(update(schema.events).where(open_now).values(closed_at=time.time()))
+        known.first_step, known.first_seq, known.first_event = first.values()
+        known.settings, known.detector, known.layout = settings, detector, layout
+        known.lost_detector = False
+        known.session, known.open_event, known.paused, known.reason = None, None, False, None
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream with everything it has."""
@@ -214,7 +223,12 @@ class Service:
                         connection.execute(delete(table).where(table.c.stream_id == stream.id))
                     connection.execute(delete(schema.streams).where(schema.streams.c.id == stream.id))
 
-            self.scorer.do(drop).result()
+            was_paused = stream.paused
+            try:
+                self.scorer.do(drop).result()
+            except BaseException:  # it is still stored
+                stream.paused, self.streams[name] = was_paused, stream
+                raise
         self.listeners.news("stream", name, {"name": name, "deleted": True})
 
     def pause(self, name: str, reason: str = "Paused by a person.") -> LiveStream:
@@ -248,6 +262,12 @@ class Service:
                 return
             try:
                 self.scorer.open(stream)
+            except StorageError as error:  # the stream is well, and its next reading opens it, too
+                _log.error("stream not opened", stream=stream.name, problem=str(error))
+                stream.session = None
+                later = threading.Timer(RETRY, self._open, [stream])
+                later.daemon = True
+                later.start()
             except Exception as error:  # one bad stream never stops another
                 self.scorer.pause(stream, f"Its state cannot be restored: {error}")
                 _log.exception("stream paused", stream=stream.name)
@@ -297,7 +317,7 @@ class Service:
         if number > stream.first_event:
             taught, note = await asyncio.wrap_future(self.recorder.rule(stream, number - stream.first_event, called))
         else:
-            taught, note = False, "It is from before the settings of the stream were changed, so it teaches nothing."
+            taught, note = False, NOT_LEARNED
         now = None if called is None else time.time()
         values = {"verdict": called, "verdict_at": now, "taught": taught if called else None, "note": note}
         await asyncio.to_thread(self._keep_verdict, own, values)

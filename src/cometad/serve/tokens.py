@@ -57,11 +57,12 @@ class Tokens:
             raise ParameterError(f"Cannot name a token {name!r}. Use letters, digits, dots, dashes and underscores.")
         secret = START + secrets.token_urlsafe(32)
         row = {"name": name, "hash": _hash(secret), "scope": scope, "created": time.time()}
-        try:
-            with self._store.engine.begin() as connection:
+        taken = ParameterError(f"There is a token {name!r} already. Choose another name, or revoke it.")
+        with self._store.write() as connection:
+            try:
                 connection.execute(insert(tokens).values(row))
-        except IntegrityError as error:
-            raise ParameterError(f"There is a token {name!r} already. Choose another name, or revoke it.") from error
+            except IntegrityError as error:
+                raise taken from error
         self._forget()
         return secret
 

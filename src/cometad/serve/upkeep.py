@@ -60,15 +60,16 @@ class Upkeep:
 
     def _run(self) -> None:
         while not self._end.wait(EVERY):
-            try:
-                self._notice_silence()
-                self.explain()
-                self.join(JOIN_AFTER)
-                if time.monotonic() - self._cleaned >= CLEAN_EVERY:
-                    self.clean()
-                    self._cleaned = time.monotonic()
-            except CometadError as error:
-                _log.error("upkeep failed", problem=str(error))
+            for step in (self._notice_silence, self.explain, lambda: self.join(JOIN_AFTER), self._clean_sometimes):
+                try:
+                    step()
+                except Exception as error:  # one that fails must not keep the others from being done
+                    _log.error("upkeep failed", problem=str(error), exc_info=not isinstance(error, CometadError))
+
+    def _clean_sometimes(self) -> None:
+        if time.monotonic() - self._cleaned >= CLEAN_EVERY:
+            self._cleaned = time.monotonic()
+            self.clean()
 
     def _notice_silence(self) -> None:
         for stream in list(self._streams.values()):
@@ -78,7 +79,7 @@ class Upkeep:
 
     def explain(self) -> None:
         """Explain events that were closed, while their readings are there."""
-        streams = {stream.id: stream for stream in list(self._streams.values())}
+        streams = {stream.id: stream for stream in list(self._streams.values()) if not stream.lost_detector}
         rows = [row for row in unexplained(self._store, EXPLAINED_AT_ONCE) if row.stream_id in streams]
         for row in self._paced(rows):
             keep_explanation(self._store, streams[row.stream_id], row)

@@ -99,7 +99,7 @@ async def _invalid(_: Request, error: Any) -> JSONResponse:
 
 
 async def _bug(_: Request, __: Any) -> JSONResponse:
-    return _answer(500, "This is a bug in cometad, not your mistake. Its log says more.")
+    return _answer(500, "This is a bug in cometad, not your mistake. The log of the service has the details.")
 
 
 async def _http(_: Request, error: Any) -> JSONResponse:

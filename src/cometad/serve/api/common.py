@@ -1,6 +1,5 @@
 """Shared by the routes: the service, permissions, bodies within bounds, times in queries."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -112,7 +111,5 @@ def moment(text: str | None, default: float) -> float:
         ) from error
 
 
-TimeText = Annotated[str | None, Query(max_length=40, description="Seconds since 1970, or ISO 8601.")]
 From = Annotated[str | None, Query(alias="from", max_length=40, description="Seconds since 1970, or ISO 8601.")]
 To = Annotated[str | None, Query(alias="to", max_length=40, description="Seconds since 1970, or ISO 8601.")]
-Check = Callable[[Request], None]

@@ -1,5 +1,7 @@
 """What every request passes: is it for us, from where, and are there too many; and what every answer has."""
 
+import asyncio
+import math
 import time
 from collections import OrderedDict
 
@@ -11,9 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cometad.serve.figures import Figures
 from cometad.serve.settings import is_loopback
+from cometad.serve.storage.store import StorageError
 from cometad.serve.tokens import Tokens
 
 MOST_CLIENTS = 10_000  # remembered for their rates
+SMALL_BODY = 64 * 1024  # bytes: of requests that are read before the token is looked at
 BURST = 2.0  # seconds of requests that may come at once
 UPLOADS = "/v1/detectors/"  # these routes have a bound of their own
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -62,33 +66,47 @@ class Guards:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > self._most_bytes and not scope["path"].startswith(UPLOADS):
+            if taken > self._most(scope["path"]):
                 raise HTTPException(413, "The body is too large. Send it in parts")
             return message
 
-        refused = self._refused(scope)
-        await (refused or self._app)(scope, receive_bounded, send_guarded)
-        self._figures.request(status)
-        # Neither headers nor queries: they may hold secrets.
-        _log.info(
-            "request",
-            method=scope["method"],
-            path=scope["path"],
-            status=status,
-            ms=round(1000 * (time.monotonic() - begun), 1),
-        )
+        try:
+            refused = await self._refused(scope)
+            await (refused or self._app)(scope, receive_bounded, send_guarded)
+        finally:
+            status = status or 500
+            self._figures.request(status)
+            # Neither headers nor queries: they may hold secrets.
+            _log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"],
+                status=status,
+                ms=round(1000 * (time.monotonic() - begun), 1),
+            )
 
-    def _refused(self, scope: Scope) -> JSONResponse | None:
+    def _most(self, path: str) -> float:
+        """How large a body may be; those of uploads are checked where they are read, after the token."""
+        if path.startswith(UPLOADS):
+            return math.inf
+        return self._most_bytes if path.endswith("/readings") else min(self._most_bytes, SMALL_BODY)
+
+    async def _refused(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
-        if not is_loopback(_host(headers.get("host", ""))) and not self._tokens.any:
+        if not is_loopback(_host(headers.get("host", ""))):
             # A web page elsewhere may have made its own name lead to this machine. It cannot know a token.
-            return _refusal(400, "Without a token, ask for 127.0.0.1 or localhost. Create one with cometad token.")
+            try:
+                safe = await asyncio.to_thread(lambda: self._tokens.any)
+            except StorageError as error:
+                return _refusal(503, str(error), {"Retry-After": "5"})
+            if not safe:
+                return _refusal(400, "Without a token, only requests for 127.0.0.1 or localhost are answered.")
         if scope["method"] not in SAFE and not _same_origin(headers):
             return _refusal(403, "Requests from other web pages are refused.")
         client = scope["client"][0] if scope.get("client") else ""
         wait = self._rates.wait(client)
         if wait:
-            return _refusal(429, "Too many requests. Send more readings in each.", {"Retry-After": str(wait)})
+            return _refusal(429, "Too many requests. Send more readings per request.", {"Retry-After": str(wait)})
         return None
 
 

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from cometad.serve.api.common import Refused, ServiceOf, answers, may
+from cometad.serve.api.common import Refused, ServiceOf, answers, may, scopes_of
 from cometad.serve.listeners import MOST_LISTENERS, Box
 from cometad.serve.models import is_name
 
 TICK = 0.1  # seconds between messages
+CHECK = 2.0  # seconds after which a revoked token is noticed
 ALIVE = 15  # seconds between comments
 FAREWELL = 2.0  # seconds to end a connection properly when the service stops
 MOST_NAMES = 1000
@@ -35,8 +36,11 @@ async def live(
 
     async def messages() -> AsyncIterator[ServerSentEvent]:
         try:
-            due = time.monotonic()
+            due = checked = time.monotonic()
             while not getattr(request.app.state, "stopping", False):
+                if due - checked > CHECK and not await asyncio.to_thread(scopes_of, request):
+                    return  # the token was revoked
+                checked = due if due - checked > CHECK else checked
                 for message in _messages(box):
                     yield message
                 due = max(due + TICK, time.monotonic())

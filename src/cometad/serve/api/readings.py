@@ -59,6 +59,7 @@ async def post_mixed_readings(request: Request, service: ServiceOf) -> Any:
     else:
         batches, refused = parse_mixed(body, form, service.layout)
     receipt = await service.receive(batches) if batches else Receipt()
+    service.figures.received(Receipt(refused=refused))
     receipt.refused = sorted([*receipt.refused, *refused])
     return _answer(receipt)
 

@@ -76,6 +76,19 @@ def by_time(
     return HistoryRows(rows.first + int(inside[0]), rows.ats[keep], rows.cells[keep])
 
 
+def last_by_time(
+    connection: Connection, table: Table, stream_id: int, start: float, stop: float, most: int
+) -> HistoryRows:
+    """The last rows, at most `most`, with times from `start` up to and including `stop`."""
+    inside = (table.c.stream_id == stream_id) & (table.c.last_at >= start) & (table.c.first_at <= stop)
+    newest = connection.execute(select(table.c.first_at).where(inside).order_by(table.c.first.desc()).limit(most)).all()
+    if not newest:
+        return HistoryRows(0, np.empty(0), np.empty((0, 0)))
+    rows = by_time(connection, table, stream_id, max(start, newest[-1].first_at), stop)
+    skip = max(len(rows.ats) - most, 0)
+    return HistoryRows(rows.first + skip, rows.ats[skip:], rows.cells[skip:])
+
+
 def after(connection: Connection, table: Table, stream_id: int, start: int) -> Iterator[HistoryRows]:
     """All rows with numbers from `start` on, a few thousand at a time."""
     while True:
@@ -96,8 +109,9 @@ def after(connection: Connection, table: Table, stream_id: int, start: int) -> I
 def has_time(connection: Connection, stream_id: int, at: float) -> bool:
     """Whether a stream has a reading of this time."""
     near = (readings.c.stream_id == stream_id) & (readings.c.last_at >= at) & (readings.c.first_at <= at)
-    found = connection.execute(select(readings.c.ats).where(near)).scalars()
-    return any(at in np.frombuffer(ats, "<f8") for ats in found)
+    # Times only grow, so the first chunk that ends at this time or later has it, if any has.
+    found = connection.execute(select(readings.c.ats).where(near).order_by(readings.c.last_at).limit(1)).scalar()
+    return found is not None and bool(np.isin(at, np.frombuffer(found, "<f8")))
 
 
 def join_chunks(connection: Connection, table: Table, stream_id: int, before: int) -> int:

@@ -13,12 +13,14 @@ from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
 
 from cometad.errors import CometadError, ModelFileError, OutputError, ParameterError
+from cometad.serve.settings import Settings
 
 FILE = "cometad.sqlite"
 CLAIM = 0x636F6D65746164  # "cometad": the key of the lock in PostgreSQL
+CONNECTIONS = 50  # more than there are threads that answer requests
 BUSY = 30  # seconds to wait for another writer
 _INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -61,6 +63,11 @@ class Store:
         except OSError as error:
             raise OutputError(f"Cannot create the folder '{folder}': {error.strerror}. Choose another.") from error
         return cls(f"sqlite:///{folder / FILE}")
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Store":
+        """The database that settings name."""
+        return cls(settings.database) if settings.database else cls.in_folder(settings.data_dir)
 
     def _upgrade(self) -> int:
         scripts = ScriptDirectory.from_config(_config())
@@ -126,8 +133,8 @@ def storage_errors() -> Iterator[None]:
     """Turn errors of the database into one sentence."""
     try:
         yield
-    except DBAPIError as error:
-        problem = " ".join(str(error.orig).split()).rstrip(".?!")
+    except (DBAPIError, TimeoutError) as error:
+        problem = " ".join(str(getattr(error, "orig", error)).split()).rstrip(".?!")
         raise StorageError(
             f"The database cannot be used: {problem}. Check its server, its permissions and the free space."
         ) from error
@@ -142,7 +149,7 @@ def _engine(url: str) -> Engine:
             raise ParameterError(
                 f"Cannot store data in {parsed.get_backend_name()!r}. Pass a URL like postgresql://user@host/name."
             )
-        engine = create_engine(parsed, pool_pre_ping=True)
+        engine = create_engine(parsed, pool_pre_ping=True, pool_size=CONNECTIONS)
     except (ArgumentError, NoSuchModuleError) as error:
         raise ParameterError("The database URL cannot be read. Write postgresql://user@host/name.") from error
     if engine.dialect.name == "sqlite":
