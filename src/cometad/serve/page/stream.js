@@ -15,6 +15,7 @@ import { VariableCharts } from "./variables.js";
 const LIVE_POINTS = 600;
 const MOST_POINTS = 4000; // in the chart; past these the scores are fetched anew, thinned
 const VARIABLES_EVERY = 5000; // ms
+const STORED_AFTER = 500; // ms
 const CUT_AT = 120; // points in a message, of which the service then sent only the last
 const SPANS = /** @type {[string, number | null][]} */ ([
   ["1 h", 3600],
@@ -58,6 +59,8 @@ export class StreamView {
     this.spans = this.#spanButtons();
     this.element = this.#build();
     this.end = store.subscribe((change) => this.#note(change));
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.soon = undefined;
     this.timers = [setInterval(() => this.#variablesAgain(), VARIABLES_EVERY), setInterval(() => this.#tick(), 1000)];
   }
 
@@ -69,6 +72,7 @@ export class StreamView {
     this.end();
     this.requests.abort();
     this.timers.forEach(clearInterval);
+    clearTimeout(this.soon);
     this.frame.cancel();
     this.chart.destroy();
     this.variables.destroy();
@@ -203,6 +207,12 @@ export class StreamView {
     await this.#loadVariables();
   }
 
+  /** Fetch the scores once those of a message can be read: the service stores them a moment after it tells them. */
+  #loadSoon() {
+    clearTimeout(this.soon);
+    this.soon = setTimeout(() => this.#load(), STORED_AFTER);
+  }
+
   /** @param {import("./types.js").Scores} scores */
   #show(scores) {
     const { places, isTime } = horizontal(scores.times, scores.steps);
@@ -306,7 +316,7 @@ export class StreamView {
   /** @param {import("./types.js").LiveScore | undefined} live */
   #append(live) {
     if (!live || this.zoom || this.isLoading || !this.chart.chart) return;
-    if (live.points.length >= CUT_AT) return void this.#load();
+    if (live.points.length >= CUT_AT) return this.#loadSoon();
     this.total += live.points.length;
     this.chart.append(live.points, this.#span());
     const drawn = this.chart.curves.places.length;
