@@ -104,7 +104,7 @@ class LiveStream:
     first_event: int = 0
     paused: bool = False
     reason: str | None = None
-    lost_detector: bool = False  # whether its detector cannot be loaded, and another one stands in
+    lost_detector: bool = False  # whether its detector cannot be loaded; the one here is a placeholder
     arrivals: Arrivals = field(default_factory=Arrivals)
     dates: StreamDates = field(default_factory=StreamDates)
     stored_dates: dict[str, Any] = field(default_factory=dict)  # what is on disk of them

@@ -282,7 +282,7 @@ class Service:
             detector, layout = self.detectors.for_stream(settings)
         except CometadError as error:
             lost = f"Its detector cannot be used: {error}"
-            detector, layout = Comet(), self.detectors.stored_layout(settings.detector)  # not fitted: it only stands in
+            detector, layout = Comet(), self.detectors.stored_layout(settings.detector)  # an unfitted placeholder
             _log.error("stream paused", stream=row.name, problem=lost)
         stream = LiveStream(row.id, row.name, settings, detector, layout, row.first_seq, row.first_step)
         stream.first_event, stream.lost_detector = row.first_event, lost is not None
