@@ -4,10 +4,10 @@ A `python` block with >>> is a doctest; one without is executed, and an `output`
 printed. In a `console` block, lines after "$ " are run, and the lines below must appear in their output in that order;
 in an `sh` block every line is run. Commands are `cometad ...` and the few in `PLAIN`, with pipes and redirections, and
 those in `SHELL`, which bash runs. HTML comments hide what readers do not need: <!-- run first --> holds Python that
-prepares data, and <!-- not run: reason --> skips the block below it.
+prepares data, <!-- not run: reason --> skips the block below it, and <!-- write: name --> writes that block to a file.
 
 `cometad serve` starts the real service on a free port, which replaces 8080 in the blocks of that page. It runs until
-the page ends or starts it again.
+the page ends or starts it again. A page that names an address in `SERVERS` gets that server, on a port of its own.
 """
 
 import ast
@@ -35,6 +35,9 @@ from cometad.baselines import BASELINES
 from cometad.cli import main
 from cometad.datasets.readers import READERS
 from cometad.metrics import METRICS
+from connect.server_mosquitto import plant_broker
+from connect.server_opcua import plant_server
+from connect.server_prometheus import web_prometheus
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -45,13 +48,18 @@ RUN = ("python", "console", "sh", "output")
 DIRECTIVES = ("{eval-rst}", "{include} ../CHANGELOG.md", "{literalinclude} cometad.service", "{toctree}")  # for Sphinx
 FILES = ("json", "nginx", "text", "toml", "yaml")  # shown, not run; tests/serve/test_serve_docs.py reads some of them
 ADDRESS = "127.0.0.1:8080"
+SERVERS = {
+    "127.0.0.1:9090": web_prometheus,
+    "127.0.0.1:1883": plant_broker,
+    "127.0.0.1:4840": plant_server,
+}
 PATIENCE = 60  # seconds for the service to say or do something
 TABLES = (BASELINES, METRICS, READERS, THRESHOLDS)  # rows that a page adds are removed again
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 BLOCK = re.compile(
     r"^<!-- run first\n(?P<first>.*?)^-->$"
-    r"|(?:^<!-- not run:(?P<reason>[^\n]*)-->\s*)?"
+    r"|(?:^<!-- not run:(?P<reason>[^\n]*)-->\s*)?(?:^<!-- write: (?P<file>[\w.-]+) -->\s*)?"
     r"^(?P<indent> *)(?P<fence>```+)(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=indent)(?P=fence)$",
     re.MULTILINE | re.DOTALL,
 )
@@ -62,6 +70,7 @@ class Block(NamedTuple):
     language: str
     text: str
     reason: str | None  # why it is not run
+    file: str | None = None  # where it is written
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -71,7 +80,8 @@ def blocks(page: Path) -> Iterator[Block]:
         line = content.count("\n", 0, match.start(group)) + 1
         indent = len(match["indent"] or "")
         text = "".join(part[indent:] or "\n" for part in match[group].splitlines(keepends=True))
-        yield Block(line, "python" if match["first"] is not None else match["language"], text, match["reason"])
+        language = "python" if match["first"] is not None else match["language"]
+        yield Block(line, language, text, match["reason"], match["file"])
 
 
 def run_python(block: Block, page: Path, names: dict[str, Any]) -> str:
@@ -220,7 +230,7 @@ def test_every_block_has_a_known_language(page):
             assert len(block.reason.split()) > 1, f"{name(page)}:{block.line} does not give a reason"
             assert block.language in RUN, f"{name(page)}:{block.line} would not run anyway"
     outside = BLOCK.sub("", content)
-    assert not re.search(r"```|~~~|<!-- (run|not run)", outside), "a block or a comment that was not recognized"
+    assert not re.search(r"```|~~~|<!-- (run|not run|write)", outside), "a block or a comment that was not recognized"
     assert not re.search(r"^\s*$\n^(    |\t)(?! *[-*\d])", outside, re.MULTILINE), "an indented block: fence it"
 
 
@@ -257,9 +267,16 @@ def run_page(page: Path) -> None:
         service = Service()
         os.environ["COMETAD_SERVE_PORT"] = str(service.port)
         kept.callback(service.stop)
+        ports = {ADDRESS: service.port}
+        ports |= {one: kept.enter_context(run()) for one, run in SERVERS.items() if one in page.read_text()}
         printed = ""
         for found in blocks(page):
-            block = found._replace(text=found.text.replace(ADDRESS, f"127.0.0.1:{service.port}"))
+            text = found.text
+            for address, port in ports.items():
+                text = text.replace(address, f"127.0.0.1:{port}")
+            block = found._replace(text=text)
+            if block.file is not None:
+                Path(block.file).write_text(text)
             if block.reason is not None or block.language not in RUN:
                 continue
             if block.language == "output":

@@ -51,4 +51,11 @@ if [ "$code" -ne 2 ] || ! grep -q "needs torch. Install it with pip install 'com
   cat said.txt >&2
   exit 1
 fi
+# So does what needs onnx.
+code=0
+venv/bin/cometad export plant.comet -o plant.onnx 2> said.txt || code=$?
+if [ "$code" -ne 2 ] || ! grep -q "needs onnx. Install it with pip install 'cometad\[onnx\]'" said.txt; then
+  cat said.txt >&2
+  exit 1
+fi
 echo "The wheel works without torch."

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cometad.detector import Detector as Detector
     from cometad.detectors import load as load
     from cometad.errors import CometadError as CometadError
+    from cometad.fleet.fleet import Fleet as Fleet
     from cometad.live.stream import Scored as Scored
     from cometad.live.stream import Stream as Stream
     from cometad.network_comet import NetworkComet as NetworkComet
@@ -27,6 +28,7 @@ _PUBLIC = {
     "CometadError": "errors",
     "Detector": "detector",
     "Event": "alerting.alerts",
+    "Fleet": "fleet.fleet",
     "NetworkComet": "network_comet",
     "Quantile": "alerting.thresholds",
     "Scored": "live.stream",

@@ -5,13 +5,14 @@ hash is no signature: whoever can write the file can compute it. So what is read
 """
 
 import hashlib
+import io
 import json
 import logging
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -123,9 +124,26 @@ def kind_of(path: str | os.PathLike[str]) -> str:
     """
     try:
         with Path(path).open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            return _kind(_header(file.read(min(size, LONGEST_HEADER))))
-    except (OSError, *_INVALID):
+            return _kind_in(file)
+    except OSError:
+        return ""
+
+
+def kind_in(content: bytes) -> str:
+    """The name of the class saved in bytes; empty if they are no checkpoint.
+
+    >>> from cometad.checkpoint import Checkpoint, kind_in, to_bytes
+    >>> kind_in(to_bytes(Checkpoint("Comet", {}, {})))
+    'Comet'
+    """
+    return _kind_in(io.BytesIO(content))
+
+
+def _kind_in(file: BinaryIO) -> str:
+    try:
+        size = int.from_bytes(file.read(8), "little")
+        return _kind(_header(file.read(min(size, LONGEST_HEADER))))
+    except _INVALID:
         return ""
 
 

@@ -134,7 +134,7 @@ class Comet(Detector):
         Random seed (equal seeds give equal bytes); whether `fit` shows progress.
     """
 
-    can_stream = can_explain = can_adapt = can_take_verdicts = True
+    can_stream = can_explain = can_adapt = can_take_verdicts = can_export = True
     without_adaptation = KeepFitted()
     _training_need = "four windows of the longest view"
 

@@ -19,7 +19,7 @@ from cometad.alerting.judge import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers
-from cometad.checkpoint import Checkpoint, read, restoring, write
+from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes, write
 from cometad.data.gaps import Gaps, complete, fill
 from cometad.data.quality import QUANTILES, Statistics
 from cometad.data.scale import SCALERS, Scaling, fit_scaling
@@ -53,6 +53,9 @@ RULES: dict[str, Rule] = {
 }
 
 
+_NEEDS = ("parameters", "names", "named")  # facts of every saved detector
+
+
 class StepScores(NamedTuple):
     """The scores of a series, higher is more anomalous; each field is (time,)."""
 
@@ -75,6 +78,7 @@ class Detector(Parameters, ABC):
     can_explain: ClassVar[bool] = False  # attributes a score to variables
     can_adapt: ClassVar[bool] = False  # learns from the readings it scores
     can_take_verdicts: ClassVar[bool] = False  # no longer alerts about what a person called normal
+    can_export: ClassVar[bool] = False  # can be written as an ONNX file
     _training_need: ClassVar[str] = "a window"  # what `_least_training_rows` is the length of
     _identity_name: ClassVar[str] = ""  # in the identity that snapshots carry; the name of the class if empty
 
@@ -339,13 +343,35 @@ class Detector(Parameters, ABC):
         """Load a detector that `save` wrote, onto its original device or another; `cometad.load` finds the class."""
         if device is not None:
             RULES["device"]("device", device)
-        _, facts, arrays = read(path, cls.__name__, needs=("parameters", "names", "named"))
-        with restoring(cls.__name__, f"'{path}'"):
+        return cls._loaded(read(path, cls.__name__, needs=_NEEDS), f"'{path}'", device)
+
+    def to_bytes(self) -> bytes:
+        """The bytes of the file that `save` writes; equal detectors have equal bytes.
+
+        >>> import numpy as np
+        >>> from cometad.baselines import BASELINES
+        >>> kind = BASELINES["squared-norm"]
+        >>> detector = kind().fit(np.random.default_rng(0).normal(size=(500, 2)))
+        >>> kind.from_bytes(detector.to_bytes()).threshold_ == detector.threshold_
+        True
+        """
+        self._check_fitted()
+        return to_bytes(self._checkpoint())
+
+    @classmethod
+    def from_bytes(cls, content: bytes, source: str = "This") -> Self:
+        """The detector that `to_bytes` wrote; `source` names the bytes in an error."""
+        return cls._loaded(from_bytes(content, cls.__name__, source, _NEEDS), source, None)
+
+    @classmethod
+    def _loaded(cls, saved: Checkpoint, source: str, device: str | None) -> Self:
+        _, facts, arrays = saved
+        with restoring(cls.__name__, source):
             parameters = {name: from_json(value) for name, value in facts["parameters"].items()}
             for name in parameters:
                 require_state(name in cls._get_param_names(), f"a {cls.__name__} has no parameter {name!r}")
         parameters = cls._on_device(parameters, device)
-        with restoring(cls.__name__, f"'{path}'"):
+        with restoring(cls.__name__, source):
             detector = cls(**parameters)
             detector.check_parameters()
             detector._restore(facts, arrays)

@@ -3,7 +3,7 @@
 import os
 
 from cometad.baselines import BASELINES
-from cometad.checkpoint import kind_of
+from cometad.checkpoint import kind_in, kind_of
 from cometad.detector import Detector
 from cometad.lazy import LazyTable
 
@@ -28,3 +28,17 @@ def load(path: str | os.PathLike[str]) -> Detector:
     """
     name = DETECTORS.name_of(kind_of(path)) or "comet"  # for an unknown class, Comet.load raises the error
     return DETECTORS[name].load(path)
+
+
+def load_bytes(content: bytes, source: str = "This") -> Detector:
+    """Load a detector of any class from the bytes of a saved file; `source` names them in an error.
+
+    >>> import numpy as np
+    >>> from cometad import BASELINES
+    >>> from cometad.detectors import load_bytes
+    >>> detector = BASELINES["pca"]().fit(np.random.default_rng(0).normal(size=(500, 2)))
+    >>> type(load_bytes(detector.to_bytes())).__name__
+    'PcaError'
+    """
+    name = DETECTORS.name_of(kind_in(content)) or "comet"
+    return DETECTORS[name].from_bytes(content, source)

@@ -23,6 +23,7 @@ from types import ModuleType
 # Some of it is in the words that scikit-learn's `check_estimator` asks for.
 ADVICE = {
     "gaps": "Fill or drop missing readings (NaN) first, or choose a gap rule such as gaps=ForwardFill(limit=5).",
+    "missing value": "Send it, or fit the detector with a gap rule: gaps=ForwardFill(5) or --gaps forward-fill:5.",
     "too many gaps": "Drop that variable, raise the limit of the gap rule or pass a longer series.",
     "late": 'Send readings in time order, each once, or pass late="drop".',
     "no times": "Pass a frame with a column of dates.",
@@ -49,12 +50,14 @@ ADVICE = {
     "{fitted} features as input.",
     "lacking": "Pass the same variables as at fit, or choose a gap rule such as gaps=ForwardFill(limit=5) to treat "
     "them as missing.",
+    "refuse gaps": "Pass detector.with_gaps(RefuseGaps()), and only complete readings to the graph.",
+    "exportable threshold": "Pass detector.with_threshold(...) with a Budget, Quantile or Conformal.",
     "no gap rule": "Fit the detector with a gap rule such as gaps=ForwardFill(limit=5), or do not resample.",
 }
 
 
 # Optional packages that our own modules import, and the extra of cometad that installs each.
-OPTIONAL = {"torch": "torch"}
+OPTIONAL = {"onnx": "onnx", "onnxruntime": "onnx", "torch": "torch"}
 
 
 class CometadError(Exception):

@@ -33,6 +33,7 @@ from cometad.cli.paths import is_ours
 from cometad.datasets.dataset import Dataset, concatenate
 from cometad.datasets.readers import load
 from cometad.errors import CometadError, InputError, ParameterError
+from cometad.fleet.engines import SerialEngine
 from cometad.metrics import METRICS, evaluate
 from cometad.network import Epochs, NoAdaptation, OneCycle
 from cometad.presets import ABLATIONS
@@ -290,6 +291,20 @@ def test_the_command_runs_and_prints_a_summary(data, monkeypatch, capsys):
     assert "Trials: 2 done, 0 done before, 0 failed." in capsys.readouterr().out
     assert main(command) == 0
     assert "Trials: 0 done, 2 done before, 0 failed." in capsys.readouterr().out
+
+
+def test_an_engine_of_a_fleet_gives_the_same_results(data, monkeypatch, finished):
+    monkeypatch.setitem(EXPERIMENTS, "fast", FAST)
+    folder = data.parent / "results"
+    asked = {"data_dir": data, "folder": folder, "arms": ["pca", "random"], "seeds": [0]}
+    outcome = run("fast", engine=SerialEngine(), **asked)
+    assert (outcome.done, outcome.failed) == (4, [])
+    assert not list(folder.glob("*.lock"))
+    ours = {(one["entity"], one["arm"]): one["metrics"] for one in Results(folder / "fast.jsonl").read()}
+    others = Results(finished[0] / "fast.jsonl").read()
+    theirs = {(one["entity"], one["arm"]): one["metrics"] for one in others if one["seed"] == 0}
+    assert ours == {name: theirs[name] for name in ours}
+    assert run("fast", engine=SerialEngine(), **asked).done_before == 4
 
 
 # --- shared training runs --------------------------------------------------------------------------------------------

@@ -441,7 +441,7 @@ def test_after_a_bad_reading_the_snapshot_resumes_with_the_corrected_one(run, fo
     snapshot = ["--snapshot", str(tmp_path / "plant.stream")]
     bad = rows[50].rpartition(",")[0] + ",\n"
     first = run("stream", "plant.comet", *snapshot, stdin="".join([header, *rows[:50], bad, *rows[51:]]))
-    _refused(first, "Line 52: variable 'valve' is missing. Correct that reading and send it again.")
+    _refused(first, "Line 52: variable 'valve' is missing. Send it, or fit the detector with a gap rule")
     second = run("stream", "plant.comet", *snapshot, stdin="".join([header, *rows[50:]]))
     _assert_scores(_lines(first[1] + second[1]), folder)
 
@@ -656,7 +656,7 @@ NETWORK_FIT = ["fit", "normal.csv", "-o", "x", "--detector", "network", "--set"]
         ([*NETWORK_FIT, "window=301"], "300 readings, fewer than a window (301)"),
         (["score", "absent.comet", "today.csv"], "The detector 'absent.comet' does not exist"),
         (["score", "normal.csv", "today.csv"], "'normal.csv' is not a complete saved Comet"),
-        (["score", "plant.comet", "today.csv", "-o", "x.txt"], "does not end in .csv or .parquet"),
+        (["score", "plant.comet", "today.csv", "-o", "x.txt"], "does not end in .csv, .parquet or .jsonl"),
         (["score", "plant.comet", "today.csv", "-o", "nowhere/x.csv"], "Cannot write 'nowhere/x.csv'"),
         (
             ["score", "plant.comet", "today.csv", "--drop", "flow"],

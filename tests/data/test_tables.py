@@ -239,7 +239,7 @@ def test_a_table_is_written_completely_or_not_at_all(tmp_path):
     frame = pl.DataFrame({"score": [0.1]})
     with pytest.raises(OutputError):
         write_table(tmp_path / "nowhere" / "scores.csv", frame)
-    with pytest.raises(ParameterError, match=r"does not end in \.csv or \.parquet"):
+    with pytest.raises(ParameterError, match=r"does not end in \.csv, \.parquet or \.jsonl"):
         write_table(tmp_path / "scores.txt", frame)
     assert list(tmp_path.iterdir()) == []
 

@@ -28,6 +28,10 @@ READ = {
     ("GET", "/v1/events/{event}"),
     ("GET", "/v1/detectors"),
     ("GET", "/v1/detectors/{name}"),
+    ("GET", "/v1/connections"),
+    ("GET", "/v1/connections/{name}/set-aside"),
+    ("GET", "/v1/deliveries"),
+    ("GET", "/v1/receivers"),
 }
 ADMIN = {("DELETE", "/v1/streams/{name}"), ("DELETE", "/v1/detectors/{name}")}
 BAD_TOKENS = ("cmt_guess", "-", "cmt_" + "x" * 5000)

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import types
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -19,6 +18,7 @@ from typing import Any
 
 from cometad.bench.results import Record
 from cometad.bench.trial import failure, limit_threads
+from cometad.fleet.processes import death, end_with_parent, hidden_main
 
 Work = Callable[[Sequence[Record]], Iterator[Record]]  # runs planned trials and yields their results in this order
 
@@ -46,7 +46,7 @@ def isolated(work: Work, plans: Sequence[Record], device: str) -> Generator[Reco
                 yield result
             process.join()
         if left:
-            yield left.pop(0) | failure(device, _death(process.exitcode))
+            yield left.pop(0) | failure(device, death(process.exitcode, "The process of this trial"))
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def _started(work: Work, plans: Sequence[Record]) -> Iterator[tuple[BaseProcess,
     """Yield a process that works on the plans, and the end of a pipe with its results. In the end, kill it."""
     receiver, sender = _context.Pipe(duplex=False)
     process = _context.Process(target=_run, args=(sender, os.environ.get("COMETAD_THREADS"), work, plans), daemon=True)
-    with _hidden_main():
+    with hidden_main():
         process.start()
     sender.close()  # so that the pipe ends with the process
     try:
@@ -63,17 +63,6 @@ def _started(work: Work, plans: Sequence[Record]) -> Iterator[tuple[BaseProcess,
         process.kill()
         process.join()
         receiver.close()
-
-
-@contextmanager
-def _hidden_main() -> Iterator[None]:
-    """Hide the script that runs, which a new process would import: trials need nothing of it."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 def _received(receiver: Connection) -> Iterator[Any]:
@@ -87,7 +76,7 @@ def _received(receiver: Connection) -> Iterator[Any]:
 def _run(sender: Connection, threads: str | None, work: Work, plans: Sequence[Record]) -> None:
     """Send the results of the trials, or the error that no trial is to blame for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which kills this process
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     if threads:
         limit_threads(int(threads))
     import cometad.bench.warm  # noqa: F401  (for its effect; the server has done it already)
@@ -97,20 +86,3 @@ def _run(sender: Connection, threads: str | None, work: Work, plans: Sequence[Re
             sender.send(record)
     except Exception as error:  # raised again by the parent
         sender.send(error)
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent ends, even if that is killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _death(code: int | None) -> str:
-    """Return why a process ended, in one sentence."""
-    if code == -signal.SIGKILL:
-        return "The process of this trial was killed (SIGKILL), probably because memory ran out."
-    if code is not None and code < 0:
-        return f"The process of this trial was ended by {signal.Signals(-code).name}."
-    return f"The process of this trial ended early, with exit code {code}."

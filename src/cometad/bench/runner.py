@@ -9,11 +9,12 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from filelock import Timeout
 
@@ -24,12 +25,13 @@ from cometad.bench.isolation import Work, isolated
 from cometad.bench.plants import PLANTS, plant_family
 from cometad.bench.results import Record, Results, identity
 from cometad.bench.split import part_of
-from cometad.bench.trial import attempt, planned, trials
+from cometad.bench.trial import attempt, failure, planned, trials
 from cometad.bench.tsb_ad import tsb_ad_trials
 from cometad.datasets.dataset import Dataset, concatenate
 from cometad.datasets.readers import READERS, entities, status
 from cometad.datasets.stored import StoredDataset, opened
 from cometad.errors import ParameterError, needs_extra, unknown
+from cometad.fleet.engines import Engine
 from cometad.progress import ProgressCallback, show_progress
 
 FOLDER = Path("results")
@@ -86,6 +88,7 @@ def run(
     folder: str | os.PathLike[str] = FOLDER,
     retry: bool = False,
     isolate: bool = True,
+    engine: Engine | None = None,
     verbose: bool = False,
     notify: Callable[[str], object] = _silent,
 ) -> Outcome:
@@ -93,7 +96,8 @@ def run(
 
     `datasets`, `entities`, `arms` and `seeds` select a part of the experiment; `retry` reruns failed trials. `notify`
     is called before the first trial with a sentence for everything that cannot run. `isolate=False` runs trials in this
-    process, for a debugger; their peak memory then includes what earlier trials left behind.
+    process, for a debugger; their peak memory then includes what earlier trials left behind. An `engine` of a fleet,
+    such as `RayEngine()`, runs several jobs at once; without one they run here, one after the other.
 
     >>> import tempfile
     >>> from cometad.bench.runner import run
@@ -132,7 +136,12 @@ def run(
         )
     ]
     with show_progress("trial", verbose) as report:
-        _work(jobs, results, retry, device if isolate else None, outcome, report)
+        tally = _Tally(jobs, results, retry, outcome, report)
+        if engine is None:
+            _work(jobs, results, device if isolate else None, tally)
+        else:
+            _work_on(engine, jobs, results, device, tally)
+        tally.finish()
     return outcome
 
 
@@ -254,44 +263,98 @@ _PROTOCOLS: dict[str, Callable[..., Iterator[Job]]] = {
 }
 
 
-def _work(
-    jobs: Sequence[Job],
-    results: Results,
-    retry: bool,
-    isolated_on: str | None,
-    outcome: Outcome,
-    report: ProgressCallback,
-) -> None:
+class _Tally:
+    """Counts what is done, stores each result at once, and reports progress."""
+
+    def __init__(
+        self, jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: ProgressCallback
+    ) -> None:
+        self._results, self._outcome, self._report = results, outcome, report
+        self._ledger, self._remaining = _Ledger(results, retry), _RemainingTime()
+        self._total, self._passed = sum(len(job.plans) for job in jobs), 0
+        self._expected = [Counter(plan["arm"] for plan in self._ledger.missing(job)) for job in jobs]
+        self._waiting = sum(self._expected, Counter())  # by arm
+        failed = self._ledger.failed
+        outcome.requested = self._total
+        outcome.failed_before = 0 if retry else sum(name in failed for job in jobs for name in job.identities)
+        outcome.done_before = self._total - outcome.failed_before - self._waiting.total()
+        report(0, self._total, f"{self._waiting.total()} to run")
+
+    def begin(self, number: int, job: Job, mine: bool) -> list[Record]:
+        """The trials of a job that have no result yet; none if another process has claimed it."""
+        missing, before = self._ledger.missing(job) if mine else [], self._expected[number]
+        self._outcome.elsewhere += 0 if mine else before.total()
+        # Others may have run some.
+        self._waiting = self._waiting - before + Counter(plan["arm"] for plan in missing)
+        self._passed += len(job.plans) - len(missing)
+        return missing
+
+    def take(self, record: Record) -> None:
+        """Store a result."""
+        outcome = self._outcome
+        self._results.append(record)
+        outcome.done += record["error"] is None
+        outcome.failed += [record] if record["error"] is not None else []
+        self._passed += 1
+        self._waiting[record["arm"]] -= 1
+        self._remaining.lap(record)
+        what = f"{record['dataset']} {record['entity']} {record['arm']}, seed {record['seed']}"
+        left = self._remaining.estimate(self._waiting)
+        self._report(self._passed, self._total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
+
+    def finish(self) -> None:
+        """Say so if there was nothing to run."""
+        if not self._outcome.done and not self._outcome.failed:
+            self._report(self._passed, self._total, "nothing left to run")
+
+
+def _work(jobs: Sequence[Job], results: Results, isolated_on: str | None, tally: _Tally) -> None:
     """Run the jobs, each in a process of its own if `isolated_on` names their device."""
-    ledger, remaining = _Ledger(results, retry), _RemainingTime()
-    total, passed = sum(len(job.plans) for job in jobs), 0
-    expected = [Counter(plan["arm"] for plan in ledger.missing(job)) for job in jobs]
-    waiting = sum(expected, Counter())  # by arm
-    outcome.requested = total
-    outcome.failed_before = 0 if retry else sum(name in ledger.failed for job in jobs for name in job.identities)
-    outcome.done_before = total - outcome.failed_before - waiting.total()
-    report(0, total, f"{waiting.total()} to run")
-    for job, before in zip(jobs, expected, strict=True):
+    for number, job in enumerate(jobs):
         with claimed(results, job) as mine:
-            missing = ledger.missing(job) if mine else []
-            outcome.elsewhere += 0 if mine else before.total()
-            waiting = waiting - before + Counter(plan["arm"] for plan in missing)  # others may have run some
-            passed += len(job.plans) - len(missing)
+            missing = tally.begin(number, job, mine)
             # Closing it ends the process after an interrupt.
             found = closing(isolated(job.work, missing, isolated_on)) if isolated_on else nullcontext(job.work(missing))
             with found as records:
                 for record in records:
-                    results.append(record)
-                    outcome.done += record["error"] is None
-                    outcome.failed += [record] if record["error"] is not None else []
-                    passed += 1
-                    waiting[record["arm"]] -= 1
-                    remaining.lap(record)
-                    what = f"{record['dataset']} {record['entity']} {record['arm']}, seed {record['seed']}"
-                    left = remaining.estimate(waiting)
-                    report(passed, total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
-    if not outcome.done and not outcome.failed:
-        report(passed, total, "nothing left to run")
+                    tally.take(record)
+
+
+class _Trials(NamedTuple):
+    """The trials of a job, for a worker of an engine."""
+
+    work: Work
+    plans: list[Record]
+    device: str
+
+
+def _work_on(engine: Engine, jobs: Sequence[Job], results: Results, device: str, tally: _Tally) -> None:
+    """Run the jobs on an engine, whose workers run each in a process of its own."""
+    sent: list[tuple[_Trials, ExitStack]] = []
+
+    def tasks() -> Iterator[_Trials]:
+        for number, job in enumerate(jobs):
+            claim = ExitStack()
+            claims.push(claim)  # in case of an interrupt
+            missing = tally.begin(number, job, claim.enter_context(claimed(results, job)))
+            if missing:
+                sent.append((_Trials(job.work, missing, device), claim))
+                yield sent[-1][0]
+            else:
+                claim.close()
+
+    with ExitStack() as claims:
+        for outcome in engine.run(_isolated_trials, tasks()):
+            trials_sent, claim = sent[outcome.number]
+            lost = [plan | failure(device, outcome.error or "") for plan in trials_sent.plans]
+            for record in outcome.result if outcome.error is None else lost:
+                tally.take(record)
+            claim.close()
+
+
+def _isolated_trials(trials_sent: _Trials) -> list[Record]:
+    """The results of a job, from a process of its own: its peak of memory is its own."""
+    return list(isolated(*trials_sent))
 
 
 class _Ledger:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 # The keys of cometad.errors.ADVICE.
 FLAGS = {
     "gaps": "Fill or drop missing readings first, or pass a gap rule such as --gaps forward-fill:5.",
+    "missing value": "Send it, or fit the detector with a gap rule such as --gaps forward-fill:5.",
     "too many gaps": "Leave it out with --drop {name}, raise the limit in --gaps or pass more readings.",
     "late": "Send readings in time order, each once, or pass --late drop.",
     "no times": "Name the time column with --time-column.",
@@ -34,6 +35,8 @@ FLAGS = {
     "other variables": "Pass the same variables as at fit.",
     "lacking": "Pass the same variables as at fit, or pass a gap rule such as --gaps forward-fill:5 to treat them as "
     "missing.",
+    "refuse gaps": "Pass --gaps refuse, and only complete readings to the graph.",
+    "exportable threshold": "Pass --threshold with budget, quantile, conformal or alerts-per-day.",
     "no gap rule": "Pass a gap rule such as --gaps forward-fill:5, or leave out --resample.",
 }
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from cometad.cli import bench, data
+from cometad.cli import bench, data, fleet
 from cometad.cli.check import check
+from cometad.cli.connect import connect
 from cometad.cli.demo import demo
 from cometad.cli.evaluate import evaluate
 from cometad.cli.exits import (
@@ -21,6 +22,7 @@ from cometad.cli.exits import (
     silence_output,
 )
 from cometad.cli.explain import explain
+from cometad.cli.export import export
 from cometad.cli.fit import fit
 from cometad.cli.options import with_dialect
 from cometad.cli.report import report
@@ -79,15 +81,50 @@ _add(
     "cometad report plant.comet today.csv -o report.html",
     "Interrupted; nothing was written.",
 )
+_add(
+    app,
+    "export",
+    export,
+    "cometad export plant.comet -o plant.onnx",
+    "Interrupted; nothing was written.",
+)
 _add(app, "evaluate", with_dialect(evaluate), "cometad evaluate labels.csv scores.csv")
 _add(app, "stream", with_dialect(stream), "tail -n +1 -f today.csv | cometad stream plant.comet")
 _add(app, "serve", serve, "cometad serve --port 8080", "Stopped.")
+_add(
+    app,
+    "connect",
+    connect,
+    "cometad connect mqtt://localhost/plant/pump --stream pump --detector pump.comet",
+    "Stopped; the same command continues.",
+)
 
 _token = typer.Typer(help="Create, list and revoke the tokens of the live service.")
 _add(_token, "create", create_token, "cometad token create gateway-3 --scope write")
 _add(_token, "list", list_tokens, "cometad token list")
 _add(_token, "revoke", revoke_token, "cometad token revoke gateway-3")
 app.add_typer(_token, name="token", no_args_is_help=True)
+
+_fleet = typer.Typer(help="One detector for each of many entities: fit, score and report them in one go.")
+_GOES_ON = "Interrupted; what was fitted is kept. Run the same command to continue."
+_add(
+    _fleet,
+    "fit",
+    with_dialect(fleet.with_detector(fleet.fit)),
+    "cometad fleet fit history.parquet --by machine -o fleet",
+    _GOES_ON,
+)
+_add(
+    _fleet,
+    "score",
+    with_dialect(fleet.score),
+    "cometad fleet score fleet today.parquet -o scores.parquet",
+    "Interrupted; nothing was written.",
+)
+_add(_fleet, "report", with_dialect(fleet.report), "cometad fleet report fleet today.parquet -o fleet.html")
+_add(_fleet, "list", fleet.show_list, "cometad fleet list fleet --failed")
+_add(_fleet, "check", fleet.check, "cometad fleet check fleet today.parquet")
+app.add_typer(_fleet, name="fleet", no_args_is_help=True)
 
 _datasets = typer.Typer(help="Show which benchmark datasets are available and whether they match the published ones.")
 _add(_datasets, "list", data.show_list, "cometad data list --data-dir ~/datasets")

@@ -38,6 +38,13 @@ def run(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     threads: Annotated[int | None, typer.Option(help="Threads per trial. Default: all cores.", min=1)] = None,
     workers: Annotated[int, typer.Option(help="Processes; several use one thread each by default.", min=1)] = 1,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray, where each core of a cluster runs a trial with one thread.")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With --engine ray: an existing cluster. Default: start one here."),
+    ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed trials again.")] = False,
     show: Annotated[bool, typer.Option("--report", help="Then write the report, and print it as Markdown.")] = False,
     results: Folder = Path("results"),
@@ -53,6 +60,7 @@ def run(
     from cometad.bench.trial import limit_threads
     from cometad.bench.workers import run_with_workers
     from cometad.cli.exits import FAILED, MISTAKE, say
+    from cometad.fleet.engines import engine_of
 
     check = _refusal([experiment], results, force) if experiment in EXPERIMENTS else None
     if show and check is not None and results.is_dir():
@@ -61,7 +69,11 @@ def run(
         limit_threads(threads)
     options: dict[str, Any] = {"datasets": dataset, "entities": entity, "arms": arm, "seeds": seed, "device": device}
     options |= {"data_dir": data_dir, "folder": results, "retry": retry, "verbose": True, "notify": say}
-    if workers > 1:
+    on = engine_of(engine, workers if workers > 1 else None, address)
+    if engine != "local":
+        limit_threads(threads or 1)
+        outcome = run_trials(experiment, engine=on, **options)
+    elif workers > 1:
         outcome = run_with_workers(experiment, workers=workers, threads=threads or 1, **options)
     else:
         outcome = run_trials(experiment, **options)

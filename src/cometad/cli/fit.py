@@ -99,24 +99,28 @@ def fit(
     only grow or wander, it scores the movement; --no-trends scores the readings. Every column except the time is a
     variable. Problems found in the readings are reported on stderr.
     """
-    from cometad.alerting.thresholds import parse_threshold
-    from cometad.cli.chosen import chosen_detector, parse_stretch, parse_views
+    from cometad.cli.chosen import parse_stretch
     from cometad.cli.opened import Source, say_findings
     from cometad.cli.paths import Output, check_outputs
-    from cometad.data.gaps import parse_gaps
     from cometad.data.quality import Statistics, findings
 
     check_outputs([Output(output, "detector")], [data], force)
-    rule = parse_gaps(gaps)
-    own: dict[str, Any] = {"seed": seed, "gaps": rule}
-    own |= {} if threshold is None else {"threshold": parse_threshold(threshold)}
-    own |= {} if device is None else {"device": device}
-    own |= {} if views is None else {"views": parse_views(views)}
-    own |= {} if trim else {"trim": False}
-    own |= {} if trends else {"trends": False}
     stretches = [parse_stretch(text) for text in exclude or ()]
-    made = chosen_detector(detector, preset, dataset, steps, changes or [], own).set_params(verbose=True)
-    series = Source(data, time_column, drop, resample, dialect).series(missing=rule.allowed)
+    made = requested_detector(
+        detector=detector,
+        preset=preset,
+        dataset=dataset,
+        views=views,
+        trim=trim,
+        trends=trends,
+        gaps=gaps,
+        steps=steps,
+        threshold=threshold,
+        seed=seed,
+        device=device,
+        changes=changes,
+    ).set_params(verbose=True)
+    series = Source(data, time_column, drop, resample, dialect).series(missing=made.gaps.allowed)
     say_findings(findings(series, Statistics.fit(series)))
     if stretches:
         _excluding(made, detector).fit(series, exclude=stretches)
@@ -130,6 +134,35 @@ def fit(
         f"wrote '{printable(output)}'."
     )
     print(_expected_flags(made))
+
+
+def requested_detector(
+    *,
+    detector: str,
+    preset: str,
+    dataset: str | None,
+    views: str | None,
+    trim: bool,
+    trends: bool,
+    gaps: str,
+    steps: int | None,
+    threshold: str | None,
+    seed: int,
+    device: str | None,
+    changes: list[str] | None,
+) -> "Detector":
+    """The detector that options of `fit` ask for, not fitted yet."""
+    from cometad.alerting.thresholds import parse_threshold
+    from cometad.cli.chosen import chosen_detector, parse_views
+    from cometad.data.gaps import parse_gaps
+
+    own: dict[str, Any] = {"seed": seed, "gaps": parse_gaps(gaps)}
+    own |= {} if threshold is None else {"threshold": parse_threshold(threshold)}
+    own |= {} if device is None else {"device": device}
+    own |= {} if views is None else {"views": parse_views(views)}
+    own |= {} if trim else {"trim": False}
+    own |= {} if trends else {"trends": False}
+    return chosen_detector(detector, preset, dataset, steps, changes or [], own)
 
 
 def _excluding(detector: "Detector", name: str) -> "Comet":

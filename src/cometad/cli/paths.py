@@ -144,6 +144,15 @@ def _is_scores(path: Path) -> bool:
     return columns[:1] == ["step"] and {"score", "anomaly"} <= set(columns)
 
 
+def _is_fleet_scores(path: Path) -> bool:
+    columns = _columns(path)
+    return columns[:2] == ["entity", "step"] and {"score", "anomaly"} <= set(columns)
+
+
+def _is_overview(path: Path) -> bool:
+    return b'<meta name="generator" content="cometad fleet report">' in _head(path)
+
+
 def _is_events(path: Path) -> bool:
     columns = _columns(path)
     return columns[:3] == ["number", "start", "stop"] and {"peak", "severity"} <= set(columns)
@@ -186,6 +195,11 @@ def _is_picture(path: Path) -> bool:
     return b"Software\0cometad" in _head(path)
 
 
+def _is_onnx(path: Path) -> bool:
+    # Field 2 of the message, right after the version: the name of the producer.
+    return b"\x12\x07cometad" in _head(path)[:16]
+
+
 _FIRST = b'{"step": '
 _ANSWER = ("alert_score", "score", "events")
 
@@ -194,11 +208,14 @@ KINDS = {
     "snapshot": FileKind("a snapshot of a stream", _is_snapshot),
     "scores": FileKind("a table of scores", _is_scores),
     "events": FileKind("a table of events", _is_events),
+    "fleet scores": FileKind("a table of scores of a fleet", _is_fleet_scores),
+    "overview": FileKind("an overview of a fleet", _is_overview),
     "answers": FileKind("the output of a stream", _is_answers),
     "report": FileKind("a report", _is_report),
     "bench.html": FileKind("a page", _is_bench_page),
     "bench.md": FileKind("a page", _is_bench_text),
     "bench.tex": FileKind("a table", _is_bench_latex),
+    "onnx": FileKind("an ONNX file", _is_onnx),
     "picture": FileKind("a picture", _is_picture),
 }
 
@@ -209,8 +226,10 @@ def _head(path: Path) -> bytes:
 
 
 def _columns(path: Path) -> list[str]:
-    """The column names of a CSV or Parquet file; empty if it is neither."""
+    """The column names of a CSV, Parquet or JSON lines file; empty if it is none of them."""
     head = _head(path)
+    if head.startswith(b'{"'):
+        return _keys(head.partition(b"\n")[0])
     if not head.startswith(b"PAR1"):
         return head.partition(b"\n")[0].decode(errors="replace").strip().split(",")
     import polars as pl
@@ -218,6 +237,13 @@ def _columns(path: Path) -> list[str]:
     try:
         return list(pl.read_parquet_schema(path))
     except pl.exceptions.PolarsError:
+        return []
+
+
+def _keys(line: bytes) -> list[str]:
+    try:
+        return list(json.loads(line))
+    except ValueError:
         return []
 
 

@@ -30,11 +30,15 @@ def score(
     data: options.Data,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The .csv or .parquet file to write. Default: CSV on standard output."),
+        typer.Option(
+            "--output", "-o", help="The .csv, .parquet or .jsonl file to write. Default: CSV on standard output."
+        ),
     ] = None,
     events: Annotated[
         Path | None,
-        typer.Option(help="The .csv or .parquet file to write events to: flagged readings that belong together."),
+        typer.Option(
+            help="The .csv, .parquet or .jsonl file to write events to: flagged readings that belong together."
+        ),
     ] = None,
     threshold: options.Threshold = None,
     min_length: options.MinLength = 1,
@@ -146,7 +150,7 @@ def _streamed(
     """The table of scores in parts, as they become final."""
     import polars as pl
 
-    from cometad.cli.rows import RowRun
+    from cometad.report.rows import RowRun
     from cometad.series import check_length
 
     rows, times = RowRun(detector.names_, detector.gaps.allowed), pl.DataFrame()
@@ -164,7 +168,7 @@ def _streamed(
 
 def _at_once(detector: "Detector", alerts: "Alerts", readings: "Chunk", totals: _Totals) -> "pl.DataFrame":
     """The table of scores of a detector that needs the whole series."""
-    from cometad.cli.rows import whole_rows
+    from cometad.report.rows import whole_rows
 
     scored = detector.step_scores(readings)
     totals.inspection.push(readings)

@@ -31,6 +31,10 @@ def serve(
     data_dir: DataDir = None,
     database: Database = None,
     config: Config = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a fleet; each of its entities becomes a stream with its first reading."),
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json. Default: text.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Say what it would do, and exit.")] = False,
 ) -> None:
@@ -49,7 +53,8 @@ def serve(
     from cometad.serve.run import plan, run
     from cometad.serve.settings import load_settings
 
-    settings = load_settings(config, host=host, port=port, data_dir=data_dir, database=database, log_format=log_format)
+    flags = {"host": host, "port": port, "data_dir": data_dir, "database": database, "log_format": log_format}
+    settings = load_settings(config, **flags, fleet=fleet)
     if check:
         for sentence in plan(settings):
             print(sentence)

@@ -1,8 +1,9 @@
-"""Where `cometad stream` writes its lines: standard output, or a file that a resumed stream continues."""
+"""Where `cometad stream` and `connect` write their lines: standard output, or a file that a later run continues."""
 
 import hashlib
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ class StandardOutput:
     def write(self, text: str) -> None:
         """Print text."""
         write_output(text)
+
+    def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Print each as JSON."""
+        write_output("".join(f"{json.dumps(line)}\n" for line in lines))
 
     def position(self) -> None:
         """Nothing: what is printed cannot be taken back."""
@@ -150,3 +155,60 @@ class OutputFile:
             f"Cannot write '{self._path}': {error.strerror or error}. Free some space or write elsewhere, then send "
             "the readings again."
         )
+
+
+class AnswersFile(OutputFile):
+    r"""Appends the lines of many streams; those that the file has already are left out.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.cli.sink import AnswersFile
+    >>> lines = [{"stream": "pump", "step": step, "time": step + 0.5} for step in range(3)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "lines.jsonl"
+    ...     _ = path.write_text('{"stream": "pump", "step": 0, "time": 0.5}\n{"stream": "pu')  # it was killed here
+    ...     file = AnswersFile(path)
+    ...     file.write_lines(lines)
+    ...     file.close()
+    ...     path.read_text().count("\n")
+    3
+    """
+
+    def __init__(self, path: Path, overwrite: bool = False) -> None:
+        self._known: dict[str, list[tuple[int, float]]] = {}  # by stream: the first and the last line
+        super().__init__(path, overwrite=overwrite)
+
+    def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Append lines that the file does not have."""
+        self.write("".join(f"{json.dumps(line)}\n" for line in lines if self._is_new(line)))
+
+    def _is_new(self, line: Mapping[str, Any]) -> bool:
+        known = self._known.get(line["stream"])
+        if known is None:
+            return True
+        if any(step == line["step"] and time != line["time"] for step, time in known):
+            raise OutputError(
+                f"'{self._path}' has other readings of the stream {line['stream']!r}. Choose another file, or pass "
+                "--force to overwrite it."
+            )
+        return bool(line["step"] > known[1][0])
+
+    def _go_back(self, position: Mapping[str, Any] | None) -> None:
+        """Learn what the file has, and cut off a line that is not complete."""
+        size = 0
+        with self._path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                if not text.endswith(b"\n"):
+                    break
+                try:
+                    line = json.loads(text)
+                    own = (int(line["step"]), float(line["time"]))
+                    first, _ = self._known.get(str(line["stream"]), (own, own))
+                except (ValueError, TypeError, KeyError) as error:
+                    raise OutputError(
+                        f"Line {number} of '{self._path}' was not written by cometad connect. Choose another file, or "
+                        "pass --force to overwrite it."
+                    ) from error
+                self._known[str(line["stream"])] = [first, own]
+                size += len(text)
+        self._cut(size)

@@ -84,27 +84,74 @@ def parse_mixed(body: bytes, form: str, layout_of: Callable[[str], Layout]) -> t
     >>> [(batch.stream, batch.values.tolist()) for batch in batches], [one.line for one in refused]
     ([('a', [[1.0]]), ('b', [[2.0]])], [3])
     """
-    layouts: dict[str, Layout] = {}
-    parts: dict[int, _Gathered] = {}  # by layout: streams of one detector share theirs
-    refused: list[Refusal] = []
+    mixed = _MixedReadings(layout_of)
     for line, item in enumerate(_items(body, form), 1):
-        named = isinstance(item, _Object) and "stream" in item.keys
-        name = item.cells[item.keys.index("stream")] if named else None
-        if not isinstance(name, str):
-            refused.append(Refusal(line, "", f"Reading {line} names no stream. Add the field 'stream'."))
-            continue
+        mixed.add(item, line, None)
+    return mixed.batches()
+
+
+def parse_messages(
+    messages: Sequence[tuple[bytes, str | None] | tuple[bytes, str | None, str | None]],
+    layout_of: Callable[[str], Layout],
+) -> tuple[list[ReadingBatch], list[Refusal]]:
+    """The readings in messages of a broker, one batch per stream; each is taken or refused by itself.
+
+    A message is its JSON, the stream it belongs to, or None if its readings name their streams, and perhaps the stream
+    of readings that do not. The line of a reading is the number of its message, from 1.
+
+    >>> from cometad.connect.bodies import parse_messages
+    >>> from cometad.live.readings import Layout
+    >>> layout = Layout(("flow",), named=True, time_column=None)
+    >>> messages = [(b'{"flow": 1}', "a"), (b"on fire", "a"), (b'[{"flow": 2}, {"flow": 3}]', None, "a")]
+    >>> batches, refused = parse_messages(messages, lambda name: layout)
+    >>> [(batch.stream, batch.values.tolist(), batch.lines) for batch in batches]
+    [('a', [[1.0], [2.0], [3.0]], [1, 3, 3])]
+    >>> refused
+    [Refusal(line=2, stream='a', reason='The body is not JSON. Send a JSON object or a list of them.')]
+    """
+    mixed = _MixedReadings(layout_of)
+    for number, (body, stream, *keys) in enumerate(messages, 1):
+        key = keys[0] if keys else None
         try:
-            layout = layouts.get(name) or layouts.setdefault(name, layout_of(name))
-            part = parts.get(id(layout)) or parts.setdefault(id(layout), _Gathered(layout))
+            items = _items(body, "json")
+        except InputError as error:
+            mixed.refused.append(Refusal(number, stream or key or "", str(error)))
+            continue
+        for item in items:
+            mixed.add(item, number, stream, key)
+    return mixed.batches()
+
+
+class _MixedReadings:
+    """Readings of many streams, gathered one by one; each is taken or refused by itself."""
+
+    def __init__(self, layout_of: Callable[[str], Layout]) -> None:
+        self._layout_of, self._layouts = layout_of, dict[str, Layout]()
+        self._parts: dict[int, _Gathered] = {}  # by layout: streams of one detector share theirs
+        self.refused: list[Refusal] = []
+
+    def add(self, item: Any, line: int, stream: str | None, key: str | None = None) -> None:
+        """Add a parsed reading; without a stream, it names its own, or has that of its key."""
+        named = isinstance(item, _Object) and "stream" in item.keys
+        name = stream if stream is not None else item.cells[item.keys.index("stream")] if named else key
+        if not isinstance(name, str):
+            self.refused.append(Refusal(line, "", f"Reading {line} names no stream. Add the field 'stream'."))
+            return
+        try:
+            layout = self._layouts.get(name) or self._layouts.setdefault(name, self._layout_of(name))
+            part = self._parts.get(id(layout)) or self._parts.setdefault(id(layout), _Gathered(layout))
             part.add(item, line, name)
         except CometadError as error:
-            refused.append(Refusal(line, name, str(error)))
-    batches: list[ReadingBatch] = []
-    for part in parts.values():
-        good, bad = part.batches()
-        batches += good
-        refused += bad
-    return batches, sorted(refused)
+            self.refused.append(Refusal(line, name, str(error)))
+
+    def batches(self) -> tuple[list[ReadingBatch], list[Refusal]]:
+        """The good readings of each stream, and why the others are refused."""
+        batches, refused = list[ReadingBatch](), self.refused
+        for part in self._parts.values():
+            good, bad = part.batches()
+            batches += good
+            refused += bad
+        return batches, sorted(refused)
 
 
 class _Gathered:
@@ -260,11 +307,12 @@ def _items(body: bytes, form: str) -> list[Any]:
 
 
 def _quick_items(body: bytes) -> list[_Object] | None:
-    """Fast path: a list of flat objects without repeated fields; None for any other body."""
+    """Fast path: a flat object, or a list of them, without repeated fields; None for any other body."""
     try:
         found = from_json(body, allow_inf_nan=False)
     except ValueError:
         return None
+    found = [found] if isinstance(found, dict) else found
     if not isinstance(found, list) or set(map(type, found)) != {dict}:
         return None
     texts = 0  # names of fields and values that are text, as they are known

@@ -56,10 +56,15 @@ class Tables:
     """The files that make up one table, without the dropped columns."""
 
     def __init__(
-        self, path: str | os.PathLike[str], drop: Sequence[str], dialect: Dialect, time_column: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        drop: Sequence[str],
+        dialect: Dialect,
+        time_column: str | None = None,
+        text: Sequence[str] = (),
     ) -> None:
         self.tables: list[Table] = [
-            ParquetTable(file, dialect) if file.is_parquet else TextTable(file, dialect, time_column)
+            ParquetTable(file, dialect) if file.is_parquet else TextTable(file, dialect, time_column, text)
             for file in find_files(path)
         ]
         self.shown = self.tables[0].file.shown if len(self.tables) == 1 else os.fspath(path)

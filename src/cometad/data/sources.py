@@ -91,7 +91,7 @@ def check_source(path: str | os.PathLike[str]) -> list[Path]:
     if names is None:
         _check_file(Path(path))
         return [Path(path)]
-    found = sorted((name for name in names if _is_file(name)), key=_by_name)
+    found = sorted((name for name in names if _is_file(name)), key=by_name)
     if not found and Path(path).is_dir():
         raise InputError(f"'{path}' is a folder without tables ({', '.join(SUFFIXES)}). Pass a file of readings.")
     if not found:
@@ -209,7 +209,7 @@ def _named_like_table(file: Path) -> bool:
     return not file.name.startswith(".") and file.name.lower().endswith(SUFFIXES)
 
 
-def _by_name(file: Path) -> tuple[list[list[tuple[str, int]]], str]:
+def by_name(file: Path) -> tuple[list[list[tuple[str, int]]], str]:
     """A key that sorts by name, with numbers by their size: day2 is before day10."""
     parts = [[(words, int(number or 0)) for words, number in _NUMBERS.findall(part)] for part in file.parts]
     return parts, str(file)

@@ -3,7 +3,7 @@
 import codecs
 import re
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from io import IncrementalNewlineDecoder
 from typing import Any, BinaryIO
@@ -24,8 +24,11 @@ AHEAD = 2**16  # rows at a time, to find the decimal mark
 class TextTable:
     """A CSV file, as its dialect or a look at its beginning says that it is written."""
 
-    def __init__(self, file: TableFile, dialect: Dialect, time_column: str | None = None) -> None:
+    def __init__(
+        self, file: TableFile, dialect: Dialect, time_column: str | None = None, text: Sequence[str] = ()
+    ) -> None:
         self.file, self._dialect, self._time_column = file, dialect, time_column
+        self._text = text  # columns that stay as they are written: 007 is no number there
         with self._errors(), file.open() as source:
             sample = source.read(SAMPLE)
         check_content(sample, file)
@@ -111,7 +114,9 @@ class TextTable:
             column = names.index(name)
             return pl.read_csv(text, separator=self._separator, columns=[column], infer_schema=False)[:, 0].alias(name)
 
-        return self._numbers.converted(frame, raw, place, self._look_ahead)
+        kept = [raw(name).str.strip_chars() for name in self._text if name in names]
+        numbers = self._numbers.converted(frame.drop(column.name for column in kept), raw, place, self._look_ahead)
+        return numbers.with_columns(kept).select(names) if kept else numbers
 
     def _look_ahead(self) -> None:
         """Read on until a number shows the decimal mark of the file."""

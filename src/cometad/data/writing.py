@@ -1,4 +1,4 @@
-"""Tables written to CSV and Parquet files, completely or not at all."""
+"""Tables written to CSV, Parquet and JSON lines files, completely or not at all."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from cometad.files import parts_of, write_whole
 
 
 def write_table(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
-    r"""Write a table as CSV (.csv) or Parquet (.parquet), completely or not at all.
+    r"""Write a table as CSV (.csv), Parquet (.parquet) or JSON lines (.jsonl), completely or not at all.
 
     >>> import tempfile
     >>> import polars as pl
@@ -50,7 +50,8 @@ def check_suffix(path: str | os.PathLike[str]) -> None:
     >>> check_suffix("scores.xlsx")
     Traceback (most recent call last):
     ...
-    cometad.errors.ParameterError: The name 'scores.xlsx' does not end in .csv or .parquet. Choose one of these formats.
+    cometad.errors.ParameterError: The name 'scores.xlsx' does not end in .csv, .parquet or .jsonl. Choose one of
+    these formats.
     """
     _writer(Path(path))
 
@@ -118,9 +119,16 @@ def _disk_errors() -> Iterator[None]:
         raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
+def _write_json_lines(frames: Iterable[pl.DataFrame], path: Path) -> None:
+    with path.open("wb") as file:
+        for frame in frames:
+            file.write(frame.write_ndjson().encode())
+
+
 _WRITERS: dict[str, Callable[[Iterable[pl.DataFrame], Path], None]] = {
     ".csv": _write_csv,
     ".parquet": _write_parquet,
+    ".jsonl": _write_json_lines,
 }
 
 
@@ -128,4 +136,7 @@ def _writer(path: Path) -> Callable[[Iterable[pl.DataFrame], Path], None]:
     for suffix, writer in _WRITERS.items():
         if path.name.lower().endswith(suffix):
             return writer
-    raise ParameterError(f"The name '{path}' does not end in {' or '.join(_WRITERS)}. Choose one of these formats.")
+    *first, last = _WRITERS
+    raise ParameterError(
+        f"The name '{path}' does not end in {', '.join(first)} or {last}. Choose one of these formats."
+    )

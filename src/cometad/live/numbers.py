@@ -50,7 +50,7 @@ class StreamNumbers:
         value = math.nan if self.is_missing(cell) else self._number(name, cell, which, comma)
         if math.isnan(value):
             if not self._gaps:
-                raise InputError(f"{which} missing. {CORRECT}")
+                raise InputError(f"{which} missing.", advice="missing value")
             return value
         if math.isinf(value):
             raise InputError(f"{which} {value}, not a finite number. {CORRECT}")

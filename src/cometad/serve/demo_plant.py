@@ -105,6 +105,8 @@ class DemoPlant:
             )
             try:
                 receipt = self._submit([batch]).result()
+                for _, reason in receipt.elsewhere:
+                    raise reason
                 if receipt.refused:  # its stream was deleted
                     raise InputError(receipt.refused[0].reason)
                 at += len(rows)

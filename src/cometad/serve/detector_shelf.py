@@ -44,6 +44,7 @@ class DetectorShelf:
         self._store, self._most, self._lock, self._used = store, settings.max_detectors, lock, used
         self._open: dict[tuple[str, Budget | None], Detector] = {}
         self._layouts: dict[str, Layout] = {}  # by detector
+        self._hashes: dict[str, str] = {}  # of those that are open
         self._fits = FitQueue(settings.data_dir / "fits", self.add, self._fit_failed)
 
     def close(self) -> None:
@@ -160,10 +161,22 @@ class DetectorShelf:
     def _forget(self, name: str) -> None:
         self._open = {key: one for key, one in self._open.items() if key[0] != name}
         self._layouts.pop(name, None)
+        self._hashes.pop(name, None)
+
+    def _forget_if_replaced(self, name: str) -> None:
+        """Another process may have uploaded a detector of this name."""
+        if self._store.is_sqlite or name not in self._hashes:
+            return
+        with self._store.read() as connection:
+            own = schema.detectors.c.name == name
+            found = connection.execute(select(schema.detectors.c.sha256).where(own)).scalar()
+        if found != self._hashes[name]:
+            self._forget(name)
 
     def for_stream(self, settings: StreamSettings) -> tuple[Detector, Layout]:
         """The detector that settings ask for, and the layout of its readings; both are shared by its streams."""
         name, rule = settings.detector, threshold_of(settings)
+        self._forget_if_replaced(name)
         if (name, rule) not in self._open:
             if (name, None) not in self._open:
                 with self._store.read() as connection:
@@ -173,7 +186,7 @@ class DetectorShelf:
                     raise Missing(f"There is no detector {name!r}. Upload or fit it first.")
                 if row.content is None:
                     raise Conflict(f"The detector {name!r} is not ready: {row.error or 'it is being fitted.'}")
-                self._open[name, None] = _loaded(row.content)
+                self._open[name, None], self._hashes[name] = _loaded(row.content), row.sha256
             fitted = self._open[name, None]
             self._open[name, rule] = fitted if rule is None else fitted.with_threshold(rule)
         detector = self._open[name, rule]

@@ -1,6 +1,7 @@
 """What variables read and what was expected, from the stored readings of a stream."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -65,10 +66,10 @@ def keep_explanation(store: Store, stream: LiveStream, row: Any) -> Explained | 
     return explanation
 
 
-def unexplained(store: Store, most: int) -> list[Any]:
-    """Closed events whose explanation was not looked for yet, oldest first."""
+def unexplained(store: Store, streams: Collection[int], most: int) -> list[Any]:
+    """Closed events of streams whose explanation was not looked for yet, oldest first."""
     table = schema.events
-    open_ends = table.c.explanation.is_(None) & table.c.closed_at.is_not(None)
+    open_ends = table.c.explanation.is_(None) & table.c.closed_at.is_not(None) & table.c.stream_id.in_(streams)
     with store.read() as connection:
         return list(connection.execute(select(table).where(open_ends).order_by(table.c.closed_at).limit(most)))
 

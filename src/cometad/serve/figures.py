@@ -17,6 +17,8 @@ GAUGES = {
     "readings_unscored": "Readings on disk that wait to be scored.",
     "transaction_seconds": "Duration of the last transaction.",
     "listeners": "Clients of /v1/live.",
+    "connections": "Sources of readings in cometad.toml.",
+    "connections_lost": "Sources that do not answer.",
     "stored_bytes": "Size of the data.",
 }
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -48,6 +50,12 @@ class Figures:
             buckets=SECONDS,
             registry=self._registry,
         )
+        self._deliveries = Counter(
+            "cometad_deliveries", "Messages to receivers by result.", ["receiver", "result"], registry=self._registry
+        )
+        self._copied = Counter(
+            "cometad_scores_copied", "Scores for receivers by result.", ["receiver", "result"], registry=self._registry
+        )
         self._requests = Counter("cometad_requests", "Requests by status.", ["status"], registry=self._registry)
 
     def received(self, receipt: Receipt) -> None:
@@ -66,9 +74,21 @@ class Figures:
         """Count a change of an event."""
         self._events.labels(change).inc()
 
+    def delivery(self, receiver: str, result: str, count: int) -> None:
+        """Count messages to a receiver."""
+        self._deliveries.labels(receiver, result).inc(count)
+
+    def copied(self, receiver: str, result: str, count: int) -> None:
+        """Count scores that were copied to a receiver, or not."""
+        self._copied.labels(receiver, result).inc(count)
+
     def request(self, status: int) -> None:
         """Count a request."""
         self._requests.labels(str(status)).inc()
+
+    def watch_deliveries(self, counts: Callable[[], dict[tuple[str, str], int]]) -> None:
+        """Also show how many messages wait for each receiver, or were given up."""
+        self._registry.register(_DeliveryGauges(counts))
 
     def watch(self, read: Callable[[], dict[str, float]], streams: Callable[[], Iterable[LiveStream]]) -> None:
         """Also show gauges of the service and of its streams, as they are when the page is asked for."""
@@ -102,3 +122,22 @@ class _Gauges:
             if numbers["budget_used"] is not None:
                 used.add_metric([stream.name], numbers["budget_used"])
         yield from (score, threshold, opened, used)
+
+
+class _DeliveryGauges:
+    """Messages that are not delivered, counted when somebody asks."""
+
+    def __init__(self, counts: Callable[[], dict[tuple[str, str], int]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[Any]:
+        """The gauges."""
+        waiting = GaugeMetricFamily(
+            "cometad_deliveries_waiting", "Messages that wait for a receiver.", labels=["receiver"]
+        )
+        lost = GaugeMetricFamily("cometad_deliveries_undelivered", "Messages given up.", labels=["receiver"])
+        gauges = {"waiting": waiting, "undelivered": lost}
+        for (receiver, state), count in self._counts().items():
+            if state in gauges:
+                gauges[state].add_metric([receiver], count)
+        yield from gauges.values()

@@ -11,6 +11,7 @@ import numpy as np
 from cometad.alerting.alerts import Alerts
 from cometad.alerting.budget import SECONDS_PER_DAY, Budget
 from cometad.arrays import Floats
+from cometad.connect.intake import Connection
 from cometad.data.resample import Resampling, parse_period, parse_resampling
 from cometad.detector import Detector
 from cometad.errors import ParameterError
@@ -62,6 +63,7 @@ class LastScores:
             self._ats[place], self._cells[place] = ats[0], cells[0]
             self.count += 1
             return
+        self.count += max(len(ats) - RECENT, 0)
         ats, cells = ats[-RECENT:], cells[-RECENT:]
         places = np.arange(self.count, self.count + len(ats)) % RECENT
         self._ats[places], self._cells[places] = ats, cells
@@ -122,6 +124,12 @@ class LiveStream:
     last_received: float | None = None
     waiting_since: float | None = None  # when the oldest unscored reading was accepted, by `time.monotonic`
     silence_told: bool = False
+    # Where several processes share a database:
+    owned: bool = True  # whether this process scores it
+    gone: bool = False  # another process took it: whatever is still on its way here is not stored
+    epoch: int = 0  # what is known here is what was stored when the stream had been taken that often
+    fed: bool = False  # whether readings came to this process
+    source: Connection | None = None  # where its readings come from, unless clients send them
     _drift: float = 0.5
     _drift_at: int = -64
 
@@ -149,9 +157,11 @@ class LiveStream:
         return -EVER <= at <= EVER if self.settings.resample is None else EARLIEST <= at < LATEST
 
     def state(self, now: float) -> tuple[str, str | None]:
-        """One word for how the stream is, and why if it is paused or silent."""
+        """One word for how the stream is, and why if it is paused, disconnected or silent."""
         if self.paused:
             return "paused", self.reason
+        if self.source is not None and self.source.state in ("lost", "failed"):
+            return "disconnected", self.source.reason
         silence = self._silence(now)
         if silence is not None:
             return "silent", f"No reading for {silence:,.0f} s."

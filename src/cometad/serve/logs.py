@@ -7,8 +7,8 @@ from typing import Any
 import structlog
 
 
-def configure_logs(form: str) -> None:
-    """Send the logs of the service and of its HTTP server to stderr, as "text" or "json"."""
+def configure_logs(form: str, quiet: bool = False) -> None:
+    """Send the logs of the service and of its HTTP server to stderr, as "text" or "json"; if quiet, only errors."""
     # Plain tracebacks: those of rich show local variables, which may hold tokens.
     plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     renderer: Any = structlog.processors.JSONRenderer() if form == "json" else plain
@@ -20,7 +20,7 @@ def configure_logs(form: str) -> None:
     ]
     structlog.configure(
         processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR if quiet else logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )

@@ -12,7 +12,7 @@ MOST_POINTS = 5000
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Numbers = list[float | None]
 Top = list[tuple[str, float]]  # variables and their scores, highest first
-State = Literal["waiting", "normal", "event", "silent", "paused"]
+State = Literal["waiting", "normal", "event", "silent", "disconnected", "paused"]
 
 
 def is_name(text: str) -> bool:
@@ -242,6 +242,85 @@ class ReadingsTaken(BaseModel):
     repeated: int
     dropped: int
     refused: list[RefusedReading]  # at most 100 of them
+
+
+class DeliveryState(BaseModel):
+    """A message about an event to a receiver, and what became of it."""
+
+    id: int
+    receiver: str
+    message: str  # the id that the receiver gets
+    event: str
+    stream: str
+    change: Literal["opened", "closed"]
+    state: Literal["waiting", "delivered", "undelivered"]
+    created: float
+    attempts: int
+    next_attempt: float | None  # null if it is not tried any more
+    error: str | None  # of the last attempt
+    done_at: float | None  # when it was delivered or given up
+
+
+class ReceiverState(BaseModel):
+    """A receiver of `cometad.toml`, and whether it takes messages."""
+
+    name: str
+    url: str
+    gets: Literal["events", "scores"]
+    waiting: int  # messages or scores
+    delivered: int
+    undelivered: int
+    last_delivered: float | None
+    error: str | None  # why the last message was not taken
+
+
+class DeliveryList(BaseModel):
+    """All receivers of events, and messages to them, newest first."""
+
+    receivers: list[ReceiverState]
+    deliveries: list[DeliveryState]
+
+
+class Retried(BaseModel):
+    """How many messages were sent, or are tried again now."""
+
+    count: int
+
+
+class ConnectionState(BaseModel):
+    """A source of readings, and whether it answers."""
+
+    name: str
+    url: str
+    streams: list[str]
+    state: Literal["connecting", "connected", "lost", "failed"]
+    reason: str | None
+    since: float  # when the state changed
+    readings: int  # accepted since the start of the service
+    set_aside: int  # messages that could not be used since then
+    last_message: float | None
+
+
+class ConnectionList(BaseModel):
+    """All sources of `cometad.toml`."""
+
+    connections: list[ConnectionState]
+
+
+class AsideMessage(BaseModel):
+    """A message that could not be used, and why."""
+
+    time: float
+    stream: str
+    where: str
+    content: str  # its beginning
+    reason: str
+
+
+class AsideMessages(BaseModel):
+    """Messages of a connection that were set aside, newest first."""
+
+    messages: list[AsideMessage]
 
 
 class SessionInfo(BaseModel):

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,10 +18,12 @@ import numpy as np
 import structlog
 from sqlalchemy import Connection, insert, update
 
-from cometad.connect.contract import Busy, ReadingBatch, Receipt, Refusal, UnknownStream
+from cometad.connect.contract import Busy, Elsewhere, Lost, Position, ReadingBatch, Receipt, Refusal, UnknownStream
 from cometad.errors import CometadError, InputError
 from cometad.serve.arrivals import Admitted, admit
 from cometad.serve.live_stream import Arrivals, LiveStream
+from cometad.serve.outbox import Outbox
+from cometad.serve.ownership import Fenced, Ownership
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, chunk, has_time
 from cometad.serve.storage.store import StorageError, Store
@@ -51,6 +54,11 @@ class Stored:
         self.snapshots += other.snapshots
         self.paused += other.paused
 
+    def streams(self) -> set[int]:
+        """The streams it has anything of."""
+        rows = (*self.scores, *self.events, *self.snapshots)
+        return {row["stream_id"] for row in rows} | {stream_id for stream_id, _ in self.paused}
+
 
 class Accepted(NamedTuple):
     """Readings of a stream that are on disk and wait to be scored."""
@@ -74,6 +82,7 @@ class Ruling(NamedTuple):
 @dataclass
 class _Request:
     batches: Sequence[ReadingBatch]
+    position: Position | None
     readings: int
     done: "Future[Receipt]"
 
@@ -85,13 +94,17 @@ class Recorder:
         self,
         store: Store,
         streams: dict[str, LiveStream],
+        owners: Ownership,
         pass_on: Callable[[list[Accepted | Ruling]], None],
         unscored: Callable[[], int],
+        outbox: Outbox,
     ) -> None:
-        self._store, self._streams, self._pass_on, self._unscored = store, streams, pass_on, unscored
+        self._store, self._streams, self._owners = store, streams, owners
+        self._pass_on, self._unscored = pass_on, unscored
+        self._outbox = outbox
         self._requests: deque[_Request] = deque()
         self._rulings: deque[Ruling] = deque()
-        self._stored = Stored()
+        self._stored, self._unwritten = Stored(), set[int]()  # the streams whose results are being written
         self._waiting = 0  # readings in requests
         self._wake = threading.Condition()
         self._committing = threading.Lock()
@@ -112,9 +125,14 @@ class Recorder:
             while self._requests or self._rulings or self._busy:
                 self._wake.wait(0.05)
 
-    def flush(self) -> None:
-        """Return once all results of the scorer are on disk; raises an error if they cannot be written."""
+    def flush(self, stream: LiveStream | None = None) -> None:
+        """Return once all results of the scorer, or those of a stream, are on disk.
+
+        Raises an error if they cannot be written.
+        """
         with self._wake:
+            if stream is not None and stream.id not in self._stored.streams() | self._unwritten:
+                return
             enough = self._rounds + 2  # the round that runs, and the one that takes what waits now
             while (self._has_results() or self._busy) and self._rounds < enough and self._thread.is_alive():
                 if self.problem is not None:
@@ -132,7 +150,7 @@ class Recorder:
             self._wake.notify_all()
         self._thread.join()
 
-    def submit(self, batches: Sequence[ReadingBatch]) -> "Future[Receipt]":
+    def submit(self, batches: Sequence[ReadingBatch], position: Position | None = None) -> "Future[Receipt]":
         """Take readings; the future is done once they are on disk. Raises `Busy` if too much is waiting."""
         readings = sum(len(batch.lines) for batch in batches)
         if readings > MOST_WAITING:
@@ -140,11 +158,16 @@ class Recorder:
         with self._wake:
             if self._closed or self._waiting + readings + self._unscored() > MOST_WAITING:
                 raise Busy
-            request = _Request(batches, readings, _uncancelled(Future()))
+            request = _Request(batches, position, readings, _uncancelled(Future()))
             self._requests.append(request)
             self._waiting += readings
             self._wake.notify_all()
         return request.done
+
+    def wake(self) -> None:
+        """Begin a transaction even if there is nothing to write: it notices that this process was fenced."""
+        with suppress(Busy):
+            self.submit([])
 
     def rule(self, stream: LiveStream, number: int, called: str | None) -> "Future[tuple[bool, str | None]]":
         """Take a verdict on an event; the future says whether it taught the detector, else why not."""
@@ -156,9 +179,11 @@ class Recorder:
             self._wake.notify_all()
         return done
 
-    def keep(self, stored: Stored) -> None:
-        """Take results of the scorer."""
+    def keep(self, stream: LiveStream, stored: Stored) -> None:
+        """Take results of a stream from the scorer; those of a stream that another process has now are dropped."""
         with self._wake:
+            if stream.gone:
+                return
             first = not self._has_results()
             self._stored.add(stored)
             if first:
@@ -176,20 +201,23 @@ class Recorder:
                 if self._stopping and not (self._requests or self._rulings or self._has_results()):
                     return
                 requests, rulings, stored = self._taken()
-                self._busy = True
+                self._busy, self._unwritten = True, stored.streams()
             begun = time.monotonic()
             try:
                 with self._committing:
                     accepted = self._commit(requests, rulings, stored)
                 self.problem = None
                 self._rounds += 1
+            except Fenced as error:
+                self._start_over(requests, rulings, error)
+                accepted = []
             except Exception as error:  # goes to those who wait; this thread must go on
                 self._give_back(requests, rulings, stored, error)
                 accepted = []
             self.round_seconds = time.monotonic() - begun
             self._pass_on(accepted)
             with self._wake:
-                self._busy = False
+                self._busy, self._unwritten = False, set()
                 self._wake.notify_all()
 
     def _wait_for_work(self) -> None:
@@ -218,7 +246,8 @@ class Recorder:
         self.problem = str(error)
         _log.error("transaction failed", problem=str(error), exc_info=not isinstance(error, CometadError))
         for request in requests:
-            request.done.set_exception(error)
+            if not request.done.done():
+                request.done.set_exception(error)
         for ruling in rulings:
             ruling.done.set_exception(error)
         with self._wake:
@@ -229,18 +258,51 @@ class Recorder:
                 return
         time.sleep(RETRY)
 
+    def _start_over(self, requests: list[_Request], rulings: list[Ruling], error: Fenced) -> None:
+        """After others took this process for dead: whatever it knows is out of date, and requests are tried again."""
+        _log.warning("fenced", problem=str(error))
+        for ruling in rulings:
+            ruling.done.set_exception(error)
+        with self._wake:
+            requests = [request for request in requests if not request.done.done()]
+            self._owners.forget()
+            self._stored = Stored()
+            self._rounds += 1  # what waits for results waits no longer
+            if self._stopping:
+                for request in requests:
+                    request.done.set_exception(error)
+                return
+            self._requests.extendleft(reversed(requests))
+            self._waiting += sum(request.readings for request in requests)
+
+    def _take_streams(self, requests: list[_Request]) -> dict[str, Elsewhere]:
+        """Take the streams of requests that nobody has; returns those of other processes."""
+        names = {batch.stream for request in requests for batch in request.batches}
+        wanted = [stream for name in names if (stream := self._streams.get(name)) is not None and not stream.owned]
+        return self._owners.take(wanted) if wanted else {}
+
     def _commit(self, requests: list[_Request], rulings: list[Ruling], stored: Stored) -> list[Accepted | Ruling]:
         chunks: list[dict[str, Any]] = []
         accepted: list[Accepted | Ruling] = []
         moved: dict[str, tuple[LiveStream, Arrivals]] = {}
-        receipts = []
+        receipts: list[Receipt] = []
+        self._owners.join()
+        requests = self._still_read(requests)
+        elsewhere = self._take_streams(requests)
         with self._store.write() as connection:
+            self._owners.fence(connection)
             for request in requests:
-                receipts.append(self._taken_in(connection, request, chunks, accepted, moved))
+                moving = _moving(request, elsewhere)
+                if moving and request.position is not None:  # all of it or nothing
+                    first = next(iter(moving.values()))
+                    receipts.append(Receipt(elsewhere=[(batch, first) for batch in request.batches]))
+                else:
+                    receipts.append(self._taken_in(connection, request, moving, chunks, accepted, moved))
             if chunks:
                 connection.execute(insert(schema.readings), chunks)
             accepted += [self._ruled(connection, ruling, moved) for ruling in rulings]
-            self._write_results(connection, stored)
+            told = self._write_results(connection, stored)
+            self._store.upsert(connection, schema.positions, _reached(requests, receipts))
             for stream, _ in moved.values():
                 facts = stream.dates.facts()
                 if facts != stream.stored_dates:
@@ -250,12 +312,26 @@ class Recorder:
             stream.arrivals, stream.stored_dates = arrivals, stream.dates.facts()
         for request, receipt in zip(requests, receipts, strict=True):
             request.done.set_result(receipt)
+        if told:
+            self._outbox.wake(False)
         return accepted
+
+    def _still_read(self, requests: list[_Request]) -> list[_Request]:
+        """The requests without those from a part of a source that another process reads now."""
+        found = []
+        for request in requests:
+            at = request.position
+            if at is None or at.part is None or self._owners.holds(at.connection, at.part):
+                found.append(request)
+            else:
+                request.done.set_exception(Lost(f"Another process reads part {at.part} of {at.connection} now."))
+        return found
 
     def _taken_in(
         self,
         connection: Connection,
         request: _Request,
+        elsewhere: dict[str, Elsewhere],
         chunks: list[dict[str, Any]],
         accepted: list[Accepted | Ruling],
         moved: dict[str, tuple[LiveStream, Arrivals]],
@@ -263,6 +339,9 @@ class Recorder:
         """Admit the readings of a request: adds chunks to write, readings to score and what moved on."""
         total, received, since = Receipt(), time.time(), time.monotonic()
         for batch in request.batches:
+            if batch.stream in elsewhere:
+                total.elsewhere.append((batch, elsewhere[batch.stream]))
+                continue
             stream = self._streams.get(batch.stream)
             if stream is None or batch.names != stream.layout.names:  # deleted or changed meanwhile
                 total.add(_unknown(batch))
@@ -281,7 +360,7 @@ class Recorder:
                 rows = HistoryRows(first, admitted.ats, admitted.values)
                 chunks.append(_reading_chunk(stream, rows, admitted, arrivals))
                 accepted.append(Accepted(stream, rows, since))
-                stream.last_received = received
+                stream.last_received, stream.fed = received, True
         return total
 
     def _ruled(self, connection: Connection, ruling: Ruling, moved: dict[str, tuple[LiveStream, Arrivals]]) -> Ruling:
@@ -297,7 +376,8 @@ class Recorder:
         (found,) = connection.execute(insert(schema.verdicts).values(values)).inserted_primary_key or (0,)
         return ruling._replace(id=int(found), after_seq=after.next_seq)
 
-    def _write_results(self, connection: Connection, stored: Stored) -> None:
+    def _write_results(self, connection: Connection, stored: Stored) -> bool:
+        """Store results, with what receivers are told about events; returns whether they are told anything."""
         if stored.scores:
             # A session that was opened again while the database was away may have given some of them twice.
             connection.execute(self._store.insert(schema.scores).on_conflict_do_nothing(), stored.scores)
@@ -306,6 +386,7 @@ class Recorder:
         for stream_id, reason in stored.paused:
             own = schema.streams.c.id == stream_id
             connection.execute(update(schema.streams).where(own).values(paused=True, reason=reason))
+        return self._outbox.write(connection, stored.events)
 
 
 def _uncancelled(future: "Future[T]") -> "Future[T]":
@@ -326,6 +407,20 @@ def _among(chunks: list[dict[str, Any]], stream_id: int, at: float) -> bool:
     """Whether a chunk that is not written yet has a reading of this time."""
     own = (one for one in chunks if one["stream_id"] == stream_id and one["first_at"] <= at <= one["last_at"])
     return any(at in np.frombuffer(one["ats"], "<f8") for one in own)
+
+
+def _moving(request: _Request, elsewhere: dict[str, Elsewhere]) -> dict[str, Elsewhere]:
+    """The streams of a request that other processes have."""
+    if not elsewhere:
+        return {}
+    return {batch.stream: elsewhere[batch.stream] for batch in request.batches if batch.stream in elsewhere}
+
+
+def _reached(requests: list[_Request], receipts: list[Receipt]) -> list[dict[str, Any]]:
+    """How far each source was read."""
+    taken = [one.position for one, receipt in zip(requests, receipts, strict=True) if not receipt.elsewhere]
+    newest = {position.name: position.content for position in taken if position is not None}
+    return [{"connection": name, "position": json.dumps(content)} for name, content in newest.items()]
 
 
 def _unknown(batch: ReadingBatch) -> Receipt:

@@ -13,7 +13,7 @@ from cometad.errors import OutputError, ParameterError
 from cometad.serve.api.app import make_app
 from cometad.serve.logs import configure_logs
 from cometad.serve.service import Service
-from cometad.serve.settings import Settings
+from cometad.serve.settings import Settings, address
 
 GRACE = 5  # seconds for requests that run when the service is stopped
 
@@ -38,24 +38,20 @@ def plan(settings: Settings) -> list[str]:
         tokens = len(service.tokens.list())
         known = "with the one token that exists" if tokens == 1 else f"with one of {tokens} tokens"
         who = known if tokens else "from this machine only, because there is no token"
+        fleet = [
+            f"It would open streams of {len(service.fleet):,} entities of '{settings.fleet}' with their first readings."
+        ]
+        told = [f"It would tell {one.name!r} at {one.url} about events." for one in service.notifications.told()]
+        told += [f"It would send scores to {one.name!r} at {one.url}." for one in service.notifications.copies]
         return [
             f"It would listen on {address(settings.host, settings.port)} and accept requests {who}.",
             f"It would keep everything in {where} (format {service.store.format}): "
             f"{len(service.detectors.all())} detectors and {service.count_streams()} streams.",
             f"It would delete readings after {settings.keep_readings_days:g} days, scores after "
             f"{settings.keep_scores_days:g} days, and the oldest of both beyond {settings.keep_gigabytes:g} GB.",
+            *(fleet if settings.fleet else []),
+            *told,
         ]
-
-
-def address(host: str, port: int) -> str:
-    """The URL of the service; one that listens everywhere is also on this machine.
-
-    >>> from cometad.serve.run import address
-    >>> address("0.0.0.0", 8080), address("::1", 8080)
-    ('http://127.0.0.1:8080', 'http://[::1]:8080')
-    """
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def check_listening(service: Service) -> None:
@@ -73,8 +69,9 @@ def run(settings: Settings, say: Callable[[str], None] = lambda sentence: None) 
     with closing(Service(settings)) as service:
         check_listening(service)
         with closing(_listening(settings)) as listener:
-            service.start()
             url = address(settings.host, listener.getsockname()[1])
+            service.notifications.url = settings.public_url or url
+            service.start()
             if settings.log_format == "text":
                 say(f"Open {url} in a browser. Stop with Ctrl-C.")
             _log.info("listening", url=url, data=str(settings.data_dir), tokens=service.tokens.any)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import structlog
@@ -31,6 +31,8 @@ from cometad.serve.storage.store import StorageError, Store
 SNAPSHOT_EVERY = 1000  # readings of a stream: as many are scored again after a crash, at most
 DAY = 86_400.0
 
+T = TypeVar("T")
+
 _log = structlog.get_logger("cometad.serve")
 
 
@@ -38,8 +40,10 @@ class FreshScores(NamedTuple):
     """New scores of a stream, for those who listen."""
 
     stream: LiveStream
+    first: int  # step of the first score
     ats: Floats  # (time,)
     cells: Floats  # (time, 3)  alert score, threshold, flag
+    variables: Floats  # (time, variable)  scores of each variable
     events: list[tuple[str, Any]]  # changes and events
     waited: float  # seconds since the oldest of the readings was accepted
 
@@ -50,8 +54,8 @@ class LiveScorer:
     def __init__(
         self,
         store: Store,
-        keep: Callable[[Stored], None],
-        flush: Callable[[], None],
+        keep: Callable[[LiveStream, Stored], None],
+        flush: Callable[[LiveStream], None],
         tell: Callable[[FreshScores], None],
         tell_paused: Callable[[LiveStream], None],
     ) -> None:
@@ -88,14 +92,13 @@ class LiveScorer:
                 self._work.append(one)
             self._wake.notify()
 
-    def do(self, action: Callable[[], None]) -> "Future[None]":
+    def do(self, action: Callable[[], T]) -> "Future[T]":
         """Do something in this thread, after the work before it: it owns the sessions."""
-        done: Future[None] = Future()
+        done: Future[T] = Future()
 
         def run() -> None:
             try:
-                action()
-                done.set_result(None)
+                done.set_result(action())
             except Exception as error:  # goes to whoever waits for it
                 done.set_exception(error)
 
@@ -128,7 +131,7 @@ class LiveScorer:
     def _score_guarded(self, work: Accepted) -> None:
         stream = work.stream
         stream.waiting_since = None
-        if stream.paused:
+        if stream.paused or stream.gone:
             return
         try:
             self.open(stream)
@@ -145,7 +148,7 @@ class LiveScorer:
         """Open the session of a stream: its snapshot, then the readings since."""
         if stream.session is not None:
             return
-        self._flush()  # else scores that are on their way would be taken for missing
+        self._flush(stream)  # else scores that are on their way would be taken for missing
         with self._store.read() as connection:
             own = schema.snapshots.c.stream_id == stream.id
             saved = connection.execute(select(schema.snapshots).where(own)).one_or_none()
@@ -193,7 +196,7 @@ class LiveScorer:
         if stream.snapshot_due <= 0:
             stored.snapshots.append(self._snapshot(stream))
         if stored.scores or stored.events or stored.snapshots:
-            self._keep(stored)
+            self._keep(stream, stored)
 
     def _result(self, stream: LiveStream, timed: Timed, stored: Stored, since: float | None) -> None:
         """Add new scores to what is stored, and tell those who listen."""
@@ -212,8 +215,8 @@ class LiveScorer:
         stored.scores.append(chunk(stream.id, HistoryRows(first + new, ats[new:], cells[new:])))
         stream.stored_step = first + len(ats)
         told = [self._event(stream, change, timed, stored) for change in changes]
-        if since is not None:
-            self._tell(FreshScores(stream, ats[new:], cells[new:], told, time.monotonic() - since))
+        waited = 0.0 if since is None else time.monotonic() - since
+        self._tell(FreshScores(stream, first + new, ats[new:], cells[new:], scored.variables[new:], told, waited))
 
     def _event(self, stream: LiveStream, change: Change, timed: Timed, stored: Stored) -> tuple[str, Any]:
         scored = timed.scored
@@ -263,7 +266,7 @@ class LiveScorer:
                 ruling.done.set_result((ruling.called == "normal", None))
                 return
             ruling.done.set_result(self._apply(stream, ruling.id, ruling.number, ruling.called))
-            self._keep(Stored(snapshots=[self._snapshot(stream)]))
+            self._keep(stream, Stored(snapshots=[self._snapshot(stream)]))
         except Exception as error:
             ruling.done.set_exception(error)
             self.pause(stream, _reason(error))
@@ -272,14 +275,14 @@ class LiveScorer:
     def pause(self, stream: LiveStream, reason: str) -> None:
         """Stop scoring a stream; its readings are stored and wait."""
         stream.paused, stream.reason, stream.session = True, reason, None
-        self._keep(Stored(paused=[(stream.id, reason)]))
+        self._keep(stream, Stored(paused=[(stream.id, reason)]))
         self._tell_paused(stream)
 
     def save(self, streams: Iterable[LiveStream]) -> None:
         """Store a snapshot of each open session, so that the next start is quick."""
         for stream in streams:
             if stream.session is not None and stream.snapshot_due < SNAPSHOT_EVERY:
-                self._keep(Stored(snapshots=[self._snapshot(stream)]))
+                self._keep(stream, Stored(snapshots=[self._snapshot(stream)]))
 
 
 def _grouped(work: list[Any]) -> Iterable[Any]:

@@ -1,33 +1,39 @@
 """The service without HTTP: streams and detectors over one store, with a thread that writes and one that scores."""
 
 import asyncio
-import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import structlog
 from sqlalchemy import delete, func, insert, select, update
 
-from cometad.comet import Comet
-from cometad.connect.contract import ReadingBatch, Receipt, UnknownStream
+from cometad.connect.address import Address
+from cometad.connect.contract import Position, ReadingBatch, Receipt, SetAside, UnknownStream
+from cometad.connect.intake import Connection
 from cometad.detector import Detector
-from cometad.errors import CometadError
-from cometad.live.dates import StreamDates
 from cometad.live.readings import Layout
+from cometad.serve.connections import Connections
 from cometad.serve.demo_plant import NAME as DEMO
 from cometad.serve.demo_plant import DemoPlant
 from cometad.serve.detector_shelf import DetectorShelf, Missing, check_room
 from cometad.serve.figures import Figures
+from cometad.serve.fleet_streams import FleetStreams
 from cometad.serve.listeners import Listeners
 from cometad.serve.live_stream import LiveStream, check_settings
 from cometad.serve.models import StreamSettings, StreamState
+from cometad.serve.notifications import Notifications, receivers_of
+from cometad.serve.ownership import Ownership, SharedOwnership, SoleOwner
 from cometad.serve.recorder import Recorder
+from cometad.serve.restoring import restored
 from cometad.serve.scorer import FreshScores, LiveScorer
+from cometad.serve.set_aside import keep_aside, stored_position
 from cometad.serve.settings import Settings
+from cometad.serve.sharing import StreamSharing
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import next_number
 from cometad.serve.storage.store import StorageError, Store
@@ -35,6 +41,8 @@ from cometad.serve.tokens import Tokens
 from cometad.serve.upkeep import Upkeep
 
 NOT_LEARNED = "The event is older than the settings of the stream, so the verdict was stored but not learned."
+# Tables with rows of a stream, deleted with it.
+OWNED = (schema.readings, schema.scores, schema.snapshots, schema.events, schema.verdicts, schema.deliveries)
 RETRY = 5.0  # seconds until a session is opened again that the database did not give
 
 _log = structlog.get_logger("cometad.serve")
@@ -45,22 +53,42 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        receivers = receivers_of(settings.notify)  # first: a bad one leaves nothing behind
         self.store = Store.of(settings)
         self.tokens = Tokens(self.store, needed=not settings.is_local)
         self.streams: dict[str, LiveStream] = {}
         self.listeners, self.figures = Listeners(), Figures()
         self._lock = threading.RLock()  # of streams and detectors
         self.detectors = DetectorShelf(self.store, settings, self._lock, self._used)
-        self.recorder = Recorder(self.store, self.streams, self._pass_on, lambda: self.scorer.unscored)
+        self.ownership = self._ownership()
+        self.notifications = Notifications(
+            self.store, settings, receivers, self.streams, self.figures, self.ownership.in_charge
+        )
+        self.recorder = Recorder(
+            self.store,
+            self.streams,
+            self.ownership,
+            self._pass_on,
+            lambda: self.scorer.unscored,
+            self.notifications.outbox,
+        )
         self.scorer = LiveScorer(self.store, self.recorder.keep, self.recorder.flush, self._tell, self._tell_state)
-        self.upkeep = Upkeep(self.store, settings, self.streams, self._tell_state)
+        self.sharing = StreamSharing(
+            self.store, self.streams, self.ownership, self.recorder, self.scorer, self._restored, self._lock
+        )
+        self.upkeep = Upkeep(self.store, settings, self.streams, self._tell_state, self.ownership)
         self.demo = DemoPlant(
             lambda: DEMO in self.streams,
             self.detectors.add,
             self.put_stream,
             lambda batches: self.recorder.submit(batches),
         )
-        self.figures.watch(self._gauges, lambda: list(self.streams.values()))
+        self.connections = Connections([one.address for one in settings.connect], self, self._connection_changed)
+        self.fleet = FleetStreams(settings.fleet, self._keep_of_fleet, self.put_stream)
+        self.watchers: list[Callable[[FreshScores], None]] = [
+            self.notifications.scored
+        ]  # called by the scorer's thread
+        self.figures.watch(self._gauges, self._streams_shown)
         self.ready = self._started = False
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -68,30 +96,68 @@ class Service:
     def start(self) -> None:
         """Open all streams, score what was not scored yet, and take readings."""
         self.store.claim()
-        self.detectors.close_interrupted_fits()
+        self.ownership.join()
+        alone = self.ownership.alone
+        if alone:
+            self.detectors.close_interrupted_fits()
         with self.store.read() as connection:
             rows = connection.execute(select(schema.streams).order_by(schema.streams.c.id)).all()
         for row in rows:
-            self._restore(row)
+            self.streams[row.name] = self._restored(row)
+        if alone:  # others open the streams whose readings they get
+            self.ownership.take(list(self.streams.values()))
         self.recorder.start()
         self.scorer.start()
         self._started = True
         for stream in list(self.streams.values()):
-            self._open(stream)
+            if stream.owned:
+                self._open(stream)
         self.upkeep.start()
+        self.notifications.start()
+        self.connections.start()
         opened = self.scorer.do(lambda: None)
-        opened.add_done_callback(lambda _: setattr(self, "ready", True))
+        opened.add_done_callback(lambda _: self._opened())
+
+    def _opened(self) -> None:
+        self.ready = True
+        self.sharing.release_idle()
+
+    def _ownership(self) -> Ownership:
+        if self.store.is_sqlite:
+            return SoleOwner()
+        return SharedOwnership(
+            self.store, self.streams, self._restored, lambda: self.recorder.wake(), lambda: self.sharing.tick()
+        )
+
+    def _restored(self, row: Any) -> LiveStream:
+        stream, known = restored(self.store, self.detectors, row), self.streams.get(row.name)
+        stream.source = None if known is None else known.source
+        return stream
+
+    def connect(self, addresses: Iterable[Address], changed: Callable[[Connection], None]) -> None:
+        """Read from these sources instead of those in the settings; `changed` also hears of their states."""
+
+        def both(connection: Connection) -> None:
+            self._connection_changed(connection)
+            changed(connection)
+
+        self.connections.stop()
+        self.connections = Connections(addresses, self, both)
+        self.connections.start()
 
     def close(self) -> None:
-        """Score and store everything that was accepted, save all sessions, and end."""
+        """Score and store everything that was accepted, save all sessions, release the streams, and end."""
         if self._started:
             self.ready = False
             self.demo.stop()
+            self.connections.stop()
             self.upkeep.stop()
             self.recorder.close_intake()
             self.scorer.do(lambda: self.scorer.save(self.streams.values()))
             self.scorer.stop()
             self.recorder.stop()
+            self.notifications.stop()
+            self.ownership.leave()
         self.detectors.close()
         self.store.close()
 
@@ -111,6 +177,8 @@ class Service:
         for change, event in scores.events:
             self.figures.event(change)
             self.listeners.news("event", stream.name, {**event.model_dump(), "change": change})
+        for watcher in self.watchers:
+            watcher(scores)
 
     def _gauges(self) -> dict[str, float]:
         return {
@@ -120,8 +188,23 @@ class Service:
             "readings_unscored": self.scorer.unscored,
             "transaction_seconds": self.recorder.round_seconds,
             "listeners": len(self.listeners),
+            "connections": len(self.connections.by_name),
+            "connections_lost": sum(one.state in ("lost", "failed") for one in self.connections.by_name.values()),
             "stored_bytes": self.upkeep.size(),
         }
+
+    def _streams_shown(self) -> list[LiveStream]:
+        """The streams with figures of their own: none if there are too many."""
+        streams = list(self.streams.values())
+        return streams if len(streams) <= self.settings.max_stream_series else []
+
+    def _connection_changed(self, connection: Connection) -> None:
+        """Show the state of a source at the streams it feeds."""
+        for name in connection.streams:
+            stream = self.streams.get(name)
+            if stream is not None:
+                stream.source = connection
+                self._tell_state(stream)
 
     def _tell_state(self, stream: LiveStream) -> None:
         self.listeners.news("stream", stream.name, StreamState(**stream.describe()).model_dump(exclude={"recent"}))
@@ -130,16 +213,53 @@ class Service:
 
     def layout(self, stream: str) -> Layout:
         """The fields that readings of a stream must have."""
-        found = self.streams.get(stream)
-        if found is None:
-            raise UnknownStream(stream)
-        return found.layout
+        return self._known(stream).layout
 
-    async def receive(self, batches: Sequence[ReadingBatch]) -> Receipt:
+    def _known(self, name: str) -> LiveStream:
+        self.open_of_fleet(name)
+        found = self.streams.get(name) or self.sharing.find(name)
+        if found is None:
+            raise UnknownStream(name)
+        return found
+
+    def open_of_fleet(self, stream: str) -> None:
+        """Create the stream of an entity of the fleet, if there is none yet."""
+        if stream not in self.streams:
+            self.fleet.open(stream)
+
+    def _keep_of_fleet(self, name: str, content: bytes) -> None:
+        if name not in self.streams:  # another request may have been quicker
+            self.detectors.add(name, content)
+
+    async def receive(self, batches: Sequence[ReadingBatch], position: Position | None = None) -> Receipt:
         """Take readings; returns once they are on disk. Raises `Busy` if too much is waiting."""
-        receipt = await asyncio.wrap_future(self.recorder.submit(batches))
+        receipt = await asyncio.wrap_future(self.recorder.submit(batches, position))
         self.figures.received(receipt)
         return receipt
+
+    def last_time(self, stream: str) -> float | None:
+        """The time of the last reading of a stream."""
+        return self._known(stream).arrivals.last_at
+
+    def position(self, connection: str) -> Any:
+        """How far a source was read."""
+        return stored_position(self.store, connection)
+
+    async def set_aside(self, messages: Sequence[SetAside]) -> None:
+        """Keep messages that cannot be used; returns once they are on disk."""
+        await asyncio.to_thread(keep_aside, self.store, messages)
+
+    async def share(self, connection: str, parts: int) -> int:
+        """How many of the parts of a source this process should read."""
+        return await asyncio.to_thread(self.ownership.share, connection, parts)
+
+    async def take_part(self, connection: str, part: int) -> bool:
+        """Take a part of a source, if no other process has it."""
+        return await asyncio.to_thread(self.ownership.take_part, connection, part)
+
+    async def leave_part(self, connection: str, part: int, streams: Collection[str]) -> None:
+        """Leave a part of a source and the streams it feeds to other processes."""
+        await asyncio.to_thread(self.sharing.leave_part, connection, part, streams)
 
     def _used(self) -> Counter[str]:
         """How many streams use each detector."""
@@ -149,27 +269,41 @@ class Service:
 
     def stream(self, name: str) -> LiveStream:
         """A stream by its name."""
-        found = self.streams.get(name)
+        found = self.streams.get(name) or self.sharing.find(name)
         if found is None:
             raise Missing(f"There is no stream {name!r}. Create it with PUT /v1/streams/{name}.")
         return found
 
+    @contextmanager
+    def _own(self, name: str) -> Iterator[LiveStream]:
+        """A stream that no other process has, nor takes in the meantime; raises `Elsewhere`."""
+        stream = self.stream(name)
+        if stream.owned:
+            yield stream
+            return
+        self.sharing.take(stream)
+        try:
+            yield self.stream(name)
+        finally:
+            self.sharing.release([name])
+
     def put_stream(self, name: str, settings: StreamSettings) -> tuple[LiveStream, bool]:
         """Create a stream, or change its settings: then it starts anew from its next reading."""
         with self._lock:
-            known = self.streams.get(name)
+            known = self.streams.get(name) or self.sharing.find(name)
             if known is not None and known.settings == settings:
                 return known, False
             detector, layout = self.detectors.for_stream(settings)
             check_settings(settings, detector)
             if known is not None:
-                return self._changed(known, settings, detector, layout), False
+                with self._own(name) as known:
+                    return self._changed(known, settings, detector, layout), False
             check_room(self.store, schema.streams, self.settings.max_streams, "streams")
             row: dict[str, Any] = {"name": name, "settings": settings.model_dump_json(), "created": time.time()}
             row |= {"paused": False, "reason": None, "dates": "{}", "first_seq": 0, "first_step": 0, "first_event": 0}
             with self.store.write() as connection:
                 (found,) = connection.execute(insert(schema.streams).values(row)).inserted_primary_key or (0,)
-            stream = LiveStream(int(found), name, settings, detector, layout)
+            stream = LiveStream(int(found), name, settings, detector, layout, owned=self.store.is_sqlite)
             self.streams[name] = stream
         self._open(stream)
         self._tell_state(stream)
@@ -203,7 +337,11 @@ class Service:
             connection.execute(update(schema.streams).where(own).values(values))
             connection.execute(delete(schema.snapshots).where(schema.snapshots.c.stream_id == known.id))
             open_now = (schema.events.c.stream_id == known.id) & schema.events.c.closed_at.is_(None)
-            connection.execute(update(schema.events).where(open_now).values(closed_at=time.time()))
+            events = connection.execute(select(schema.events).where(open_now)).mappings().all()
+            now = time.time()
+            connection.execute(update(schema.events).where(open_now).values(closed_at=now))
+            self.notifications.outbox.write(connection, [{**event, "closed_at": now} for event in events])
+        self.notifications.outbox.wake(False)
         known.first_step, known.first_seq, known.first_event = first.values()
         known.settings, known.detector, known.layout = settings, detector, layout
         known.lost_detector = False
@@ -211,15 +349,14 @@ class Service:
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream with everything it has."""
-        with self._lock:
-            stream = self.stream(name)
+        with self._lock, self._own(name) as stream:
             del self.streams[name]
 
             def drop() -> None:
                 stream.paused = True  # whatever is on its way is not scored any more
                 self.recorder.flush()
                 with self.store.write() as connection:
-                    for table in (schema.readings, schema.scores, schema.snapshots, schema.events, schema.verdicts):
+                    for table in OWNED:
                         connection.execute(delete(table).where(table.c.stream_id == stream.id))
                     connection.execute(delete(schema.streams).where(schema.streams.c.id == stream.id))
 
@@ -233,24 +370,24 @@ class Service:
 
     def pause(self, name: str, reason: str = "Paused by a person.") -> LiveStream:
         """Stop scoring a stream; readings are stored and scored once it is resumed."""
-        stream = self.stream(name)
-        if not stream.paused:
-            self.scorer.do(lambda: self.scorer.pause(stream, reason)).result()
+        with self._own(name) as stream:
+            if not stream.paused:
+                self.scorer.do(lambda: self.scorer.pause(stream, reason)).result()
         return stream
 
     def resume(self, name: str) -> LiveStream:
         """Score a stream again, from the reading it was paused at."""
-        stream = self.stream(name)
-        if stream.lost_detector:
-            stream.detector, stream.layout = self.detectors.for_stream(stream.settings)
-            stream.lost_detector = False
-        if stream.paused:
-            self.recorder.flush()
-            with self.store.write() as connection:
-                own = schema.streams.c.id == stream.id
-                connection.execute(update(schema.streams).where(own).values(paused=False, reason=None))
-            stream.paused, stream.reason = False, None
-            self._open(stream).result()
+        with self._own(name) as stream:
+            if stream.lost_detector:
+                stream.detector, stream.layout = self.detectors.for_stream(stream.settings)
+                stream.lost_detector = False
+            if stream.paused:
+                self.recorder.flush()
+                with self.store.write() as connection:
+                    own = schema.streams.c.id == stream.id
+                    connection.execute(update(schema.streams).where(own).values(paused=False, reason=None))
+                stream.paused, stream.reason = False, None
+                self._open(stream).result()
         self._tell_state(stream)
         return stream
 
@@ -258,7 +395,7 @@ class Service:
         """Open the session of a stream; a failure pauses it."""
 
         def open_guarded() -> None:
-            if stream.paused:
+            if stream.paused or stream.gone:
                 return
             try:
                 self.scorer.open(stream)
@@ -274,34 +411,6 @@ class Service:
 
         return self.scorer.do(open_guarded)
 
-    def _restore(self, row: Any) -> None:
-        """Put a stream of the database into memory."""
-        settings = StreamSettings.model_validate_json(row.settings)
-        lost = None
-        try:
-            detector, layout = self.detectors.for_stream(settings)
-        except CometadError as error:
-            lost = f"Its detector cannot be used: {error}"
-            detector, layout = Comet(), self.detectors.stored_layout(settings.detector)  # an unfitted placeholder
-            _log.error("stream paused", stream=row.name, problem=lost)
-        stream = LiveStream(row.id, row.name, settings, detector, layout, row.first_seq, row.first_step)
-        stream.first_event, stream.lost_detector = row.first_event, lost is not None
-        stream.paused, stream.reason = row.paused or lost is not None, lost or row.reason
-        stream.dates = StreamDates()
-        stream.stored_dates = json.loads(row.dates)
-        stream.dates.restore(stream.stored_dates)
-        with self.store.read() as connection:
-            table = schema.readings
-            own = table.c.stream_id == row.id
-            newest = connection.execute(select(table).where(own).order_by(table.c.first.desc()).limit(1)).one_or_none()
-            arrivals = stream.arrivals
-            arrivals.next_seq = next_number(connection, table, row.id)
-        if newest is not None:
-            arrivals.last_at, arrivals.last_sequence = newest.last_at, newest.last_sequence
-            arrivals.timed = json.loads(newest.last_time) is not None
-            stream.last_received = time.time()  # silence counts from the start of the service
-        self.streams[row.name] = stream
-
     # -- verdicts ---------------------------------------------------------------------------------------------------
 
     async def rule(self, event_id: str, called: Literal["fault", "normal"] | None) -> None:
@@ -315,7 +424,7 @@ class Service:
         if row.verdict == called:
             return
         if number > stream.first_event:
-            taught, note = await asyncio.wrap_future(self.recorder.rule(stream, number - stream.first_event, called))
+            taught, note = await asyncio.to_thread(self._taught, stream.name, number, called)
         else:
             taught, note = False, NOT_LEARNED
         now = None if called is None else time.time()
@@ -323,6 +432,10 @@ class Service:
         await asyncio.to_thread(self._keep_verdict, own, values)
         if stream.open_event is not None and stream.open_event.number == number:
             stream.open_event = stream.open_event.model_copy(update={"verdict": called, "verdict_at": now})
+
+    def _taught(self, name: str, number: int, called: str | None) -> tuple[bool, str | None]:
+        with self._own(name) as stream:
+            return self.recorder.rule(stream, number - stream.first_event, called).result()
 
     def _keep_verdict(self, own: Any, values: dict[str, Any]) -> None:
         with self.store.write() as connection:

@@ -6,13 +6,49 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from cometad.connect.address import Address
 from cometad.errors import ParameterError, unknown
+from cometad.serve.models import NAME
+from cometad.serve.notify_settings import NotifySettings
 
 FILE = Path("cometad.toml")
 PREFIX = "COMETAD_SERVE_"
+LISTS = ("connect", "notify")  # tables of their own in the file
+
+
+class ConnectSettings(BaseModel):
+    """A source of readings; docs/connect.md says what each kind of URL needs.
+
+    >>> from cometad.serve.settings import ConnectSettings
+    >>> ConnectSettings(url="mqtt://plant/pump", stream="pump").address.name
+    'mqtt-plant-pump-pump'
+    """
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    url: Annotated[str, Field(max_length=4000)]
+    name: Annotated[str, Field(pattern=NAME)] | None = None
+    stream: Annotated[str, Field(pattern=NAME)] | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
+    period: str | None = None
+    user: str | None = None
+    password_variable: str | None = None
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+    @property
+    def address(self) -> Address:
+        """What a connector is made from; bad values are refused."""
+        options = {name: _as_text(value) for name, value in self.options.items()}
+        return Address(
+            self.url, self.stream, self.tags, self.period, self.name, self.user, self.password_variable, options
+        )
+
+
+def _as_text(value: str | int | float | bool) -> str:
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
 class Settings(BaseSettings):
@@ -31,6 +67,7 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     data_dir: Path = Path("cometad-data")
     database: str | None = None  # a PostgreSQL URL; default: SQLite in the data folder
+    fleet: Path | None = None  # folder of a fleet whose entities become streams with their first readings
     keep_readings_days: Annotated[float, Field(gt=0, le=36_500)] = 30.0
     keep_scores_days: Annotated[float, Field(gt=0, le=36_500)] = 365.0
     keep_gigabytes: Annotated[float, Field(gt=0, le=1e6)] = 20.0
@@ -40,6 +77,10 @@ class Settings(BaseSettings):
     max_upload_mib: Annotated[float, Field(gt=0, le=16_384)] = 512.0  # of detectors and of series to fit on
     max_requests_per_second: Annotated[float, Field(gt=0)] = 2000.0  # of one client
     log_format: Annotated[str, Field(pattern="^(json|text)$")] = "text"
+    public_url: Annotated[str, Field(max_length=1000, pattern=r"^https?://[^\s?#]+$")] | None = None  # for links
+    max_stream_series: Annotated[int, Field(ge=0)] = 5000  # streams with figures of their own at /metrics
+    connect: list[ConnectSettings] = Field(default_factory=list)  # tables [[connect]] of the file
+    notify: list[NotifySettings] = Field(default_factory=list)  # tables [[notify]] of the file
 
     @property
     def is_local(self) -> bool:
@@ -88,7 +129,21 @@ def _from_file(file: Path | None) -> dict[str, Any]:
     table = found.get("serve", {})
     if not isinstance(table, dict):
         raise ParameterError(f"In '{path}', serve is not a table. Write [serve] above its settings.")
-    return table
+    for name in LISTS:
+        if name in found and not isinstance(found[name], list):
+            raise ParameterError(f"In '{path}', {name} is not a list of tables. Write [[{name}]] above each.")
+    return table | {name: found[name] for name in LISTS if name in found}
+
+
+def address(host: str, port: int) -> str:
+    """The URL of the service; one that listens everywhere is also on this machine.
+
+    >>> from cometad.serve.settings import address
+    >>> address("0.0.0.0", 8080), address("::1", 8080)
+    ('http://127.0.0.1:8080', 'http://[::1]:8080')
+    """
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Table, delete, func, select, text
 from cometad.errors import CometadError
 from cometad.serve.explaining import keep_explanation, unexplained
 from cometad.serve.live_stream import LiveStream
+from cometad.serve.ownership import Ownership
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import delete_before, join_chunks, longest_history
@@ -41,8 +42,10 @@ class Upkeep:
         settings: Settings,
         streams: dict[str, LiveStream],
         silent: Callable[[LiveStream], None],
+        owners: Ownership,
     ) -> None:
         self._store, self._settings, self._streams, self._silent = store, settings, streams, silent
+        self._owners = owners
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cometad-upkeep", daemon=True)
         self._cleaned = time.monotonic()
@@ -69,18 +72,23 @@ class Upkeep:
     def _clean_sometimes(self) -> None:
         if time.monotonic() - self._cleaned >= CLEAN_EVERY:
             self._cleaned = time.monotonic()
-            self.clean()
+            if self._owners.leads:
+                self.clean()
+
+    def _own(self) -> list[LiveStream]:
+        """The streams that this process scores; others look after theirs."""
+        return [stream for stream in list(self._streams.values()) if stream.owned]
 
     def _notice_silence(self) -> None:
-        for stream in list(self._streams.values()):
+        for stream in self._own():
             if not stream.silence_told and stream.state(time.time())[0] == "silent":
                 stream.silence_told = True
                 self._silent(stream)
 
     def explain(self) -> None:
         """Explain events that were closed, while their readings are there."""
-        streams = {stream.id: stream for stream in list(self._streams.values()) if not stream.lost_detector}
-        rows = [row for row in unexplained(self._store, EXPLAINED_AT_ONCE) if row.stream_id in streams]
+        streams = {stream.id: stream for stream in self._own() if not stream.lost_detector}
+        rows = unexplained(self._store, streams, EXPLAINED_AT_ONCE)
         for row in self._paced(rows):
             keep_explanation(self._store, streams[row.stream_id], row)
 
@@ -95,7 +103,7 @@ class Upkeep:
     def _grown(self, table: Table, least: int) -> list[int]:
         """The streams with that many more rows since their chunks were joined."""
         grown = []
-        for stream in list(self._streams.values()):
+        for stream in self._own():
             rows = stream.arrivals.next_seq if table is schema.readings else stream.stored_step
             if rows - self._joined.get((table.name, stream.id), 0) >= least:
                 self._joined[table.name, stream.id] = rows
@@ -140,7 +148,11 @@ class Upkeep:
 
     def _delete(self, readings_age: float, scores_age: float) -> None:
         """Delete what is that much older than the newest reading of its stream."""
-        ends = {stream.id: stream.arrivals.last_at for stream in list(self._streams.values())}
+        known = {stream.id for stream in list(self._streams.values())}
+        with self._store.read() as connection:  # other processes may get the readings
+            newest = select(schema.readings.c.stream_id, func.max(schema.readings.c.last_at))
+            found = connection.execute(newest.group_by(schema.readings.c.stream_id))
+            ends = {one: end for one, end in found if one in known}
         for table, age in ((schema.readings, readings_age), (schema.scores, scores_age)):
             with self._store.read() as connection:
                 firsts = connection.execute(

@@ -8,12 +8,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from cometad.connect.contract import Busy, UnknownStream
+from cometad.connect.contract import Busy, Elsewhere, UnknownStream
 from cometad.errors import CometadError, InputError, ModelFileError, OutputError, ParameterError
-from cometad.serve.api import detectors, events, health, live, pages, readings, streams, trial
+from cometad.serve.api import connections, deliveries, detectors, events, health, live, pages, readings, streams, trial
 from cometad.serve.api.common import Refused
 from cometad.serve.api.guards import Guards
 from cometad.serve.detector_shelf import Conflict, Missing
+from cometad.serve.ownership import Fenced
 from cometad.serve.service import Service
 from cometad.serve.storage.store import StorageError
 
@@ -21,11 +22,13 @@ STATUS: dict[type[CometadError], int] = {
     Missing: 404,
     UnknownStream: 404,
     Conflict: 409,
+    Elsewhere: 409,
     InputError: 422,
     ParameterError: 422,
     ModelFileError: 422,
     OutputError: 503,
     StorageError: 503,
+    Fenced: 503,
 }
 # What to do about a problem, in terms of requests; errors.py has the same advice for Python users.
 ADVICE = {
@@ -36,7 +39,7 @@ ADVICE = {
     "decimal": "Write numbers without thousands separators and with one decimal mark.",
     "no header": "Put a header with the column names above it.",
 }
-RESOURCES = (readings, streams, events, detectors, live, trial, health, pages)
+RESOURCES = (readings, streams, events, detectors, deliveries, connections, live, trial, health, pages)
 
 
 def make_app(service: Service) -> FastAPI:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from cometad.connect.bodies import parse_body, parse_mixed
-from cometad.connect.contract import Receipt
+from cometad.connect.contract import Receipt, Refusal
 from cometad.serve.api.common import Refused, ServiceOf, StreamName, answers, may, media_type, read_body
 from cometad.serve.models import ReadingsTaken, RefusedReading
 
@@ -34,9 +34,13 @@ _BODY = {
 router = APIRouter(prefix="/v1", tags=["readings"], dependencies=[may("write")])
 
 
-@router.post("/streams/{name}/readings", response_model=ReadingsTaken, responses=answers(404, 415), openapi_extra=_BODY)
+@router.post(
+    "/streams/{name}/readings", response_model=ReadingsTaken, responses=answers(404, 409, 415), openapi_extra=_BODY
+)
 async def post_readings(name: StreamName, request: Request, service: ServiceOf) -> Any:
     """Send readings of one stream; answered once they are on disk. A bad reading refuses the whole body."""
+    if len(service.fleet):
+        await asyncio.to_thread(service.open_of_fleet, name)
     stream = service.stream(name)
     form = _form(request)
     body = await read_body(request, service.settings.max_body_mib)
@@ -44,7 +48,10 @@ async def post_readings(name: StreamName, request: Request, service: ServiceOf) 
         batch = await asyncio.to_thread(parse_body, body, form, name, stream.layout)
     else:
         batch = parse_body(body, form, name, stream.layout)
-    return _answer(await service.receive([batch]))
+    receipt = await service.receive([batch])
+    for _, reason in receipt.elsewhere:
+        raise reason
+    return _answer(receipt)
 
 
 @router.post("/readings", response_model=ReadingsTaken, responses=answers(415), openapi_extra=_BODY)
@@ -54,13 +61,14 @@ async def post_mixed_readings(request: Request, service: ServiceOf) -> Any:
     if form == "csv":
         raise Refused(415, "Send readings of many streams as JSON or JSON lines. CSV is for a single stream.")
     body = await read_body(request, service.settings.max_body_mib)
-    if len(body) > LARGE:
+    if len(body) > LARGE or len(service.fleet):  # streams of a fleet may have to be opened
         batches, refused = await asyncio.to_thread(parse_mixed, body, form, service.layout)
     else:
         batches, refused = parse_mixed(body, form, service.layout)
     receipt = await service.receive(batches) if batches else Receipt()
     service.figures.received(Receipt(refused=refused))
-    receipt.refused = sorted([*receipt.refused, *refused])
+    moved = [Refusal(line, batch.stream, str(why)) for batch, why in receipt.elsewhere for line in batch.lines]
+    receipt.refused = sorted([*receipt.refused, *refused, *moved])
     return _answer(receipt)
 
 

@@ -31,6 +31,7 @@ router = APIRouter(prefix="/v1/streams", tags=["streams"])
 @router.get("", responses=answers(), dependencies=[may("read")])
 def list_streams(service: ServiceOf, recent: Annotated[int, Query(ge=0, le=120)] = 0) -> Streams:
     """All streams, by name; with `recent`, also their last scores."""
+    service.sharing.look()
     streams = list(service.streams.values())
     streams.sort(key=lambda stream: stream.name)
     return Streams(streams=[StreamState(**stream.describe(recent)) for stream in streams])
@@ -40,6 +41,7 @@ def list_streams(service: ServiceOf, recent: Annotated[int, Query(ge=0, le=120)]
 def get_stream(name: StreamName, service: ServiceOf) -> StreamDetails:
     """How a stream is now."""
     stream = service.stream(name)
+    service.sharing.look()
     return StreamDetails(**stream.describe(), variables=list(stream.layout.names), settings=stream.settings)
 
 
@@ -51,20 +53,20 @@ async def put_stream(name: StreamName, settings: StreamSettings, service: Servic
     return StreamState(**stream.describe())
 
 
-@router.delete("/{name}", status_code=204, responses=answers(404), dependencies=[may("admin")])
+@router.delete("/{name}", status_code=204, responses=answers(404, 409), dependencies=[may("admin")])
 async def delete_stream(name: StreamName, service: ServiceOf) -> None:
     """Delete a stream with its readings, scores and events."""
     await asyncio.to_thread(service.delete_stream, name)
 
 
-@router.post("/{name}/pause", responses=answers(404), dependencies=[may("write")])
+@router.post("/{name}/pause", responses=answers(404, 409), dependencies=[may("write")])
 async def pause_stream(name: StreamName, service: ServiceOf) -> StreamState:
     """Stop scoring a stream. Its readings are stored, and scored once it is resumed."""
     stream = await asyncio.to_thread(service.pause, name)
     return StreamState(**stream.describe())
 
 
-@router.post("/{name}/resume", responses=answers(404), dependencies=[may("write")])
+@router.post("/{name}/resume", responses=answers(404, 409), dependencies=[may("write")])
 async def resume_stream(name: StreamName, service: ServiceOf) -> StreamState:
     """Score a stream again, from the reading it was paused at."""
     stream = await asyncio.to_thread(service.resume, name)

@@ -271,7 +271,7 @@ function sortName(id) {
 
 /** @param {number} open @param {Map<State, number>} totals @param {number} all */
 function headline(open, totals, all) {
-  const rest = /** @type {State[]} */ (["paused", "silent"])
+  const rest = /** @type {State[]} */ (["paused", "disconnected", "silent"])
     .filter((state) => totals.get(state))
     .map((state) => `${count(totals.get(state) ?? 0)} ${state}`);
   const first = open

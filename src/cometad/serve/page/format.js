@@ -105,4 +105,11 @@ export function driftName(drift) {
 }
 
 /** The words for a state. @type {Record<import("./types.js").State, string>} */
-export const STATES = { event: "Event", paused: "Paused", silent: "Silent", waiting: "Waiting", normal: "Normal" };
+export const STATES = {
+  event: "Event",
+  disconnected: "Disconnected",
+  paused: "Paused",
+  silent: "Silent",
+  waiting: "Waiting",
+  normal: "Normal",
+};

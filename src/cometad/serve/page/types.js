@@ -1,6 +1,6 @@
 // Types of what the service answers. This file has no code and is not loaded; the other files import from it in JSDoc.
 
-/** @typedef {"waiting" | "normal" | "event" | "silent" | "paused"} State */
+/** @typedef {"waiting" | "normal" | "event" | "silent" | "disconnected" | "paused"} State */
 /** @typedef {"fault" | "normal" | null} Verdict */
 /** @typedef {{times: (number | null)[], scores: (number | null)[], thresholds: (number | null)[]}} Recent */
 /** @typedef {{rate?: number | null, alerts_per_day?: number | null} | null} Budget */

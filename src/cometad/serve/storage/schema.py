@@ -15,6 +15,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    UniqueConstraint,
 )
 
 metadata = MetaData()
@@ -56,6 +57,27 @@ streams = Table(
     Column("first_seq", BigInteger, nullable=False),
     Column("first_step", BigInteger, nullable=False),
     Column("first_event", BigInteger, nullable=False),
+    # Where several processes share a database: the member that scores the stream, and how often it was taken.
+    Column("owner", Integer),
+    Column("epoch", BigInteger, nullable=False, server_default="0"),
+)
+
+members = Table(
+    "members",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False),  # host and process
+    Column("url", Text),  # where it listens
+    Column("seen", Float, nullable=False),  # clock of the database
+    Column("reads", Text, nullable=False),  # JSON: the connections it shares with others
+)
+
+parts = Table(
+    "parts",
+    metadata,
+    Column("connection", Text, primary_key=True),
+    Column("part", Integer, primary_key=True, autoincrement=False),
+    Column("owner", Integer),  # the member that reads it
 )
 
 readings = Table(
@@ -132,4 +154,43 @@ verdicts = Table(
     Column("called", Text),  # None withdraws
     Column("at", Float, nullable=False),
     Index("verdicts_by_stream", "stream_id", "after_seq"),
+)
+
+set_aside = Table(
+    "set_aside",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("connection", Text, nullable=False, index=True),
+    Column("at", Float, nullable=False),
+    Column("stream", Text, nullable=False),  # empty if it is not known
+    Column("place", Text, nullable=False),  # in the source
+    Column("content", LargeBinary, nullable=False),  # the beginning of the message
+    Column("reason", Text, nullable=False),
+)
+
+positions = Table(
+    "positions",
+    metadata,
+    Column("connection", Text, primary_key=True),
+    Column("position", Text, nullable=False),  # JSON: how far a source was read
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("uid", Text, nullable=False),  # the id that the receiver gets
+    Column("receiver", Text, nullable=False),
+    Column("stream_id", Integer, nullable=False),
+    Column("number", BigInteger, nullable=False),  # of the event
+    Column("change", Text, nullable=False),  # opened or closed
+    Column("state", Text, nullable=False),  # waiting, delivered or undelivered
+    Column("created", Float, nullable=False),
+    Column("since", Float, nullable=False),  # it is given up some hours after this
+    Column("next_at", Float, nullable=False),  # not tried before this
+    Column("attempts", Integer, nullable=False),
+    Column("error", Text),  # of the last attempt
+    Column("done_at", Float),  # when it was delivered or given up
+    UniqueConstraint("receiver", "stream_id", "number", "change"),
+    Index("deliveries_by_state", "receiver", "state", "id"),
 )

@@ -10,22 +10,22 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, Table, create_engine, event, text
+from sqlalchemy import Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
 
-from cometad.errors import CometadError, ModelFileError, OutputError, ParameterError
+from cometad.connect.contract import Unavailable
+from cometad.errors import ModelFileError, OutputError, ParameterError
 from cometad.serve.settings import Settings
 
 FILE = "cometad.sqlite"
-CLAIM = 0x636F6D65746164  # "cometad": the key of the lock in PostgreSQL
 CONNECTIONS = 50  # more than there are threads that answer requests
 BUSY = 30  # seconds to wait for another writer
 _INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
-class StorageError(CometadError):
+class StorageError(Unavailable):
     """The database cannot be used now."""
 
 
@@ -39,7 +39,7 @@ class Store:
     ...     store = Store.in_folder(Path(folder))
     ...     store.format
     ...     store.close()
-    1
+    2
     """
 
     def __init__(self, url: str) -> None:
@@ -84,22 +84,21 @@ class Store:
         return newest
 
     def claim(self) -> None:
-        """Make sure that no other service uses the database, until it is closed or the process ends."""
-        if self.is_sqlite:
-            lock = FileLock(f"{self.engine.url.database}.lock", timeout=0)
-            try:
-                lock.acquire()
-            except Timeout as error:
-                raise OutputError(
-                    f"Another service uses '{self.engine.url.database}'. Stop it, or choose another --data-dir."
-                ) from error
-            self._claims.callback(lock.release)
+        """Make sure that no other service uses a SQLite file, until it is closed or the process ends.
+
+        Several services may share a PostgreSQL database: see `ownership.py`.
+        """
+        if not self.is_sqlite:
             return
-        with storage_errors():
-            connection = self._claims.enter_context(self.engine.connect())
-            free = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": CLAIM}).scalar_one()
-        if not free:
-            raise OutputError("Another service uses this database. Stop it, or choose another --database.")
+        lock = FileLock(f"{self.engine.url.database}.lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise OutputError(
+                f"Another service uses '{self.engine.url.database}'. Stop it, or choose another --data-dir. Several "
+                "can share a PostgreSQL database."
+            ) from error
+        self._claims.callback(lock.release)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -22,7 +22,7 @@ class RowRun:
     >>> import numpy as np
     >>> import polars as pl
     >>> from cometad import Comet
-    >>> from cometad.cli.rows import RowRun
+    >>> from cometad.report.rows import RowRun
     >>> normal = np.random.default_rng(0).normal(size=(600, 2))
     >>> stream, rows = Comet().fit(normal).stream(), RowRun(["flow", "level"], gaps=False)
     >>> now = rows.push(pl.DataFrame({"time": range(200)}), stream.update_many(normal[:200]))

@@ -1,0 +1,122 @@
+"""`cometad connect`."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cometad.cli.exits import say
+from cometad.cli.options import Force
+from cometad.cli.serve import Config, Database, DataDir
+from cometad.errors import ParameterError
+
+if TYPE_CHECKING:
+    from cometad.serve.follow import Line
+    from cometad.serve.notify_settings import NotifySettings
+
+
+def connect(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL", help="Where the readings are: mqtt://, nats://, kafka://, opc.tcp://, prometheus+http:// ..."
+        ),
+    ],
+    stream: Annotated[str | None, typer.Option(help="Stream of the readings, unless the messages name it.")] = None,
+    detector: Annotated[
+        Path | None, typer.Option(help="Saved detector; creates the stream if there is none of its name.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VARIABLE=ADDRESS", help="Topic, node or query of one variable; repeatable."),
+    ] = None,
+    period: Annotated[str | None, typer.Option(help="Time between readings, such as 1s, for tags and queries.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the connector; repeatable.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="User to log in as.")] = None,
+    password_variable: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Environment variable that holds the password.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the connection. Default: made from the URL.")] = None,
+    late: Annotated[str, typer.Option(help="Late readings of a new stream: refuse (set aside) or drop.")] = "drop",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File for the lines; a later run continues it. Default: standard output."),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where to send events as well: a topic such as mqtt://localhost/events, a webhook or an Alertmanager.",
+        ),
+    ] = None,
+    only_events: Annotated[
+        bool, typer.Option("--only-events", help="Write only lines at which an event opened, was updated or closed.")
+    ] = False,
+    data_dir: DataDir = None,
+    database: Database = None,
+    config: Config = None,
+    force: Force = False,
+) -> None:
+    """Score readings from a broker, a historian or a monitor, without the service: JSON lines on standard output.
+
+    A reading is acknowledged once it is on disk, in the data folder. Stop it in any way and run the same command
+    again: it continues where it was. On standard output, the lines of a crash may come twice; in a file, each line is
+    there once. Events go to the receiver that --to names at least once, also after a crash.
+
+    Messages that cannot be used are set aside in the data folder with their reasons. A source that vanishes is tried
+    again until it is back.
+
+    For several sources, or a page to look at, list them in cometad.toml and run cometad serve.
+    """
+    from cometad.errors import needs_extra
+
+    needs_extra("sqlalchemy", "connect")
+
+    from cometad.cli.paths import Output, check_outputs
+    from cometad.cli.sink import AnswersFile, StandardOutput
+    from cometad.connect.address import Address
+    from cometad.connect.source import source_of
+    from cometad.series import check_late
+    from cometad.serve.follow import follow
+    from cometad.serve.logs import configure_logs
+    from cometad.serve.settings import load_settings
+
+    check_late(late)
+    address = Address(
+        url, stream, _pairs(tag, "--tag"), period, name, user, password_variable, _pairs(option, "--option")
+    )
+    source_of(address)  # refuses what no connector can use, before anything is opened
+    settings = load_settings(config, data_dir=data_dir, database=database)
+    settings = settings.model_copy(update={"connect": [], "notify": [*settings.notify, *_receiver(to)]})
+    configure_logs("text", quiet=True)
+    # Whether an existing file is one of ours is checked line by line when it is opened.
+    check_outputs([Output(output, "answers")], [] if detector is None else [detector], force=True)
+    with closing(StandardOutput() if output is None else AnswersFile(output, overwrite=force)) as sink:
+
+        def write(lines: "list[Line]") -> None:
+            sink.write_lines([line for line in lines if "events" in line or not only_events])
+
+        follow(settings, address, write, say, detector=detector, stream_settings={"late": late})
+
+
+def _receiver(url: str | None) -> "list[NotifySettings]":
+    """The receiver of events that a flag names, if it does."""
+    from cometad.serve.notify_settings import NotifySettings
+
+    return [] if url is None else [NotifySettings(name="to", url=url)]
+
+
+def _pairs(texts: list[str] | None, flag: str) -> dict[str, str]:
+    """The names and values that a flag gave."""
+    pairs: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not (equals and name and value):
+            raise ParameterError(f"The flag {flag} takes NAME=VALUE. Got {text!r} instead.")
+        if name in pairs:
+            raise ParameterError(f"The flag {flag} names {name!r} twice. Pass it once.")
+        pairs[name] = value
+    return pairs

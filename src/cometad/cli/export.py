@@ -1,0 +1,50 @@
+"""`cometad export`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cometad.cli import options
+from cometad.cli.exits import say, write_output
+
+SUFFIX = ".onnx"
+
+
+def export(
+    model: options.Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file to write.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print variables, state, delay and the check as JSON.")
+    ] = False,
+    threshold: options.Threshold = None,
+    gaps: options.Gaps = None,
+    force: options.Force = False,
+) -> None:
+    """Write a detector as an ONNX file, which scores a stream on a device that has onnxruntime and nothing else.
+
+    The file takes one reading and a state, and gives the alert score, the scores of the variables, the threshold, the
+    flag and the next state; the first state is zeros. It is written only if it scores generated series as the detector
+    does. Only comet can be exported, without views of your own, without adaptation and with complete readings.
+    """
+    from cometad.cli.opened import open_detector
+    from cometad.cli.paths import Output, check_outputs
+    from cometad.errors import ParameterError, imported_for
+
+    if output.suffix.lower() != SUFFIX:
+        raise ParameterError(f"The name '{output}' does not end in {SUFFIX}. Choose a name that does.")
+    check_outputs([Output(output, "onnx")], [model], force)
+    library = imported_for("cometad export", "cometad.export")
+    written = library.to_onnx(open_detector(model, threshold, gaps), output)
+    if as_json:
+        write_output(json.dumps(written.as_json(), indent=2) + "\n")
+    agreement = written.agreement
+    say(
+        f"Wrote '{output}' ({written.file_bytes:,} bytes): {len(written.variables)} variables, {written.state_bytes:,} "
+        f"bytes of state, delay {written.delay} readings."
+    )
+    say(
+        f"Over {agreement.readings:,} generated readings its scores differ from the detector's by at most "
+        f"{agreement.difference:.1e}, and {agreement.other_flags} flags differ."
+    )

@@ -1,0 +1,334 @@
+"""`cometad fleet fit`, `score`, `report`, `list` and `check`."""
+
+import functools
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cometad.cli import options
+from cometad.cli.exits import FAILED, printable, say, show, write_output
+from cometad.cli.fit import fit as fit_one
+from cometad.cli.fit import requested_detector
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from cometad.data.dialect import Dialect
+    from cometad.detector import Detector
+
+MOST_SHOWN = 10  # failures that are printed one by one
+
+Data = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA",
+        help="Readings of all entities: a .csv or .parquet file, or a folder of them, also one with subfolders such as "
+        "machine=7. With --by, one table; without, a folder with one file per entity.",
+    ),
+]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Fleet written by cometad fleet fit.")]
+By = Annotated[str | None, typer.Option("--by", metavar="COLUMN", help="Column that names the entity of a reading.")]
+Engine = Annotated[str, typer.Option(help="local, for processes on this machine, or ray.")]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="With --engine ray: an existing cluster. Default: start one here."),
+]
+Workers = Annotated[int | None, typer.Option(help="Workers at once. Default: one for each core.", min=1)]
+
+_OF_FIT = [name for name in inspect.signature(requested_detector).parameters if name != "self"]
+
+
+def with_detector(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb that gets its `detector` from the options of `cometad fit`.
+
+    >>> import inspect
+    >>> from cometad.cli.fleet import with_detector
+    >>> list(inspect.signature(with_detector(lambda path, detector: None)).parameters)[:3]
+    ['path', 'detector', 'preset']
+    """
+
+    @functools.wraps(verb)
+    def run(*args: Any, **kwargs: Any) -> None:
+        given = {name: kwargs.pop(name, fitting[name].default) for name in _OF_FIT}
+        verb(*args, **kwargs, detector=requested_detector(**given))
+
+    fitting = inspect.signature(fit_one).parameters
+    own = [parameter for name, parameter in inspect.signature(verb).parameters.items() if name != "detector"]
+    before = [parameter for parameter in own if parameter.kind is not parameter.KEYWORD_ONLY]
+    after = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
+    more = [fitting[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in _OF_FIT]
+    run.__signature__ = inspect.Signature([*before, *more, *after])  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in (*before, *more, *after)}
+    return run
+
+
+def fit(
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write the fleet to.")],
+    by: By = None,
+    engine: Engine = "local",
+    address: Address = None,
+    workers: Workers = None,
+    pool: Annotated[
+        int | None,
+        typer.Option(
+            "--pool",
+            metavar="READINGS",
+            help="Entities with fewer readings borrow from others with the same variables, such as --pool 2000.",
+            min=1,
+        ),
+    ] = None,
+    time_column: options.TimeColumn = None,
+    drop: options.Drop = None,
+    resample: options.Resample = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Try entities again that failed before.")] = False,
+    refit: Annotated[bool, typer.Option("--refit", help="Fit everything again, also with other parameters.")] = False,
+    detector: "Detector | None" = None,
+    dialect: "Dialect | None" = None,
+) -> None:
+    """Fit one detector for each entity of a table or a folder, and keep them in one folder.
+
+    An entity that cannot be fitted is recorded with the reason and does not stop the rest; the exit code is then 1.
+    After an interrupt, the same command continues. On a finished fleet it fits only what is new or has changed.
+    """
+    from cometad.fleet.fleet import Fleet
+
+    fleet = Fleet.fit(
+        data,
+        folder=output,
+        by=by,
+        detector=detector,
+        engine=engine,
+        address=address,
+        workers=workers,
+        pool=pool or 0,
+        time_column=time_column,
+        drop=drop or (),
+        resample=resample,
+        dialect=dialect,
+        retry=retry,
+        refit=refit,
+        verbose=True,
+    )
+    run = fleet.run
+    _say_problems(run.failed)
+    if run.pooled:
+        say(f"{run.pooled:,} of them borrowed readings from others, because they have fewer than {pool:,}.")
+    if run.absent:
+        say(f"{run.absent:,} entities of the fleet are not in the data. Their detectors were kept.")
+    if run.failed_before:
+        say("--retry tries entities again that failed before.")
+    print(f"{run.sentence()} The fleet in '{printable(output)}' has {len(fleet):,} detectors.")
+    if run.failed:
+        raise typer.Exit(FAILED)
+
+
+def score(
+    folder: Folder,
+    data: Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .csv, .parquet or .jsonl file to write.")],
+    by: By = None,
+    engine: Engine = "local",
+    address: Address = None,
+    workers: Workers = None,
+    min_length: options.MinLength = 1,
+    merge_gap: options.MergeGap = 0,
+    hold_off: options.HoldOff = 0,
+    time_column: options.TimeColumn = None,
+    drop: options.Drop = None,
+    resample: options.Resample = None,
+    force: options.Force = False,
+    dialect: "Dialect | None" = None,
+) -> None:
+    """Score the readings of all entities, each with its own detector.
+
+    Writes one row per reading: entity, and then the columns of cometad score; those that do not apply are empty. How
+    the data is read (--by, --time-column, --drop, ...) is taken from the fit, unless it is given. An entity that cannot
+    be scored is reported and does not stop the rest; the exit code is then 1.
+    """
+    from cometad.alerting.alerts import Alerts
+    from cometad.cli.paths import Output, check_outputs
+    from cometad.data.writing import check_suffix, write_chunks
+    from cometad.fleet.fleet import Fleet
+
+    check_suffix(output)
+    check_outputs([Output(output, "fleet scores")], [data, folder], force)
+    fleet = Fleet.load(folder)
+    totals = _ScoreTotals()
+    scored = fleet.score_each(
+        data,
+        by=by,
+        engine=engine,
+        address=address,
+        workers=workers,
+        alerts=Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off),
+        time_column=time_column,
+        drop=drop or (),
+        resample=resample,
+        dialect=dialect,
+        verbose=True,
+    )
+    write_chunks(output, totals.over(scored))
+    _say_problems(totals.failed)
+    say(
+        f"Scored {totals.readings:,} readings of {totals.entities:,} entities, {totals.anomalous:,} of them anomalous, "
+        f"in {totals.events:,} event{'' if totals.events == 1 else 's'}. Wrote '{output}'."
+    )
+    if totals.failed:
+        raise typer.Exit(FAILED)
+
+
+class _ScoreTotals:
+    """Totals over all entities."""
+
+    def __init__(self) -> None:
+        self.readings = self.anomalous = self.events = self.entities = 0
+        self.failed: dict[str, str] = {}
+
+    def over(self, scored: Any) -> "Iterator[pl.DataFrame]":
+        """Pass the rows of entities through, and count them."""
+        from cometad.errors import InputError
+
+        for name, answer in scored:
+            if answer.rows is None:
+                self.failed[name] = answer.error
+                continue
+            self.entities += 1
+            self.readings += len(answer.rows)
+            self.anomalous += int(answer.rows["anomaly"].sum())
+            self.events += answer.events
+            yield answer.rows
+        if not self.entities:
+            first = next(iter(self.failed), "")
+            raise InputError(f"No entity of the data could be scored. Of {first!r}: {self.failed.get(first)}")
+
+
+def _say_problems(failed: Mapping[str, str]) -> None:
+    for name, error in list(failed.items())[:MOST_SHOWN]:
+        say(f"{name}: {error}")
+    if len(failed) > MOST_SHOWN:
+        say(f"{len(failed) - MOST_SHOWN:,} more failed; cometad fleet list shows all that were not fitted.")
+
+
+def report(
+    folder: Folder,
+    data: Data,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="The .html file to write; reports of entities go into a folder beside."),
+    ] = Path("fleet.html"),
+    most: Annotated[int, typer.Option(help="Entities that get a report of their own, worst first.", min=0)] = 50,
+    most_events: Annotated[int, typer.Option(help="Events to explain in each.", min=0)] = 10,
+    by: By = None,
+    engine: Engine = "local",
+    address: Address = None,
+    workers: Workers = None,
+    min_length: options.MinLength = 1,
+    merge_gap: options.MergeGap = 0,
+    hold_off: options.HoldOff = 0,
+    time_column: options.TimeColumn = None,
+    drop: options.Drop = None,
+    resample: options.Resample = None,
+    force: options.Force = False,
+    dialect: "Dialect | None" = None,
+) -> None:
+    """Write one page with all entities, worst first, that links to reports of single entities."""
+    from cometad.alerting.alerts import Alerts
+    from cometad.cli.paths import Output, check_outputs
+    from cometad.errors import ParameterError
+    from cometad.fleet.fleet import Fleet
+
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise ParameterError(f"The name '{output}' does not end in .html. Choose a name that does.")
+    check_outputs([Output(output, "overview")], [data, folder], force)
+    written = Fleet.load(folder).report(
+        data,
+        output,
+        most=most,
+        most_events=most_events,
+        by=by,
+        engine=engine,
+        address=address,
+        workers=workers,
+        alerts=Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off),
+        time_column=time_column,
+        drop=drop or (),
+        resample=resample,
+        dialect=dialect,
+        verbose=True,
+    )
+    say(f"{written.headline}. Wrote '{output}' and {written.pages:,} reports in '{written.folder}'.")
+
+
+def show_list(
+    folder: Folder,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only entities without a detector, with the reason.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
+) -> None:
+    """List the entities of a fleet: readings, variables, threshold, and why a fit failed."""
+    from dataclasses import asdict
+
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from cometad.fleet.fleet import Fleet
+
+    entries = Fleet.load(folder).entries
+    chosen = [entries[name] for name in sorted(entries) if not (failed and entries[name].is_fitted)]
+    if as_json:
+        for entry in chosen:
+            write_output(json.dumps(asdict(entry)) + "\n")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("entity", "readings", "variables", "threshold", "seconds", "status"):
+        table.add_column(heading, justify="left" if heading in ("entity", "status") else "right", overflow="fold")
+    for entry in chosen:
+        limit = "" if entry.threshold is None else f"{entry.threshold:.4g}"
+        status = entry.status if entry.error is None else f"failed: {entry.error}"
+        status += f", borrows from {len(entry.donors)}" if entry.donors and entry.is_fitted else ""
+        cells = (
+            entry.name,
+            f"{entry.readings or 0:,}",
+            str(len(entry.variables)),
+            limit,
+            f"{entry.seconds:.3g}",
+            status,
+        )
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    show(table)
+
+
+def check(
+    folder: Folder,
+    data: Annotated[Path | None, typer.Argument(metavar="[DATA]", help="Readings that it would score.")] = None,
+    by: By = None,
+) -> None:
+    """Verify every detector of a fleet, and say which entities differ from the rest.
+
+    With DATA, also which entities the fleet lacks and which have no readings. The exit code is 2 if a detector is
+    damaged.
+    """
+    from cometad.errors import ModelFileError
+    from cometad.fleet.fleet import Fleet
+
+    fleet = Fleet.load(folder)
+    found = fleet.check(data, by)
+    _say_problems({name: f"was not fitted. {why}" for name, why in found.failed.items()})
+    _say_problems({name: f"{why}, unlike most entities." for name, why in found.different.items()})
+    _say_problems(dict.fromkeys(found.unknown, "is in the data, but not in the fleet."))
+    _say_problems(dict.fromkeys(found.silent, "is in the fleet, but has no readings in the data."))
+    if found.damaged:
+        why = next(iter(found.damaged.values()))
+        more = f" So are {len(found.damaged) - 1:,} more." if len(found.damaged) > 1 else ""
+        raise ModelFileError(why + more)
+    print(
+        f"{len(fleet):,} detectors are intact; {len(found.failed):,} entities were not fitted, "
+        f"{len(found.different):,} have other variables than most."
+    )

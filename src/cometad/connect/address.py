@@ -1,0 +1,128 @@
+"""Where a source is and what is read from it: a URL and a few options, from `cometad.toml` or the command line."""
+
+import os
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from cometad.data.resample import parse_period
+from cometad.errors import ParameterError, unknown
+
+SHOWN = 80  # characters of a URL in a message
+
+
+@dataclass(frozen=True)
+class Address:
+    """A source: its URL, the stream its readings belong to, and how to read them.
+
+    `stream` may be left out if the messages name their streams. With `tags`, each variable comes by itself, from its
+    own topic, node or query; the values are put on a grid with one reading per `period`. A password is never part of
+    the file or of a command: `password_variable` names the environment variable that holds it.
+
+    >>> from cometad.connect.address import Address
+    >>> address = Address("mqtt://plant:1884/line-1/pump?qos=1", stream="pump", options={"client": "gateway"})
+    >>> address.scheme, address.host, address.port(1883), address.path, address.option("client", "")
+    ('mqtt', 'plant', 1884, 'line-1/pump', 'gateway')
+    >>> address.name
+    'mqtt-plant-1884-line-1-pump-pump'
+    """
+
+    url: str
+    stream: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)  # variable: topic, node or query
+    period: str | None = None  # such as 1s
+    given_name: str | None = None
+    user: str | None = None
+    password_variable: str | None = None
+    options: dict[str, str] = field(default_factory=dict)  # those of the connector
+
+    def __post_init__(self) -> None:
+        if not self.parts.scheme:
+            raise ParameterError(f"{self.shown!r} is not a URL. Write something like mqtt://host/topic.")
+        if self.parts.password is not None:
+            raise ParameterError(
+                "The URL has a password. Leave it out, and name the environment variable that holds it with "
+                "password_variable or --password-variable."
+            )
+        if self.period is not None:
+            parse_period(self.period)
+
+    @property
+    def parts(self) -> SplitResult:
+        """The parts of the URL."""
+        try:
+            parts = urlsplit(self.url, allow_fragments=False)  # in MQTT, # is a wildcard
+            _ = parts.port  # raises ValueError if it is not a port
+        except ValueError as error:
+            raise ParameterError(
+                f"{self.shown!r} is not a URL: {error}. Write something like mqtt://host/topic."
+            ) from error
+        return parts
+
+    @property
+    def shown(self) -> str:
+        """The URL as messages show it: without its query and without a password."""
+        scheme, slashes, rest = self.url.partition("?")[0].partition("://")
+        place, slash, path = rest.partition("/")
+        user, at, host = place.rpartition("@")
+        plain = f"{scheme}{slashes}{user.partition(':')[0]}{at}{host}{slash}{path}"
+        return plain if len(plain) <= SHOWN else f"{plain[: SHOWN - 3]}..."
+
+    @property
+    def name(self) -> str:
+        """A name for the connection, made from the URL unless one was given."""
+        if self.given_name:
+            return self.given_name
+        plain = f"{self.scheme}-{self.host}-{self.parts.port or ''}-{self.path}-{self.stream or ''}"
+        return "-".join("".join(c if (c.isascii() and c.isalnum()) or c in "._" else " " for c in plain).split())[:100]
+
+    @property
+    def scheme(self) -> str:
+        """The kind of source, such as mqtt."""
+        return self.parts.scheme
+
+    @property
+    def host(self) -> str:
+        """The host; empty if there is none."""
+        return self.parts.hostname or ""
+
+    def port(self, default: int) -> int:
+        """The port, or the usual one."""
+        return self.parts.port or default
+
+    @property
+    def path(self) -> str:
+        """What follows the host, such as a topic."""
+        return unquote(self.parts.path.removeprefix("/"))
+
+    def option(self, name: str, default: str) -> str:
+        """An option of the connector: from the query of the URL, or from the file."""
+        found = dict(parse_qsl(self.parts.query, keep_blank_values=True))
+        return found.get(name, self.options.get(name, default))
+
+    def check_options(self, known: tuple[str, ...]) -> None:
+        """Refuse options that the connector does not have."""
+        for name in (*dict(parse_qsl(self.parts.query, keep_blank_values=True)), *self.options):
+            if name not in known:
+                raise unknown(f"option of {self.scheme}", name, known)
+
+    @property
+    def username(self) -> str | None:
+        """The user to log in as, if any."""
+        return self.user or (None if self.parts.username is None else unquote(self.parts.username))
+
+    @property
+    def password(self) -> str | None:
+        """The password from the environment, if one is needed."""
+        if self.password_variable is None:
+            return None
+        found = os.environ.get(self.password_variable)
+        if found is None:
+            raise ParameterError(
+                f"The environment variable {self.password_variable!r} with the password is not set. Set it first."
+            )
+        return found
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds between readings, if a period was given."""
+        return None if self.period is None else parse_period(self.period) / 1e6

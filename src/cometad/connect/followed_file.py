@@ -1,0 +1,109 @@
+"""One file that may grow, be renamed or be truncated: which lines of it are new."""
+
+import hashlib
+import os
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cometad.connect.file_lines import FileLine
+
+CHUNK = 256 * 1024  # bytes read at once
+TAIL = 64  # bytes before the position that tell whether this is still the same file
+
+
+@dataclass
+class FollowedFile:
+    r"""How far a file was read. Its identity is that of the file, not of its name: it survives a rename.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from cometad.connect.followed_file import FollowedFile
+    >>> path = Path(tempfile.mkdtemp(), "pump.csv")
+    >>> path.write_bytes(b"time,flow\n1,2\n3,")
+    16
+    >>> file = FollowedFile.at(path)
+    >>> with path.open("rb") as handle:
+    ...     file.new_lines(handle)
+    [FileLine(number=1, content=b'time,flow'), FileLine(number=2, content=b'1,2')]
+    """
+
+    path: str
+    identity: str  # device and inode
+    offset: int = 0  # bytes that were read; rows of a Parquet file
+    lines: int = 0  # lines that were read
+    tail: str = ""  # digest of the last bytes that were read
+    form: str = ""  # csv, jsonl or table; empty if it is not known yet
+    header: list[str] = field(default_factory=list)
+    mark: str | None = None  # decimal mark
+    good: bool = False  # whether it had a reading
+    bad: int = 0  # lines at its start that could not be used
+    done: str = ""  # of a file that is read as a whole or left out: its size and time of change when that happened
+
+    @classmethod
+    def at(cls, path: Path, status: os.stat_result | None = None) -> "FollowedFile":
+        """A file that nobody has read yet."""
+        return cls(str(path), identity_of(status or path.stat()))
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> "FollowedFile":
+        """A file as it was saved; unknown facts of later versions are left out."""
+        return cls(**{one.name: state[one.name] for one in fields(cls) if one.name in state})
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a restart needs, as JSON; without what is as at the start."""
+        start = FollowedFile(self.path, self.identity)
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name in ("path", "identity") or value != getattr(start, name)
+        }
+
+    def start_over(self) -> None:
+        """Read it from its start: it was truncated, or is another file."""
+        other = FollowedFile(self.path, self.identity)
+        for one in fields(self):
+            setattr(self, one.name, getattr(other, one.name))
+
+    def new_lines(self, handle: BinaryIO, final: bool = False) -> list[FileLine]:
+        """The complete lines that were not read yet, some of them if there are many; counts them as read.
+
+        A last line without a line break is not complete, unless this is `final`.
+        """
+        size = os.fstat(handle.fileno()).st_size
+        if size < self.offset or (size > self.offset and not self._is_the_same(handle)):
+            self.start_over()
+        if size == self.offset:
+            return []
+        handle.seek(self.offset)
+        found = handle.read(CHUNK)
+        end = found.rfind(b"\n") + 1
+        if end == 0 and (final or len(found) == CHUNK):  # a line that long cannot be used anyway
+            end = len(found)
+        if final and len(found) < CHUNK:
+            end = len(found)
+        contents = found[:end].removesuffix(b"\n").split(b"\n") if end else []
+        lines = [FileLine(self.lines + i, content.rstrip(b"\r")) for i, content in enumerate(contents, 1)]
+        self.offset += end
+        self.lines += len(lines)
+        if end:
+            self.tail = self._digest(handle)
+        return lines
+
+    def _is_the_same(self, handle: BinaryIO) -> bool:
+        return self.offset == 0 or self._digest(handle) == self.tail
+
+    def _digest(self, handle: BinaryIO) -> str:
+        start = max(0, self.offset - TAIL)
+        handle.seek(start)
+        return hashlib.sha256(handle.read(self.offset - start)).hexdigest()[:16]
+
+
+def identity_of(status: os.stat_result) -> str:
+    """The device and the inode of a file."""
+    return f"{status.st_dev}-{status.st_ino}"
+
+
+def version_of(status: os.stat_result) -> str:
+    """The size and the time of the last change of a file."""
+    return f"{status.st_size}-{status.st_mtime_ns}"

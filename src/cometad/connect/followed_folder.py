@@ -1,0 +1,396 @@
+"""The files behind a folder, a pattern or a name, read in order; notices new, renamed, truncated and deleted ones."""
+
+import glob
+import gzip
+import os
+import stat
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import polars as pl
+
+from cometad.connect.file_lines import FileLine, ParsedLines, header_of, parse_csv, parse_json, parse_rows
+from cometad.connect.followed_file import FollowedFile, identity_of, version_of
+from cometad.data.dialect import separator_hint
+from cometad.data.sources import SUFFIXES, by_name
+from cometad.errors import InputError, ParameterError
+from cometad.live.numbers import StreamNumbers
+from cometad.live.readings import Fields, Layout
+
+TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson")
+ROWS = 5000  # of a table, read at once
+QUIET = 10.0  # seconds after which a file that was left behind is complete
+INCOMPLETE = 60.0  # seconds after which a file that cannot be read will not be completed any more
+MOST_BAD = 100  # lines at the start of a file that cannot be used; then it is left out
+MOST_KNOWN = 200  # files that are remembered one by one
+OLD = 3600.0  # seconds without a change after which a file may be forgotten
+MOST_OPEN = 64  # files held open, so that one that is renamed is read to its end
+LEFT_OUT = "left out"
+
+Rows = Iterator[list[Any]]
+
+
+class FolderPlace(NamedTuple):
+    """Where files are."""
+
+    path: Path
+    pattern: bool  # whether the path is a pattern
+    folder: bool  # whether the path ends with a slash: it is a folder for sure
+    by_time: bool  # order of the files
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether it is fine that there is no file yet."""
+        return self.pattern or self.folder or self.path.is_dir()
+
+    @property
+    def base(self) -> Path:
+        """The folder that must exist."""
+        path = self.path
+        while self.pattern and glob.has_magic(str(path)):
+            path = path.parent
+        return path if self.pattern or self.folder or path.is_dir() else path.parent
+
+
+class FilePiece(NamedTuple):
+    """What was read from a file: readings, and what cannot be used, with its place and reason."""
+
+    parsed: ParsedLines
+    aside: list[tuple[str, bytes, str]]
+
+
+class Found(NamedTuple):
+    """A file that is there."""
+
+    path: Path
+    status: os.stat_result
+
+
+class FollowedFolder:
+    """All files of a place, and how far each was read."""
+
+    def __init__(
+        self,
+        place: FolderPlace,
+        stream: str | None,
+        layout_of: Callable[[str], Layout],
+        position: Any = None,
+        follow: bool = True,
+    ) -> None:
+        self._place, self._stream, self._layout_of, self._follow = place, stream, layout_of, follow
+        state: Mapping[str, Any] = position if isinstance(position, dict) and "files" in position else {}
+        known = map(FollowedFile.restored, state.get("files", ()))
+        self._files = {file.identity: file for file in known}
+        self._before: str | int | None = state.get("before")  # the last of the files that were forgotten
+        self._headers: dict[str, list[str]] = {file.path: file.header for file in self._files.values()}
+        self._handles: OrderedDict[str, BinaryIO] = OrderedDict()
+        self._sizes: dict[str, tuple[int, float]] = {}  # size of a file, and since when it has that
+        self._tables: dict[str, tuple[str, Rows]] = {}  # tables that are being read, with their versions
+        self._told: set[str] = set()  # files that cannot be opened
+        self._queue: list[tuple[FollowedFile, bool]] = []  # files to look at, and whether later ones exist
+        self._closed = False
+        self.found = False  # whether there is any file
+
+    def position(self) -> dict[str, Any]:
+        """How far everything was read, as JSON."""
+        return {"files": [file.state() for file in self._files.values()], "before": self._before}
+
+    def next_piece(self) -> FilePiece | None:
+        """What is new in the first file that has something new; None if nothing has, for now."""
+        if not self._queue:
+            self._queue = self._look()
+        while self._queue:
+            file, is_left_behind = self._queue[0]
+            piece = self._piece(file, is_left_behind)
+            if piece is not None:
+                return piece
+            self._queue.pop(0)
+        return None
+
+    def close(self) -> None:
+        """Close all files; nothing is read after this."""
+        self._closed = True
+        while self._handles:
+            self._handles.popitem()[1].close()
+
+    # -- which files there are ---------------------------------------------------------------------------------------
+
+    def _look(self) -> list[tuple[FollowedFile, bool]]:
+        """The files to look at, in order: first those that were renamed or deleted while they were read."""
+        there = self._there()
+        self.found = bool(there)
+        for path, status in there:
+            file = self._files.setdefault(identity_of(status), FollowedFile.at(path, status))
+            file.path = str(path)
+        order = [identity_of(found.status) for found in there]
+        gone = [file for identity, file in self._files.items() if identity not in order]
+        self._forget(there)
+        return [(file, True) for file in gone] + [
+            (self._files[identity], i + 1 < len(order)) for i, identity in enumerate(order) if identity in self._files
+        ]
+
+    def _there(self) -> list[Found]:
+        """The files behind the place, in order, without those that were forgotten."""
+        path = self._place.path
+        if self._place.pattern:
+            paths = list(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
+        elif self._place.folder or path.is_dir():
+            paths = [one for one in path.iterdir() if _is_table(one)]
+        else:
+            paths = [path]
+        found = []
+        for one in paths:
+            try:
+                status = one.stat()
+            except FileNotFoundError:  # deleted just now, or a broken link
+                continue
+            if stat.S_ISREG(status.st_mode):
+                found.append(Found(one, status))
+        found.sort(key=self._key)
+        if self._before is None:
+            return found
+        limit = self._before if self._place.by_time else by_name(Path(str(self._before)))
+        return [one for one in found if identity_of(one.status) in self._files or self._key(one)[0] > limit]
+
+    def _key(self, found: Found) -> tuple[Any, ...]:
+        if self._place.by_time:
+            return found.status.st_mtime_ns, by_name(found.path)
+        return (by_name(found.path),)
+
+    def _forget(self, there: list[Found]) -> None:
+        """Forget the first files, so that a position stays small; none of them will be read again."""
+        for path, status in there:
+            file = self._files[identity_of(status)]
+            is_read = file.done or file.offset == status.st_size
+            if len(self._files) <= MOST_KNOWN or not is_read or time.time() - status.st_mtime < OLD:
+                return
+            self._before = status.st_mtime_ns if self._place.by_time else str(path)
+            self._drop(file)
+
+    def _drop(self, file: FollowedFile) -> None:
+        self._files.pop(file.identity, None)
+        self._sizes.pop(file.identity, None)
+        self._tables.pop(file.identity, None)
+        handle = self._handles.pop(file.identity, None)
+        if handle is not None:
+            handle.close()
+
+    # -- what is new in a file ---------------------------------------------------------------------------------------
+
+    def _piece(self, file: FollowedFile, is_left_behind: bool) -> FilePiece | None:
+        handle = self._handle(file)
+        if handle is None:
+            return self._unopened(file)
+        status = os.fstat(handle.fileno())
+        if file.done == LEFT_OUT and status.st_size < file.offset:
+            file.start_over()
+        if file.done in (LEFT_OUT, version_of(status)):
+            return None
+        if not file.form:
+            file.form = _form(handle)
+        if file.form == "table":
+            return self._table_piece(file, status)
+        return self._text_piece(file, handle, status, is_left_behind)
+
+    def _handle(self, file: FollowedFile) -> BinaryIO | None:
+        """The open file; None if it is gone or may not be read."""
+        handle = self._handles.get(file.identity)
+        if handle is None:
+            path = _named(file)
+            if path is None or self._closed:
+                return None
+            try:
+                handle = path.open("rb")
+            except (PermissionError, FileNotFoundError):
+                return None
+            if identity_of(os.fstat(handle.fileno())) != file.identity:  # replaced just now
+                handle.close()
+                return None
+            self._handles[file.identity] = handle
+        self._handles.move_to_end(file.identity)
+        while len(self._handles) > MOST_OPEN:
+            self._handles.popitem(last=False)[1].close()
+        return handle
+
+    def _unopened(self, file: FollowedFile) -> FilePiece | None:
+        path = _named(file)
+        if path is None:  # deleted
+            self._drop(file)
+            return None
+        if file.path in self._told or os.access(path, os.R_OK):
+            return None
+        self._told.add(file.path)
+        return _left_aside(file, "cannot be read (Permission denied). Let the user of this process read it.")
+
+    def _quiet(self, file: FollowedFile, size: int) -> float:
+        """Seconds since the size of a file changed."""
+        known, since = self._sizes.get(file.identity, (-1, 0.0))
+        if known != size:
+            self._sizes[file.identity] = (size, time.monotonic())
+            return 0.0
+        return time.monotonic() - since
+
+    def _text_piece(
+        self, file: FollowedFile, handle: BinaryIO, status: os.stat_result, is_left_behind: bool
+    ) -> FilePiece | None:
+        quiet = self._quiet(file, status.st_size)
+        # Left behind: a later file was begun, or this one was renamed or deleted. Its writer is elsewhere by now.
+        final = not self._follow or (is_left_behind and quiet > QUIET)
+        lines = file.new_lines(handle, final)
+        if not lines:
+            if final and _named_as_before(file) is None:
+                self._drop(file)
+            return None
+        if file.form == "jsonl":
+            parsed = parse_json(lines, self._stream, self._layout_of, _shown(file))
+            return self._judged(file, parsed)
+        return self._csv_piece(file, lines)
+
+    def _csv_piece(self, file: FollowedFile, lines: list[FileLine]) -> FilePiece | None:
+        layout = self._layout()
+        if not file.header:
+            try:
+                file.header = header_of(lines, layout, self._headers.get(file.path, []))
+            except UnicodeDecodeError:
+                return self._left_out(file, "is not UTF-8. Write files in UTF-8.")
+            if len(file.header) == 1 and separator_hint(file.header[0]) is not None:  # the rest is not written yet
+                file.start_over()
+                return None
+            lines = _after_header(lines, file.header)
+            self._headers[file.path] = file.header
+        numbers = StreamNumbers(layout.dialect, layout.gaps, file.mark)
+        try:
+            parsed = parse_csv(lines, file.header, self._needed_stream(), layout, numbers, _shown(file))
+        except InputError as error:
+            return self._left_out(file, f"was left out. {error}")
+        file.mark = numbers.mark
+        return self._judged(file, parsed)
+
+    def _judged(self, file: FollowedFile, parsed: ParsedLines) -> FilePiece | None:
+        """A piece; a file that has nothing but bad lines is left out."""
+        aside = [(f"{_shown(file)}, line {line.number}", line.content, reason) for line, reason in parsed.unusable]
+        file.good = file.good or bool(parsed.batches)
+        if not file.good:
+            file.bad += len(aside)
+            if file.bad >= MOST_BAD:
+                first = aside[0][2]
+                return self._left_out(file, f"was left out: none of its first {file.bad} lines can be used. {first}")
+        return FilePiece(parsed, aside)
+
+    def _left_out(self, file: FollowedFile, reason: str) -> FilePiece:
+        file.done = LEFT_OUT
+        return _left_aside(file, reason)
+
+    def _table_piece(self, file: FollowedFile, status: os.stat_result) -> FilePiece | None:
+        version = version_of(status)
+        if self._tables.get(file.identity, ("",))[0] != version:
+            self._tables[file.identity] = (version, _table_rows(file))
+        try:
+            rows = next(self._tables[file.identity][1], None)
+        except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            del self._tables[file.identity]
+            if self._follow and time.time() - status.st_mtime < INCOMPLETE:
+                return None
+            file.done = version
+            said = str(error).partition("\n")[0].rstrip(".")
+            return _left_aside(file, f"is not complete, or damaged ({said}). Write it again.")
+        if rows is None:
+            file.done = version
+            del self._tables[file.identity]
+            return FilePiece(ParsedLines([], [], []), [])
+        file.offset += len(rows)
+        if isinstance(rows[0], FileLine):
+            return self._csv_piece(file, rows)
+        layout = self._layout()
+        fields = Fields(layout, StreamNumbers(layout.dialect, layout.gaps))
+        return self._judged(file, parse_rows(rows, self._needed_stream(), fields, layout, _shown(file)))
+
+    def _layout(self) -> Layout:
+        return self._layout_of(self._needed_stream())
+
+    def _needed_stream(self) -> str:
+        if self._stream is None:
+            raise ParameterError("The readings of these files belong to one stream. Name it with stream or --stream.")
+        return self._stream
+
+
+def _is_table(path: Path) -> bool:
+    return not path.name.startswith(".") and path.name.lower().endswith((*SUFFIXES, *TEXTS))
+
+
+def _named_as_before(file: FollowedFile) -> Path | None:
+    """The path of a file if it still has it."""
+    try:
+        same = identity_of(Path(file.path).stat()) == file.identity
+    except OSError:
+        return None
+    return Path(file.path) if same else None
+
+
+def _named(file: FollowedFile) -> Path | None:
+    """The path of a file; it may have been renamed within its folder. None if it is gone."""
+    path = _named_as_before(file)
+    if path is not None:
+        return path
+    try:
+        siblings = list(os.scandir(Path(file.path).parent))
+    except OSError:
+        return None
+    inode = int(file.identity.rpartition("-")[2])
+    return next((Path(one.path) for one in siblings if one.inode() == inode and one.is_file()), None)
+
+
+def _shown(file: FollowedFile) -> str:
+    return Path(file.path).name
+
+
+def _left_aside(file: FollowedFile, reason: str) -> FilePiece:
+    return FilePiece(ParsedLines([], [], []), [(file.path, b"", f"The file '{file.path}' {reason}")])
+
+
+def _form(handle: BinaryIO) -> str:
+    """How a file is read, by its first bytes; empty if it is empty."""
+    handle.seek(0)
+    start = handle.read(4096)
+    if start.startswith((b"PAR1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
+        return "table"
+    first = start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    return "" if not first else "jsonl" if first in (b"{", b"[") else "csv"
+
+
+def _after_header(lines: list[FileLine], header: list[str]) -> list[FileLine]:
+    """The lines after those of the header; all of them if the header is that of the file before."""
+    rest = [line for line in lines if line.content.strip()]
+    own = [line.content.decode("utf-8-sig") for line in rest[: len(header)]]
+    return rest[len(header) :] if own == header else rest
+
+
+def _table_rows(file: FollowedFile) -> Rows:
+    """The rows of a complete file that were not read yet, some at a time: cells by column, or lines."""
+    with Path(file.path).open("rb") as handle:
+        start = handle.read(4)
+    if start == b"PAR1":
+        yield from _parquet_rows(Path(file.path), file.offset)
+        return
+    lines = _unpacked(Path(file.path), start)
+    for first in range(file.offset, len(lines), ROWS):
+        yield [FileLine(first + i, line) for i, line in enumerate(lines[first : first + ROWS], 1)]
+
+
+def _parquet_rows(path: Path, offset: int) -> Rows:
+    table = pl.scan_parquet(path)
+    total = table.select(pl.len()).collect().item()
+    for first in range(offset, total, ROWS):
+        rows = table.slice(first, ROWS).collect().iter_rows(named=True)
+        yield list(enumerate(rows, first + 1))
+
+
+def _unpacked(path: Path, start: bytes) -> list[bytes]:
+    if start.startswith(b"\x1f\x8b"):
+        return gzip.decompress(path.read_bytes()).splitlines()
+    text = pl.read_csv(path, has_header=False, separator="\x01", quote_char=None, infer_schema=False)
+    return [(line or "").encode() for line in text.to_series(0)]

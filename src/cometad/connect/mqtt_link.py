@@ -1,0 +1,267 @@
+"""One connection to an MQTT broker: its client runs in a thread of its own and hands messages over to asyncio."""
+
+import asyncio
+import queue
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from cometad.connect.contract import Lost
+from cometad.errors import CometadError, ParameterError, needs_extra
+
+needs_extra("paho.mqtt.client", "connect")  # first, so that its absence is reported in one sentence
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+WINDOW = 2000  # messages that a broker may send before the first is acknowledged
+SESSION = 7 * 86_400  # seconds that a broker keeps the session of a client that is away (MQTT 5)
+KEEP_ALIVE = 30  # seconds between signs of life
+ANSWER = 20.0  # seconds to wait for the broker's answer
+SHORT = 30.0  # seconds; a connection that lasts no longer was not closed by chance
+MOST_BYTES = 500_000  # of the messages taken at once
+VERSIONS = {"5": paho.MQTTv5, "3.1.1": paho.MQTTv311}
+
+_UNSUPPORTED, _BAD_ID, _BAD_LOGIN, _NOT_AUTHORIZED, _TAKEN_OVER = 132, 133, 134, 135, 142  # reason codes
+
+
+class BrokerAddress(NamedTuple):
+    """What a client needs to connect."""
+
+    host: str
+    port: int
+    client: str  # its id: the broker keeps a session for it
+    user: str | None = None
+    password: str | None = None
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def shown(self) -> str:
+        """The broker, for messages."""
+        return f"{self.host}:{self.port}"
+
+
+class MqttMessage(NamedTuple):
+    """A message as the broker sent it."""
+
+    topic: str
+    body: bytes
+    retained: bool  # sent because of a new subscription, not because it was published now
+    qos: int
+    number: int  # to acknowledge it by
+
+
+class TidySocket(ssl.SSLSocket):
+    """A socket that closes itself if the other side cannot be trusted; the client leaves it open."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        """Agree on keys."""
+        try:
+            super().do_handshake(block)
+        except OSError:
+            self.close()
+            raise
+
+
+class UnsupportedVersion(CometadError):
+    """The broker does not speak this version of MQTT."""
+
+
+class MqttLink:
+    """A connection to a broker: gives messages in their order, and acknowledges them when asked to.
+
+    The broker sends no more than `WINDOW` messages before the first of them is acknowledged (with MQTT 3.1.1, as many
+    as the broker itself allows), so that nothing piles up here. Messages of quality of service 0 are held back by not
+    reading from the connection.
+    """
+
+    def __init__(self, broker: BrokerAddress, version: str) -> None:
+        self._broker, self._version = broker, version
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.Queue[MqttMessage] = queue.Queue(2 * WINDOW)
+        self._arrived = asyncio.Event()
+        self._connected: asyncio.Future[ReasonCode] = self._loop.create_future()
+        self._granted: asyncio.Future[Sequence[ReasonCode]] = self._loop.create_future()
+        self._lost: str | CometadError | None = None
+        self._closing = False
+        self._opened = time.monotonic()
+        self._client = self._new_client()
+
+    def _new_client(self) -> paho.Client:
+        is_5 = self._version == "5"
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._broker.client,
+            clean_session=None if is_5 else False,
+            protocol=VERSIONS[self._version],
+            reconnect_on_failure=False,  # the supervisor connects again, with a new client
+            manual_ack=True,
+        )
+        if self._broker.user is not None:
+            client.username_pw_set(self._broker.user, self._broker.password)
+        if self._broker.tls is not None:
+            client.tls_set_context(self._broker.tls)
+        client.on_connect = self._on_connect
+        client.on_subscribe = self._on_subscribe
+        client.on_message = self._on_message
+        client.on_disconnect = self._on_disconnect
+        return client
+
+    # -- callbacks, in the thread of the client ----------------------------------------------------------------------
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _on_connect(self, client: Any, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
+        self._call(_settle, self._connected, reason)
+
+    def _on_subscribe(self, client: Any, data: Any, mid: int, reasons: list[ReasonCode], properties: Any) -> None:
+        self._call(_settle, self._granted, reasons)
+
+    def _on_message(self, client: Any, data: Any, message: paho.MQTTMessage) -> None:
+        found = MqttMessage(message.topic, bytes(message.payload), message.retain, message.qos, message.mid)
+        while not self._closing:
+            try:
+                self._queue.put(found, timeout=0.1)
+                break
+            except queue.Full:  # wait: the broker notices that nothing is read
+                continue
+        self._call(self._arrived.set)
+
+    def _on_disconnect(self, client: Any, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
+        self._call(self._is_lost, reason)
+
+    # -- the side of asyncio -----------------------------------------------------------------------------------------
+
+    def _is_lost(self, reason: ReasonCode) -> None:
+        if self._lost is not None:  # the broker said why before
+            return
+        if reason.value == _TAKEN_OVER:
+            self._lost = ParameterError(
+                f"Another client logged in at {self._broker.shown} with the client id {self._broker.client!r}. "
+                "Give each connection a name of its own, or set the option client."
+            )
+        else:
+            said = "" if reason.value in (0, 128) else f" ({reason})"
+            self._lost = f"The broker {self._broker.shown} closed the connection{said}."
+            if time.monotonic() - self._opened < SHORT and not said:
+                self._lost += (
+                    f" If it does so again and again, another client may use the client id {self._broker.client!r}: "
+                    "set the option client."
+                )
+        self._arrived.set()
+
+    async def open(self) -> None:
+        """Connect and log in."""
+        broker = self._broker
+        properties = None
+        if self._version == "5":
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.SessionExpiryInterval = SESSION
+            properties.ReceiveMaximum = WINDOW
+        options: dict[str, Any] = {"clean_start": False, "properties": properties} if self._version == "5" else {}
+        try:
+            await asyncio.to_thread(self._client.connect, broker.host, broker.port, KEEP_ALIVE, **options)
+        except ssl.SSLError as error:
+            raise ParameterError(
+                f"The broker {broker.shown} cannot be trusted ({error.reason or error}). Set the option ca to the "
+                "certificate of its authority, or correct the host."
+            ) from error
+        except (OSError, ValueError) as error:
+            said = getattr(error, "strerror", None) or error
+            raise Lost(f"The broker {broker.shown} cannot be reached ({said}).") from error
+        self._client.loop_start()
+        reason = await self._answer(self._connected, "log-in")
+        if reason.is_failure:
+            raise _refused(reason, broker, self._version)
+
+    async def subscribe(self, filters: Sequence[str]) -> None:
+        """Subscribe with quality of service 1; refused filters raise an error."""
+        try:
+            self._client.subscribe([(one, 1) for one in filters])
+        except ValueError as error:
+            raise ParameterError(f"{filters[0]!r} is not a topic. Write something like plant/pump/readings.") from error
+        reasons = await self._answer(self._granted, "subscription")
+        for topic, reason in zip(filters, reasons, strict=True):
+            if reason.is_failure:
+                raise ParameterError(
+                    f"The broker {self._broker.shown} refused the subscription to {topic!r} ({reason}). Check the "
+                    "topic, and that the user may read it."
+                )
+
+    async def _answer(self, future: "asyncio.Future[Any]", what: str) -> Any:
+        lost = asyncio.ensure_future(self._until_lost())
+        try:
+            await asyncio.wait([future, lost], timeout=ANSWER, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            lost.cancel()
+        if not future.done():
+            self._check()
+            raise Lost(f"The broker {self._broker.shown} did not answer the {what} in {ANSWER:g} s.")
+        return future.result()
+
+    async def _until_lost(self) -> None:
+        while self._lost is None:
+            await self._arrived.wait()
+            if self._lost is None:
+                await asyncio.sleep(0.05)  # a message of the session, before the answer
+
+    def _check(self) -> None:
+        if isinstance(self._lost, CometadError):
+            raise self._lost
+        if self._lost is not None:
+            raise Lost(self._lost)
+
+    async def messages(self, timeout: float | None) -> list[MqttMessage]:
+        """What has arrived, as soon as there is something; nothing after `timeout` seconds."""
+        self._check()
+        if self._queue.empty():
+            self._arrived.clear()
+            if self._queue.empty():
+                try:
+                    await asyncio.wait_for(self._arrived.wait(), timeout)
+                except TimeoutError:
+                    return []
+                self._check()
+        found, size = list[MqttMessage](), 0
+        while not self._queue.empty() and size < MOST_BYTES and len(found) < WINDOW:
+            found.append(self._queue.get_nowait())
+            size += len(found[-1].body)
+        return found
+
+    def acknowledge(self, messages: Sequence[MqttMessage]) -> None:
+        """Tell the broker that messages are on disk, in their order."""
+        for message in messages:
+            if message.qos > 0:
+                self._client.ack(message.number, message.qos)
+
+    async def close(self) -> None:
+        """Leave; the broker keeps the session, and what was not acknowledged comes again."""
+        self._closing = True
+        self._client.disconnect()
+        await asyncio.to_thread(self._client.loop_stop)
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _refused(reason: ReasonCode, broker: BrokerAddress, version: str) -> CometadError:
+    """The error for a refused log-in."""
+    who = f"user {broker.user!r}" if broker.user is not None else "a client without a user"
+    if reason.value == _UNSUPPORTED:
+        return UnsupportedVersion(f"The broker {broker.shown} does not speak MQTT {version}. Set the option version.")
+    if reason.value in (_BAD_LOGIN, _NOT_AUTHORIZED):
+        return ParameterError(
+            f"The broker {broker.shown} refused {who} ({reason}). Check the user, and the password in the environment "
+            "variable that password_variable names."
+        )
+    if reason.value == _BAD_ID:
+        return ParameterError(f"The broker {broker.shown} refused the client id {broker.client!r}. Set option client.")
+    return Lost(f"The broker {broker.shown} refused the connection ({reason}).")

@@ -1,0 +1,333 @@
+"""NATS JetStream: durable pull consumers, one for each part of a stream, so that several processes can share it.
+
+Subjects are divided into parts by JetStream itself (a subject transform with `partition`), so all messages of a machine
+are in one part, in order. A part is read by one process at a time. How far it was read is stored with the readings, and
+whoever takes a part resets its consumer to that place: nothing is read twice or out of order, whatever was not
+acknowledged when a process died.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
+
+from cometad.connect.address import Address
+from cometad.connect.contract import Lost
+from cometad.connect.intake import Intake, Message
+from cometad.errors import InputError, ParameterError, needs_extra
+
+nats: Any = needs_extra("nats", "connect")
+api: Any = needs_extra("nats.js.api", "connect")
+errors: Any = needs_extra("nats.errors", "connect")
+js_errors: Any = needs_extra("nats.js.errors", "connect")
+
+PORT = 4222
+OPTIONS = ("subject", "parts", "group", "start", "tls")
+PARTS = 16  # of a stream that is created here
+MOST_PARTS = 1024
+BATCH = 500  # messages taken at once; while they are stored, no more are asked for
+FETCH = 1.0  # seconds that a request for messages waits
+LOOK = 1.0  # seconds until it is decided anew who reads which part
+ACK_WAIT = 600.0  # seconds; whoever takes a part resets its consumer, so nothing waits for this
+ANSWER = 5.0  # seconds to wait for an answer of the server
+CAN_RESET = (2, 14)  # version of the server
+_NAME = re.compile(r"[^\s.*>/\\]+")
+_PARTITION = re.compile(r"\{\{\s*partition\((\d+)[^)]*\)\s*\}\}", re.IGNORECASE)
+
+T = TypeVar("T")
+
+
+class NatsSource:
+    """A JetStream stream: `nats://host:4222/STREAM?subject=readings.*`.
+
+    A stream that is missing is created if `subject` is given, with as many `parts` as several processes can share (16
+    if the subject ends in `*`). `group` names the consumers. `start=new` begins with messages that come from now on.
+
+    >>> from cometad.connect.address import Address
+    >>> from cometad.connect.nats import NatsSource
+    >>> source = NatsSource(Address("nats://127.0.0.1/READINGS?subject=readings.*&parts=8"))
+    >>> source.stream, source.subject, source.parts
+    ('READINGS', 'readings.*', 8)
+    """
+
+    def __init__(self, address: Address) -> None:
+        address.check_options(OPTIONS)
+        self._address = address
+        self.stream, self.subject = address.path, address.option("subject", "") or None
+        if not address.host or not _NAME.fullmatch(self.stream):
+            raise ParameterError(
+                f"{address.shown!r} names no JetStream stream. Write nats://host/STREAM?subject=readings.*."
+            )
+        self.group = address.option("group", "cometad")
+        if not _NAME.fullmatch(self.group):
+            raise ParameterError(f"Cannot use the group {self.group!r}. Write one word, without dots.")
+        self._start = address.option("start", "all")
+        if self._start not in ("all", "new"):
+            raise ParameterError(f"The option start is {self._start!r}. Write start=all or start=new.")
+        self.parts = self._parts(address.option("parts", ""))
+        self._problem = ""  # what the server said last
+
+    def _parts(self, text: str) -> int:
+        keyed = self.subject is not None and self.subject.split(".")[-1] == "*"
+        if not text:
+            return PARTS if keyed else 1
+        if not (text.isdecimal() and 1 <= int(text) <= MOST_PARTS):
+            raise ParameterError(f"The option parts is {text!r}. Write a number from 1 to {MOST_PARTS:,}.")
+        if int(text) > 1 and not keyed:
+            raise ParameterError("Parts need a subject that ends in the name of the machine, such as readings.*.")
+        return int(text)
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    async def run(self, intake: Intake) -> None:
+        """Read until cancelled; raises `Lost` if the server vanishes."""
+        closed = asyncio.Event()
+        client = await self._connected(closed)
+        try:
+            js = client.jetstream(timeout=ANSWER)
+            info = await self._answer(self._found(js))
+            intake.connected()
+            await self._read_parts(client, js, info, intake, closed)
+        finally:
+            await client.close()
+
+    async def _connected(self, closed: asyncio.Event) -> Any:
+        address, client = self._address, nats.aio.client.Client()
+        scheme = "tls" if address.option("tls", "no") == "yes" else "nats"
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        server = f"{scheme}://{host}:{address.port(PORT)}"
+
+        async def on_error(error: Exception) -> None:
+            self._problem = str(error)
+
+        async def on_closed() -> None:
+            closed.set()
+
+        self._problem = ""
+        try:
+            await client.connect(
+                server,
+                name="cometad",
+                user=address.username,
+                password=address.password,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                connect_timeout=int(ANSWER),
+                error_cb=on_error,
+                disconnected_cb=on_closed,
+                closed_cb=on_closed,
+            )
+        except (OSError, TimeoutError, errors.Error) as error:
+            await client.close()
+            if "authorization" in f"{error} {self._problem}".lower():
+                raise InputError(
+                    f"The NATS server at {address.shown} refused the login. Check the user and the password variable."
+                ) from error
+            raise Lost(f"No NATS server answers at {address.host}:{address.port(PORT)}.") from error
+        return client
+
+    async def _answer(self, request: Awaitable[T]) -> T:
+        """What the server answers; a refusal becomes one sentence."""
+        try:
+            return await request
+        except (
+            TimeoutError,
+            errors.TimeoutError,
+            js_errors.ServiceUnavailableError,
+            errors.NoRespondersError,
+        ) as error:
+            if "permissions violation" in self._problem.lower():
+                raise InputError(f"{self._said()} Give the user the permissions for JetStream.") from error
+            if isinstance(error, TimeoutError):
+                raise Lost(f"JetStream at {self._address.shown} does not answer.") from error
+            raise InputError(
+                f"The NATS server at {self._address.shown} has no JetStream. Start it with -js or jetstream {{}}."
+            ) from error
+        except js_errors.APIError as error:
+            raise InputError(
+                f"JetStream refused a request for {self.stream!r}: {str(error.description).rstrip('.')}. "
+                "Correct the stream or the URL."
+            ) from error
+        except (errors.Error, OSError) as error:
+            raise Lost(f"The connection to {self._address.shown} was lost.") from error
+
+    def _said(self) -> str:
+        said = self._problem.removeprefix("nats: ").strip("'").rstrip(".")
+        return f"The NATS server refused: {said}."
+
+    # -- the stream -------------------------------------------------------------------------------------------------
+
+    async def _found(self, js: Any) -> Any:
+        """What JetStream says of the stream, which is created if it is missing and its subject is given."""
+        try:
+            return await js.stream_info(self.stream)
+        except js_errors.NotFoundError as error:
+            if self.subject is None:
+                raise InputError(
+                    f"There is no JetStream stream {self.stream!r}. Create it, or add ?subject=readings.* to the URL."
+                ) from error
+        config = api.StreamConfig(name=self.stream, subjects=[self.subject], storage=api.StorageType.FILE)
+        if self.parts > 1:
+            config.subject_transform = api.SubjectTransform(self.subject, _divided(self.subject, self.parts))
+        return await js.add_stream(config)
+
+    def filters(self, config: Any) -> list[str | None]:
+        """The subjects of each part of a stream; only one part if its subjects are not divided."""
+        transform = config.subject_transform
+        found = None if transform is None else _PARTITION.search(transform.dest)
+        if found is None:
+            return [self.subject]
+        dest = [_PARTITION.sub(str(part), transform.dest) for part in range(int(found[1]))]
+        return [re.sub(r"\{\{.*?\}\}", "*", one) for one in dest]
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    async def _read_parts(self, client: Any, js: Any, info: Any, intake: Intake, closed: asyncio.Event) -> None:
+        """Read this process's share of the parts; the shares change when processes come and go."""
+        filters = self.filters(info.config)
+        reading: dict[int, tuple[Intake, asyncio.Task[None]]] = {}
+        end = asyncio.create_task(closed.wait())
+        try:
+            while not closed.is_set():
+                share = await intake.share(len(filters))
+                for part in list(reading)[share:]:
+                    await _left(*reading.pop(part))
+                for part in range(len(filters)):
+                    if len(reading) < share and part not in reading:
+                        own = await intake.take_part(part)
+                        if own is not None:
+                            work = self._read(client, js, info, own, part, filters[part])
+                            reading[part] = own, asyncio.create_task(work)
+                tasks = [task for _, task in reading.values()]
+                done, _ = await asyncio.wait([end, *tasks], timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
+                if any(task.cancelled() for task in done):  # a lost connection cancels what waits for it
+                    break
+                for task in done - {end}:
+                    task.result()
+            raise Lost(f"The connection to {self._address.shown} was lost.")
+        finally:
+            end.cancel()
+            # What cannot be left now is left when this process ends; the error that led here counts.
+            await asyncio.gather(*(_left(*one) for one in reading.values()), return_exceptions=True)
+            await asyncio.gather(intake.share(0), return_exceptions=True)
+
+    async def _read(self, client: Any, js: Any, info: Any, intake: Intake, part: int, subject: str | None) -> None:
+        created, position = info.created.isoformat(), intake.position
+        same = position is not None and position["created"] == created  # else the stream was made anew
+        reached = int(position["sequence"]) if same else 0
+        name, delivered = f"{self.group}-{part}", 0
+        await self._answer(self._reset(client, js, info, name, subject, reached))
+        messages = await self._answer(js.pull_subscribe_bind(consumer=name, stream=self.stream))
+        keyed = subject is None or subject.split(".")[-1] in ("*", ">")
+        try:
+            while True:
+                found = await self._fetched(messages)
+                if await self._is_missing_some(js, name, found, delivered):
+                    await self._answer(self._reset(client, js, info, name, subject, reached))
+                    delivered = 0
+                    continue
+                if found:
+                    new = [one for one in found if one.metadata.sequence.stream > reached]
+                    delivered, reached = found[-1].metadata.sequence.consumer, found[-1].metadata.sequence.stream
+                    await intake.take(self._messages(new, keyed), {"created": created, "sequence": reached})
+                    await self._answer(_acknowledged(found))
+        finally:
+            if not client.is_closed:  # else messages would still be sent here, where nobody reads them any more
+                await messages.unsubscribe()
+                await client.flush()
+
+    async def _fetched(self, messages: Any) -> list[Any]:
+        """The next messages; none if there are none for a while."""
+        try:
+            found: list[Any] = await messages.fetch(BATCH, timeout=FETCH)
+            return found
+        except TimeoutError:
+            return []
+        except (errors.Error, js_errors.Error, OSError) as error:
+            raise Lost(f"The connection to {self._address.shown} was lost.") from error
+
+    async def _is_missing_some(self, js: Any, name: str, found: Sequence[Any], delivered: int) -> bool:
+        """Whether a request of the process that read this part before still took messages.
+
+        Then there is a gap in the deliveries or, if no message comes, some are not acknowledged.
+        """
+        if not found:
+            known = await self._answer(js.consumer_info(self.stream, name))
+            return bool(known.num_ack_pending)
+        numbers = [one.metadata.sequence.consumer for one in found]
+        return numbers != list(range(delivered + 1, delivered + 1 + len(found)))
+
+    def _messages(self, found: Sequence[Any], keyed: bool) -> list[Message]:
+        stream = self._address.stream
+        return [
+            Message(
+                one.data,
+                f"{self.stream} {one.metadata.sequence.stream}, {one.subject}",
+                stream,
+                one.subject.rpartition(".")[2] if keyed else None,
+            )
+            for one in found
+        ]
+
+    async def _reset(self, client: Any, js: Any, info: Any, name: str, subject: str | None, reached: int) -> None:
+        """Let the consumer of a part go on after the message that was stored last, or after the last it acknowledged.
+
+        Without that, messages that a dead process left unacknowledged would come after newer ones.
+        """
+        config = api.ConsumerConfig(
+            durable_name=name, filter_subject=subject, ack_wait=ACK_WAIT, max_ack_pending=2 * BATCH
+        )
+        try:
+            known = await js.consumer_info(self.stream, name)
+        except js_errors.NotFoundError:
+            known = None
+        first = reached + 1
+        if known is None:
+            first = max(first, info.state.last_seq + 1 if self._start == "new" and not reached else 1)
+            if info.config.retention == api.RetentionPolicy.WORK_QUEUE:  # knows no other start
+                await js.add_consumer(self.stream, config)
+                return
+            config.deliver_policy, config.opt_start_seq = api.DeliverPolicy.BY_START_SEQUENCE, first
+            await js.add_consumer(self.stream, config)
+            return
+        version = client.connected_server_version
+        if (version.major, version.minor) >= CAN_RESET:
+            await js.reset_consumer(self.stream, name, seq=first if reached else None)
+            return
+        if info.config.retention not in (None, api.RetentionPolicy.LIMITS):
+            raise InputError(
+                f"The stream {self.stream!r} deletes acknowledged messages, which needs NATS 2.14 or later. "
+                "Upgrade the server, or use the retention limits."
+            )
+        await js.delete_consumer(self.stream, name)
+        first = first if reached else known.ack_floor.stream_seq + 1
+        config.deliver_policy, config.opt_start_seq = api.DeliverPolicy.BY_START_SEQUENCE, first
+        await js.add_consumer(self.stream, config)
+
+
+async def _acknowledged(messages: Sequence[Any]) -> None:
+    for one in messages:
+        await one.ack()
+
+
+async def _left(part: Intake, task: "asyncio.Task[None]") -> None:
+    """Stop reading a part and leave it to others; whatever was not stored comes again."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await part.leave_part()
+
+
+def _divided(subject: str, parts: int) -> str:
+    """The subject of a message within its part, in the language of JetStream.
+
+    >>> from cometad.connect.nats import _divided
+    >>> _divided("plant.*.*", 8)
+    'plant.{{wildcard(1)}}.{{partition(8,2)}}.{{wildcard(2)}}'
+    """
+    tokens, count = list[str](), 0
+    for token in subject.split("."):
+        count += token == "*"
+        tokens.append(f"{{{{wildcard({count})}}}}" if token == "*" else token)
+    tokens.insert(-1, f"{{{{partition({parts},{count})}}}}")
+    return ".".join(tokens)

@@ -1,0 +1,142 @@
+"""OPC UA: nodes of a server, subscribed to, and put on one grid.
+
+A value counts from its source timestamp on, or from the server's if it has none, until the next one: servers report
+changes only. A value whose status is bad is missing; one that is uncertain counts. OPC UA has no acknowledgement, so
+what changes while nobody is connected is not known: no reading is made up for that time.
+"""
+
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cometad.connect.address import Address
+from cometad.connect.intake import Intake
+from cometad.connect.opcua_link import NodeValue, OpcuaLink, ServerLogin, node_id
+from cometad.connect.tag_feed import TagFeed, checked_period, checked_stream
+from cometad.data.resample import parse_period
+from cometad.errors import ParameterError
+
+OPTIONS = ("node", "sampling", "security")
+AHEAD = 60.0  # seconds that a source may be ahead of its server; more is a wrong clock
+POLICIES = ("Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss")
+MODES = ("Sign", "SignAndEncrypt")
+LEAST = 0.05  # seconds between publications, at least
+
+
+class OpcuaSource:
+    """Readings from an OPC UA server: `opc.tcp://host:4840/path`.
+
+    `tags` gives the node of each variable, such as `ns=2;s=Pump.Flow`. Without tags, the option `node` names a folder
+    whose variables have the names of the detector's.
+
+    >>> from cometad.connect.address import Address
+    >>> from cometad.connect.opcua import OpcuaSource
+    >>> OpcuaSource(Address("opc.tcp://plc:4840", "pump", {"flow": "Pump.Flow"}, "1s"))
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: 'Pump.Flow' of 'flow' is not a node. Write something like ns=2;s=Pump.Flow or
+    ns=2;i=1001.
+    """
+
+    def __init__(self, address: Address) -> None:
+        address.check_options(OPTIONS)
+        if not address.host:
+            raise ParameterError(f"{address.shown!r} names no server. Write something like opc.tcp://host:4840.")
+        self._address = address
+        checked_stream(address)
+        self._period = checked_period(address)
+        self._publishing = max(self._period / 2, LEAST)
+        self._sampling = parse_period(address.option("sampling", str(address.period))) / 1e6
+        self._folder = address.option("node", "")
+        if bool(self._folder) == bool(address.tags):
+            raise ParameterError(
+                f"Name the nodes of {address.shown} either with tags (--tag flow='ns=2;s=Pump.Flow'), or with the "
+                "option node: a folder whose variables have the names of the detector's."
+            )
+        if self._folder:
+            node_id("node", self._folder)
+        for name, node in address.tags.items():
+            node_id(name, node)
+        url = address.parts._replace(netloc=f"{address.host}:{address.port(4840)}", query="").geturl()
+        security = _checked_security(address.option("security", ""))
+        self._login = ServerLogin(url, address.username, address.password, security)
+
+    async def run(self, intake: Intake) -> None:
+        """Read until cancelled; raises `Lost` if the server is gone."""
+        link = OpcuaLink(self._login)
+        try:
+            await link.open()
+            address = await self._with_tags(link, intake)
+            feed = TagFeed(address, intake, hold=None)
+            feed.table.begin(await link.now())  # nothing is known about the time before
+            await link.subscribe(address.tags, self._publishing, self._sampling)
+            intake.connected()
+            await self._read(link, feed, address, intake)
+        finally:
+            await link.close()
+
+    async def _with_tags(self, link: OpcuaLink, intake: Intake) -> Address:
+        if not self._folder:
+            return self._address
+        names = intake.layout(checked_stream(self._address)).names
+        found = await link.variables_of(self._folder)
+        tags = {name: node for name, node in found.items() if name in names}
+        if not tags:
+            raise ParameterError(
+                f"The node {self._folder!r} has no variable named like the detector's ({', '.join(names[:5])} ...). "
+                "Set the option node to another folder, such as ns=2;s=Pump, or name the nodes with tags."
+            )
+        return replace(self._address, tags=tags)
+
+    async def _read(self, link: OpcuaLink, feed: TagFeed, address: Address, intake: Intake) -> None:
+        names: dict[Any, list[str]] = {}
+        for name, node in address.tags.items():
+            names.setdefault(node_id(name, node), []).append(name)
+        times = _NodeTimes()
+        while True:
+            values = await link.values(self._period / 2)
+            now = await link.now()
+            # A publication has the values of one node after those of another; the grid wants them by time.
+            for at, value in sorted(((times.time(one, now), one) for one in values), key=lambda pair: pair[0]):
+                for name in names.get(value.node, ()):
+                    await feed.add(name, at, _number(value.value), value.node.to_string())
+            feed.clock(now - self._period - self._publishing)  # values wait at the server until they are published
+            await feed.store(news=False)
+            if values:
+                intake.connection.last_message = time.time()
+
+
+def _checked_security(text: str) -> str:
+    """The option security: policy, mode, certificate and key, and optionally the server's certificate."""
+    policy, _, rest = text.partition(",")
+    mode, *files = rest.split(",")
+    if text and (policy not in POLICIES or mode not in MODES or len(files) not in (2, 3)):
+        raise ParameterError(
+            f"The option security is {text!r}. Write a policy ({', '.join(POLICIES)}), a mode ({' or '.join(MODES)}), "
+            "a certificate and a key, with commas between them."
+        )
+    for file in files if text else ():
+        if not Path(file.partition("::")[0]).is_file():
+            raise ParameterError(f"The file {file!r} in the option security does not exist. Correct its path.")
+    return text
+
+
+class _NodeTimes:
+    """The times of values, which only grow for each node: they come in their order, whatever its clock does."""
+
+    def __init__(self) -> None:
+        self._last: dict[Any, float] = {}
+
+    def time(self, value: NodeValue, now: float) -> float:
+        """The time from which on a value counts."""
+        at = now if value.at is None or value.at > now + AHEAD else value.at
+        self._last[value.node] = max(at, self._last.get(value.node, -math.inf))
+        return self._last[value.node]
+
+
+def _number(value: Any) -> float:
+    """The number in a value; NaN if there is none."""
+    is_number = isinstance(value, bool | int | float) and math.isfinite(value)
+    return float(value) if is_number else math.nan

@@ -1,0 +1,79 @@
+"""Alertmanager, by its API v2: an event is an alert that is sent again until it is over."""
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from cometad.connect.out.destination import Destination
+from cometad.connect.out.notice import LATEST, Notice
+from cometad.connect.out.posting import Poster
+from cometad.errors import ParameterError
+
+PATH = "/api/v2/alerts"
+EVERY = 60.0  # seconds until an open event is sent again
+LASTS = 5  # times as long, an alert lasts without being sent again, as with Prometheus: it may miss four
+PLAUSIBLE = 946_684_800.0  # 2000-01-01: times before it count from some start, and are no dates
+
+
+class Alertmanager:
+    """Posts events as alerts. `?resend=60` in the URL says how often open ones are sent again.
+
+    The labels of an alert never change while its event is open; what changes, such as the severity, is an annotation.
+    """
+
+    most = 200
+
+    def __init__(self, destination: Destination) -> None:
+        destination.address.check_options(("resend",))
+        self._destination, self._poster = destination, Poster(destination)
+        self._url = destination.url.partition("?")[0].rstrip("/").removesuffix(PATH) + PATH
+        self.resend: float | None = _seconds(destination.address.option("resend", str(EVERY)))
+
+    async def send(self, notices: Sequence[Notice]) -> None:
+        """Post notices as alerts."""
+        alerts = [self._alert(notice, time.time()) for notice in notices]
+        await self._poster.post(self._url, json.dumps(alerts).encode(), {"content-type": "application/json"})
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._poster.close()
+
+    def _alert(self, notice: Notice, now: float) -> dict[str, Any]:
+        closed = notice.closed_at
+        template = self._destination.template
+        began = notice.start_time
+        start = began if began is not None and PLAUSIBLE <= began <= notice.opened_at else notice.opened_at
+        labels = {"alertname": "CometadAnomaly", "stream": notice.stream, "detector": notice.detector}
+        return {
+            "labels": {**labels, "event": notice.event, **self._destination.labels},
+            "annotations": {
+                "summary": f"{notice.stream}: {_names(notice)}",
+                "description": notice.message if template is None else template.text(notice),
+                "severity": f"{notice.severity:.2f}",
+                "score": f"{notice.score:.4g}",
+                "threshold": f"{notice.threshold:.4g}",
+            },
+            "startsAt": _date(start),
+            "endsAt": _date(now + LASTS * (self.resend or EVERY) if closed is None else max(closed, start)),
+            "generatorURL": notice.link,
+        }
+
+
+def _names(notice: Notice) -> str:
+    return ", ".join(one.name for one in notice.variables[:3]) or "anomaly"
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(min(seconds, LATEST - 1), UTC).isoformat(timespec="milliseconds")
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 3600:
+        raise ParameterError(f"The option resend must be a number of seconds up to 3600. Got {text!r} instead.")
+    return found

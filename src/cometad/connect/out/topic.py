@@ -1,0 +1,83 @@
+"""Topics of brokers: each notice is one message, as JSON or as what the template gives."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from cometad.connect.out.destination import Destination
+from cometad.connect.out.kafka_publisher import KafkaPublisher
+from cometad.connect.out.mqtt_publisher import MqttPublisher
+from cometad.connect.out.nats_publisher import NatsPublisher
+from cometad.connect.out.notice import Notice
+from cometad.errors import ParameterError
+
+STREAM = "{stream}"  # in a topic, the name of the stream
+
+
+class TopicMessage(NamedTuple):
+    """A message for a broker."""
+
+    id: str  # the same if it is sent again
+    topic: str
+    key: str  # messages of one key stay in order
+    body: bytes
+
+
+class Publisher(Protocol):
+    """A connection to a broker."""
+
+    async def publish(self, messages: Sequence[TopicMessage]) -> None:
+        """Publish messages; returns once the broker has all of them. Raises `Lost` or `Rejected`."""
+
+    async def close(self) -> None:
+        """End the connection."""
+
+
+class EventTopic:
+    """Publishes notices to a topic: `mqtt://host/plant/{stream}/events`.
+
+    The id of a notice goes along, as the broker has it: `Nats-Msg-Id`, or a property or header named `id`.
+    """
+
+    most = 100
+    resend: float | None = None
+
+    def __init__(self, destination: Destination, make: Callable[[Destination], Publisher], wrong: str) -> None:
+        self._destination, self._topic = destination, destination.address.path
+        destination.address.check_options(("security",) if destination.address.scheme == "kafka" else ())
+        plain = self._topic.replace(STREAM, "stream")
+        if not plain or any(character in wrong for character in plain):
+            kind = destination.address.scheme
+            raise ParameterError(
+                f"The receiver {destination.name!r} needs a topic to publish to, like {kind}://host/events. "
+                f"Got {self._topic!r} instead."
+            )
+        self._publisher = make(destination)
+
+    async def send(self, notices: Sequence[Notice]) -> None:
+        """Publish notices, in order."""
+        await self._publisher.publish([self._message(notice) for notice in notices])
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._publisher.close()
+
+    def _message(self, notice: Notice) -> TopicMessage:
+        template = self._destination.template
+        text = json.dumps(notice.content) if template is None else template.text(notice)
+        return TopicMessage(notice.id, self._topic.replace(STREAM, notice.stream), notice.stream, text.encode())
+
+
+def mqtt_topic(destination: Destination) -> EventTopic:
+    """A topic of an MQTT broker, with quality of service 1."""
+    return EventTopic(destination, MqttPublisher, "+#\0")
+
+
+def nats_topic(destination: Destination) -> EventTopic:
+    """A subject of NATS that a JetStream stream keeps."""
+    return EventTopic(destination, NatsPublisher, "*> /\t\r\n\0")
+
+
+def kafka_topic(destination: Destination) -> EventTopic:
+    """A topic of Kafka; the name of the stream is the key."""
+    return EventTopic(destination, KafkaPublisher, "+#*>/ \t\r\n\0{}")

@@ -1,0 +1,80 @@
+"""Webhooks, signed as https://www.standardwebhooks.com describes."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Sequence
+
+from cometad.connect.out.destination import Destination
+from cometad.connect.out.notice import Notice
+from cometad.connect.out.posting import Poster
+from cometad.errors import ParameterError
+
+PREFIX = "whsec_"  # of a secret in base64
+
+
+class Webhook:
+    """Posts each notice as a JSON object, or as what the template gives.
+
+    The header `webhook-id` has the id of the notice, which is the same if it is sent again.
+    """
+
+    most = 1
+    resend: float | None = None
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination, self._poster = destination, Poster(destination)
+        secret = destination.secret()
+        self._key = None if secret is None else key_of(secret)
+
+    async def send(self, notices: Sequence[Notice]) -> None:
+        """Post notices, one after the other."""
+        for notice in notices:
+            body, now = self._body(notice), int(time.time())
+            headers = {
+                "content-type": self._destination.content_type,
+                "user-agent": "cometad",
+                "webhook-id": notice.id,
+                "webhook-timestamp": str(now),
+            }
+            if self._key is not None:
+                headers["webhook-signature"] = signature(self._key, notice.id, now, body)
+            await self._poster.post(self._destination.url, body, headers)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._poster.close()
+
+    def _body(self, notice: Notice) -> bytes:
+        template = self._destination.template
+        text = json.dumps(notice.content) if template is None else template.text(notice)
+        return text.encode()
+
+
+def key_of(secret: str) -> bytes:
+    """The key in a secret: the bytes after `whsec_` in base64, or the text itself.
+
+    >>> from cometad.connect.out.webhook import key_of
+    >>> key_of("whsec_a2V5"), key_of("plain")
+    (b'key', b'plain')
+    """
+    if not secret.startswith(PREFIX):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except binascii.Error as error:
+        raise ParameterError("A secret that begins with whsec_ must go on in base64. Copy it again.") from error
+
+
+def signature(key: bytes, notice: str, at: int, body: bytes) -> str:
+    """The value of the header `webhook-signature`: HMAC-SHA256 over the id, the time and the body.
+
+    >>> from cometad.connect.out.webhook import signature
+    >>> signature(b"key", "6f0c", 1772366400, b"{}")
+    'v1,...'
+    """
+    signed = f"{notice}.{at}.".encode() + body
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()

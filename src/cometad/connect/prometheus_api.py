@@ -1,0 +1,253 @@
+"""The HTTP API of Prometheus, and of servers that speak it: queries in, series out, refusals in one sentence each."""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NamedTuple
+from urllib.parse import urlunsplit
+
+from cometad.connect.address import Address
+from cometad.connect.contract import Lost
+from cometad.data.resample import parse_period
+from cometad.errors import CometadError, InputError, ParameterError, needs_extra
+
+LARGEST_ANSWER = 64 * 2**20  # bytes
+AT_ONCE = 4  # requests; Prometheus evaluates 20 queries at once for everybody
+TRANSFER = 10.0  # seconds that an answer may take beyond the evaluation of its query
+SHOWN = 300  # characters of a message of the server, or of a query
+
+_KINDS = {"matrix": "ranges of samples", "string": "a text"}
+_log = logging.getLogger("cometad")
+
+
+class Labeled(NamedTuple):
+    """A series as the API gives it."""
+
+    labels: Mapping[str, str]
+    samples: list[tuple[float, str]]  # seconds since 1970, and the value as text
+
+
+class BadEvaluation(InputError):
+    """A query could be read, but not be evaluated over this range; a shorter range may do."""
+
+
+class SlowQuery(Lost):
+    """The server gave a query up because it took too long; a shorter range may do."""
+
+
+class PrometheusApi:
+    """A client of the API; use it as a context manager.
+
+    >>> from cometad.connect.address import Address
+    >>> from cometad.connect.prometheus_api import PrometheusApi
+    >>> PrometheusApi(Address("prometheus+https://metrics.example/team-a")).url
+    'https://metrics.example/team-a'
+    >>> PrometheusApi(Address("prometheus+http:///graph"))
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: 'prometheus+http:///graph' names no host. Write something like
+    prometheus+http://host:9090.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._httpx = needs_extra("httpx", "connect")
+        parts = address.parts
+        if not address.host:
+            raise ParameterError(f"{address.shown!r} names no host. Write something like prometheus+http://host:9090.")
+        self.url = urlunsplit((address.scheme.partition("+")[2], parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        self.url = self.url.rstrip("/")
+        self._headers = {"accept": "application/json", "user-agent": "cometad"}
+        token = _token(address)
+        if token is not None:
+            self._headers["authorization"] = f"Bearer {token}"
+        name, password = address.username, address.password
+        if token is not None and name is not None:
+            raise ParameterError("Both a user and a token were given. Leave out the user, or token_variable.")
+        if password is not None and name is None:
+            raise ParameterError("There is a password without a user. Add user = NAME, or use token_variable.")
+        self._login = None if name is None else (name, password or "")
+        self._seconds = parse_period(address.option("timeout", "30s")) / 1e6
+        self._warned: set[str] = set()
+
+    async def __aenter__(self) -> "PrometheusApi":
+        # No redirects: login and token would go to another place. The time limit is in `_ask`, for the whole answer.
+        self._client = self._httpx.AsyncClient(
+            headers=self._headers, auth=self._login, timeout=None, follow_redirects=False
+        )
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    async def now(self) -> float:
+        """The clock of the server, which gives samples their timestamps, in seconds since 1970."""
+        found = await self._ask("query", {"query": "time()"}, "time()")
+        result: Any = found.get("result")
+        try:
+            if found.get("resultType") == "vector":  # VictoriaMetrics
+                result = result[0]["value"]
+            return float(result[1])
+        except (TypeError, ValueError, LookupError) as error:
+            raise self._no_prometheus() from error
+
+    async def at(self, query: str, moment: int) -> list[Labeled]:
+        """The series of a query at one time, in milliseconds since 1970."""
+        found = await self._ask("query", {"query": query, "time": _seconds(moment)}, query)
+        kind: Any = found.get("resultType")
+        result: Any = found.get("result")
+        if kind == "scalar":
+            return [Labeled({}, [result])]
+        if kind != "vector":
+            raise ParameterError(
+                f"The query {shortened(query)} gives {_KINDS.get(kind, 'something else')}, not a number at each time. "
+                "Put a function such as rate(...) or last_over_time(...) around it."
+            )
+        return self._series(query, result, "value")
+
+    async def over(self, query: str, first: int, last: int, step: int) -> list[Labeled]:
+        """The series of a query from `first` to `last`, both included; all times in milliseconds."""
+        # Not "step": 0.57. Prometheus cuts it to 569 ms.
+        span = {"start": _seconds(first), "end": _seconds(last), "step": f"{step}ms"}
+        found = await self._ask("query_range", {"query": query, **span}, query)
+        return self._series(query, found.get("result"), "values")
+
+    def _series(self, query: str, result: Any, field: str) -> list[Labeled]:
+        try:
+            if any(field not in one for one in result):
+                raise ParameterError(
+                    f"The query {shortened(query)} gives histograms, not numbers. "
+                    "Put histogram_quantile(0.99, ...) around it."
+                )
+            return [Labeled(one["metric"], one[field] if field == "values" else [one[field]]) for one in result]
+        except (TypeError, LookupError) as error:
+            raise self._no_prometheus() from error
+
+    async def _ask(self, what: str, form: dict[str, str], query: str) -> dict[str, Any]:
+        """The data of an answer; `query` is what people know the request by."""
+        httpx, limit = self._httpx, self._seconds + TRANSFER
+        form = {**form, "timeout": f"{round(1000 * self._seconds)}ms"}
+        request = self._client.stream("POST", f"{self.url}/api/v1/{what}", data=form)
+        try:
+            async with self._slots, asyncio.timeout(limit), request as response:
+                body = bytearray()
+                async for part in response.aiter_bytes():
+                    body += part
+                    if len(body) > LARGEST_ANSWER:
+                        raise BadEvaluation(
+                            f"The answer to {shortened(query)} is larger than {LARGEST_ANSWER // 2**20} MiB. "
+                            "Aggregate it, for example avg by (instance) (...)."
+                        )
+        except TimeoutError as error:
+            raise Lost(f"The server {self.url} did not answer within {limit:g} s. Check that it is well.") from error
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
+            raise ParameterError(
+                f"The address {self.url} cannot be used. Write prometheus+http://host:9090."
+            ) from error
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            if "CERTIFICATE_VERIFY_FAILED" in reason:
+                raise ParameterError(
+                    f"The certificate of {self.url} cannot be verified. Name the file with the certificate of its "
+                    "issuer in the environment variable SSL_CERT_FILE."
+                ) from error
+            raise Lost(
+                f"The server {self.url} does not answer: {plain(reason)}. "
+                "Check that it runs and that the address is right."
+            ) from error
+        return self._data(response.status_code, response.headers, bytes(body), query)
+
+    def _data(self, status: int, headers: Mapping[str, str], body: bytes, query: str) -> dict[str, Any]:
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            answer = None
+        if status == 200 and isinstance(answer, dict) and isinstance(answer.get("data"), dict):
+            self._warn(answer.get("warnings") or [])
+            data: dict[str, Any] = answer["data"]
+            return data
+        problem = answer if isinstance(answer, dict) else {}
+        raise self._refusal(status, headers, problem, query)
+
+    def _refusal(self, status: int, headers: Mapping[str, str], problem: dict[str, Any], query: str) -> CometadError:
+        """Why there is no answer, in one sentence that says what to do."""
+        said, kind = plain(str(problem.get("error", ""))), problem.get("errorType")
+        if said and status == 400:
+            return ParameterError(f"Prometheus cannot read the query {shortened(query)}: {said}. Correct it.")
+        if said and status == 422:
+            return BadEvaluation(f"Prometheus cannot evaluate the query {shortened(query)}: {said}. Correct it.")
+        if kind == "timeout":
+            return SlowQuery(
+                f"Prometheus gave the query {shortened(query)} up after {self._seconds:g} s. "
+                "Raise the option timeout, or make it a recording rule."
+            )
+        if status == 401:
+            return ParameterError(
+                f"The server {self.url} asks for a login, or does not know this one. "
+                "Give a user and password_variable, or token_variable, and check what the variable holds."
+            )
+        if status == 403:
+            return ParameterError(
+                f"The server {self.url} does not permit this user to query. Ask its owner for the permission."
+            )
+        if 300 <= status < 400:
+            where = plain(headers.get("location", "somewhere else"))
+            return ParameterError(
+                f"The server {self.url} redirects to {where}. Write the address it redirects to instead."
+            )
+        if status == 429 or status >= 500:
+            return Lost(f"The server {self.url} answers with HTTP status {status}{said and f': {said}'}. See its log.")
+        return self._no_prometheus(status)
+
+    def _no_prometheus(self, status: int = 200) -> ParameterError:
+        which = f" (HTTP status {status})" if status != 200 else ""
+        return ParameterError(
+            f"The server {self.url} does not answer like Prometheus{which}. "
+            "Check host, port and the path in front of /api/v1."
+        )
+
+    def _warn(self, warnings: list[str]) -> None:
+        for warning in warnings:
+            if warning not in self._warned and len(self._warned) < 100:
+                self._warned.add(warning)
+                _log.warning("Prometheus warns: %s", plain(warning))
+
+
+def plain(text: str) -> str:
+    r"""A message of a server on one line, not too long, without its last stop.
+
+    >>> from cometad.connect.prometheus_api import plain
+    >>> plain("1:5: parse error:\n unclosed left parenthesis.")
+    '1:5: parse error: unclosed left parenthesis'
+    """
+    text = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split()).rstrip(".")
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def shortened(query: str) -> str:
+    """A query as messages show it.
+
+    >>> from cometad.connect.prometheus_api import shortened
+    >>> shortened("sum(up)")
+    "'sum(up)'"
+    """
+    return f"'{plain(query)}'"
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds // 1000}.{milliseconds % 1000:03}"
+
+
+def _token(address: Address) -> str | None:
+    variable = address.option("token_variable", "")
+    if not variable:
+        return None
+    found = os.environ.get(variable)
+    if not found:
+        raise ParameterError(f"The environment variable {variable!r} with the token is not set. Set it first.")
+    return found

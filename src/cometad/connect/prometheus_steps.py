@@ -1,0 +1,232 @@
+"""PromQL on a grid of steps: which steps to ask for, and the answers as values (step, variable)."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cometad.arrays import Floats
+from cometad.connect.address import Address
+from cometad.connect.prometheus_api import BadEvaluation, Labeled, PrometheusApi, shortened
+from cometad.data.cells import LARGEST
+from cometad.data.matching import listed
+from cometad.data.resample import parse_period
+from cometad.errors import InputError, ParameterError
+
+MOST_SERIES = 1000  # that a query with `by` may return
+_AGGREGATE = "Aggregate it, for example avg by (instance) (...), or pick one with a label."
+
+
+class StepGrid:
+    """The times at which queries are evaluated: whole multiples of the step, counted by `k`.
+
+    Counting in whole milliseconds, as Prometheus does, keeps a step the same after a million of them.
+
+    >>> from cometad.connect.prometheus_steps import StepGrid
+    >>> grid = StepGrid("200ms")
+    >>> grid.after(1_772_366_400.3), grid.seconds(8_861_832_002), grid.before(1_772_366_400.3)
+    (8861832002, 1772366400.4, 8861832001)
+    """
+
+    def __init__(self, period: str) -> None:
+        microseconds = parse_period(period)
+        if microseconds % 1000:
+            raise ParameterError(f"The period {period!r} is not a whole number of milliseconds. Prometheus needs one.")
+        self.step = microseconds // 1000  # milliseconds
+
+    def seconds(self, k: int) -> float:
+        """The time of step `k`, in seconds since 1970."""
+        return k * self.step / 1000
+
+    def before(self, seconds: float) -> int:
+        """The last step that is not after a time."""
+        return _milliseconds(seconds) // self.step
+
+    def after(self, seconds: float) -> int:
+        """The first step after a time."""
+        return self.before(seconds) + 1
+
+
+def page_after(first: int, stop: int, most: int) -> range:
+    """The next steps to ask for: from `first`, before `stop`, at most `most`.
+
+    >>> from cometad.connect.prometheus_steps import page_after
+    >>> page_after(3, 10, 5), page_after(8, 10, 5)
+    (range(3, 8), range(8, 10))
+    """
+    return range(first, min(stop, first + most))
+
+
+class Queries:
+    """What is asked for each variable: a query of its own, or one query with a label that names the variables.
+
+    >>> from cometad.connect.address import Address
+    >>> from cometad.connect.prometheus_steps import Queries
+    >>> Queries(Address("prometheus+http://host", tags={"cpu": "avg(load)"})).every
+    ['avg(load)']
+    >>> Queries(Address("prometheus+http://host", options={"query": "up"}))
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: The option 'query' needs 'by': the label that names the variables, such as instance.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.tags = dict(address.tags)
+        self.query, self.by = address.option("query", ""), address.option("by", "")
+        if bool(self.tags) == bool(self.query):
+            raise ParameterError(
+                "Give either one query per variable (tags, or --tag cpu='avg(...)'), or one query for all of them "
+                "(the options query and by)."
+            )
+        if self.query and not self.by:
+            raise ParameterError("The option 'query' needs 'by': the label that names the variables, such as instance.")
+        if self.by and not self.query:
+            raise ParameterError(
+                "The option 'by' goes with 'query'. Leave it out, or give one query for all variables."
+            )
+        self._labels = _parsed_labels(address.option("labels", ""))
+        self.every = [self.query] if self.query else list(self.tags.values())
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Refuse queries that are not those of the detector's variables."""
+        if not self.tags:
+            return
+        lacking = [name for name in names if name not in self.tags]
+        extra = [name for name in self.tags if name not in names]
+        if lacking:
+            hint = f" There are queries for {listed(extra)}, which it does not have." if extra else ""
+            raise ParameterError(f"There is no query for {listed(lacking)} of the detector.{hint} Add it to the tags.")
+        if extra:
+            raise ParameterError(f"The detector has no variable {listed(extra)}. Remove that query from the tags.")
+
+    def by_name(self, answers: Sequence[Sequence[Labeled]]) -> Iterator[tuple[str, str, Labeled]]:
+        """The variable, the query and a series of it, for all series in the answers to `every`."""
+        if self.tags:
+            for (name, query), answer in zip(self.tags.items(), answers, strict=True):
+                yield from ((name, query, one) for one in self._picked(answer))
+            return
+        found = self._picked(answers[0])
+        if len(found) > MOST_SERIES:
+            raise BadEvaluation(f"The query {shortened(self.query)} returned {len(found):,} series. {_AGGREGATE}")
+        for one in found:
+            if self.by not in one.labels:
+                raise BadEvaluation(
+                    f"The query {shortened(self.query)} returned a series without the label {self.by!r} (it has "
+                    f"{listed(list(one.labels)) if one.labels else 'none'}). Name one of its labels with the option by."
+                )
+            yield one.labels[self.by], self.query, one
+
+    def _picked(self, answer: Sequence[Labeled]) -> list[Labeled]:
+        return [one for one in answer if self._labels.items() <= one.labels.items()]
+
+
+async def ask_page(api: PrometheusApi, queries: Queries, grid: StepGrid, page: range) -> list[list[Labeled]]:
+    """The answers to all queries over the steps of a page."""
+    span = (page[0] * grid.step, page[-1] * grid.step, grid.step)
+    return await answers_to(api.over(query, *span) for query in queries.every)
+
+
+async def answers_to(requests: Iterable[Coroutine[Any, Any, list[Labeled]]]) -> list[list[Labeled]]:
+    """The answers to requests; the first failure ends the others."""
+    tasks = [asyncio.ensure_future(request) for request in requests]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def placed(
+    queries: Queries, grid: StepGrid, page: range, answers: Sequence[Sequence[Labeled]], names: Sequence[str]
+) -> tuple[Floats, list[str]]:
+    """The values (step, variable) in answers, and the variables without any."""
+    values = np.full((len(page), len(names)), np.nan)
+    taken = np.zeros(values.shape, bool)
+    place = {name: i for i, name in enumerate(names)}
+    seen: dict[str, int] = {}
+    for name, query, series in queries.by_name(answers):
+        seen[name] = seen.get(name, 0) + 1
+        i = place.get(name)
+        if i is None:
+            continue
+        steps, found = _on_grid(series, grid, page, query)
+        if taken[steps, i].any():
+            # One after the other is fine: the label of a pod or a version has changed.
+            raise _several(name, queries, answers, query)
+        taken[steps, i] = True
+        values[steps, i] = found
+    values[np.abs(values) > LARGEST] = np.nan  # also +Inf and -Inf
+    return values, [name for name in names if name not in seen]
+
+
+def _several(name: str, queries: Queries, answers: Sequence[Sequence[Labeled]], query: str) -> BadEvaluation:
+    count = sum(other == name for other, _, _ in queries.by_name(answers))
+    if queries.tags:
+        return BadEvaluation(f"The query {shortened(query)} for {name!r} returned {count:,} series. {_AGGREGATE}")
+    return BadEvaluation(
+        f"The query {shortened(query)} returned {count:,} series with {queries.by}={name!r}. "
+        f"Aggregate it, for example sum by ({queries.by}) (...)."
+    )
+
+
+def _on_grid(series: Labeled, grid: StepGrid, page: range, query: str) -> tuple[NDArray[np.int64], Floats]:
+    """The places in a page of the samples of a series, and their values."""
+    try:
+        moments = np.rint(np.array([at for at, _ in series.samples], np.float64) * 1000).astype(np.int64)
+        values = np.array([float(text) for _, text in series.samples])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"The answer to {shortened(query)} has a sample that is not a number.") from error
+    steps, rest = np.divmod(moments - page[0] * grid.step, grid.step)
+    if rest.any() or (steps < 0).any() or (steps >= len(page)).any():
+        raise InputError(
+            f"The answer to {shortened(query)} has samples at other times than asked for. "
+            "Ask Prometheus itself, not a cache that rounds times."
+        )
+    return steps, values
+
+
+def returned_nothing(query: str, name: str, grid: StepGrid, steps: range) -> ParameterError:
+    """The error for a query without any series; `name` is its variable if it has one of its own.
+
+    >>> from cometad.connect.prometheus_steps import StepGrid, returned_nothing
+    >>> str(returned_nothing("upp", "cpu", StepGrid("1s"), range(1_772_366_400, 1_772_366_401)))
+    "The query 'upp' for 'cpu' returned nothing at 2026-03-01T12:00:00Z. Check on the page of
+    Prometheus that the metric is scraped, and its name and labels."
+    """
+    first, last = (shown_time(grid.seconds(steps[i])) for i in (0, -1))
+    when = f"at {last}" if len(steps) == 1 else f"from {first} to {last}"
+    return ParameterError(
+        f"The query {shortened(query)}{name and f' for {name!r}'} returned nothing {when}. Check on the page of "
+        "Prometheus that the metric is scraped, and its name and labels."
+    )
+
+
+def shown_time(seconds: float) -> str:
+    """A time as people read it.
+
+    >>> from cometad.connect.prometheus_steps import shown_time
+    >>> shown_time(1_772_366_400.2)
+    '2026-03-01T12:00:00.200Z'
+    """
+    whole = float(seconds).is_integer()
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds" if whole else "milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _parsed_labels(text: str) -> dict[str, str]:
+    """Labels written as instance=a:9100,job=node."""
+    labels = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ParameterError(f"Cannot read the labels {text!r}. Write them like instance=a:9100,job=node.")
+        labels[name.strip()] = value.strip().strip('"')
+    return labels

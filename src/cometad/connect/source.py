@@ -1,0 +1,89 @@
+"""What a connector is, and the supervisor that runs it again whenever its source vanishes."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from cometad.connect.address import Address
+from cometad.connect.contract import Lost, Unavailable, UnknownStream
+from cometad.connect.intake import Intake
+from cometad.errors import CometadError, MissingExtraError, unknown
+from cometad.lazy import LazyTable
+
+FIRST_WAIT = 0.5  # seconds until a lost source is tried again
+LONGEST_WAIT = 30.0
+
+
+class ReadingSource(Protocol):
+    """A place that readings come from. `CONNECTORS` makes one from an `Address`; a bad one raises `ParameterError`."""
+
+    async def run(self, intake: Intake) -> None:
+        """Read until cancelled; returns only if the source has an end, as a file that is not followed.
+
+        Calls `intake.connected` once the source answers. Raises `Lost` if it vanishes, and any other `CometadError`
+        if only a person can help: a wrong password, a query that cannot be read. A message is acknowledged to the
+        source after `intake.take` or `intake.deliver` returned. All state that a restart needs is kept by the source
+        itself (a broker's session, a consumer group), follows from `intake.last_time`, or is given to `deliver` as a
+        position.
+        """
+
+
+CONNECTORS: LazyTable[Callable[[Address], ReadingSource]] = LazyTable(
+    "connector",
+    {
+        "file": "cometad.connect.files:FilesSource",
+        "mqtt": "cometad.connect.mqtt:MqttSource",
+        "mqtts": "cometad.connect.mqtt:MqttSource",
+        "opc.tcp": "cometad.connect.opcua:OpcuaSource",
+        "prometheus+http": "cometad.connect.prometheus:PrometheusSource",
+        "prometheus+https": "cometad.connect.prometheus:PrometheusSource",
+        "nats": "cometad.connect.nats:NatsSource",
+    },
+)
+
+
+def source_of(address: Address) -> ReadingSource:
+    """The source at an address.
+
+    >>> from cometad.connect.address import Address
+    >>> from cometad.connect.source import source_of
+    >>> source_of(Address("gopher://plant/pump"))
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: Unknown connector 'gopher'. Available: ...
+    """
+    if address.scheme not in CONNECTORS:
+        raise unknown("connector", address.scheme, CONNECTORS)
+    return CONNECTORS[address.scheme](address)
+
+
+async def supervise(source: ReadingSource, intake: Intake) -> None:
+    """Run a source; whenever it is lost, wait and run it again. Returns at its end, or when it is cancelled.
+
+    After an error that only a person can mend, it is tried again as well, after the longest wait: passwords and
+    permissions are mended elsewhere.
+    """
+    wait = FIRST_WAIT
+    while True:
+        intake.mark("connecting", intake.connection.reason)
+        begun = time.monotonic()
+        try:
+            for stream in intake.connection.streams:
+                intake.layout(stream)  # raises an error if it was not created yet: better now than message by message
+            await source.run(intake)
+            return
+        except (Lost, Unavailable) as error:
+            # One that is lost again at once is overloaded, or nearly down: it is not asked twice a second.
+            wait = FIRST_WAIT if time.monotonic() - begun > LONGEST_WAIT else min(2 * wait, LONGEST_WAIT)
+            intake.mark("lost", str(error))
+        except MissingExtraError:
+            raise
+        except UnknownStream as error:
+            wait = min(2 * wait, LONGEST_WAIT)
+            intake.mark("failed", str(error))
+        except CometadError as error:
+            wait = LONGEST_WAIT
+            intake.mark("failed", str(error))
+        await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # not all sources of a broker at once

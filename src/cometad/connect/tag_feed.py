@@ -1,0 +1,156 @@
+"""Values of single variables on their way to a stream: put on a grid, checked, and stored with the table's state."""
+
+import json
+import math
+import time
+from datetime import UTC, datetime
+
+from cometad.connect.address import Address
+from cometad.connect.contract import Lost, ReadingBatch
+from cometad.connect.intake import Intake
+from cometad.connect.tags import HOLD, PATIENCE, Row, TagTable, stacked
+from cometad.errors import ParameterError
+
+AHEAD = 86_400.0  # seconds; a value with a wrong year would make all others late
+BEHIND = 60.0  # seconds that the times of values may be behind without a remark
+GAP_RULE = "Fit the detector with a gap rule, such as --gaps forward-fill:5"
+
+
+class TagFeed:
+    """Gathers values in a `TagTable` and stores the rows; what was added is on disk once `store` returned.
+
+    The state of the table is stored with the rows, as the position of the connection, so that a value can be
+    acknowledged before its row is complete, and a restart gives the same rows.
+    """
+
+    def __init__(self, address: Address, intake: Intake, hold: int | None = HOLD) -> None:
+        self.stream, period = checked_stream(address), checked_period(address)
+        layout = intake.layout(self.stream)
+        _check_tags(address, list(layout.names), layout.gaps)
+        self._intake, self._layout = intake, layout
+        self.table = TagTable(layout.names, period, hold=hold)
+        self.period = period
+        position = intake.position
+        if isinstance(position, dict) and isinstance(position.get("tags"), dict):
+            self.table.restore(position["tags"])
+        self._rows: list[Row] = []
+        self._behind = 0.0  # seconds from the next row back to the value that came last
+        self._arrived: float | None = None  # when the newest value came, by a clock that never goes back
+
+    async def add(self, name: str, at: float, value: float, where: str) -> None:
+        """Take a value; one that is more than a day ahead of the clock here is set aside."""
+        if at > time.time() + AHEAD:
+            reason = f"The time {_shown(at)} of {name!r} is more than a day ahead of the clock here. Correct it."
+            await self._intake.put_aside(where, json.dumps({"time": at, "value": value}).encode(), reason, self.stream)
+            return
+        newest = self.table.newest
+        self._rows += self.table.add(name, at, value)
+        self._behind = 0.0 if newest is None else newest - at
+        if newest is None or at > newest:
+            self._arrived = time.monotonic()
+
+    def pass_time(self) -> None:
+        """Complete rows that no value will complete: the source's clock runs on from its newest value."""
+        if self._arrived is not None and self.table.newest is not None:
+            self.clock(self.table.newest + time.monotonic() - self._arrived)
+
+    def clock(self, now: float) -> None:
+        """Complete the rows that are patient no longer when the source's clock shows `now`."""
+        self._rows += self.table.until(now - PATIENCE * self.period)
+
+    async def store(self, news: bool) -> None:
+        """Store the rows that are complete and, if there are any or `news` to keep, the state of the table."""
+        rows, self._rows = self._rows, []
+        self._mention_clocks(bool(rows))
+        layout = self._intake.layout(self.stream)
+        if layout.names != self._layout.names:
+            raise Lost(f"The detector of stream {self.stream!r} changed. Its tags are read again.")
+        if not layout.gaps:
+            rows = await self._without_gaps(rows)
+        times, values = stacked(rows)
+        lines = range(1, len(times) + 1)
+        batches = [ReadingBatch(self.stream, layout.names, values, times, [None] * len(times), lines)] if rows else []
+        if batches or news:
+            await self._intake.deliver(batches, position={"tags": self.table.state()})
+
+    def _mention_clocks(self, progress: bool) -> None:
+        """Let people see why nothing is scored after a clock went back."""
+        if progress:
+            self._intake.connected()
+        elif self._behind > max(BEHIND, 60 * self.period):
+            self._intake.mark(
+                "connected",
+                f"Values come with times that are {self._behind:,.0f} s before those that came earlier. Nothing is "
+                "scored until they have caught up; check the clocks.",
+            )
+
+    async def _without_gaps(self, rows: list[Row]) -> list[Row]:
+        """The rows without a missing value; the others are set aside, because the detector has no gap rule."""
+        complete = []
+        for at, row in rows:
+            named = dict(zip(self._layout.names, row, strict=True))
+            missing = [name for name, value in named.items() if math.isnan(value)]
+            if not missing:
+                complete.append((at, row))
+                continue
+            listed = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
+            reason = f"There is no good value for {listed} at {_shown(at)}. {GAP_RULE}, or mend the source."
+            values = {name: None if math.isnan(value) else value for name, value in named.items()}
+            await self._intake.put_aside(_shown(at), json.dumps(values).encode(), reason, self.stream)
+        return complete
+
+
+def checked_stream(address: Address) -> str:
+    """The stream that the tags of an address belong to.
+
+    >>> from cometad.connect.address import Address
+    >>> from cometad.connect.tag_feed import checked_stream
+    >>> checked_stream(Address("mqtt://plant", tags={"flow": "pump/flow"}))
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: The tags of mqtt://plant belong to one stream. Name it with stream or --stream.
+    """
+    if address.stream is None:
+        raise ParameterError(f"The tags of {address.shown} belong to one stream. Name it with stream or --stream.")
+    return address.stream
+
+
+def checked_period(address: Address) -> float:
+    """Seconds between the rows that tags are put on.
+
+    >>> from cometad.connect.address import Address
+    >>> from cometad.connect.tag_feed import checked_period
+    >>> checked_period(Address("mqtt://plant", tags={"flow": "pump/flow"}, period="500ms"))
+    0.5
+    """
+    if address.seconds is None:
+        raise ParameterError(
+            f"The tags of {address.shown} come one by one and need a period, the time between readings when the "
+            "detector was fitted: period or --period, such as 1s."
+        )
+    return address.seconds
+
+
+def _check_tags(address: Address, names: list[str], gaps: bool) -> None:
+    """Refuse tags that are not the variables of the detector."""
+    stream = address.stream
+    extra = next((name for name in address.tags if name not in names), None)
+    if extra is not None:
+        raise ParameterError(
+            f"The detector of stream {stream!r} has no variable {extra!r} for the tag {address.tags[extra]!r}. "
+            f"Its variables: {', '.join(names)}."
+        )
+    lacking = next((name for name in names if name not in address.tags), None)
+    if lacking is not None and not gaps:
+        raise ParameterError(
+            f"There is no tag for variable {lacking!r} of stream {stream!r}. Add it with tags or --tag. "
+            f"To do without it: {GAP_RULE[0].lower()}{GAP_RULE[1:]}."
+        )
+
+
+def _shown(at: float) -> str:
+    """A time for people; odd ones as the number they are."""
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{at:g}"

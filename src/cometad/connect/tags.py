@@ -1,0 +1,181 @@
+"""Values that come variable by variable, each at its own rate, put on one grid: a reading per period."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cometad.arrays import Floats
+from cometad.errors import ParameterError
+
+HOLD = 10  # periods that a value holds
+LONGEST_HOLD = 1000  # periods; also the longest silence that values without a limit are held over
+PATIENCE = 2  # periods that a row waits for slow variables
+
+Row = tuple[float, list[float]]  # time in seconds, and a value per variable
+
+
+class TagTable:
+    """The last value of each variable; gives a row (variable,) per period, once it is complete.
+
+    Rows are at whole multiples of the period since 1970. A row holds each variable's last value up to the row's time,
+    NaN if that is bad or `hold` periods old or older; None as `hold` is no limit. A row is given as soon as every
+    variable has a value after it, or any has one more than `patience` periods after it, or `until` says that the clock
+    has passed it. A value that comes after its row was given is late: it never changes that row, and counts from the
+    next row on, unless a newer one is known. The first rows wait until every variable had a value, for `hold` periods
+    at most. No rows are given for a silence in which no value holds, or one of more than 1,000 periods.
+
+    >>> from cometad.connect.tags import TagTable
+    >>> table = TagTable(["flow", "speed"], period=1.0)
+    >>> table.add("flow", 10.2, 1.5), table.add("speed", 10.4, 7.0), table.add("flow", 11.3, 1.6)
+    ([], [], [])
+    >>> table.add("speed", 11.9, 7.5)
+    [(11.0, [1.5, 7.0])]
+    >>> table.until(13.0)
+    [(12.0, [1.6, 7.5]), (13.0, [1.6, 7.5])]
+    """
+
+    def __init__(self, names: Sequence[str], period: float, patience: int = PATIENCE, hold: int | None = HOLD) -> None:
+        if hold is not None and not 1 <= hold <= LONGEST_HOLD:
+            raise ParameterError(f"A value can hold for 1 to {LONGEST_HOLD:,} periods, not for {hold}.")
+        self._names, self._period = list(names), round(period * 1e6)  # microseconds, so that the grid does not drift
+        self._patience, self._hold = patience, hold
+        self._next: int | None = None  # number of the next row, in periods since 1970
+        self._first = 0  # number of the row of the first value
+        self._newest = -math.inf  # time of the newest value, in microseconds
+        self._known: dict[str, tuple[int, float]] = {}  # time and value that hold at the last row
+        self._waiting: dict[int, dict[str, tuple[int, float]]] = {}  # the last value of each variable, by row
+        self._reached: dict[str, int] = {}  # the newest row of each variable
+        self.late = 0
+
+    @property
+    def newest(self) -> float | None:
+        """The time of the newest value in seconds; None if there was none."""
+        return None if self._next is None or self._newest == -math.inf else self._newest / 1e6
+
+    def begin(self, at: float) -> None:
+        """Give no row before a time, and forget the values before it as if they had never come."""
+        number = -(-round(at * 1e6) // self._period)
+        self._next = self._first = number if self._next is None else max(number, self._next)
+        self._known.clear()
+        self._waiting.clear()
+        self._reached.clear()
+
+    def add(self, name: str, at: float, value: float) -> list[Row]:
+        """Take a value, NaN if it is bad; returns the rows that became complete, with their times."""
+        moment = round(at * 1e6)
+        number = -(-moment // self._period)
+        if self._next is None:
+            self._next = self._first = number
+        if number < self._next:
+            self.late += 1
+            _keep_newer(self._known, name, moment, value)
+            return []
+        _keep_newer(self._waiting.setdefault(number, {}), name, moment, value)
+        self._reached[name] = max(number, self._reached.get(name, number))
+        self._newest = max(self._newest, moment)
+        return self._advance(self._complete()) if number > self._next else []
+
+    def until(self, now: float) -> list[Row]:
+        """The rows up to a time that the clock has passed."""
+        return [] if self._next is None else self._advance(round(now * 1e6) // self._period)
+
+    def _complete(self) -> int:
+        """The number of the last row that is complete by what came."""
+        everyone = min(self._reached.values()) - 1 if len(self._reached) == len(self._names) else -(2**62)
+        # Strictly after `patience` periods: the row with the newest value is complete up to the one before.
+        patient = math.ceil(self._newest / self._period) - 1 - self._patience
+        return max(everyone, patient)
+
+    def _advance(self, last: int) -> list[Row]:
+        """The rows up to number `last`."""
+        assert self._next is not None
+        rows = []
+        while self._next <= last:
+            following = min(self._waiting, default=last + 1)
+            if following > self._next and self._is_silent(self._next, min(following, last + 1)):
+                self._next = min(following, last + 1)
+                continue
+            row = self._row(self._next)
+            if row is not None:
+                rows.append(row)
+            self._next += 1
+        return rows
+
+    def _is_silent(self, number: int, following: int) -> bool:
+        """Whether no row is given from `number` on, up to the row in which the next value comes."""
+        if self._hold is None:
+            return following - number > LONGEST_HOLD
+        return not any(self._holds(moment, number) for moment, _ in self._known.values())
+
+    def _holds(self, moment: int, number: int) -> bool:
+        return self._hold is None or moment > (number - self._hold) * self._period
+
+    def _row(self, number: int) -> Row | None:
+        """A row; None if it has no value, or if a variable may just not have come yet."""
+        for name, (moment, value) in self._waiting.pop(number, {}).items():
+            _keep_newer(self._known, name, moment, value)
+        if len(self._known) < len(self._names) and number < self._first + (self._hold or HOLD):
+            return None
+        row = []
+        for name in self._names:
+            moment, value = self._known.get(name, (-(2**62), math.nan))
+            row.append(value if self._holds(moment, number) else math.nan)
+        return None if all(map(math.isnan, row)) else (number * self._period / 1e6, row)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a restart needs, as JSON."""
+        known = {name: [moment, _or_none(value)] for name, (moment, value) in self._known.items()}
+        waiting = [
+            [number, name, moment, _or_none(value)]
+            for number, slot in self._waiting.items()
+            for name, (moment, value) in slot.items()
+        ]
+        newest = None if self._newest == -math.inf else self._newest
+        facts = {"next": self._next, "first": self._first, "newest": newest, "late": self.late}
+        return {"names": self._names, "period": self._period, **facts, "known": known, "waiting": waiting}
+
+    def restore(self, state: Mapping[str, Any]) -> bool:
+        """Continue from a saved state; False if it is that of another table.
+
+        >>> from cometad.connect.tags import TagTable
+        >>> table, other = (TagTable(["flow"], period=1.0) for _ in range(2))
+        >>> table.add("flow", 10.2, 1.5), other.restore(table.state()), other.until(11.0)
+        ([], True, [(11.0, [1.5])])
+        """
+        if state.get("names") != self._names or state.get("period") != self._period:
+            return False
+        self._next, self._first, self.late = state["next"], state["first"], state["late"]
+        self._newest = -math.inf if state["newest"] is None else state["newest"]
+        self._known = {name: (moment, _or_nan(value)) for name, (moment, value) in state["known"].items()}
+        self._waiting, self._reached = {}, {}
+        for number, name, moment, value in state["waiting"]:
+            self._waiting.setdefault(number, {})[name] = (moment, _or_nan(value))
+            self._reached[name] = max(number, self._reached.get(name, number))
+        return True
+
+
+def _keep_newer(values: dict[str, tuple[int, float]], name: str, moment: int, value: float) -> None:
+    known = values.get(name)
+    if known is None or moment >= known[0]:
+        values[name] = (moment, value)
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def stacked(rows: Sequence[Row]) -> tuple[list[float], Floats]:
+    """The times (reading,) and values (reading, variable) of rows that have a value at all.
+
+    >>> from cometad.connect.tags import stacked
+    >>> stacked([(1.0, [1.5, 2.0]), (2.0, [float("nan"), float("nan")])])
+    ([1.0], array([[1.5, 2. ]]))
+    """
+    useful = [(at, row) for at, row in rows if not all(map(math.isnan, row))]
+    return [at for at, _ in useful], np.array([row for _, row in useful], np.float64)

@@ -1,0 +1,60 @@
+"""Scores as a graph: calibrated errors, their mean over views, their power mean over variables, and verdicts."""
+
+import numpy as np
+
+from cometad.arrays import Floats
+from cometad.export.graph import DOUBLE, Graph, Wire
+from cometad.scoring.fuse import USUAL
+from cometad.scoring.precedents import HOT, Precedents
+from cometad.scoring.tail import LEVEL
+
+
+def variable_scores(graph: Graph, errors: Wire, known: Wire, tails: Floats) -> Wire:
+    """The scores (1, variable) of errors (view, variable), of views that are `known` (view, 1) to have one."""
+    middle, high, excess = (np.ascontiguousarray(tails[:, k]) for k in range(3))
+    beyond = graph("Log", graph("Relu", errors - high) / excess + 1.0)
+    calibrated = graph.clip((errors - middle) * (LEVEL / (high - middle)), 0.0, LEVEL) + beyond
+    measured = known.cast(DOUBLE)
+    count = graph.total(measured, 0, keep=True)
+    means = graph.total(graph.where(known, calibrated, 0.0), 0, keep=True) / graph("Max", count, 1.0)
+    fewer = graph("Sqrt", count / float(len(tails)))
+    return graph.where(means > USUAL, (means - USUAL) * fewer + USUAL, means)
+
+
+def pooled(graph: Graph, values: Wire, pooling: int) -> Wire:
+    """The power mean (row, 1) of values (row, variable)."""
+    if pooling == 1:
+        return graph.mean(values, 1)
+    return graph("Pow", graph.mean(graph("Pow", values, float(pooling)), 1), 1.0 / pooling)
+
+
+def excused(
+    graph: Graph, precedents: Precedents, highs: Floats, pooling: int, row: Wire, errors: Wire, known: Wire, own: Wire
+) -> Wire:
+    """The alert score (1, 1) in which nothing counts that a person called normal, as `Precedents.scores` has it.
+
+    It is that of a scaled row (1, variable), errors (view, variable) of `known` views (view, 1) with the high quantiles
+    `highs` (view, variable), and the `own` scores of the variables (1, variable).
+    """
+    low, high, limits = _boxes(precedents, len(highs))
+    inside = (row >= low - precedents.margin) & (row <= high + precedents.margin)  # (precedent, part, variable)
+    above = known & (errors > highs) & (errors > limits)  # (precedent, part, view, variable)
+    matches = graph.any(inside & ~graph.any(above, 2), 1)  # (precedent, variable)
+    highest = graph.highest(own, 1)
+    matched = matches & (own >= graph("Min", highest, HOT)) & (highest > USUAL)
+    scores = pooled(graph, graph.where(matched, USUAL, own), pooling)  # (precedent, 1)
+    usual = pooled(graph, own, pooling)
+    fits = graph("Unsqueeze", graph.any(matched, 1), np.array([1]))
+    return graph("Min", usual, graph("ReduceMin", graph.where(fits, scores, usual), axes=[0], keepdims=1))
+
+
+def _boxes(precedents: Precedents, views: int) -> tuple[Floats, Floats, Floats]:
+    """Boxes (precedent, part, variable), and the largest errors (precedent, part, view, variable) in them."""
+    count, parts, width = len(precedents.normal), len(precedents.normal[0].low), len(precedents.margin)
+    low, high = np.full((count, parts, width), np.inf), np.full((count, parts, width), -np.inf)
+    limits = np.full((count, parts, views, width), -np.inf)
+    for p, precedent in enumerate(precedents.normal):
+        columns = precedent.variables
+        low[p][:, columns], high[p][:, columns] = precedent.low, precedent.high
+        limits[p][:, :, columns] = precedents.factor * precedent.errors
+    return low, high, limits

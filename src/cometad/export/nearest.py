@@ -1,0 +1,78 @@
+"""The nearest code as a graph: the very code that `cometad.views.nearest` finds, also between nearly equal ones.
+
+Our search adds products in single precision, one after the other. Where two codes are nearly as far, rounding decides,
+and another code may blame other variables. So the graph computes distances in double precision, and if the two nearest
+are closer than rounding could explain, it repeats our additions one by one.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import TensorProto
+
+from cometad.arrays import Floats, Floats32
+from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
+from cometad.views.nearest import search_tables
+
+UNIT = 2.0**-24  # rounding of single precision
+SLACK = 2.1  # two distances are rounded; a bit more for the rounding of our own
+
+
+def nearest(graph: Graph, windows: Wire, codes: Sequence[Floats]) -> Wire:
+    """The index (window,) of the nearest code for each of windows (window, dim), which have their own (code, dim)."""
+    dim = codes[0].shape[1]
+    table, halves = _tables(codes)
+    if halves.shape[1] == 1:
+        return graph.constant(np.zeros(len(codes), np.int64))
+    weights = graph.constant(table).cast(DOUBLE)  # (window, dim, code)
+    factors = graph("Unsqueeze", windows, np.array([1]))
+    distances = graph("Squeeze", factors @ weights, np.array([1])) + halves
+    sizes = graph("Squeeze", abs(factors) @ abs(weights), np.array([1])) + np.where(halves < np.inf, halves, 0.0)
+    bound = graph.highest(sizes, 1) * (SLACK * dim * UNIT / (1 - dim * UNIT))
+    least, order = graph.several("TopK", 2, distances, np.array([2]), axis=1, largest=0, sorted=1)
+    lower, upper = graph.several("Split", 2, least, np.array([1, 1]), axis=1)
+
+    def first(inner: Graph) -> Wire:
+        return inner("Gather", order.inside(inner), np.array(0), axis=1)
+
+    def exactly(inner: Graph) -> Wire:
+        return _one_by_one(inner, windows.inside(inner), weights.inside(inner), halves)
+
+    return graph.branch(graph.any(upper - lower <= bound), exactly, first, TensorProto.INT64)
+
+
+def _tables(codes: Sequence[Floats]) -> tuple[Floats32, Floats]:
+    """The tables of our search: negative codes (window, dim, code) and half their squared lengths (window, code).
+
+    Where a window has fewer codes than others, the rest are infinitely far.
+    """
+    most = max(len(own) for own in codes)
+    weights, halves = np.zeros((len(codes), codes[0].shape[1], most), np.float32), np.full((len(codes), most), np.inf)
+    for i, own in enumerate(codes):
+        weights[i, :, : len(own)], halves[i, : len(own)] = (table[..., : len(own)] for table in search_tables(own))
+    return weights, halves
+
+
+def _one_by_one(graph: Graph, windows: Wire, weights: Wire, halves: Floats) -> Wire:
+    """The index (window,) of the nearest code, by our additions: in single precision and in their order."""
+    columns = graph("Unsqueeze", graph("Transpose", windows, perm=[1, 0]), np.array([2]))  # (dim, window, 1)
+    products = columns * graph("Transpose", weights, perm=[1, 0, 2])  # exact in double precision
+
+    def add(inner: Graph, total: Wire, product: Wire) -> Wire:
+        return (total + product).cast(FLOAT).cast(DOUBLE)  # a fused multiply-add rounds once
+
+    distances = graph.accumulate(add, graph.constant(halves), products)
+    return graph("ArgMin", distances, axis=1, keepdims=0)
+
+
+def without_repeats(codes: Floats) -> Floats:
+    """Codes (code, dim) without those that equal an earlier one.
+
+    >>> import numpy as np
+    >>> from cometad.export.nearest import without_repeats
+    >>> without_repeats(np.array([[2.0], [1.0], [2.0]])).ravel().tolist()
+    [2.0, 1.0]
+    """
+    _, first = np.unique(codes, axis=0, return_index=True)
+    kept: Floats = codes[np.sort(first)]
+    return kept

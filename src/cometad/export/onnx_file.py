@@ -1,0 +1,126 @@
+"""Write a detector as an ONNX file, checked against the detector itself."""
+
+import json
+import os
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from onnx import ModelProto, helper
+
+from cometad.detector import Detector
+from cometad.export.check import Agreement, checked
+from cometad.export.graph import DOUBLE
+from cometad.export.refusals import exportable
+from cometad.export.step import (
+    ALERT_SCORE,
+    FLAG,
+    NEXT_STATE,
+    READING,
+    STATE,
+    THRESHOLD,
+    VARIABLE_SCORES,
+    Step,
+    step_of,
+)
+from cometad.files import write_whole
+
+OPSET, IR_VERSION = 17, 8  # which older runtimes read too: onnxruntime 1.15 was tried
+PRODUCER = "cometad"
+DOCUMENTED = {
+    READING: "one reading (1, variable), in the units of the sensors and the order of the variables",
+    STATE: "next_state of the reading before; zeros before the first one",
+    ALERT_SCORE: "the alert score (1,) that a stream of cometad gives; NaN if a value of the reading is not finite",
+    VARIABLE_SCORES: "each variable's calibrated score (1, variable)",
+    THRESHOLD: "the threshold (1,) that applies to this alert score",
+    FLAG: "1 if the alert score is above the threshold, else 0",
+    NEXT_STATE: "the state for the next reading; the same as before if the reading has a value that is not finite",
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: its variables, its state, and how well it agrees with the detector."""
+
+    variables: tuple[str, ...]
+    delay: int  # readings that a score lags behind
+    warm_up: int  # readings before the first score that all views contribute to
+    threshold: str
+    state: list[dict[str, object]]  # name, offset, shape and meaning of each part
+    state_size: int  # numbers
+    agreement: Agreement
+    file_bytes: int
+
+    @property
+    def state_bytes(self) -> int:
+        """What the state takes."""
+        return 8 * self.state_size
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain values, as in the metadata of the file."""
+        return {
+            "variables": list(self.variables),
+            "delay": self.delay,
+            "warm_up": self.warm_up,
+            "threshold": self.threshold,
+            "state": {"size": self.state_size, "bytes": self.state_bytes, "initial": "zeros", "parts": self.state},
+            "checked": self.agreement._asdict(),
+        }
+
+
+def to_onnx(detector: Detector, path: str | os.PathLike[str]) -> Exported:
+    """Write the live scores of a fitted detector as an ONNX file, and say what it holds.
+
+    The file takes one reading and a state, and gives the alert score, the scores of the variables, the threshold, the
+    flag and the next state. Before it is written, it scores generated series in onnxruntime: if its scores or flags
+    differ from those of the detector, nothing is written.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from cometad import Comet
+    >>> from cometad.export import to_onnx
+    >>> detector = Comet().fit(np.random.default_rng(0).normal(size=(600, 3)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = to_onnx(detector, Path(folder) / "plant.onnx")
+    >>> written.delay, written.state_size, written.agreement.difference < 1e-9
+    (0, 98, True)
+    """
+    comet = exportable(detector)
+    step = step_of(comet)
+    model = _model(step, comet.names_)
+    agreement = checked(comet, model.SerializeToString())
+    found = Exported(
+        variables=comet.names_,
+        delay=0,
+        warm_up=comet.panel_.context,
+        threshold=repr(comet.threshold),
+        state=step.layout.described(),
+        state_size=step.layout.size,
+        agreement=agreement,
+        file_bytes=0,
+    )
+    for name, value in found.as_json().items():
+        model.metadata_props.add(key=f"{PRODUCER}.{name}", value=json.dumps(value))
+    written = model.SerializeToString()
+    write_whole(path, lambda temporary: temporary.write_bytes(written))
+    return Exported(**{**vars(found), "file_bytes": len(written)})
+
+
+def _model(step: Step, names: tuple[str, ...]) -> ModelProto:
+    graph, row, state = step.graph, (1, len(names)), (step.layout.size,)
+    inputs = [_info(READING, row), _info(STATE, state)]
+    numbers = [_info(name, (1,)) for name in (ALERT_SCORE, THRESHOLD, FLAG)]
+    outputs = [*numbers, _info(VARIABLE_SCORES, row), _info(NEXT_STATE, state)]
+    body = helper.make_graph(graph.nodes, PRODUCER, inputs, outputs, graph.initializers)
+    return helper.make_model(
+        body,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name=PRODUCER,
+        producer_version=version("cometad"),
+    )
+
+
+def _info(name: str, shape: tuple[int, ...]) -> Any:
+    return helper.make_tensor_value_info(name, DOUBLE, shape, DOCUMENTED[name])

@@ -1,0 +1,47 @@
+"""Why a detector cannot be exported."""
+
+from typing import cast
+
+from cometad.comet import Comet
+from cometad.detector import Detector
+from cometad.errors import ParameterError
+from cometad.export.tracking import RULE_GRAPHS
+from cometad.export.views import VIEW_GRAPHS
+
+
+def exportable(detector: Detector) -> Comet:
+    """The detector, if its scores can be a graph; otherwise an error that says why they cannot.
+
+    >>> import numpy as np
+    >>> from cometad import BASELINES
+    >>> from cometad.export.refusals import exportable
+    >>> exportable(BASELINES["squared-norm"]().fit(np.random.default_rng(0).normal(size=(500, 2))))
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: SquaredNorm cannot be exported to ONNX; only Comet() can.
+    """
+    if not detector.can_export:
+        raise ParameterError(f"{type(detector).__name__} cannot be exported to ONNX; only Comet() can.")
+    comet = cast(Comet, detector)
+    comet._check_fitted()
+    if comet.gaps.allowed:
+        raise ParameterError(
+            f"A detector with the gap rule {comet.gaps!r} cannot be exported to ONNX, because a graph does not impute "
+            "missing readings.",
+            advice="refuse gaps",
+        )
+    if comet.adaptation.follow(comet.panel_) is not None:
+        raise ParameterError(
+            f"A detector with the adaptation {comet.adaptation!r} cannot be exported to ONNX, because a graph does not "
+            "learn. Fit one with adaptation=KeepFitted()."
+        )
+    for view, fitted in zip(comet.views, comet.panel_.views, strict=True):
+        if type(fitted) not in VIEW_GRAPHS:
+            raise ParameterError(
+                f"The view {type(view).__name__} cannot be exported to ONNX. Fit the detector with other views."
+            )
+    if type(comet.threshold) not in RULE_GRAPHS:
+        raise ParameterError(
+            f"The threshold {comet.threshold!r} cannot be exported to ONNX.", advice="exportable threshold"
+        )
+    return comet

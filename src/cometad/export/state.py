@@ -1,0 +1,70 @@
+"""The state of an exported stream: one flat tensor, made of named parts."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cometad.arrays import Floats
+from cometad.export.graph import Graph, Wire
+
+SEEN = "seen"
+
+
+class Slot(NamedTuple):
+    """A part of the state."""
+
+    name: str
+    initial: Floats  # before the first reading
+    meaning: str
+
+    @property
+    def size(self) -> int:
+        """The number of its elements."""
+        return math.prod(self.initial.shape)
+
+
+class StateLayout:
+    """Where each part of the state is. The first one counts readings; while it is 0, the others are the initial ones.
+
+    So a device starts with zeros, and needs to know nothing but the length.
+
+    >>> import numpy as np
+    >>> from cometad.export.state import Slot, StateLayout
+    >>> layout = StateLayout([Slot("rows", np.zeros((3, 2)), "the last readings")])
+    >>> layout.size, [(part["name"], part["offset"], part["shape"]) for part in layout.described()]
+    (7, [('seen', 0, [1]), ('rows', 1, [3, 2])])
+    """
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = [Slot(SEEN, np.zeros(1), "readings so far, as many as matter"), *slots]
+        self.size = sum(slot.size for slot in self._slots)
+
+    def described(self) -> list[dict[str, object]]:
+        """Name, offset, shape and meaning of each part, as JSON."""
+        described, offset = [], 0
+        for slot in self._slots:
+            shape = list(slot.initial.shape)
+            described.append({"name": slot.name, "offset": offset, "shape": shape, "meaning": slot.meaning})
+            offset += slot.size
+        return described
+
+    def unpacked(self, graph: Graph, state: Wire) -> dict[str, Wire]:
+        """The parts of a state (number,)."""
+        initial = np.concatenate([slot.initial.ravel() for slot in self._slots])
+        current = graph.where(graph.rows(state, 0, 1).same(0.0), initial, state)
+        sizes = np.array([slot.size for slot in self._slots])
+        parts = graph.several("Split", len(sizes), current, sizes, axis=0)
+        return {
+            slot.name: part if slot.initial.ndim == 1 else graph.reshape(part, slot.initial.shape)
+            for slot, part in zip(self._slots, parts, strict=True)
+        }
+
+    def packed(self, graph: Graph, parts: Mapping[str, Wire]) -> Wire:
+        """The state (number,) that has these parts."""
+        flat = [
+            parts[slot.name] if slot.initial.ndim == 1 else graph.reshape(parts[slot.name], (-1,))
+            for slot in self._slots
+        ]
+        return graph("Concat", *flat, axis=0)

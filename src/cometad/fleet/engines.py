@@ -1,0 +1,103 @@
+"""Where the work of a fleet runs: an engine calls one function on many tasks, anywhere, in any order.
+
+An engine has one method, `run`. It takes the next task only when somebody is free to work on it, so work is never cut
+into shares beforehand, and no more tasks than workers are in memory. Pass your own object with the same method.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from cometad.errors import ParameterError, unknown
+
+ATTEMPTS = 3  # times that a task is tried whose worker dies
+
+
+class TaskOutcome(NamedTuple):
+    """What became of a task."""
+
+    number: int  # of the task, counted from 0
+    result: Any  # what the function returned; None if there is an error
+    error: str | None = None  # why there is no result: its workers died
+
+
+class Engine(Protocol):
+    """Calls a function on tasks.
+
+    >>> from cometad.fleet.engines import SerialEngine
+    >>> [outcome.result for outcome in SerialEngine().run(abs, [-1, -2])]
+    [1, 2]
+    """
+
+    same_disk: bool  # whether the workers can read the files that this process can
+    workers: int  # that work at once
+
+    def run(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[TaskOutcome]:
+        """Yield the outcome of each task once, in any order; an error that the function raises is raised here."""
+
+
+class SerialEngine:
+    """Works in this process, one task after the other: for tests, and for a debugger.
+
+    >>> from cometad.fleet.engines import SerialEngine
+    >>> list(SerialEngine().run(len, ["ab"]))
+    [TaskOutcome(number=0, result=2, error=None)]
+    """
+
+    same_disk = True
+    workers = 1
+
+    def run(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[TaskOutcome]:
+        """Yield the outcomes in the order of the tasks."""
+        for number, task in enumerate(tasks):
+            yield TaskOutcome(number, function(task))
+
+
+ENGINES = ("local", "ray", "serial")
+
+
+def engine_of(engine: "str | Engine", workers: int | None = None, address: str | None = None) -> Engine:
+    """An engine by its name, or the object itself.
+
+    `workers` is their number, by default one for each core; `address` is that of a Ray cluster.
+
+    >>> from cometad.fleet.engines import engine_of
+    >>> engine_of("local", workers=3).workers
+    3
+    >>> engine_of("spark")
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ParameterError: Unknown engine 'spark'. Available: local, ray, serial.
+    """
+    if not isinstance(engine, str):
+        if not callable(getattr(engine, "run", None)):
+            raise ParameterError(f"An engine needs the method run(function, tasks). Got {engine!r} instead.")
+        return engine
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    if address is not None and engine != "ray":
+        raise ParameterError(f"An address belongs to the engine ray, not to {engine}. Leave it out, or choose ray.")
+    if engine == "ray":
+        from cometad.fleet.ray_engine import RayEngine
+
+        return RayEngine(address, workers)
+    if engine == "serial":
+        return SerialEngine()
+    from cometad.fleet.local_engine import LocalEngine
+
+    return LocalEngine(workers)
+
+
+def in_order(outcomes: Iterable[TaskOutcome]) -> Iterator[TaskOutcome]:
+    """Outcomes in the order of their tasks; those that are early wait in memory.
+
+    >>> from cometad.fleet.engines import TaskOutcome, in_order
+    >>> [outcome.number for outcome in in_order([TaskOutcome(1, "b"), TaskOutcome(0, "a")])]
+    [0, 1]
+    """
+    early: dict[int, TaskOutcome] = {}
+    following = 0
+    for outcome in outcomes:
+        early[outcome.number] = outcome
+        while following in early:
+            yield early.pop(following)
+            following += 1

@@ -1,0 +1,330 @@
+"""A fleet: a mapping from the names of entities to their detectors, in one folder."""
+
+import json
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from cometad.alerting.alerts import Alerts
+from cometad.comet import Comet
+from cometad.data.dialect import Dialect
+from cometad.detector import Detector
+from cometad.detectors import load_bytes
+from cometad.errors import ModelFileError, unknown
+from cometad.fleet.engines import Engine, engine_of, in_order
+from cometad.fleet.fitting import FitPlan, FleetRun, fit_fleet
+from cometad.fleet.jobs import SCORES, ScoreAnswer, ScoreTask, parameters_of, score_entity
+from cometad.fleet.overview import Overview, line_of, write_overview
+from cometad.fleet.pooling import POOL
+from cometad.fleet.sources import Entities, ReadOptions, entities_of
+from cometad.fleet.storage import Entry, FleetFolder, manifest_of, writing
+from cometad.progress import show_progress
+from cometad.validation import check_integer
+
+OPEN = 32  # detectors that stay in memory
+
+
+class EntityScores(NamedTuple):
+    """The scores of one entity, or why there are none."""
+
+    name: str
+    answer: ScoreAnswer
+
+
+class FleetCheck(NamedTuple):
+    """What is wrong with a fleet, in words; empty if nothing is."""
+
+    damaged: dict[str, str]  # entities whose detectors cannot be loaded
+    failed: dict[str, str]  # that were never fitted
+    different: dict[str, str]  # whose variables are not those of most
+    unknown: list[str]  # of the data, without a detector
+    silent: list[str]  # of the fleet, without readings in the data
+
+
+class Fleet(Mapping[str, Detector]):
+    """Detectors of many entities, by name; each is read from the folder when it is asked for.
+
+    `Fleet.fit` creates one, `Fleet.load` opens one. `entries` has a row for each entity, also for those whose fit
+    failed; as a mapping, a fleet has those with a detector.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from cometad import Fleet
+    >>> rng = np.random.default_rng(0)
+    >>> readings = {f"pump {number}": rng.normal(size=(600, 2)) for number in range(3)} | {"new": np.zeros((1, 2))}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fleet = Fleet.fit(readings, folder=f"{folder}/pumps", engine="serial")
+    ...     list(fleet), fleet.run.sentence()
+    ...     scores = fleet.score({"pump 1": rng.normal(size=(100, 2))})
+    (['pump 0', 'pump 1', 'pump 2'], '4 entities: 3 fitted, 1 failed.')
+    >>> scores.columns[:4], len(scores)
+    (['entity', 'step', 'time', 'score'], 100)
+    """
+
+    def __init__(self, folder: FleetFolder) -> None:
+        self.folder, self.about = folder, folder.about
+        self.run = FleetRun()  # what `fit` did
+        self.entries: dict[str, Entry] = {}
+        self._open: OrderedDict[str, Detector] = OrderedDict()
+        self._reread()
+
+    @classmethod
+    def fit(
+        cls,
+        data: object,
+        *,
+        folder: str | os.PathLike[str],
+        by: str | None = None,
+        detector: Detector | None = None,
+        engine: str | Engine = "local",
+        workers: int | None = None,
+        address: str | None = None,
+        pool: bool | int = False,
+        time_column: str | None = None,
+        drop: Sequence[str] = (),
+        resample: str | None = None,
+        dialect: Dialect | None = None,
+        retry: bool = False,
+        refit: bool = False,
+        verbose: bool = False,
+    ) -> "Fleet":
+        """Fit a detector for each entity, and keep them in a folder; an interrupted run goes on where it stopped.
+
+        `data` is a CSV or Parquet file, or a folder of them, with an entity column `by`; a folder with one file per
+        entity; a frame with a column `by`; or a mapping from names to readings. An entity that fails is recorded with
+        the reason. Called again, it fits only entities that are new or whose readings changed; other parameters are
+        refused, unless `refit` is true. `retry` tries those again that failed.
+
+        `engine` is "local" (processes on this machine), "ray" (a cluster at `address`) or your own. With `pool`,
+        entities with few readings (fewer than `pool`; 2,000 if it is true) borrow from others.
+        """
+        check_integer("pool", int(pool), 0)
+        options = ReadOptions(time_column, tuple(drop), resample, dialect or Dialect())
+        plan = FitPlan(data, by, detector or Comet(), options, POOL if pool is True else int(pool))
+        place = FleetFolder(folder)
+        run = fit_fleet(plan, place, engine_of(engine, workers, address), retry=retry, refit=refit, verbose=verbose)
+        fleet = cls(place)
+        fleet.run = run
+        return fleet
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> "Fleet":
+        """Open the fleet in a folder, also one whose run was interrupted."""
+        return cls(FleetFolder(folder))
+
+    def _reread(self) -> None:
+        self.entries = self.folder.entries()
+        self._names = [name for name in sorted(self.entries) if self.entries[name].is_fitted]
+
+    # -- a mapping --------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Detector:
+        if name not in self._open:
+            self._open[name] = load_bytes(self.content(name), f"The detector of {name!r}")
+            if len(self._open) > OPEN:
+                self._open.popitem(last=False)
+        self._open.move_to_end(name)
+        return self._open[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries and self.entries[str(name)].is_fitted  # the inherited one would load it
+
+    def __repr__(self) -> str:
+        return f"Fleet({str(self.folder.path)!r}, {len(self):,} detectors)"
+
+    def content(self, name: str) -> bytes:
+        """The bytes of the saved detector of an entity, as `Detector.save` would write them."""
+        if name not in self:
+            raise KeyError(name)
+        try:
+            return self.folder.content(self.entries[name])
+        except ModelFileError:
+            before = self.entries[name]
+            self._reread()  # another process may have replaced or moved it
+            if self.entries.get(name, before) == before:
+                raise
+            return self.folder.content(self.entries[name])
+
+    @property
+    def manifest(self) -> pl.DataFrame:
+        """The rows of all entities, also of those whose fit failed."""
+        return manifest_of(self.entries)
+
+    # -- changes ----------------------------------------------------------------------------------------------------
+
+    def replace(self, name: str, detector: Detector) -> None:
+        """Replace the detector of an entity, or add one; on disk at once."""
+        content = detector.to_bytes()
+        kind, parameters = type(detector).__name__, json.dumps(parameters_of(detector))
+        known = self.entries.get(name, Entry(name, "fitted"))
+        entry = replace(known, status="fitted", error=None, detector=kind, parameters=parameters)
+        entry = replace(entry, variables=detector.names_, threshold=float(detector.threshold_))
+        with writing(self.folder) as writer:
+            writer.add(entry, content)
+            writer.settle()
+        self._open.pop(name, None)
+        self._reread()
+
+    def remove(self, name: str) -> None:
+        """Remove an entity, say of a machine that was scrapped; on disk at once."""
+        if name not in self.entries:
+            raise unknown("entity", name, self.entries)
+        with writing(self.folder) as writer:
+            writer.remove(name)
+        self._open.pop(name, None)
+        self._reread()
+
+    # -- scoring ----------------------------------------------------------------------------------------------------
+
+    def score(self, data: object, **options: Any) -> pl.DataFrame:
+        """Score the readings of all entities: one row per reading, as in `cometad fleet score`.
+
+        Takes the options of `score_each`. Entities that cannot be scored have no rows.
+        """
+        parts = [scored.answer.rows for scored in self.score_each(data, **options) if scored.answer.rows is not None]
+        return pl.concat(parts) if parts else pl.DataFrame(schema=SCORES)
+
+    def score_each(
+        self,
+        data: object,
+        *,
+        by: str | None = None,
+        engine: str | Engine = "local",
+        workers: int | None = None,
+        address: str | None = None,
+        alerts: Alerts | None = None,
+        time_column: str | None = None,
+        drop: Sequence[str] = (),
+        resample: str | None = None,
+        dialect: Dialect | None = None,
+        verbose: bool = False,
+    ) -> Iterator[EntityScores]:
+        """Yield the scores of each entity in the data, by name, with few of them in memory.
+
+        How the data is read is taken from the fit, unless it is given here.
+        """
+        chosen = engine_of(engine, workers, address)
+        with self._entities(data, by, time_column, drop, resample, dialect) as found:
+            yield from self._scored(found, chosen, alerts or Alerts(), verbose)
+
+    def _entities(
+        self,
+        data: object,
+        by: str | None = None,
+        time_column: str | None = None,
+        drop: Sequence[str] = (),
+        resample: str | None = None,
+        dialect: Dialect | None = None,
+    ) -> Any:
+        known = self.about.get("options", {})
+        written = {**known.get("dialect", {})}
+        written["missing"] = tuple(written.get("missing", ()))
+        options = ReadOptions(
+            time_column or known.get("time_column"),
+            tuple(drop) or tuple(known.get("drop", ())),
+            resample or known.get("resample"),
+            dialect if dialect is not None and dialect != Dialect() else Dialect(**written),
+        )
+        return entities_of(data, by or self.about.get("by"), options)
+
+    def _scored(self, found: Entities, engine: Engine, alerts: Alerts, verbose: bool) -> Iterator[EntityScores]:
+        names = [name for name in found.readings if name in self]
+        for name in found.readings:
+            if name not in self:
+                yield EntityScores(name, ScoreAnswer(error=self._missing(name)))
+
+        def tasks() -> Iterator[ScoreTask]:
+            for name in names:
+                readings = found.readings[name]
+                yield ScoreTask(name, readings if engine.same_disk else readings.carried(), self.content(name), alerts)
+
+        with show_progress("entity", verbose) as report:
+            for done, outcome in enumerate(in_order(engine.run(score_entity, tasks())), 1):
+                answer = outcome.result if outcome.error is None else ScoreAnswer(error=outcome.error)
+                yield EntityScores(names[outcome.number], answer)
+                report(done, len(names), "")
+
+    # -- reports ----------------------------------------------------------------------------------------------------
+
+    def report(
+        self,
+        data: object,
+        output: str | os.PathLike[str],
+        *,
+        most: int = 50,
+        most_events: int = 10,
+        engine: str | Engine = "local",
+        workers: int | None = None,
+        address: str | None = None,
+        alerts: Alerts | None = None,
+        verbose: bool = False,
+        **reading: Any,
+    ) -> Overview:
+        """Write a page with all entities, worst first; the worst `most` get a report in a folder beside it.
+
+        `reading` says how the data is read, as in `score_each`.
+        """
+        chosen, rule = engine_of(engine, workers, address), alerts or Alerts()
+        with self._entities(data, **reading) as found:
+            lines = [line_of(scored) for scored in self._scored(found, chosen, rule, verbose)]
+            return write_overview(self, found, lines, Path(output), chosen, rule, most, most_events, verbose)
+
+    def _missing(self, name: str) -> str:
+        entry = self.entries.get(name)
+        if entry is None:
+            return "The fleet has no such entity. Fit the fleet again with its readings."
+        return f"Its fit failed: {entry.error}"
+
+    # -- checks -----------------------------------------------------------------------------------------------------
+
+    def check(self, data: object = None, by: str | None = None) -> FleetCheck:
+        """Load every detector, compare their variables, and the entities with those of `data`."""
+        damaged = {}
+        for name in self:
+            try:
+                load_bytes(self.content(name), f"The detector of {name!r}")
+            except ModelFileError as error:
+                damaged[name] = str(error)
+        failed = {name: str(entry.error) for name, entry in self.entries.items() if not entry.is_fitted}
+        unknown: list[str] = []
+        silent: list[str] = []
+        if data is not None:
+            with self._entities(data, by) as found:
+                unknown = [name for name in found.readings if name not in self.entries]
+                silent = [name for name in self if name not in found.readings]
+        return FleetCheck(damaged, failed, self._different(), unknown, silent)
+
+    def _different(self) -> dict[str, str]:
+        """Entities whose variables are not those of most, and how they differ."""
+        usual = Counter(self.entries[name].variables for name in self).most_common(1)
+        if not usual:
+            return {}
+        most = usual[0][0]
+        return {
+            name: _difference(self.entries[name].variables, most)
+            for name in self
+            if self.entries[name].variables != most
+        }
+
+
+def _difference(own: Sequence[str], most: Sequence[str]) -> str:
+    lacking = [name for name in most if name not in own]
+    extra = [name for name in own if name not in most]
+    parts = [f"lacks {_listed(lacking)}"] if lacking else []
+    parts += [f"also has {_listed(extra)}"] if extra else []
+    return " and ".join(parts) or "has them in another order"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,243 @@
+"""What workers do for one entity: fit it, score it, or write its report. An error is an answer, too."""
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from cometad.alerting.alerts import Alerts
+from cometad.detector import Detector
+from cometad.detectors import load_bytes
+from cometad.errors import CometadError
+from cometad.fleet.pooling import Donation, correlations, donation, pooled
+from cometad.fleet.sources import EntityReadings, Wanted
+from cometad.registry import to_json
+from cometad.report.gather import gather
+from cometad.report.page import page
+from cometad.report.rows import RowRun, whole_rows
+from cometad.series import Series, check_length
+
+SCORES: dict[str, Any] = {
+    "entity": pl.String,
+    "step": pl.Int64,
+    "time": pl.Datetime("us"),
+    "score": pl.Float64,
+    "alert_score": pl.Float64,
+    "threshold": pl.Float64,
+    "anomaly": pl.Int64,
+    "variable": pl.String,
+    "imputed": pl.Int64,
+}
+
+
+@dataclass(frozen=True)
+class FitTask:
+    """An entity to fit."""
+
+    name: str
+    readings: EntityReadings
+    detector: Detector  # not fitted
+    known: str | None = None  # fingerprint that a detector of the fleet was fitted on
+    donations: tuple[Donation, ...] = ()  # readings of others, for an entity with too few
+
+
+class FitAnswer(NamedTuple):
+    """A fitted detector, or why there is none."""
+
+    content: bytes | None = None  # of the saved detector
+    error: str | None = None
+    unchanged: bool = False  # the fingerprint is the known one, so nothing was fitted
+    fingerprint: str | None = None
+    readings: int | None = None
+    variables: tuple[str, ...] = ()
+    threshold: float | None = None
+    seconds: float = 0.0
+
+
+def fit_entity(task: FitTask) -> FitAnswer:
+    """Fit the detector of one entity; whatever goes wrong with it is the answer.
+
+    >>> import numpy as np
+    >>> from cometad import BASELINES
+    >>> from cometad.fleet.jobs import FitTask, fit_entity
+    >>> from cometad.fleet.sources import ObjectReadings
+    >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+    >>> answer = fit_entity(FitTask("pump 7", ObjectReadings(normal), BASELINES["pca"]()))
+    >>> answer.content == BASELINES["pca"]().fit(normal).to_bytes()
+    True
+    """
+    began = time.perf_counter()
+    answer = FitAnswer()
+    try:
+        series = task.readings.open()
+        answer = FitAnswer(None, None, False, fingerprint(series), len(series), series.names)
+        if answer.fingerprint == task.known:
+            return answer._replace(unchanged=True)
+        fitted = pooled(task.detector, series, task.donations) if task.donations else _fresh(task.detector).fit(series)
+        found: dict[str, Any] = {"content": fitted.to_bytes(), "threshold": float(fitted.threshold_)}
+    except Exception as error:  # one bad entity never stops the others
+        found = {"error": problem(error)}
+    return answer._replace(**found, seconds=time.perf_counter() - began)
+
+
+def _fresh(detector: Detector) -> Detector:
+    """An unfitted copy: in one process, several entities share a task's detector."""
+    return type(detector)(**detector.get_params(deep=False))
+
+
+def problem(error: Exception) -> str:
+    """An error in one sentence; one that nobody foresaw is named as such.
+
+    >>> from cometad.fleet.jobs import problem
+    >>> problem(KeyError("flow"))
+    "KeyError: 'flow'. This is a bug in cometad or in a class of yours."
+    """
+    if isinstance(error, CometadError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "There is not enough memory for this entity. Use fewer workers, or a shorter series."
+    return f"{type(error).__name__}: {error}. This is a bug in cometad or in a class of yours."
+
+
+def fingerprint(series: Series) -> str:
+    """A hash of the names, times and values of a series; equal series have equal ones.
+
+    >>> import numpy as np
+    >>> from cometad.fleet.jobs import fingerprint
+    >>> from cometad.series import as_series
+    >>> fingerprint(as_series(np.zeros((3, 2)))) == fingerprint(as_series(np.zeros((3, 2))))
+    True
+    """
+    digest = hashlib.sha256(json.dumps([series.names, series.named, series.values.shape]).encode())
+    if series.times is not None:
+        digest.update(str(series.times.dtype).encode() + np.ascontiguousarray(series.times).tobytes())
+    digest.update(np.ascontiguousarray(series.values).tobytes())
+    return digest.hexdigest()
+
+
+def parameters_of(detector: Detector) -> dict[str, Any]:
+    """The parameters of a detector in types that JSON can hold; refuses objects that cannot be saved."""
+    return {name: to_json(value, name) for name, value in detector.get_params(deep=False).items()}
+
+
+@dataclass(frozen=True)
+class ScoreTask:
+    """An entity to score with its saved detector."""
+
+    name: str
+    readings: EntityReadings
+    content: bytes
+    alerts: Alerts = field(default_factory=Alerts)
+
+
+class ScoreAnswer(NamedTuple):
+    """The scores of an entity, or why there are none."""
+
+    rows: pl.DataFrame | None = None  # with the columns of SCORES
+    events: int = 0
+    severity: float = 0.0  # of the worst event
+    worst_time: str = ""  # of that event
+    variable: str = ""  # that is highest most often where readings are flagged
+    error: str | None = None
+
+
+def score_entity(task: ScoreTask) -> ScoreAnswer:
+    """Score the readings of one entity; whatever goes wrong with it is the answer.
+
+    >>> import numpy as np
+    >>> from cometad import Comet
+    >>> from cometad.fleet.jobs import ScoreTask, score_entity
+    >>> from cometad.fleet.sources import ObjectReadings
+    >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+    >>> answer = score_entity(ScoreTask("pump 7", ObjectReadings(normal), Comet().fit(normal).to_bytes()))
+    >>> len(answer.rows), answer.rows["entity"][0]
+    (500, 'pump 7')
+    """
+    try:
+        detector, series = _opened(task)
+        rows, severity, events, when = _scored(detector, series, task.alerts)
+    except Exception as error:  # one bad entity never stops the others
+        return ScoreAnswer(error=problem(error))
+    rows = rows.with_columns(pl.lit(task.name).alias("entity"))
+    rows = rows.with_columns(pl.lit(None).alias(name) for name in SCORES if name not in rows.columns)
+    rows = rows.select(pl.col(name).cast(dtype) for name, dtype in SCORES.items())
+    flagged = rows.filter(pl.col("anomaly") == 1)["variable"].drop_nulls()
+    common = flagged.value_counts(sort=True)["variable"][0] if len(flagged) else ""
+    return ScoreAnswer(rows, events, severity, when, common)
+
+
+def _opened(task: ScoreTask) -> tuple[Detector, Series]:
+    detector = load_bytes(task.content, f"The detector of {task.name!r}")
+    wanted = Wanted(detector.names_, detector.gaps.allowed) if detector.named_ else None
+    return detector, task.readings.open(wanted)
+
+
+def _scored(detector: Detector, series: Series, alerts: Alerts) -> tuple[pl.DataFrame, float, int, str]:
+    """The rows as `cometad score` writes them, and what is known of the events."""
+    times = pl.DataFrame([] if series.times is None else [pl.Series("time", series.times)])
+    if detector.can_stream:
+        check_length(len(series), detector.min_readings, "a window")
+        stream, run = detector.stream(alerts=alerts), RowRun(detector.names_, detector.gaps.allowed)
+        now, later = stream.update_many(series), stream.finish()
+        rows = pl.concat([run.push(times, now), run.push(times[:0], later)])
+        changes = [*now.changes, *later.changes]
+    else:
+        scored, judge = detector.step_scores(series), detector.judge(alerts)
+        judged = judge.push(scored.alerts, scored.imputed)
+        rows = whole_rows(times, scored, judged, detector.gaps.allowed)
+        changes = [*judged.changes, *judge.finish()]
+    events = [change.event for change in changes if change.kind == "closed"]
+    worst = max(events, key=lambda event: event.severity, default=None)
+    if worst is None:
+        return rows, 0.0, 0, ""
+    when = f"step {worst.peak}" if series.times is None else _shown(series.times[worst.peak])
+    return rows, float(worst.severity), len(events), when
+
+
+def _shown(time: np.datetime64) -> str:
+    return str(np.datetime_as_string(time, unit="s")).replace("T", " ")
+
+
+class PageTask(NamedTuple):
+    """An entity to write a report of."""
+
+    task: ScoreTask
+    most_events: int
+
+
+def page_of_entity(wanted: PageTask) -> str:
+    """The HTML report of one entity."""
+    detector, series = _opened(wanted.task)
+    named = {"entity": wanted.task.name}
+    report = gather(detector, series, alerts=wanted.task.alerts, most_events=wanted.most_events, sources=named)
+    return page(replace(report, headline=f"{wanted.task.name}: {report.headline}"))
+
+
+class Measured(NamedTuple):
+    """What is known of an entity before anything is fitted: enough to choose donors."""
+
+    readings: int
+    variables: tuple[str, ...]
+    correlations: Any = None  # (variable, variable)
+    error: str | None = None
+
+
+def measure_entity(readings: EntityReadings) -> Measured:
+    """Count the readings of an entity, and measure how its variables move together."""
+    try:
+        series = readings.open()
+        return Measured(len(series), series.names, correlations(series.values))
+    except Exception as error:  # the fit records it
+        return Measured(0, (), error=problem(error))
+
+
+def donate_entity(task: FitTask) -> Donation | None:
+    """The readings that an entity lends to others; None if they cannot be read."""
+    try:
+        return donation(task.name, task.readings.open())
+    except CometadError:  # it fails in its own fit, with the reason
+        return None

@@ -1,0 +1,126 @@
+"""The overview of a fleet: one page with all entities, worst first, and reports of the worst."""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from cometad.alerting.alerts import Alerts
+from cometad.errors import OutputError
+from cometad.files import write_whole
+from cometad.fleet.engines import Engine
+from cometad.fleet.jobs import PageTask, ScoreTask, page_of_entity
+from cometad.fleet.sources import Entities
+from cometad.progress import show_progress
+from cometad.report.html import render
+
+if TYPE_CHECKING:
+    from cometad.fleet.fleet import EntityScores, Fleet
+
+MARK = ".cometad-fleet-report"  # a file that says who wrote a folder of reports
+
+
+class EntityLine(NamedTuple):
+    """A row of the overview."""
+
+    name: str
+    readings: int = 0
+    flagged: float = 0.0  # share of the readings
+    events: int = 0
+    severity: float = 0.0  # of the worst event
+    when: str = ""  # its peak
+    variable: str = ""
+    error: str | None = None
+    link: str | None = None
+
+
+class Overview(NamedTuple):
+    """What was written."""
+
+    headline: str
+    pages: int
+    folder: Path
+    lines: tuple[EntityLine, ...]
+
+
+def line_of(scored: "EntityScores") -> EntityLine:
+    """The row of an entity."""
+    rows, events, severity, when, variable, error = scored.answer
+    if rows is None:
+        return EntityLine(scored.name, error=error)
+    flagged = float(rows["anomaly"].mean() or 0.0)  # type: ignore[arg-type]
+    return EntityLine(scored.name, len(rows), flagged, events, severity, when, variable)
+
+
+def worst_first(lines: Sequence[EntityLine]) -> list[EntityLine]:
+    """Entities by the severity of their worst event, then by the share of flagged readings; failed ones last.
+
+    >>> from cometad.fleet.overview import EntityLine, worst_first
+    >>> lines = [EntityLine("calm"), EntityLine("lost", error="No readings."), EntityLine("bad", severity=3.0)]
+    >>> [line.name for line in worst_first(lines)]
+    ['bad', 'calm', 'lost']
+    """
+    return sorted(lines, key=lambda line: (line.error is not None, -line.severity, -line.flagged, line.name))
+
+
+def write_overview(
+    fleet: "Fleet",
+    found: Entities,
+    lines: Sequence[EntityLine],
+    output: Path,
+    engine: Engine,
+    alerts: Alerts,
+    most: int,
+    most_events: int,
+    verbose: bool,
+) -> Overview:
+    """Write the reports of the worst entities, then the page that links to them."""
+    folder = output.with_name(f"{output.stem}-entities")
+    ranked = worst_first(lines)
+    chosen = [line.name for line in ranked if line.error is None][:most]
+    _prepare(folder)
+
+    def tasks() -> Iterator[PageTask]:
+        for name in chosen:
+            readings = found.readings[name] if engine.same_disk else found.readings[name].carried()
+            yield PageTask(ScoreTask(name, readings, fleet.content(name), alerts), most_events)
+
+    links: dict[str, str] = {}
+    with show_progress("report", verbose) as report:
+        for done, outcome in enumerate(engine.run(page_of_entity, tasks()), 1):
+            report(done, len(chosen), "")
+            if outcome.error is None:
+                file = folder / f"{outcome.number + 1:05}.html"
+                _write(file, outcome.result)
+                links[chosen[outcome.number]] = f"{quote(folder.name)}/{file.name}"
+    shown = tuple(line._replace(link=links.get(line.name)) for line in ranked)
+    headline = _headline(shown)
+    text = render("fleet.html", title=headline, lines=shown, folder=str(fleet.folder.path))
+    _write(output, text)
+    return Overview(headline, len(links), folder, shown)
+
+
+def _write(path: Path, text: str) -> None:
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def _prepare(folder: Path) -> None:
+    """An empty folder for reports; refuses one that holds something else."""
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            if not (folder / MARK).exists():
+                raise OutputError(f"'{folder}' exists and holds something else. Choose another name for the page.")
+            shutil.rmtree(folder)
+        folder.mkdir(exist_ok=True)
+        (folder / MARK).touch()
+    except OSError as error:
+        raise OutputError(f"Cannot write to '{folder}': {error.strerror or os.fspath(folder)}.") from error
+
+
+def _headline(lines: Sequence[EntityLine]) -> str:
+    eventful, failed = sum(line.events > 0 for line in lines), sum(line.error is not None for line in lines)
+    worst = f"; worst: {lines[0].name}" if eventful else ""
+    lost = f", {failed:,} not scored" if failed else ""
+    return f"{eventful:,} of {len(lines):,} entities have events{lost}{worst}"

@@ -1,0 +1,144 @@
+"""Pooling: an entity with too little history borrows readings from others with the same variables.
+
+The rule, for an entity with n readings, means c and standard deviations s, and donors d with c_d and s_d:
+
+1. Donors are the entities with enough readings whose variables move together most like its own: those with the smallest
+   mean absolute difference between the correlation matrices.
+2. Its unit is its own standard deviation, held up by those of the donors while it has few readings:
+   u^2 = (n s^2 + K median_d(s_d^2)) / (n + K).
+3. A reading x of a donor becomes c + u (x - c_d) / s_d: the donor's movement, in the units of the entity.
+4. A detector is fitted on these readings followed by its own. So views and codes are learned from all, and the scores
+   that calibrate the tails and the threshold are those of all.
+
+The result is an ordinary detector. It leaves nothing out (`trim=False`): its own readings are few, and would be the
+first to not fit the rest.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import NamedTuple
+
+import numpy as np
+
+from cometad.arrays import Array, Floats
+from cometad.data.quality import Statistics
+from cometad.detector import Detector
+from cometad.series import Series
+
+POOL = 2_000  # readings; an entity with fewer borrows
+DONORS = 4  # that an entity borrows from
+DONATED = 1_500  # readings of each, the last ones
+CANDIDATES = 64  # donors to choose from, for entities with the same variables
+STEADY = 100  # readings of its own at which an entity's unit counts as much as the donors' (K above)
+
+
+class Donation(NamedTuple):
+    """The last readings of an entity in its own units, for others."""
+
+    name: str
+    scaled: Floats  # (time, variable)
+    deviations: Floats  # (variable,)
+    correlations: Floats  # (variable, variable)
+
+
+def donation(name: str, series: Series) -> Donation:
+    """What an entity lends to others.
+
+    >>> import numpy as np
+    >>> from cometad.fleet.pooling import donation
+    >>> from cometad.series import as_series
+    >>> given = donation("pump 7", as_series(np.array([[1.0], [3.0]])))
+    >>> given.scaled.tolist(), given.deviations.tolist()
+    ([[-1.0], [1.0]], [1.0])
+    """
+    centers, deviations = _moments(series.values)
+    scaled = (series.values[-DONATED:] - centers) / np.where(deviations > 0, deviations, 1.0)
+    return Donation(name, scaled, deviations, correlations(series.values))
+
+
+def correlations(values: Floats) -> Floats:
+    """How the variables of a series (time, variable) move together: (variable, variable), 0 for a constant one.
+
+    >>> import numpy as np
+    >>> from cometad.fleet.pooling import correlations
+    >>> correlations(np.array([[1.0, 2.0, 5.0], [2.0, 4.0, 5.0]])).tolist()
+    [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    centers, deviations = _moments(values)
+    scaled = np.nan_to_num((values - centers) / np.where(deviations > 0, deviations, 1.0))
+    return np.asarray(scaled.T @ scaled / len(values))
+
+
+def _moments(values: Floats) -> tuple[Floats, Floats]:
+    """The mean and the standard deviation of each variable, without missing readings; 0 and 0 if it has none."""
+    known = ~np.isnan(values)
+    count = np.maximum(known.sum(axis=0), 1)
+    centers = np.where(known, values, 0.0).sum(axis=0) / count
+    squares = np.where(known, values - centers, 0.0) ** 2
+    return centers, np.sqrt(squares.sum(axis=0) / count)
+
+
+def candidates(readings: Mapping[str, int], least: int) -> list[str]:
+    """The donors to choose from among entities with the same variables: enough readings, and the order of their hash.
+
+    >>> from cometad.fleet.pooling import candidates
+    >>> candidates({"new": 20, "old": 5000}, least=2000)
+    ['old']
+    """
+    able = (name for name, count in readings.items() if count >= least)
+    return sorted(able, key=lambda name: sha256(name.encode()).hexdigest())[:CANDIDATES]
+
+
+def nearest(own: Floats, donations: Sequence[Donation]) -> tuple[Donation, ...]:
+    """The donors whose variables move together most like those of an entity with these correlations."""
+    return tuple(
+        sorted(donations, key=lambda each: (float(np.abs(each.correlations - own).mean()), each.name))[:DONORS]
+    )
+
+
+def pooled_series(series: Series, donations: Sequence[Donation]) -> Series:
+    """The readings of donors in the units of an entity, followed by its own; the formula is above.
+
+    >>> import numpy as np
+    >>> from cometad.fleet.pooling import Donation, pooled_series
+    >>> from cometad.series import as_series
+    >>> lent = Donation("b", np.array([[-1.0], [1.0]]), np.array([2.0]), np.ones((1, 1)))
+    >>> pooled_series(as_series(np.array([[10.0]])), [lent]).values.round(2).tolist()
+    [[8.01], [11.99], [10.0]]
+    """
+    centers, deviations = _moments(series.values)
+    theirs = np.median([each.deviations**2 for each in donations], axis=0)
+    rows = len(series)
+    units = np.sqrt((rows * deviations**2 + STEADY * theirs) / (rows + STEADY))
+    borrowed = np.concatenate([each.scaled for each in donations]) * units + centers
+    values = np.concatenate([borrowed, series.values])
+    return replace(series, values=values, times=_times_before(series, len(borrowed)))
+
+
+def _times_before(series: Series, count: int) -> Array | None:
+    """Times for borrowed readings: as far apart as the entity's own, and before them."""
+    period = Statistics.fit(series).period
+    if series.times is None or np.isnan(period):
+        return None
+    own = series.times.astype("datetime64[us]")
+    step = max(round(period * 1e6), 1)
+    before = own[0] - (np.arange(count, 0, -1) * step).astype("timedelta64[us]")
+    return np.concatenate([before, own])
+
+
+def pooled(detector: Detector, series: Series, donations: Sequence[Donation]) -> Detector:
+    """A detector for an entity with too few readings, fitted on those of others as well.
+
+    >>> import numpy as np
+    >>> from cometad import Comet
+    >>> from cometad.fleet.pooling import donation, pooled
+    >>> from cometad.series import as_series
+    >>> old, new = np.random.default_rng(0).normal(size=(2, 1000, 2))
+    >>> fitted = pooled(Comet(), as_series(5 + 3 * new[:20]), [donation("old", as_series(old))])
+    >>> bool(fitted.predict(5 + 3 * new[20:]).mean() < 0.05)
+    True
+    """
+    parameters = detector.get_params(deep=False)
+    changes = {"trim": False} if "trim" in parameters else {}
+    return type(detector)(**parameters | changes).fit(pooled_series(series, donations))

@@ -1,0 +1,49 @@
+"""Processes that end with their parent, and why one died, in words."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def hidden_main() -> Iterator[None]:
+    """Hide the script that runs, which a new process would import: work that is sent to it needs nothing of it.
+
+    >>> import sys
+    >>> from cometad.fleet.processes import hidden_main
+    >>> with hidden_main():
+    ...     hasattr(sys.modules["__main__"], "__file__")
+    False
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def end_with_parent() -> None:
+    """Wait for the parent to end, even if it is killed, and end this process; run it in a thread of its own."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def death(code: int | None, which: str) -> str:
+    """Why a process ended, in one sentence.
+
+    >>> from cometad.fleet.processes import death
+    >>> death(-9, "The worker")
+    'The worker was killed (SIGKILL), probably because memory ran out.'
+    """
+    if code == -signal.SIGKILL:
+        return f"{which} was killed (SIGKILL), probably because memory ran out."
+    if code is not None and code < 0:
+        return f"{which} was ended by {signal.Signals(-code).name}."
+    return f"{which} ended early, with exit code {code}."

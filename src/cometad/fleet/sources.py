@@ -1,0 +1,324 @@
+"""Where the readings of the entities come from: a table with an entity column, a folder of files, or objects.
+
+An entity is named by text of any kind. Its readings are opened by whoever works on it: a worker that shares this disk
+reads them itself; otherwise they are sent to it.
+"""
+
+import glob
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
+
+import polars as pl
+
+from cometad.data.columns import Columns
+from cometad.data.dialect import Dialect
+from cometad.data.joined import Part, Tables
+from cometad.data.matching import Matching
+from cometad.data.resample import parse_resampling
+from cometad.data.sources import SUFFIXES, check_source, suffix_of
+from cometad.data.tables import TableReader
+from cometad.errors import InputError, ParameterError
+from cometad.files import status_of
+from cometad.fleet.split import FrameReader, Segment, SplitTable, by_entity, rows_of
+from cometad.series import Series, as_series, together
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How the readings of every entity are read; the same options as for a single file."""
+
+    time_column: str | None = None
+    drop: tuple[str, ...] = ()
+    resample: str | None = None
+    dialect: Dialect = field(default_factory=Dialect)
+
+    def as_json(self) -> dict[str, Any]:
+        """The options in types that JSON can hold."""
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+
+class Wanted(NamedTuple):
+    """The variables of a detector that is going to score the readings."""
+
+    names: tuple[str, ...]
+    gaps: bool  # whether some may be missing
+
+
+class EntityReadings(Protocol):
+    """The readings of one entity; can be sent to another process."""
+
+    def open(self, wanted: Wanted | None = None) -> Series:
+        """The checked series; missing readings are allowed here, and refused by a detector without a gap rule."""
+
+    def carried(self) -> "EntityReadings":
+        """The same with the readings in memory, for a worker that does not share this disk."""
+
+
+@dataclass(frozen=True)
+class FileReadings:
+    """An entity in a file of its own, or in the files that a pattern means."""
+
+    path: str
+    options: ReadOptions
+    without: str | None = None  # an entity column that the files may have
+
+    def open(self, wanted: Wanted | None = None) -> Series:
+        """Read the files."""
+        variables = () if wanted is None else wanted.names
+        reader = TableReader(
+            self.path, self.options.time_column, self.options.drop, self.options.dialect, variables=variables
+        )
+        return _series(reader, wanted, self.options, self.without)
+
+    def carried(self) -> "CarriedReadings":
+        """The files as one frame."""
+        tables = Tables(self.path, self.options.drop, self.options.dialect, self.options.time_column)
+        Columns(tables.shown, self.options.time_column, self.options.dialect).put_in_order(tables)
+        return CarriedReadings(f"'{self.path}'", tables.whole().frame, self.options, self.without)
+
+
+@dataclass(frozen=True)
+class SplitReadings:
+    """An entity whose rows were taken out of a table."""
+
+    name: str
+    data: Path
+    segments: tuple[Segment, ...]
+    options: ReadOptions
+
+    def open(self, wanted: Wanted | None = None) -> Series:
+        """Read the rows."""
+        return self.carried().open(wanted)
+
+    def carried(self) -> "CarriedReadings":
+        """The rows in memory."""
+        return CarriedReadings(f"entity {self.name!r}", rows_of(self.data, self.segments), self.options)
+
+
+@dataclass(frozen=True)
+class CarriedReadings:
+    """An entity whose rows are in memory, as they were in the file."""
+
+    shown: str
+    frame: pl.DataFrame
+    options: ReadOptions
+    without: str | None = None
+
+    def open(self, wanted: Wanted | None = None) -> Series:
+        """Check the rows."""
+        variables = () if wanted is None else wanted.names
+        reader = FrameReader(self.frame, self.shown, self.options.time_column, self.options.dialect, variables)
+        return _series(reader, wanted, self.options, self.without)
+
+    def carried(self) -> "CarriedReadings":
+        """The same object."""
+        return self
+
+
+@dataclass(frozen=True)
+class ObjectReadings:
+    """An entity that was passed as an array or a frame."""
+
+    value: Any
+
+    def open(self, wanted: Wanted | None = None) -> Series:
+        """Check the readings."""
+        return as_series(self.value, missing=True)
+
+    def carried(self) -> "ObjectReadings":
+        """The same object."""
+        return self
+
+
+def _series(reader: TableReader, wanted: Wanted | None, options: ReadOptions, without: str | None) -> Series:
+    matching = None if wanted is None else Matching(wanted.names, wanted.gaps)
+
+    def select(frame: pl.DataFrame) -> pl.DataFrame:
+        own = frame if without is None else frame.drop(without, strict=False)
+        return own if matching is None else matching(own)
+
+    frame = reader.whole(select)
+    if options.resample is None:
+        return as_series(frame, missing=True)
+    run = parse_resampling(options.resample).start()
+    return together([bins for bins in (run.push(frame), run.finish()) if len(bins)])
+
+
+class Entities(NamedTuple):
+    """The entities of some data, by name."""
+
+    readings: Mapping[str, EntityReadings]
+    signature: str | None  # of files: their names, sizes and times of change; None for objects
+
+
+@contextmanager
+def entities_of(data: object, by: str | None, options: ReadOptions, scratch: Path | None = None) -> Iterator[Entities]:
+    """The entities of a table with a column `by`, of a folder of files, of a frame, or of a mapping.
+
+    A table is split into a `scratch` folder, which is kept, or into a temporary one.
+
+    >>> import numpy as np
+    >>> from cometad.fleet.sources import ReadOptions, entities_of
+    >>> with entities_of({"pump 1": np.zeros((3, 2))}, None, ReadOptions()) as found:
+    ...     list(found.readings)
+    ['pump 1']
+    """
+    if options.resample is not None:
+        parse_resampling(options.resample)
+    if isinstance(data, Mapping):
+        yield Entities({_named(name): ObjectReadings(value) for name, value in data.items()}, None)
+    elif not isinstance(data, str | os.PathLike):
+        yield Entities(_from_frame(data, by, options), None)
+    else:
+        path = Path(os.fspath(data))
+        yield from _from_path(path, by, options, scratch)
+
+
+def _from_path(path: Path, by: str | None, options: ReadOptions, scratch: Path | None) -> Iterator[Entities]:
+    files = _files(path)
+    root = path if path.is_dir() else path.parent
+    if by is None:
+        if not path.is_dir():
+            raise InputError(
+                f"'{path}' is one table. Name the column with its entities (--by COLUMN), or pass a folder with one "
+                "file per entity."
+            )
+        yield Entities(_one_each(files, root, options), signature_of(files, [None, options.as_json()]))
+        return
+    signature = signature_of(files, [by, options.as_json()])
+    folders = _hive(files, root, by)
+    if folders is not None:
+        yield Entities(_from_folders(folders, by, options), signature)
+        return
+    with _scratch(scratch) as folder:
+        tables = Tables(_pattern(path, files), options.drop, options.dialect, options.time_column, text=(by,))
+        Columns(tables.shown, options.time_column, options.dialect, variables=(by,)).put_in_order(tables)
+        table = SplitTable.of(tables, by, folder, signature, options.dialect)
+        rows = {name: SplitReadings(name, table.data, segments, options) for name, segments in table.segments.items()}
+        yield Entities(rows, signature)
+
+
+@contextmanager
+def _scratch(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        yield folder
+        return
+    with TemporaryDirectory(prefix="cometad-fleet-") as made:
+        yield Path(made)
+
+
+def signature_of(files: list[Path], more: object) -> str:
+    """A hash of the names, sizes and times of change of files, and of `more`: equal for files that did not change."""
+    facts = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(json.dumps([more, facts]).encode()).hexdigest()[:32]
+
+
+def data_signature(data: object, by: str | None, options: ReadOptions) -> str | None:
+    """The signature of the data, found without reading it; None for objects."""
+    if not isinstance(data, str | os.PathLike):
+        return None
+    return signature_of(_files(Path(os.fspath(data))), [by, options.as_json()])
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of a table or a folder; a folder is searched with its subfolders."""
+    if str(path) == "-":
+        raise InputError("A fleet is read from files, not from standard input. Pass a file or a folder.")
+    if not path.is_dir():
+        return check_source(path)
+    try:
+        found = [file for file in path.rglob("*") if _is_table(file, path)]
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be read ({error.strerror}). Pass a folder of readings.") from error
+    if not found:
+        raise InputError(f"'{path}' is a folder without tables ({', '.join(SUFFIXES)}). Pass a file of readings.")
+    return sorted(found)
+
+
+def _is_table(file: Path, root: Path) -> bool:
+    hidden = any(part.startswith((".", "_")) for part in file.relative_to(root).parts)
+    if hidden or not file.name.lower().endswith(SUFFIXES):
+        return False
+    return status_of(file) is not None and file.is_file()
+
+
+def _pattern(path: Path, files: list[Path]) -> str:
+    """What to pass to a reader of tables: the path itself or, for a folder with subfolders, a pattern."""
+    if not path.is_dir() or all(file.parent == path for file in files):
+        return str(path)
+    endings = sorted({suffix_of(file) for file in files})
+    if len(endings) > 1:
+        raise InputError(
+            f"The files of '{path}' have different formats ({', '.join(endings)}). Pass a folder with one format."
+        )
+    return f"{glob.escape(str(path))}/**/*{endings[0]}"
+
+
+def _one_each(files: list[Path], root: Path, options: ReadOptions) -> dict[str, EntityReadings]:
+    names = {file: _entity_of(file, root) for file in files}
+    twice = [name for name, count in Counter(names.values()).items() if count > 1]
+    if twice:
+        which = [str(file.name) for file, name in names.items() if name == twice[0]]
+        raise InputError(
+            f"Two files of '{root}' name the same entity {twice[0]!r}: '{which[0]}' and '{which[1]}'. Rename or remove "
+            "one of them."
+        )
+    return {names[file]: FileReadings(str(file), options) for file in sorted(files, key=names.__getitem__)}
+
+
+def _entity_of(file: Path, root: Path) -> str:
+    """The name of a file below the folder, without its ending: a/pump.csv is a/pump."""
+    relative = file.relative_to(root)
+    return relative.with_name(relative.name[: -len(suffix_of(file))] or relative.name).as_posix()
+
+
+def _hive(files: list[Path], root: Path, by: str) -> dict[str, list[Path]] | None:
+    """Files by entity, if the folders name it, as in machine=7/part-0.parquet; None if they do not."""
+    found: dict[str, list[Path]] = {}
+    for file in files:
+        parts = dict(part.split("=", 1) for part in file.relative_to(root).parts[:-1] if "=" in part)
+        if by not in parts:
+            return None
+        found.setdefault(unquote(parts[by]), []).append(file)
+    return found
+
+
+def _from_folders(folders: dict[str, list[Path]], by: str, options: ReadOptions) -> dict[str, EntityReadings]:
+    readings: dict[str, EntityReadings] = {}
+    for name in sorted(folders):
+        files = folders[name]
+        top = Path(os.path.commonpath([file.parent for file in files]))
+        path = str(files[0]) if len(files) == 1 else _pattern(top, files)
+        readings[name] = FileReadings(path, options, without=by)
+    return readings
+
+
+def _from_frame(data: object, by: str | None, options: ReadOptions) -> dict[str, EntityReadings]:
+    """The entities of a polars or pandas frame."""
+    import narwhals as nw
+
+    frame = nw.from_native(data, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        raise ParameterError(
+            f"Cannot read a fleet from a {type(data).__name__}. Pass a path, a frame with by=COLUMN, or a mapping from "
+            "names to readings."
+        )
+    if by is None:
+        raise ParameterError("A frame holds all entities. Name the column that tells them apart: by=COLUMN.")
+    part = Part(frame.to_polars().drop(options.drop), False, 0, lambda row: f"row {row + 1}")
+    return {name: CarriedReadings(f"entity {name!r}", rows, options) for name, rows in by_entity(part, by, "the frame")}
+
+
+def _named(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise ParameterError(f"An entity is named by text that is not empty. Got {name!r} instead.")
+    return name

@@ -1,0 +1,238 @@
+"""A table with an entity column, split into one series per entity, with bounded memory.
+
+One pass reads the table in blocks and collects the rows of each entity. Whenever enough are in memory they are appended
+to one file, entity by entity, and their places are noted. So an entity is then read without the rest of the table, and
+the number of files does not grow with the number of entities.
+"""
+
+import io
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from cometad.data.columns import Columns
+from cometad.data.dialect import Dialect
+from cometad.data.joined import Part, Tables, check_column
+from cometad.data.tables import ROWS, Check, Select, TableReader
+from cometad.data.text_numbers import TextNumbers
+from cometad.errors import InputError, OutputError
+from cometad.files import write_whole
+
+BUFFER = 256 * 2**20  # bytes of rows in memory
+DATA, INDEX = "rows.bin", "index.parquet"
+
+
+class Segment(NamedTuple):
+    """Where some rows of an entity are in the file."""
+
+    offset: int
+    length: int
+
+
+class SplitTable:
+    """The rows of a table by entity, in a folder of scratch files; `signature` says which table it is.
+
+    >>> import tempfile
+    >>> import polars as pl
+    >>> from pathlib import Path
+    >>> from cometad.data.joined import Tables
+    >>> from cometad.data.dialect import Dialect
+    >>> from cometad.fleet.split import SplitTable, rows_of
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "pumps.csv"
+    ...     pl.DataFrame({"pump": ["a", "b", "a"], "flow": [1, 2, 3]}).write_csv(path)
+    ...     table = SplitTable.of(Tables(path, (), Dialect(), text=("pump",)), "pump", Path(folder) / "scratch", "1")
+    ...     {name: rows_of(table.data, segments)["flow"].to_list() for name, segments in table.segments.items()}
+    {'a': [1, 3], 'b': [2]}
+    """
+
+    def __init__(self, folder: Path, segments: dict[str, tuple[Segment, ...]]) -> None:
+        self.data, self.segments = folder / DATA, segments
+
+    @classmethod
+    def of(
+        cls,
+        tables: Tables,
+        by: str,
+        folder: Path,
+        signature: str,
+        dialect: Dialect = Dialect(),
+        buffer: int = BUFFER,
+    ) -> "SplitTable":
+        """Split a table, unless the folder holds it already."""
+        known = cls._found(folder, signature)
+        if known is not None:
+            return known
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / DATA).open("wb") as file:
+                segments = _split(tables, by, file, dialect, buffer)
+        except OSError as error:
+            raise OutputError(
+                f"Cannot split the table by {by!r} into '{folder}': {error.strerror or error}. Free some space, or "
+                "choose another folder."
+            ) from error
+        made = cls(folder, {name: tuple(segments[name]) for name in sorted(segments)})
+        made._keep(folder, signature)
+        return made
+
+    def _keep(self, folder: Path, signature: str) -> None:
+        rows = {
+            "name": list(self.segments),
+            "offsets": [[segment.offset for segment in segments] for segments in self.segments.values()],
+            "lengths": [[segment.length for segment in segments] for segments in self.segments.values()],
+        }
+        frame = pl.DataFrame(
+            rows, schema={"name": pl.String, "offsets": pl.List(pl.Int64), "lengths": pl.List(pl.Int64)}
+        )
+        frame = frame.with_columns(signature=pl.lit(signature))
+        write_whole(folder / INDEX, lambda temporary: frame.write_parquet(temporary))
+
+    @classmethod
+    def _found(cls, folder: Path, signature: str) -> "SplitTable | None":
+        if not (folder / INDEX).exists():
+            return None
+        frame = pl.read_parquet(folder / INDEX)
+        if frame["signature"].unique().to_list() != [signature]:
+            return None
+        return cls(
+            folder,
+            {
+                name: tuple(map(Segment, offsets, lengths))
+                for name, offsets, lengths in zip(frame["name"], frame["offsets"], frame["lengths"], strict=True)
+            },
+        )
+
+
+def _split(tables: Tables, by: str, file: io.BufferedWriter, dialect: Dialect, buffer: int) -> dict[str, list[Segment]]:
+    segments: dict[str, list[Segment]] = defaultdict(list)
+    waiting: dict[str, list[pl.DataFrame]] = defaultdict(list)
+    held = 0
+    for part in tables.blocks(ROWS):
+        for name, rows in by_entity(part, by, tables.shown):
+            waiting[name].append(_with_own_numbers(rows, dialect, tables.shown))
+        held += int(part.frame.estimated_size())
+        if held > buffer:
+            _append(waiting, segments, file)
+            held = 0
+    _append(waiting, segments, file)
+    file.flush()
+    os.fsync(file.fileno())
+    if not segments:
+        raise InputError(f"'{tables.shown}' has a header but no readings. Pass a file with at least one.")
+    return segments
+
+
+def _with_own_numbers(rows: pl.DataFrame, dialect: Dialect, shown: str) -> pl.DataFrame:
+    """The rows of an entity with numbers where its own cells are numbers.
+
+    A word in the cells of another one makes a column of the whole block text.
+    """
+    texts = [column for column in rows if column.dtype == pl.String and _starts_with_a_number(column)]
+    if not texts:
+        return rows
+    numbers = TextNumbers(dialect, shown).converted(
+        pl.DataFrame(texts), lambda name: rows[name], lambda row: f"'{shown}'", lambda: None
+    )
+    return rows.with_columns(numbers)
+
+
+def _starts_with_a_number(column: pl.Series) -> bool:
+    first = column.drop_nulls().head(1).str.strip_chars().str.replace(",", ".", literal=True)
+    return first.cast(pl.Float64, strict=False).null_count() < len(first)
+
+
+def by_entity(part: Part, by: str, shown: str) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The rows of each entity in a part of a table, without the entity column."""
+    check_column(part.frame, by, shown)
+    rows = part.own.with_columns(pl.col(by).cast(pl.String))
+    unnamed = rows[by].is_null() | (rows[by] == "")
+    if unnamed.any():
+        raise InputError(
+            f"The column {by!r} is empty in {part.own_place(unnamed.arg_max() or 0)}. Every row must name its entity."
+        )
+    for (name,), frame in rows.partition_by(by, maintain_order=True, include_key=False, as_dict=True).items():
+        yield str(name), frame
+
+
+def _append(
+    waiting: dict[str, list[pl.DataFrame]], segments: dict[str, list[Segment]], file: io.BufferedWriter
+) -> None:
+    for name, frames in waiting.items():
+        begin = file.tell()
+        _joined(frames).write_ipc(file, compression="uncompressed")
+        segments[name].append(Segment(begin, file.tell() - begin))
+    waiting.clear()
+
+
+def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """One frame; a word somewhere makes a column text."""
+    if len(frames) == 1:
+        return frames[0]
+    schemas = [frame.schema for frame in frames]
+    mixed = [name for name in schemas[0] if len({schema[name] for schema in schemas}) > 1]
+    words = [name for name in mixed if any(schema[name] == pl.String for schema in schemas)]
+    return pl.concat([frame.with_columns(pl.col(words).cast(pl.String)) for frame in frames], how="vertical_relaxed")
+
+
+def rows_of(data: Path, segments: tuple[Segment, ...]) -> pl.DataFrame:
+    """The rows of an entity, in the order of the table."""
+    try:
+        with data.open("rb") as file:
+            frames = []
+            for segment in segments:
+                file.seek(segment.offset)
+                frames.append(pl.read_ipc(io.BytesIO(file.read(segment.length))))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"The scratch file '{data}' cannot be read ({error}). Delete it and start again.") from error
+    return _joined(frames)
+
+
+class _OneFrame(Tables):
+    """The rows of one entity, as a table of their own."""
+
+    def __init__(self, frame: pl.DataFrame, shown: str) -> None:
+        self.tables, self.shown, self._frame = [], shown, frame
+
+    def blocks(self, rows: int | None) -> Iterator[Part]:
+        yield self.whole()
+
+    def whole(self) -> Part:
+        return Part(self._frame, False, 0, self.where)
+
+    def where(self, row: int) -> str:
+        return f"row {row + 1} of {self.shown}"
+
+
+class FrameReader(TableReader):
+    """Reads the rows of one entity as `TableReader` reads a file: times, numbers, and text that is refused.
+
+    >>> import polars as pl
+    >>> from cometad.data.dialect import Dialect
+    >>> from cometad.fleet.split import FrameReader
+    >>> rows = pl.DataFrame({"time": ["2026-03-01 04:10"], "flow": [1]})
+    >>> FrameReader(rows, "'pump'", None, Dialect()).whole().rows()
+    [(datetime.datetime(2026, 3, 1, 4, 10), 1.0)]
+    """
+
+    def __init__(
+        self,
+        frame: pl.DataFrame,
+        shown: str,
+        time_column: str | None,
+        dialect: Dialect,
+        variables: tuple[str, ...] = (),
+    ) -> None:
+        self._decimal = dialect.decimal
+        self._tables = _OneFrame(frame, shown)
+        self._columns = Columns(shown, time_column, dialect, False, variables)
+
+    def whole(self, select: Select | None = None, check: Check | None = None) -> pl.DataFrame:
+        """The rows; a single table needs no order."""
+        part = self._tables.whole()
+        frame = self._columns.apply(part, lambda: [part])
+        return frame if select is None else self._checked(select(frame), part, check)

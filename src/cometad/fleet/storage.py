@@ -1,0 +1,364 @@
+"""The folder of a fleet: a manifest, a journal of what changed since, and packs with the saved detectors.
+
+    fleet.json         format, detector, parameters and how the readings were read
+    manifest.parquet   one row per entity
+    journal.jsonl      rows that replace or extend those of the manifest, one per line; empty most of the time
+    pack-00001.bin     saved detectors one after the other; the manifest has the place of each
+
+A detector is appended to a pack and synced, then its row is appended to the journal and synced: a row never names bytes
+that are not on disk. What a killed process left behind a pack's last row is cut off by the next writer. A finished run
+folds the journal into the manifest, which is written whole or not at all.
+"""
+
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from cometad.errors import ModelFileError, OutputError
+from cometad.files import lock, write_whole
+
+FORMAT = 1
+ABOUT, MANIFEST, JOURNAL, LOCK, SCRATCH = "fleet.json", "manifest.parquet", "journal.jsonl", ".lock", ".scratch"
+PACK = 64 * 2**20  # bytes after which the next pack begins
+BATCH, PATIENCE = 64, 1.0  # rows and seconds that may wait to be synced together
+WASTE = 2**20  # bytes of replaced detectors that are always tolerated
+
+_PACK = re.compile(r"pack-(\d{5,})\.bin")
+
+SCHEMA: dict[str, Any] = {
+    "name": pl.String,
+    "status": pl.String,
+    "error": pl.String,
+    "detector": pl.String,
+    "parameters": pl.String,
+    "variables": pl.List(pl.String),
+    "readings": pl.Int64,
+    "fingerprint": pl.String,
+    "threshold": pl.Float64,
+    "seconds": pl.Float64,
+    "donors": pl.List(pl.String),
+    "source": pl.String,
+    "pack": pl.Int64,
+    "offset": pl.Int64,
+    "length": pl.Int64,
+    "sha256": pl.String,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row of the manifest: an entity and its detector, or why it has none."""
+
+    name: str
+    status: str  # "fitted" or "failed"
+    error: str | None = None
+    detector: str | None = None  # its class
+    parameters: str | None = None  # JSON
+    variables: tuple[str, ...] = ()
+    readings: int | None = None  # it was fitted on
+    fingerprint: str | None = None  # of these readings
+    threshold: float | None = None
+    seconds: float = 0.0  # of the fit
+    donors: tuple[str, ...] = ()  # entities it borrowed readings from
+    source: str | None = None  # signature of the files, and of how they were fitted
+    pack: int | None = None
+    offset: int | None = None
+    length: int | None = None
+    sha256: str | None = None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there is a detector."""
+        return self.status == "fitted"
+
+
+def entry_of(row: Mapping[str, Any]) -> Entry:
+    """An entry from a row of the manifest or a line of the journal."""
+    known: dict[str, Any] = {name: row.get(name) for name in SCHEMA}
+    parameters = known["parameters"]
+    known["parameters"] = None if parameters is None else sys.intern(parameters)  # the same text in most rows
+    known["variables"] = _shared(tuple(known["variables"] or ()))
+    known["donors"] = tuple(known["donors"] or ())
+    return Entry(**known)
+
+
+@lru_cache(maxsize=1024)
+def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The same tuple for equal ones: most entities have the same variables."""
+    return names
+
+
+def manifest_of(entries: Mapping[str, Entry]) -> pl.DataFrame:
+    """The rows of a manifest, by name."""
+    rows = [entries[name] for name in sorted(entries)]
+    return pl.DataFrame({field: [getattr(row, field) for row in rows] for field in SCHEMA}, schema=SCHEMA)
+
+
+class FleetFolder:
+    """Reads the folder of a fleet.
+
+    >>> from cometad.fleet.storage import FleetFolder
+    >>> FleetFolder("nowhere").about
+    Traceback (most recent call last):
+    ...
+    cometad.errors.ModelFileError: 'nowhere' is not the folder of a fleet. Create one with cometad fleet fit DATA
+    --by COLUMN -o FOLDER.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @property
+    def is_fleet(self) -> bool:
+        """Whether there is a fleet."""
+        return (self.path / ABOUT).is_file()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What holds for the whole fleet."""
+        if not self.is_fleet:
+            raise ModelFileError(
+                f"'{self.path}' is not the folder of a fleet. Create one with cometad fleet fit DATA --by COLUMN -o "
+                "FOLDER."
+            )
+        try:
+            about = json.loads((self.path / ABOUT).read_text("utf-8"))
+            number = about["format"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._damaged(ABOUT) from error
+        if number > FORMAT:
+            raise ModelFileError(
+                f"'{self.path}' was written by a newer cometad (format {number}; this one reads format {FORMAT}). "
+                "Upgrade cometad."
+            )
+        return dict(about)
+
+    def entries(self) -> dict[str, Entry]:
+        """The rows by name: those of the manifest, and the later ones of the journal."""
+        found: dict[str, Entry] = {}
+        if (self.path / MANIFEST).exists():
+            try:
+                frame = pl.read_parquet(self.path / MANIFEST)
+                columns = [frame[name].to_list() for name in SCHEMA]
+            except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+                raise self._damaged(MANIFEST) from error
+            found = {row[0]: entry_of(dict(zip(SCHEMA, row, strict=True))) for row in zip(*columns, strict=True)}
+        for row in self._journaled():
+            found[row["name"]] = entry_of(row)
+        return found
+
+    def _journaled(self) -> Iterator[Mapping[str, Any]]:
+        try:
+            lines = (self.path / JOURNAL).read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return
+        for number, line in enumerate(lines):
+            try:
+                if line.strip(b"\0"):  # a power failure may leave zeros
+                    yield json.loads(line)
+            except ValueError as error:
+                if number < len(lines) - 1:  # only the last line may be cut off
+                    raise self._damaged(JOURNAL) from error
+
+    def pack(self, number: int) -> Path:
+        """The path of a pack."""
+        return self.path / f"pack-{number:05}.bin"
+
+    def packs(self) -> dict[int, Path]:
+        """The packs that exist."""
+        found = ((_PACK.fullmatch(file.name), file) for file in self.path.iterdir())
+        return {int(match[1]): file for match, file in found if match}
+
+    def content(self, entry: Entry) -> bytes:
+        """The saved detector of an entry; refuses damaged bytes."""
+        if entry.pack is None or entry.offset is None or entry.length is None:
+            raise ModelFileError(f"The entity {entry.name!r} has no detector: {entry.error}")
+        try:
+            with self.pack(entry.pack).open("rb") as file:
+                file.seek(entry.offset)
+                content = file.read(entry.length)
+        except OSError as error:
+            raise ModelFileError(
+                f"Cannot read '{self.pack(entry.pack)}': {error.strerror}. Restore the fleet from a copy, or fit it "
+                "again."
+            ) from error
+        if hashlib.sha256(content).hexdigest() != entry.sha256:
+            raise ModelFileError(
+                f"The detector of {entry.name!r} in '{self.pack(entry.pack)}' is damaged: it does not match its "
+                "SHA-256. Restore the fleet from a copy, or fit that entity again with --refit."
+            )
+        return content
+
+    def _damaged(self, name: str) -> ModelFileError:
+        return ModelFileError(
+            f"'{self.path / name}' is damaged. Restore the fleet from a copy, or fit it again in another folder."
+        )
+
+
+class FleetWriter:
+    """Changes the folder of a fleet; only one process may at a time."""
+
+    def __init__(self, folder: FleetFolder) -> None:
+        self.folder = folder
+        self.entries = folder.entries() if folder.is_fleet else {}
+        self._waiting: list[tuple[Entry, bytes | None]] = []
+        self._since = time.monotonic()
+        self._number, self._end = self._cut()
+
+    def describe(self, about: Mapping[str, Any]) -> None:
+        """Write what holds for the whole fleet."""
+        text = json.dumps({"format": FORMAT, **about}, indent=2, ensure_ascii=False)
+        write_whole(self.folder.path / ABOUT, lambda temporary: temporary.write_text(text + "\n", encoding="utf-8"))
+
+    def add(self, entry: Entry, content: bytes | None = None) -> None:
+        """Keep an entry and its saved detector; an earlier one of the same name is replaced."""
+        self._waiting.append((entry, content))
+        if len(self._waiting) >= BATCH or time.monotonic() - self._since >= PATIENCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring everything that was added to disk: detectors first, then their rows."""
+        with _disk_errors(self.folder.path):
+            rows = [self._packed(entry, content) for entry, content in self._waiting]
+            if any(content is not None for _, content in self._waiting):
+                self._sync(self.folder.pack(self._number))
+            if rows:
+                text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
+                self._journal(text.encode())
+        self._waiting, self._since = [], time.monotonic()
+        self.entries |= {row.name: row for row in rows}
+
+    def _packed(self, entry: Entry, content: bytes | None) -> Entry:
+        if content is None:
+            return entry
+        if self._end >= PACK:
+            self._sync(self.folder.pack(self._number))
+            self._number, self._end = self._number + 1, 0
+        with self.folder.pack(self._number).open("ab") as file:
+            if file.tell() != self._end:  # of an earlier attempt that the disk had no room for
+                file.truncate(self._end)
+            file.write(content)
+        place: dict[str, Any] = {"pack": self._number, "offset": self._end, "length": len(content)}
+        self._end += len(content)
+        return replace(entry, **place, sha256=hashlib.sha256(content).hexdigest())
+
+    def _journal(self, lines: bytes) -> None:
+        path = self.folder.path / JOURNAL
+        with path.open("ab") as file:
+            begin = file.tell()
+            try:
+                file.write(lines)
+                file.flush()
+                os.fsync(file.fileno())
+            except BaseException:  # also an interrupt: half a line would make the rest unreadable
+                with suppress(OSError):
+                    file.close()
+                os.truncate(path, begin)
+                raise
+
+    def _sync(self, path: Path) -> None:
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+
+    def _cut(self) -> tuple[int, int]:
+        """Cut off what no row names, and return where to go on: a pack and its end."""
+        ends: dict[int, int] = {}
+        for entry in self.entries.values():
+            if entry.pack is not None and entry.offset is not None and entry.length is not None:
+                ends[entry.pack] = max(ends.get(entry.pack, 0), entry.offset + entry.length)
+        found = self.folder.packs()
+        with _disk_errors(self.folder.path):
+            for number, path in found.items():
+                if path.stat().st_size > ends.get(number, 0):
+                    os.truncate(path, ends.get(number, 0))
+            self._cut_journal()
+        last = max(found, default=1)
+        return last, ends.get(last, 0)
+
+    def _cut_journal(self) -> None:
+        """Cut off a last line that is not complete."""
+        path = self.folder.path / JOURNAL
+        if path.exists():
+            content = path.read_bytes()
+            os.truncate(path, content.rfind(b"\n") + 1)
+
+    def remove(self, name: str) -> None:
+        """Forget an entity."""
+        self.flush()
+        del self.entries[name]
+        self.settle()
+
+    def settle(self) -> None:
+        """Fold the journal into the manifest, and rewrite packs that are mostly waste."""
+        self.flush()
+        with _disk_errors(self.folder.path):
+            wasteful = self._wasteful()
+            if wasteful:
+                self._rewrite(wasteful)
+            self._write_manifest()
+            (self.folder.path / JOURNAL).unlink(missing_ok=True)
+            for number in wasteful:
+                self.folder.pack(number).unlink(missing_ok=True)
+
+    def _write_manifest(self) -> None:
+        frame = manifest_of(self.entries)
+        write_whole(self.folder.path / MANIFEST, lambda temporary: frame.write_parquet(temporary))
+
+    def _wasteful(self) -> list[int]:
+        """The packs in which more than half, and more than a little, is no longer used."""
+        used: Counter[int] = Counter()
+        for entry in self.entries.values():
+            if entry.pack is not None and entry.length is not None:
+                used[entry.pack] += entry.length
+        sizes = {number: path.stat().st_size for number, path in self.folder.packs().items()}
+        return [number for number, size in sizes.items() if size - used[number] > max(WASTE, used[number])]
+
+    def _rewrite(self, wasteful: list[int]) -> None:
+        """Append the detectors of wasteful packs to a new one; the old ones go once the manifest is written."""
+        self._number, self._end = max(self.folder.packs()) + 1, 0
+        moved = [entry for entry in self.entries.values() if entry.pack in wasteful]
+        rows = [self._packed(entry, self.folder.content(entry)) for entry in moved]
+        if rows:
+            self._sync(self.folder.pack(self._number))
+        self.entries |= {row.name: row for row in rows}
+
+
+@contextmanager
+def writing(folder: FleetFolder) -> Iterator[FleetWriter]:
+    """A writer of a folder, which is created if need be; refuses a folder that another process is writing."""
+    with _disk_errors(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        file = os.open(folder.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if not lock(file):
+            raise OutputError(f"Another process is writing to '{folder.path}'. Wait for it, or choose another folder.")
+        writer = FleetWriter(folder)
+        try:
+            yield writer
+        finally:
+            writer.flush()  # also after an interrupt
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"Cannot write to '{path}': {error.strerror or error}. Choose a writable folder with enough free "
+            "space; the same command continues where it stopped."
+        ) from error

@@ -1,0 +1,246 @@
+"""The thread that tells receivers about events: each by itself, so that a dead one delays neither others nor scores."""
+
+import asyncio
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from cometad.connect.contract import Lost
+from cometad.connect.out.notice import Notice
+from cometad.connect.out.notifier import Notifier
+from cometad.errors import CometadError
+from cometad.serve.notices import NoticeWriter
+from cometad.serve.outbox import Outbox
+from cometad.serve.storage.store import StorageError
+
+FIRST_WAIT = 0.5  # seconds until a receiver that failed is tried again
+LONGEST_WAIT = 300.0
+REFUSALS = 5  # times that a receiver refuses a message until it is given up
+LOOK_EVERY = 30.0  # seconds, in case that nobody wakes us
+SHORTEST_WAIT = 0.05
+FORGET_EVERY = 3600.0
+STOP_WITHIN = 5.0  # seconds for requests that run when the service stops
+
+_log = structlog.get_logger("cometad.serve")
+
+
+@dataclass
+class EventReceiver:
+    """A receiver of events, and how it does."""
+
+    name: str
+    url: str  # without secrets
+    notifier: Notifier
+    give_up_hours: float
+    failures: int = 0  # since the last message that it took
+    error: str | None = None  # why the last message was not taken
+    last_delivered: float | None = None
+    refusals: Counter[int] = field(default_factory=Counter)  # by delivery
+    retry_at: float = 0.0  # when it is tried again after a failure
+    resent: float = 0.0  # when it heard of open events again, by `time.monotonic`
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def lost(self, error: str) -> None:
+        """Note that it cannot be reached, and when it is tried again."""
+        if self.error is None:  # once for each outage
+            _log.warning("receiver failed", receiver=self.name, problem=error)
+        self.failures, self.error = self.failures + 1, error
+        wait = min(FIRST_WAIT * 2.0 ** min(self.failures - 1, 30), LONGEST_WAIT)
+        self.retry_at = time.time() + wait * random.uniform(0.8, 1.2)  # not all receivers of a broken network at once
+
+
+class Deliveries:
+    """Sends what is in the outbox. `count` is told what became of messages: receiver, result, number.
+
+    `others` run beside it until it is stopped.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        writer: NoticeWriter,
+        receivers: Sequence[EventReceiver],
+        count: Callable[[str, str, int], None],
+        others: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+    ) -> None:
+        self._outbox, self._writer, self._count = outbox, writer, count
+        self._others = others
+        self.receivers = {one.name: one for one in receivers}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="cometad-deliveries", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, if there is anybody to tell."""
+        self._outbox.give_up_unknown()
+        if self.receivers or self._others:
+            self._outbox.wake = self.wake
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; what was not sent waits for the next start."""
+        loop, stop = self._loop, self._stop
+        if loop is not None and stop is not None and self._thread.is_alive():
+            loop.call_soon_threadsafe(stop.set)
+        if self._thread.ident is not None:
+            self._thread.join(STOP_WITHIN)
+
+    def wake(self, asked: bool = False) -> None:
+        """Look at the outbox now; may be called from any thread.
+
+        New events do not wake a receiver that does not answer; somebody who `asked` for it does.
+        """
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._wake_all, asked)
+
+    def _wake_all(self, asked: bool) -> None:
+        for receiver in self.receivers.values():
+            if asked or not receiver.failures:
+                receiver.woken.set()
+
+    def _run(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        tasks = [asyncio.create_task(self._serve(one)) for one in self.receivers.values()]
+        tasks += [asyncio.create_task(self._guarded(other())) for other in self._others]
+        tasks.append(asyncio.create_task(self._forget()))
+        await self._stop.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=STOP_WITHIN)
+
+    async def _forget(self) -> None:
+        while True:
+            await self._guarded(asyncio.to_thread(self._outbox.forget_old))
+            await asyncio.sleep(FORGET_EVERY)
+
+    async def _serve(self, receiver: EventReceiver) -> None:
+        """Send what is due, again and again."""
+        try:
+            while True:
+                wait = await self._guarded(self._round(receiver))
+                await self._sleep(receiver, LOOK_EVERY if wait is None else wait)
+        finally:
+            await receiver.notifier.close()
+
+    async def _guarded(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do some work; returns how long to wait. Whatever happens, others and the next round go on."""
+        try:
+            return await work
+        except StorageError as error:  # the database is away
+            _log.error("deliveries failed", problem=str(error))
+        except Exception:
+            _log.exception("deliveries failed")
+        return LOOK_EVERY
+
+    async def _sleep(self, receiver: EventReceiver, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(receiver.woken.wait(), max(seconds, SHORTEST_WAIT))
+        receiver.woken.clear()
+
+    async def _round(self, receiver: EventReceiver) -> float:
+        """Send everything that is due; returns how long to wait until the next round."""
+        while True:
+            rows, later = await asyncio.to_thread(self._outbox.due, receiver.name, receiver.notifier.most)
+            if not rows:
+                break
+            written = await asyncio.to_thread(self._writer.written, rows)
+            known = {row.id for row, _ in written}
+            await self._drop([row for row in rows if row.id not in known])
+            if not await self._send(receiver, written):
+                return receiver.retry_at - time.time()
+        if not await self._resend(receiver):
+            return receiver.retry_at - time.time()
+        waits = [LOOK_EVERY]
+        waits += [] if later is None else [later - time.time()]
+        waits += [] if receiver.notifier.resend is None else [receiver.notifier.resend / 4]
+        return min(waits)
+
+    async def _drop(self, rows: Sequence[Any]) -> None:
+        """Give up messages about events that are gone."""
+        if rows:
+            await asyncio.to_thread(self._outbox.give_up, rows, "The event was deleted.")
+
+    async def _send(self, receiver: EventReceiver, written: Sequence[tuple[Any, Notice]]) -> bool:
+        """Send notices and note what became of them; returns whether the receiver can be reached."""
+        if not written:
+            return True
+        rows = [row for row, _ in written]
+        try:
+            await receiver.notifier.send([notice for _, notice in written])
+        except Lost as error:
+            await self._lost(receiver, rows, str(error))
+            return False
+        except Exception as error:
+            if len(written) > 1:  # find out which one it is
+                for one in written:
+                    if not await self._send(receiver, [one]):
+                        return False
+                return True
+            await self._refused(receiver, rows[0], error)
+            return True
+        receiver.failures, receiver.error, receiver.last_delivered = 0, None, time.time()
+        receiver.refusals.pop(rows[0].id, None)
+        await asyncio.to_thread(self._outbox.delivered, rows)
+        self._count(receiver.name, "delivered", len(rows))
+        return True
+
+    async def _lost(self, receiver: EventReceiver, rows: Sequence[Any], error: str) -> None:
+        receiver.lost(error)
+        await asyncio.to_thread(self._outbox.failed, rows, error, receiver.retry_at)
+        given_up = await asyncio.to_thread(self._outbox.give_up_old, receiver.name, receiver.give_up_hours, error)
+        self._count(receiver.name, "failed", len(rows))
+        if given_up:
+            self._count(receiver.name, "given_up", given_up)
+            _log.error("receiver given up", receiver=receiver.name, messages=given_up, problem=error)
+
+    async def _refused(self, receiver: EventReceiver, row: Any, error: Exception) -> None:
+        """A message that the receiver does not want: tried a few times, while others go on."""
+        if isinstance(error, CometadError):
+            reason = str(error)
+        else:
+            reason = f"Sending failed ({type(error).__name__}: {error})."
+            _log.exception("deliveries failed")
+        receiver.refusals[row.id] += 1
+        times = receiver.refusals[row.id]
+        if receiver.error != reason:
+            _log.warning("receiver failed", receiver=receiver.name, problem=reason)
+        receiver.error = reason
+        if times >= REFUSALS:
+            del receiver.refusals[row.id]
+            await asyncio.to_thread(self._outbox.give_up, [row], reason)
+            self._count(receiver.name, "given_up", 1)
+            _log.error("receiver given up", receiver=receiver.name, messages=1, problem=reason)
+        else:
+            next_at = time.time() + FIRST_WAIT * 2.0**times
+            await asyncio.to_thread(self._outbox.failed, [row], reason, next_at)
+            self._count(receiver.name, "failed", 1)
+
+    async def _resend(self, receiver: EventReceiver) -> bool:
+        """Tell a receiver again of open events, if it needs that; returns whether it can be reached."""
+        every, now = receiver.notifier.resend, time.monotonic()
+        if every is None or (receiver.resent and now - receiver.resent < every):
+            return True
+        rows = await asyncio.to_thread(self._outbox.still_open, receiver.name)
+        for first in range(0, len(rows), receiver.notifier.most):
+            written = await asyncio.to_thread(self._writer.written, rows[first : first + receiver.notifier.most])
+            try:
+                if written:
+                    await receiver.notifier.send([notice for _, notice in written])
+            except Lost as error:
+                receiver.lost(str(error))
+                return False
+            except CometadError as error:  # the next one may be taken
+                receiver.error = str(error)
+        receiver.resent = now
+        return True

@@ -1,0 +1,88 @@
+"""What a receiver is told about an event, with the explanation from the stored readings."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import select, tuple_
+
+from cometad.connect.out.notice import Notice, NoticedVariable
+from cometad.serve.event_rows import event_of
+from cometad.serve.explaining import keep_explanation
+from cometad.serve.live_stream import LiveStream
+from cometad.serve.models import EventSummary, Explained, VariableReason
+from cometad.serve.storage import schema
+from cometad.serve.storage.store import Store
+
+KEPT = 1000  # explanations in memory: the same event goes to several receivers, and again to those that did not answer
+
+
+class NoticeWriter:
+    """Writes notices for rows of the outbox; explanations are computed here, far from the thread that scores."""
+
+    def __init__(self, store: Store, streams: Callable[[], dict[int, LiveStream]], link: Callable[[str], str]) -> None:
+        self._store, self._streams, self._link = store, streams, link
+        self._known: OrderedDict[tuple[Any, ...], tuple[NoticedVariable, ...]] = OrderedDict()
+
+    def written(self, rows: Sequence[Any]) -> list[tuple[Any, Notice]]:
+        """Rows of the outbox with their notices; an event that is gone, or of another process, has none."""
+        streams, table = self._streams(), schema.events
+        keys = [(row.stream_id, row.number) for row in rows]
+        with self._store.read() as connection:
+            query = select(table).where(tuple_(table.c.stream_id, table.c.number).in_(keys))
+            events = {(event.stream_id, event.number): event for event in connection.execute(query)}
+        return [
+            (row, self._notice(row, events[key], streams[row.stream_id]))
+            for row, key in zip(rows, keys, strict=True)
+            if key in events and row.stream_id in streams
+        ]
+
+    def _notice(self, row: Any, found: Any, stream: LiveStream) -> Notice:
+        event = event_of(found, stream.name)
+        return Notice(
+            id=row.uid,
+            event=event.id,
+            stream=event.stream,
+            detector=stream.settings.detector,
+            change=row.change,
+            state=event.state,
+            start_time=event.start_time,
+            stop_time=event.stop_time,
+            opened_at=event.opened_at,
+            closed_at=event.closed_at,
+            severity=event.severity,
+            score=event.peak_score,
+            threshold=event.threshold,
+            variables=self._variables(event, found, stream),
+            link=self._link(event.id),
+        )
+
+    def _variables(self, event: EventSummary, found: Any, stream: LiveStream) -> tuple[NoticedVariable, ...]:
+        key = (event.id, event.peak, event.closed_at)
+        if key not in self._known:
+            self._known[key] = variables_of(event, keep_explanation(self._store, stream, found))
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return self._known[key]
+
+
+def variables_of(event: EventSummary, explained: Explained | None) -> tuple[NoticedVariable, ...]:
+    """The variables of an event: as explained or, without an explanation, those with the highest scores."""
+    if explained is None or not explained.variables:
+        return tuple(NoticedVariable(name) for name, _ in event.variables)
+    inside = [
+        i
+        for i, at in enumerate(explained.times)
+        if event.start_time is None or event.stop_time is None or event.start_time <= at <= event.stop_time
+    ]
+    return tuple(_noticed(one, inside) for one in explained.variables)
+
+
+def _noticed(reason: VariableReason, inside: Sequence[int]) -> NoticedVariable:
+    """What a variable read where it is furthest from what was expected, within the event."""
+    pairs = [(reason.observed[i], reason.expected[i]) for i in inside]
+    known = [(read, wanted) for read, wanted in pairs if read is not None and wanted is not None]
+    read, wanted = max(known, key=lambda pair: abs(pair[0] - pair[1]), default=(None, None))
+    if read is None:
+        read = next((one for one, _ in reversed(pairs) if one is not None), None)
+    return NoticedVariable(reason.name, reason.share, read, wanted, reason.sentence)

@@ -1,0 +1,195 @@
+"""The outbox: one row for each receiver and change of an event, stored in one transaction with the event.
+
+So a crash neither loses nor invents a message. A row is `waiting` until the receiver has taken the message
+(`delivered`), or until nobody tries any more (`undelivered`). Rows that are done are kept for a while.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, func, select, update
+
+from cometad.serve.notify_settings import NotifySettings
+from cometad.serve.storage import schema
+from cometad.serve.storage.store import Store
+
+KEEP_DAYS = 30  # rows that are done
+LOOKED_AT = 1000  # waiting rows of a receiver
+
+_TABLE = schema.deliveries
+
+
+class Outbox:
+    """What receivers of events are told, and what became of it."""
+
+    def __init__(
+        self,
+        store: Store,
+        receivers: Sequence[NotifySettings],
+        names: Callable[[], dict[int, str]],
+        in_charge: Callable[[Collection[int]], Collection[int]],
+    ) -> None:
+        self._store, self._receivers, self._names = store, receivers, names  # of our streams, by id
+        self._in_charge = in_charge  # of these streams, those whose messages this process sends
+        self.wake: Callable[[bool], None] = lambda asked: None  # called when there is something to send
+
+    def write(self, connection: Connection, events: Sequence[dict[str, Any]]) -> bool:
+        """Add rows for events that were opened, became severe enough, or closed; returns whether there are any.
+
+        A change that is known is left alone, so that whatever is scored again is told once.
+        """
+        if not (self._receivers and events):
+            return False
+        now, names = time.time(), self._names()
+        wanted = [
+            (receiver, event)
+            for event in events
+            for receiver in self._receivers
+            if event["stream_id"] in names and receiver.wants(names[event["stream_id"]], event["severity"])
+        ]
+        rows = [
+            _row(receiver.name, event["stream_id"], event["number"], change, now)
+            for receiver, event in wanted
+            if not receiver.is_old(event["stop_at"], now) or self._was_told(connection, receiver.name, event)
+            for change in (("opened",) if event["closed_at"] is None else ("opened", "closed"))
+        ]
+        if rows:
+            connection.execute(self._store.insert(_TABLE).on_conflict_do_nothing(), rows)
+        return bool(rows)
+
+    def _was_told(self, connection: Connection, receiver: str, event: dict[str, Any]) -> bool:
+        """Whether a receiver knows of an event: then it also hears of its end."""
+        same = (_TABLE.c.stream_id == event["stream_id"]) & (_TABLE.c.number == event["number"])
+        return connection.execute(select(_TABLE.c.id).where(same, _TABLE.c.receiver == receiver)).first() is not None
+
+    # -- sending ----------------------------------------------------------------------------------------------------
+
+    def due(self, receiver: str, most: int) -> tuple[list[Any], float | None]:
+        """The rows to send now, oldest first, and when the next one is due.
+
+        The end of an event waits for its beginning.
+        """
+        mine = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "waiting")
+        with self._store.read() as connection:
+            rows = connection.execute(select(_TABLE).where(mine).order_by(_TABLE.c.id).limit(LOOKED_AT)).all()
+        now, due, later, seen = time.time(), list[Any](), list[float](), set[tuple[int, int]]()
+        mine_to_send = self._sent_here(rows)
+        for row in rows:
+            event = (row.stream_id, row.number)
+            if row.stream_id not in mine_to_send:
+                continue
+            if row.next_at > now:
+                later.append(row.next_at)
+            elif event not in seen and len(due) < most:
+                due.append(row)
+            seen.add(event)
+        return due, min(later, default=None)
+
+    def delivered(self, rows: Iterable[Any]) -> None:
+        """Note that a receiver has taken messages."""
+        self._change(rows, state="delivered", error=None, done_at=time.time(), attempts=_TABLE.c.attempts + 1)
+
+    def failed(self, rows: Iterable[Any], error: str, next_at: float) -> None:
+        """Note that messages were not taken, and when they are tried again."""
+        self._change(rows, error=error, next_at=next_at, attempts=_TABLE.c.attempts + 1)
+
+    def give_up(self, rows: Iterable[Any], error: str) -> None:
+        """Note that messages are not tried any more."""
+        values = {"state": "undelivered", "error": error, "done_at": time.time()}
+        self._change(rows, attempts=_TABLE.c.attempts + 1, **values)
+
+    def give_up_old(self, receiver: str, hours: float, error: str) -> int:
+        """Give up the messages of a receiver that have waited longer than this; returns how many."""
+        waiting = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "waiting")
+        old = waiting & (_TABLE.c.since < time.time() - 3600 * hours)
+        return self._update(old, {"state": "undelivered", "error": error, "done_at": time.time()})
+
+    def give_up_unknown(self) -> int:
+        """Give up what waits for receivers that are not configured any more; returns how many."""
+        names = [one.name for one in self._receivers]
+        gone = (_TABLE.c.state == "waiting") & _TABLE.c.receiver.not_in(names)
+        error = "The receiver is not in cometad.toml any more."
+        return self._update(gone, {"state": "undelivered", "error": error, "done_at": time.time()})
+
+    def still_open(self, receiver: str) -> list[Any]:
+        """The delivered openings of events that are still open, for receivers that must hear of them again."""
+        events = schema.events
+        same = (events.c.stream_id == _TABLE.c.stream_id) & (events.c.number == _TABLE.c.number)
+        mine = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "delivered") & (_TABLE.c.change == "opened")
+        query = select(_TABLE).join(events, same).where(mine, events.c.closed_at.is_(None)).order_by(_TABLE.c.id)
+        with self._store.read() as connection:
+            rows = list(connection.execute(query).all())
+        mine_to_send = self._sent_here(rows)
+        return [row for row in rows if row.stream_id in mine_to_send]
+
+    def _sent_here(self, rows: Sequence[Any]) -> set[int]:
+        """The streams of rows whose messages this process sends, not another one that shares the database."""
+        known = {row.stream_id for row in rows} & self._names().keys()
+        return set(self._in_charge(known)) if known else set()
+
+    def forget_old(self) -> None:
+        """Delete rows that have been done for a month, unless their event is still open."""
+        events = schema.events
+        ids = (events.c.stream_id == _TABLE.c.stream_id) & (events.c.number == _TABLE.c.number)
+        still = select(events.c.number).where(ids, events.c.closed_at.is_(None)).exists()
+        with self._store.write() as connection:
+            connection.execute(delete(_TABLE).where(_TABLE.c.done_at < time.time() - KEEP_DAYS * 86_400, ~still))
+
+    # -- people -----------------------------------------------------------------------------------------------------
+
+    def listed(self, state: str | None, receiver: str | None, limit: int) -> list[Any]:
+        """Deliveries in a state, newest first."""
+        query = select(_TABLE).order_by(_TABLE.c.id.desc()).limit(limit)
+        if state is not None:
+            query = query.where(_TABLE.c.state == state)
+        if receiver is not None:
+            query = query.where(_TABLE.c.receiver == receiver)
+        with self._store.read() as connection:
+            return list(connection.execute(query).all())
+
+    def exists(self, delivery: int) -> bool:
+        """Whether there is a delivery with this number."""
+        with self._store.read() as connection:
+            return connection.execute(select(_TABLE.c.id).where(_TABLE.c.id == delivery)).first() is not None
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many rows each receiver has in each state."""
+        query = select(_TABLE.c.receiver, _TABLE.c.state, func.count()).group_by(_TABLE.c.receiver, _TABLE.c.state)
+        with self._store.read() as connection:
+            return {(receiver, state): count for receiver, state, count in connection.execute(query)}
+
+    def retry(self, delivery: int | None = None, receiver: str | None = None) -> int:
+        """Try what waits or was given up again, now: one delivery, or all of a receiver; returns how many."""
+        where = _TABLE.c.state != "delivered"
+        if delivery is not None:
+            where = and_(where, _TABLE.c.id == delivery)
+        if receiver is not None:
+            where = and_(where, _TABLE.c.receiver == receiver)
+        now = time.time()
+        count = self._update(where, {"state": "waiting", "next_at": now, "since": now, "done_at": None})
+        self.wake(True)
+        return count
+
+    def _change(self, rows: Iterable[Any], **values: Any) -> None:
+        self._update(_TABLE.c.id.in_([row.id for row in rows]), values)
+
+    def _update(self, where: Any, values: dict[str, Any]) -> int:
+        with self._store.write() as connection:
+            return connection.execute(update(_TABLE).where(where).values(values)).rowcount
+
+
+def _row(receiver: str, stream_id: int, number: int, change: str, now: float) -> dict[str, Any]:
+    return {
+        "uid": uuid.uuid4().hex,
+        "receiver": receiver,
+        "stream_id": stream_id,
+        "number": number,
+        "change": change,
+        "state": "waiting",
+        "created": now,
+        "since": now,
+        "next_at": now,
+        "attempts": 0,
+    }

@@ -1,0 +1,416 @@
+"""Who scores which stream. Several processes may share a PostgreSQL database; a SQLite file belongs to one.
+
+Each process is a row of the table `members` and holds a lock of PostgreSQL on its number, which the server frees the
+moment the process dies. A member without its lock, or one that has not been seen for a while, is dead: any other
+deletes its row, and its streams are free. Every transaction that writes readings or scores first locks the row of its
+member against that. So a process that was taken for dead writes nothing more: it is fenced, joins again as a new
+member, and takes its streams again unless others have them.
+
+A stream is taken when readings for it come, and its epoch counts how often. If nobody else had it since it was
+released, what is known of it in memory still holds; otherwise it is read from the database, as after a restart.
+"""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import structlog
+from sqlalchemy import Connection, Float, delete, func, insert, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from cometad.connect.contract import Elsewhere, Lost
+from cometad.errors import CometadError
+from cometad.serve.live_stream import LiveStream
+from cometad.serve.storage import schema
+from cometad.serve.storage.store import Store, storage_errors
+
+LOCKS = 0x636F6D65  # "come": the class of our locks in PostgreSQL
+BEAT = 2.0  # seconds between signs of life
+DEAD_AFTER = 15.0  # seconds without one
+_NOW = func.extract("epoch", func.clock_timestamp()).cast(Float)
+_LOCKED = text(
+    "SELECT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid::bigint = :locks "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+_log = structlog.get_logger("cometad.serve")
+
+
+class Fenced(Lost):
+    """Other processes took this one for dead; its streams may be theirs."""
+
+    def __init__(self) -> None:
+        super().__init__("Other processes took this one for dead, so it takes its streams again. Send these again.")
+
+
+class Ownership(Protocol):
+    """Which streams, and which parts of sources, are this process's own."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other process uses the database."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process does what only one of them has to do."""
+
+    def join(self) -> None:
+        """Become one of the processes that share the database, unless this one is."""
+
+    def leave(self) -> None:
+        """Release everything."""
+
+    def in_charge(self, streams: Collection[int]) -> Collection[int]:
+        """The streams that this process answers for: its own and, if it leads, those that nobody has."""
+
+    def fence(self, connection: Connection) -> None:
+        """Make sure, until the transaction ends, that no other process takes anything from this one."""
+
+    def take(self, streams: Collection[LiveStream]) -> dict[str, Elsewhere]:
+        """Take streams; returns those that other processes have, by name."""
+
+    def release(self, streams: Collection[LiveStream]) -> None:
+        """Leave streams to others."""
+
+    def forget(self) -> None:
+        """Give up everything, after this process was fenced."""
+
+    def share(self, connection: str, parts: int) -> int:
+        """How many of the parts of a source this process should read; with none, it reads the source no longer."""
+
+    def take_part(self, connection: str, part: int) -> bool:
+        """Take a part of a source, if no other process has it."""
+
+    def leave_part(self, connection: str, part: int) -> None:
+        """Leave a part of a source to others."""
+
+    def holds(self, connection: str, part: int) -> bool:
+        """Whether a part of a source is this process's own."""
+
+
+class SoleOwner:
+    """Everything belongs to this process."""
+
+    alone = leads = True
+
+    def join(self) -> None:
+        """Do nothing: the lock on the file is enough."""
+
+    def leave(self) -> None:
+        """Do nothing: the lock is released with the file."""
+
+    def in_charge(self, streams: Collection[int]) -> Collection[int]:
+        """All of them."""
+        return streams
+
+    def fence(self, connection: Connection) -> None:
+        """Do nothing: nobody else writes."""
+
+    def take(self, streams: Collection[LiveStream]) -> dict[str, Elsewhere]:
+        """No stream is elsewhere."""
+        return {}
+
+    def release(self, streams: Collection[LiveStream]) -> None:
+        """Do nothing: there is nobody to leave them to."""
+
+    def forget(self) -> None:
+        """Do nothing: it is never fenced."""
+
+    def share(self, connection: str, parts: int) -> int:
+        """All parts."""
+        return parts
+
+    def take_part(self, connection: str, part: int) -> bool:
+        """Every part is free."""
+        return True
+
+    def leave_part(self, connection: str, part: int) -> None:
+        """Do nothing: there is nobody to leave it to."""
+
+    def holds(self, connection: str, part: int) -> bool:
+        """Every part is this process's own."""
+        return True
+
+
+class SharedOwnership:
+    """One of several processes that share a PostgreSQL database.
+
+    `restore` gives the stream in a row of the database, in place of the one in memory; `fenced` is called once it is
+    noticed that this process was taken for dead while it had nothing to write; `tick` after each sign of life.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        streams: dict[str, LiveStream],
+        restore: Callable[[Any], LiveStream],
+        fenced: Callable[[], None],
+        tick: Callable[[], None],
+    ) -> None:
+        self._store, self._streams, self._restore, self._fenced, self._tick = store, streams, restore, fenced, tick
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self.url: str | None = None  # where it listens
+        self.id: int | None = None
+        self._lock = threading.RLock()  # of the connection below
+        self._link: Connection | None = None  # its session holds the lock in PostgreSQL
+        self._parts: set[tuple[str, int]] = set()
+        self._reads: set[str] = set()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="cometad-ownership", daemon=True)
+
+    # -- membership -------------------------------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Become one of the processes that share the database, as a new member, unless this one is."""
+        if self.id is not None:
+            return
+        with self._lock:
+            if self.id is None:
+                self._join()
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def _join(self) -> None:
+        with storage_errors():
+            self._unlink()
+            link = self._store.engine.connect()
+            try:
+                with link.begin():
+                    values = {"name": self._name, "url": self.url, "reads": json.dumps(sorted(self._reads))}
+                    row = insert(schema.members).values(**values, seen=_NOW)
+                    (found,) = link.execute(row).inserted_primary_key or (0,)
+                    link.execute(text("SELECT pg_advisory_lock(:locks, :id)"), {"locks": LOCKS, "id": found})
+            except BaseException:
+                link.invalidate()
+                link.close()
+                raise
+            self._link, self.id = link, int(found)
+        self._bury()
+
+    def leave(self) -> None:
+        """Release all streams and parts, and end."""
+        self._end.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        with self._lock, suppress(CometadError, SQLAlchemyError):  # others notice it by the lock
+            if self.id is not None:
+                with self._store.write() as connection:
+                    for table in (schema.streams, schema.parts):
+                        own = table.c.owner == self.id
+                        connection.execute(update(table).where(own).values(owner=None))
+                    connection.execute(delete(schema.members).where(schema.members.c.id == self.id))
+        with self._lock:
+            self._unlink()
+            self.id = None
+
+    def _unlink(self) -> None:
+        """End the session that holds the lock."""
+        if self._link is not None:
+            with suppress(SQLAlchemyError):
+                self._link.invalidate()  # else the pool would keep the session, and with it the lock
+                self._link.close()
+            self._link = None
+
+    def _beat(self) -> None:
+        while not self._end.wait(BEAT):
+            try:
+                if not self._signed():
+                    self._fenced()
+                self._bury()
+                self._tick()
+            except Exception as error:  # the database may be away for a while
+                _log.error("membership failed", problem=str(error), exc_info=not isinstance(error, CometadError))
+
+    def _signed(self) -> bool:
+        """Give a sign of life, over the session with the lock; False if this member is dead."""
+        with self._lock:
+            if self.id is None:
+                return True
+            try:
+                return self._sign(self._link)
+            except SQLAlchemyError:
+                self._unlink()
+            with storage_errors():  # a new session: nobody may have noticed that the lock was free for a moment
+                self._link = self._store.engine.connect()
+                taken = text("SELECT pg_try_advisory_lock(:locks, :id)")
+                with self._link.begin():
+                    self._link.execute(taken, {"locks": LOCKS, "id": self.id})
+                return self._sign(self._link)
+
+    def _sign(self, link: Connection | None) -> bool:
+        assert link is not None
+        own = schema.members.c.id == self.id
+        with link.begin():
+            return link.execute(update(schema.members).where(own).values(seen=_NOW)).rowcount == 1
+
+    def _bury(self) -> None:
+        """Delete the rows of dead members."""
+        table = schema.members
+        with self._store.write() as connection:
+            found = connection.execute(select(table).where(table.c.id != (self.id or 0))).all()
+            if not found:
+                return
+            now = connection.execute(select(_NOW)).scalar_one()
+            locked = set(connection.execute(_LOCKED, {"locks": LOCKS}).scalars())
+            for row in found:
+                if row.id in locked and row.seen > now - DEAD_AFTER:
+                    continue
+                # It may have given a sign of life meanwhile, and a transaction of its own is waited for.
+                dead = (table.c.id == row.id) & (table.c.seen <= row.seen)
+                if connection.execute(delete(table).where(dead)).rowcount:
+                    _log.warning("process died", process=row.name)
+
+    def _ids(self) -> list[int]:
+        with self._store.read() as connection:
+            return list(connection.execute(select(schema.members.c.id).order_by(schema.members.c.id)).scalars())
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other process uses the database."""
+        return self._ids() == [self.id]
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the oldest."""
+        return self._ids()[:1] == [self.id]
+
+    def in_charge(self, streams: Collection[int]) -> Collection[int]:
+        """The streams that this process answers for: its own and, if it leads, those that nobody has."""
+        table = schema.streams
+        with self._store.read() as connection:
+            members = list(connection.execute(select(schema.members.c.id).order_by(schema.members.c.id)).scalars())
+            rows = connection.execute(select(table.c.id, table.c.owner).where(table.c.id.in_(streams))).all()
+        leads = members[:1] == [self.id]
+        return {row.id for row in rows if row.owner == self.id or (leads and row.owner not in members)}
+
+    def fence(self, connection: Connection) -> None:
+        """Make sure, until the transaction ends, that no other process takes anything from this one."""
+        own = select(schema.members.c.id).where(schema.members.c.id == self.id)
+        # A sign of life does not wait for this lock, but deleting the row does.
+        if connection.execute(own.with_for_update(read=True, key_share=True)).one_or_none() is None:
+            raise Fenced
+
+    def forget(self) -> None:
+        """Give up everything, after this process was fenced."""
+        with self._lock:
+            for stream in list(self._streams.values()):
+                stream.gone, stream.owned = True, False
+            self._parts.clear()
+            self.id = None
+
+    # -- streams ----------------------------------------------------------------------------------------------------
+
+    def take(self, streams: Collection[LiveStream]) -> dict[str, Elsewhere]:
+        """Take streams; returns those that other processes have, by name.
+
+        Called while no transaction of the recorder runs. Where another process had a stream meanwhile, the one in
+        memory is replaced.
+        """
+        self.join()
+        missing = self._taken(streams)
+        if missing:  # one of them may have died just now
+            self._bury()
+            missing = self._taken(missing)
+        return self._whereabouts(missing) if missing else {}
+
+    def _taken(self, streams: Iterable[LiveStream]) -> list[LiveStream]:
+        """Take what is free; returns the others."""
+        by_id = {stream.id: stream for stream in streams}
+        table = schema.streams
+        with self._store.write() as connection:
+            self.fence(connection)
+            # First the rows are locked, then those who live are looked up: one may have joined while this waited.
+            wanted = select(table.c.id, table.c.owner).where(table.c.id.in_(by_id)).order_by(table.c.id)
+            found = connection.execute(wanted.with_for_update()).all()
+            living = set(connection.execute(select(schema.members.c.id)).scalars()) - {self.id}
+            free = [row.id for row in found if row.owner not in living]
+            change = update(table).where(table.c.id.in_(free)).values(owner=self.id, epoch=table.c.epoch + 1)
+            rows = connection.execute(change.returning(table)).all() if free else []
+        for row in rows:
+            self._own(row, by_id[row.id])
+        return [stream for stream_id, stream in by_id.items() if stream_id not in set(free)]
+
+    def _own(self, row: Any, known: LiveStream) -> None:
+        if known.gone or row.epoch != known.epoch + 1:
+            known.gone, known.owned = True, False
+            known = self._streams[row.name] = self._restore(row)
+        known.owned, known.epoch = True, row.epoch
+
+    def _whereabouts(self, streams: Iterable[LiveStream]) -> dict[str, Elsewhere]:
+        names = {stream.id: stream.name for stream in streams}
+        table, members = schema.streams, schema.members
+        query = select(table.c.id, members.c.name, members.c.url).join_from(
+            table, members, table.c.owner == members.c.id
+        )
+        with self._store.read() as connection:
+            rows = connection.execute(query.where(table.c.id.in_(names))).all()
+        places = {row.id: (row.name, row.url) for row in rows}
+        return {name: Elsewhere(name, *places.get(one, ("another", None))) for one, name in names.items()}
+
+    def release(self, streams: Collection[LiveStream]) -> None:
+        """Leave streams to others; called while no transaction of the recorder runs, and with everything stored."""
+        own = {stream.id: stream for stream in streams if stream.owned and not stream.gone}
+        if not own:
+            return
+        table = schema.streams
+        with self._store.write() as connection:
+            mine = table.c.id.in_(own) & (table.c.owner == self.id)
+            connection.execute(update(table).where(mine).values(owner=None))
+        for stream in own.values():
+            stream.owned, stream.fed, stream.source = False, False, None
+
+    # -- parts of sources -------------------------------------------------------------------------------------------
+
+    def share(self, connection: str, parts: int) -> int:
+        """How many of the parts of a source this process should read: as many as others that read it, or one more.
+
+        With no parts, it reads the source no longer.
+        """
+        self.join()
+        if (connection in self._reads) != (parts > 0):
+            self._reads ^= {connection}
+            own = schema.members.c.id == self.id
+            with self._store.write() as link:
+                link.execute(update(schema.members).where(own).values(reads=json.dumps(sorted(self._reads))))
+        self._bury()
+        with self._store.read() as link:
+            rows = link.execute(select(schema.members.c.id, schema.members.c.reads).order_by(schema.members.c.id)).all()
+        readers = [row.id for row in rows if connection in json.loads(row.reads)]
+        if self.id not in readers:  # it is taken for dead
+            return 0
+        return parts // len(readers) + (readers.index(self.id) < parts % len(readers))
+
+    def take_part(self, connection: str, part: int) -> bool:
+        """Take a part of a source, if no other process has it."""
+        table = schema.parts
+        self.join()
+        one = (table.c.connection == connection) & (table.c.part == part)
+        with self._store.write() as link:
+            self.fence(link)
+            new = self._store.insert(table).values(connection=connection, part=part, owner=None)
+            link.execute(new.on_conflict_do_nothing())
+            owner = link.execute(select(table.c.owner).where(one).with_for_update()).scalar_one()
+            living = set(link.execute(select(schema.members.c.id)).scalars()) - {self.id}
+            if owner in living:
+                return False
+            link.execute(update(table).where(one).values(owner=self.id))
+        self._parts.add((connection, part))
+        return True
+
+    def leave_part(self, connection: str, part: int) -> None:
+        """Leave a part of a source to others."""
+        table = schema.parts
+        if not self.holds(connection, part):
+            return
+        self._parts.discard((connection, part))
+        one = (table.c.connection == connection) & (table.c.part == part) & (table.c.owner == self.id)
+        with self._store.write() as link:
+            link.execute(update(table).where(one).values(owner=None))
+
+    def holds(self, connection: str, part: int) -> bool:
+        """Whether a part of a source is this process's own."""
+        return (connection, part) in self._parts

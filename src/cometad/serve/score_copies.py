@@ -1,0 +1,126 @@
+"""Copies of scores for Prometheus: a queue that never grows, sent as fast as the receiver takes it.
+
+The scores themselves are in the database, so a receiver that is away for long misses the oldest, and they are counted.
+"""
+
+import asyncio
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+import structlog
+
+from cometad.arrays import Floats
+from cometad.connect.contract import Lost
+from cometad.connect.out.remote_write import RemoteWriter, ScoreSamples
+from cometad.errors import CometadError
+from cometad.serve.notify_settings import NotifySettings
+from cometad.serve.scorer import FreshScores
+
+MOST = 500_000  # scores that wait
+BATCH = 5000  # scores in a request
+GATHER = 1.0  # seconds
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+
+_log = structlog.get_logger("cometad.serve")
+
+
+class ScoreCopies:
+    """The scores for one receiver. `count` is told what became of them: receiver, result, number."""
+
+    def __init__(
+        self, settings: NotifySettings, url: str, writer: RemoteWriter, count: Callable[[str, str, int], None]
+    ) -> None:
+        self.name, self.url = settings.name, url  # without secrets
+        self._settings, self._writer, self._count = settings, writer, count
+        self._queue: deque[ScoreSamples] = deque()
+        self._lock = threading.Lock()
+        self.waiting = self.written = self.lost = 0  # scores
+        self.last_written: float | None = None
+        self.error: str | None = None  # why the last ones were not taken
+
+    def add(self, scores: FreshScores) -> None:
+        """Take new scores; called by the thread that scores."""
+        if not self._settings.wants(scores.stream.name):
+            return
+        values = np.column_stack([scores.cells[:, :2], is_open(scores)])
+        with self._lock:
+            for first in range(0, len(values), BATCH):
+                part = slice(first, first + BATCH)
+                self._queue.append(ScoreSamples(scores.stream.name, scores.ats[part], values[part]))
+            self.waiting += len(scores.ats)
+            dropped = 0
+            while self.waiting > MOST and len(self._queue) > 1:
+                dropped += len(self._queue[0].ats)
+                self.waiting -= len(self._queue.popleft().ats)
+        if dropped:
+            self._gone("dropped", dropped)
+
+    async def run(self) -> None:
+        """Send scores until cancelled."""
+        failures, batch = 0, list[ScoreSamples]()
+        try:
+            while True:
+                batch = batch or self._taken()
+                if not batch:
+                    await asyncio.sleep(GATHER)
+                    continue
+                try:
+                    await self._write(batch)
+                    batch, failures = [], 0
+                except Lost as error:
+                    failures = min(failures + 1, 30)
+                    self._failed(str(error))
+                    wait = min(FIRST_WAIT * 2.0 ** (failures - 1), LONGEST_WAIT)
+                    await asyncio.sleep(wait * random.uniform(0.8, 1.2))
+        finally:
+            await self._writer.close()
+
+    async def _write(self, batch: list[ScoreSamples]) -> None:
+        count = sum(len(one.ats) for one in batch)
+        try:
+            await self._writer.write(batch)
+        except Lost:
+            raise
+        except Exception as error:  # the next ones may be taken
+            if not isinstance(error, CometadError):
+                _log.exception("deliveries failed")
+            self._failed(str(error))
+            self._gone("refused", count)
+        else:
+            self.error, self.last_written = None, time.time()
+            self.written += count
+            self._count(self.name, "written", count)
+
+    def _taken(self) -> list[ScoreSamples]:
+        found, count = list[ScoreSamples](), 0
+        with self._lock:
+            while self._queue and (not found or count + len(self._queue[0].ats) <= BATCH):
+                found.append(self._queue.popleft())
+                count += len(found[-1].ats)
+            self.waiting -= count
+        return found
+
+    def _gone(self, result: str, count: int) -> None:
+        self.lost += count
+        self._count(self.name, result, count)
+
+    def _failed(self, error: str) -> None:
+        if self.error is None:  # once for each outage
+            _log.warning("receiver failed", receiver=self.name, problem=error)
+        self.error = error
+
+
+def is_open(scores: FreshScores) -> Floats:
+    """1 at the times (time,) at which an event was open, else 0."""
+    if not scores.events:
+        return np.full(len(scores.ats), float(scores.stream.open_event is not None))
+    found = np.zeros(len(scores.ats))
+    for event in {event.id: event for _, event in scores.events}.values():  # as each was last
+        start = -np.inf if event.start_time is None else event.start_time
+        stop = np.inf if event.state == "open" or event.stop_time is None else event.stop_time
+        found[(scores.ats >= start) & (scores.ats <= stop)] = 1.0
+    return found

@@ -1,0 +1,156 @@
+"""What the tests of brokers share: streams, a source that feeds a service, and two processes that are killed."""
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import select
+
+from cometad.connect.address import Address
+from cometad.connect.intake import Connection
+from cometad.serve.connections import Connections
+from cometad.serve.models import StreamSettings
+from cometad.serve.storage import schema
+from cometad.serve.storage.history import by_number
+from cometad.serve.storage.store import Store
+from serve_case import NAMES, START, Server, faulty, until
+
+Publish = Callable[[list[tuple[str, bytes]]], None]
+
+
+def bodies(values: np.ndarray, first: int = 0, timed: bool = True) -> list[bytes]:
+    """Messages with one reading each; without times, only their order tells them apart."""
+    rows = [dict(zip(NAMES, row, strict=True)) for row in values.tolist()]
+    return [json.dumps({"time": START + i, **row} if timed else row).encode() for i, row in enumerate(rows, first)]
+
+
+def prepare(service: Any, content: bytes, streams: Sequence[str]) -> None:
+    """Upload a detector and create streams."""
+    service.detectors.add("pump", content)
+    for name in streams:
+        service.put_stream(name, StreamSettings(detector="pump", min_length=2, merge_gap=3))
+
+
+@contextmanager
+def fed(service: Any, url: str, **options: Any) -> Iterator[Connection]:
+    """A service that reads from a source; gives the state of the connection."""
+    connections = Connections([Address(url, given_name="broker", **options)], service)
+    connections.start()
+    try:
+        yield connections.by_name["broker"]
+    finally:
+        connections.stop()
+
+
+def stored(store: Store, stream: str) -> tuple[np.ndarray, np.ndarray, list[tuple[Any, ...]]]:
+    """The readings, scores and events of a stream, as the database has them."""
+    with store.read() as connection:
+        own = schema.streams.c.name == stream
+        stream_id = connection.execute(select(schema.streams.c.id).where(own)).scalar_one()
+        cells = [by_number(connection, one, stream_id, 0, 2**62).cells for one in (schema.readings, schema.scores)]
+        table = schema.events
+        columns = [table.c[name] for name in ("number", "start", "stop", "peak", "steps", "peak_score")]
+        events = select(*columns).where(table.c.stream_id == stream_id).order_by(table.c.number)
+        return cells[0], cells[1], [tuple(row) for row in connection.execute(events)]
+
+
+def problems_of(store: Store, stream: str, values: np.ndarray, detector: Any) -> list[str]:
+    """How what is stored of a stream differs from an uninterrupted run."""
+    from cometad.alerting.alerts import Alerts
+
+    readings, scores, events = stored(store, stream)
+    scored = detector.stream(alerts=Alerts(min_length=2, merge_gap=3)).update_many(values)
+    wanted = np.column_stack([scored.alert_scores, scored.thresholds, scored.flags])
+    last = {change.event.number: change.event for change in scored.changes}
+    ended = [(one.number, one.start, one.stop, one.peak, one.steps, one.peak_score) for one in last.values()]
+    found = []
+    if not np.array_equal(readings, values):
+        found.append(f"{stream}: {len(readings)} readings are stored, not the {len(values)} that were sent in order.")
+    if not np.array_equal(scores, wanted):
+        found.append(f"{stream}: the scores are not those of an uninterrupted run.")
+    if events != ended:
+        found.append(f"{stream}: the events are not those of an uninterrupted run: {len(events)}, not {len(ended)}.")
+    return found
+
+
+class KilledPair:
+    """Two `cometad serve` on one database that share a broker's readings; one or the other is killed, many times."""
+
+    def __init__(self, folder: Path, database: str, url: str, detector: Any, content: bytes, streams: int = 6) -> None:
+        self.database, self._detector = database, detector
+        self.names = [f"pump-{i}" for i in range(streams)]
+        self._sent = 0
+        self._values = {name: np.empty((0, len(NAMES))) for name in self.names}
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / "cometad.toml"
+        config.write_text(f'[[connect]]\nname = "broker"\nurl = "{url}"\n')
+        flags = (f"--database={database}", f"--config={config}")
+        self.servers = [Server(folder / name, *flags) for name in ("one", "two")]
+        with closing(Store(database)) as store:
+            from cometad.serve.service import Service  # noqa: F401  # the tables are there now
+
+            assert store.format
+        self._content = content
+        self.owners: set[tuple[str, int]] = set()  # streams, and members that scored them
+
+    def run(self, times: int, publish: Publish, random_: random.Random, settle: float = 120.0) -> list[str]:
+        """Publish readings, kill a process at random moments, and start it again; returns what went wrong."""
+        with ExitStack() as stack, closing(Store(self.database)) as store:
+            for server in self.servers:
+                stack.enter_context(server)
+            self._create(self.servers[0])
+            for number in range(times):
+                self._publish(publish, random_.uniform(0.2, 0.8))
+                self._note_owners(store)
+                killed = self.servers[number % 2]
+                killed.kill()
+                self._publish(publish, random_.uniform(0.2, 0.8))
+                self._note_owners(store)
+                killed.start()
+            self._publish(publish, 0.3)
+            until(lambda: self._scored(store) >= self._sent * len(self.names), settle)
+            return [
+                problem
+                for name in self.names
+                for problem in problems_of(store, name, self._values[name], self._detector)
+            ]
+
+    def _create(self, server: Server) -> None:
+        from serve_case import put, upload
+
+        upload(server.client, "pump", self._content)
+        for name in self.names:
+            put(server.client, name)
+
+    def _publish(self, publish: Publish, seconds: float) -> None:
+        """Publish readings of all streams for some time; every second stream has no times."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            messages: list[tuple[str, bytes]] = []
+            for i, name in enumerate(self.names):
+                new = faulty(40, seed=1000 * i + self._sent)
+                messages += [(name, body) for body in bodies(new, self._sent, timed=i % 2 == 0)]
+                self._values[name] = np.concatenate([self._values[name], new])
+            publish(messages)
+            self._sent += 40
+            time.sleep(0.05)
+
+    @property
+    def sent(self) -> int:
+        """Readings that were published."""
+        return self._sent * len(self.names)
+
+    def _note_owners(self, store: Store) -> None:
+        with store.read() as connection:
+            rows = connection.execute(select(schema.streams.c.name, schema.streams.c.owner)).all()
+        self.owners |= {(row.name, row.owner) for row in rows if row.owner is not None}
+
+    def _scored(self, store: Store) -> int:
+        with store.read() as connection:
+            counts = connection.execute(select(schema.scores.c.count)).scalars()
+            return sum(counts)

@@ -1,0 +1,242 @@
+"""JetStream of a real nats-server: readings reach their streams once and in order, whoever is killed."""
+
+import random
+from contextlib import ExitStack, closing
+
+import pytest
+
+from broker_case import KilledPair, bodies, fed, prepare, problems_of
+from cometad import Budget, Comet, load
+from cometad.connect.address import Address
+from cometad.connect.source import source_of
+from cometad.errors import ParameterError
+from cometad.serve.service import Service
+from cometad.serve.set_aside import aside
+from cometad.serve.settings import Settings
+from connect.server_nats import NatsServer, running_nats
+from contract import is_a_sentence
+from serve_case import faulty, frame, plant, until
+
+VALUES = faulty(300)
+
+
+@pytest.fixture(scope="module")
+def nats_server():
+    with running_nats() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def pump(tmp_path_factory):
+    file = tmp_path_factory.mktemp("detectors") / "pump.comet"
+    Comet(threshold=Budget(rate=0.01)).fit(frame(plant(1500))).save(file)
+    return load(file), file.read_bytes()
+
+
+@pytest.fixture
+def service(tmp_path, pump):
+    with closing(Service(Settings(data_dir=tmp_path))) as service:
+        service.start()
+        prepare(service, pump[1], ["a", "b"])
+        yield service
+
+
+def scored(service, stream, count):
+    until(lambda: service.streams[stream].last.count >= count)
+    service.recorder.flush()
+
+
+def test_messages_become_scores_and_what_cannot_be_used_is_set_aside(nats_server, service, pump):
+    with fed(service, f"{nats_server.url}/FIRST?subject=first.*&parts=4") as connection:
+        until(lambda: connection.state == "connected")
+        good = bodies(VALUES)
+        for name in ("a", "b"):
+            nats_server.publish([(f"first.{name}", body) for body in good[:100]])
+        nats_server.publish(
+            [("first.a", b"on fire"), ("first.nobody", good[0]), ("first.x", b'{"stream": "b", "flow": 1}')]
+        )
+        nats_server.publish([(f"first.{name}", body) for body in good[100:] for name in ("a", "b")])
+        for name in ("a", "b"):
+            scored(service, name, 300)
+        assert (connection.readings, connection.set_aside) == (600, 3)
+    for name in ("a", "b"):
+        assert problems_of(service.store, name, VALUES, pump[0]) == []
+    found = aside(service.store, "broker", 10)
+    assert sorted((one.stream, one.place.split(", ")[1].split(".")[-1]) for one in found) == [
+        ("a", "a"),
+        ("b", "x"),
+        ("nobody", "nobody"),
+    ]
+    assert all(is_a_sentence(one.reason) for one in found)
+    infos = nats_server.do(lambda js: js.consumers_info("FIRST"))
+    assert [(one.name, one.num_pending, one.num_ack_pending) for one in infos] == [
+        (f"cometad-{i}", 0, 0) for i in range(4)
+    ]
+
+
+def test_readings_without_times_are_taken_once_although_nothing_was_acknowledged(nats_server, service, pump):
+    url = f"{nats_server.url}/AGAIN?subject=again.*"
+    with fed(service, url):
+        until(lambda: "AGAIN" in nats_server.do(names))
+        nats_server.publish([("again.a", body) for body in bodies(VALUES[:100], timed=False)])
+        scored(service, "a", 100)
+
+    async def forget(js):
+        for one in await js.consumers_info("AGAIN"):  # as if no acknowledgement had reached the server
+            await js.reset_consumer("AGAIN", one.name, seq=1)
+
+    nats_server.do(forget)
+    with fed(service, url):
+        nats_server.publish([("again.a", body) for body in bodies(VALUES[100:], timed=False)])
+        scored(service, "a", 300)
+    assert problems_of(service.store, "a", VALUES, pump[0]) == []
+
+
+async def names(js):
+    return [one.config.name for one in await js.streams_info()]
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_streams_that_delete_what_was_acknowledged_are_read_as_well(nats_server, service, pump, retention):
+    name = retention.upper()
+    config = {"name": name, "subjects": [f"{retention}.*"], "retention": retention}
+    nats_server.do(lambda js: js.add_stream(**config))
+    good = bodies(VALUES)
+    for first in (0, 150):
+        with fed(service, f"{nats_server.url}/{name}") as connection:
+            until(lambda: connection.state == "connected")
+            until(lambda: nats_server.do(lambda js: js.consumers_info(name)))
+            nats_server.publish([(f"{retention}.a", body) for body in good[first : first + 150]])
+            scored(service, "a", first + 150)
+    assert problems_of(service.store, "a", VALUES, pump[0]) == []
+
+
+def test_a_server_that_is_killed_and_started_again_goes_on_by_itself(tmp_path, service, pump):
+    try:
+        server = NatsServer(tmp_path).start()
+    except LookupError as error:
+        pytest.skip(str(error))
+    good = bodies(VALUES)
+    with fed(service, f"{server.url}/READINGS?subject=readings.*&parts=2") as connection:
+        until(lambda: connection.state == "connected")
+        server.publish([("readings.a", body) for body in good[:150]])
+        scored(service, "a", 150)
+        server.kill()
+        until(lambda: connection.state == "lost")
+        assert is_a_sentence(connection.reason)
+        server.start()
+        until(lambda: connection.state == "connected")
+        server.publish([("readings.a", body) for body in good[150:]])
+        scored(service, "a", 300)
+    server.kill()
+    assert problems_of(service.store, "a", VALUES, pump[0]) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nats://127.0.0.1",
+        "nats:///READINGS",
+        "nats://127.0.0.1/TWO.WORDS",
+        "nats://127.0.0.1/READINGS?parts=0",
+        "nats://127.0.0.1/READINGS?parts=4",
+        "nats://127.0.0.1/READINGS?start=yesterday",
+        "nats://127.0.0.1/READINGS?group=a.b",
+        "nats://127.0.0.1/READINGS?subjects=readings",
+    ],
+)
+def test_a_wrong_url_is_refused_in_a_sentence(url):
+    with pytest.raises(ParameterError) as caught:
+        source_of(Address(url))
+    assert is_a_sentence(str(caught.value))
+
+
+ALLOWED = 'permissions: { publish: ["_INBOX.>"], subscribe: ["_INBOX.>"] }'
+
+
+@pytest.mark.parametrize(
+    ("config", "jetstream", "path", "options", "state", "said"),
+    [
+        ("", True, "NONE", {}, "failed", "There is no JetStream stream 'NONE'"),
+        ("", False, "R?subject=r.*", {}, "failed", "has no JetStream"),
+        (
+            "authorization { user: me, password: right }",
+            True,
+            "R?subject=r.*",
+            {"user": "me"},
+            "failed",
+            "refused the login",
+        ),
+        (
+            f"authorization {{ users: [ {{ user: me, password: right, {ALLOWED} }} ] }}",
+            True,
+            "R?subject=r.*",
+            {"user": "me", "password_variable": "NATS_RIGHT"},
+            "failed",
+            "ermissions",
+        ),
+        (None, True, "R?subject=r.*", {}, "lost", "No NATS server answers"),
+    ],
+)
+def test_what_only_a_person_can_mend_is_said_in_a_sentence(
+    tmp_path, service, monkeypatch, config, jetstream, path, options, state, said
+):
+    monkeypatch.setenv("NATS_RIGHT", "right")
+    monkeypatch.setattr("cometad.connect.nats.ANSWER", 1.0)
+    try:
+        server = NatsServer(tmp_path, config or "", jetstream)
+    except LookupError as error:
+        pytest.skip(str(error))
+    if config is not None:
+        server.start()
+    with fed(service, f"{server.url}/{path}", **options) as connection:
+        until(lambda: connection.state == state)
+        assert said in connection.reason
+        assert is_a_sentence(connection.reason)
+    if config is not None:
+        server.kill()
+
+
+def test_processes_divide_the_parts_and_take_over_from_one_that_stops(nats_server, tmp_path, postgres, pump):
+    database, url = postgres(), f"{nats_server.url}/SHARED?subject=shared.*&parts=8"
+    names = [f"m{i}" for i in range(12)]
+    good = bodies(VALUES)
+    with ExitStack() as stack:
+        services = [
+            stack.enter_context(closing(Service(Settings(data_dir=tmp_path / name, database=database))))
+            for name in ("one", "two")
+        ]
+        for service in services:
+            service.start()
+        prepare(services[0], pump[1], names)
+        stack.enter_context(fed(services[0], url))
+        with fed(services[1], url) as second:
+            until(lambda: [len(service.ownership._parts) for service in services] == [4, 4])
+            nats_server.publish([(f"shared.{name}", body) for body in good[:150] for name in names])
+            until(
+                lambda: (
+                    sum(one.scored_seq for service in services for one in service.streams.values() if one.owned) == 1800
+                )
+            )
+            counts = [sum(one.owned for one in service.streams.values()) for service in services]
+            assert sum(counts) == 12
+            assert min(counts) > 0
+            assert second.readings > 0
+        until(lambda: len(services[0].ownership._parts) == 8)
+        nats_server.publish([(f"shared.{name}", body) for body in good[150:] for name in names])
+        until(lambda: all(one.owned and one.scored_seq == 300 for one in services[0].streams.values()))
+        services[0].recorder.flush()
+        for name in names:
+            assert problems_of(services[0].store, name, VALUES, pump[0]) == []
+
+
+def test_killing_one_of_two_processes_loses_and_doubles_nothing(nats_server, tmp_path, postgres, pump):
+    url = f"{nats_server.url}/KILLED?subject=killed.*&parts=6"
+    pair = KilledPair(tmp_path, postgres(), url, *pump)
+
+    def publish(messages):
+        nats_server.publish([(f"killed.{name}", body) for name, body in messages])
+
+    assert pair.run(5, publish, random.Random(1)) == []
+    for name in pair.names:
+        assert len([owner for stream, owner in pair.owners if stream == name]) >= 2, "a stream never moved"

@@ -1,0 +1,85 @@
+"""`kill -9` of the service while MQTT and files feed it: nothing is lost, nothing is doubled."""
+
+import json
+import random
+import time
+from pathlib import Path
+
+from connect.plant_case import (
+    pump_file,  # noqa: F401  a fixture
+    service_in,
+    stored,
+    stored_events,
+    wanted,
+)
+from connect.server_mosquitto import (
+    Publisher,
+    mosquitto,  # noqa: F401  a fixture
+)
+from serve_case import NAMES, Server, as_readings, faulty, until
+
+ROWS, KILLS = 900, 5
+
+
+def test_kill_9_loses_and_doubles_nothing(mosquitto, tmp_path, pump_file):  # noqa: F811
+    folder, values, chance = tmp_path / "data", faulty(ROWS), random.Random(7)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    with service_in(folder, pump_file, "json", "tags", "files"):
+        pass
+    (tmp_path / "cometad.toml").write_text(sources(mosquitto, logs))
+    with Server(tmp_path) as server, Publisher(mosquitto) as publisher:
+        until(lambda: states(server) == ["connected"] * 3)
+        for start in range(0, ROWS, ROWS // KILLS):
+            known = [len(stored(folder, "readings", stream)) for stream in (1, 2, 3)]
+            for reading in as_readings(values)[start : start + ROWS // KILLS]:
+                send(reading, publisher, logs / "pump.csv")
+            publisher.flush()
+            until(lambda known=known: any(len(stored(folder, "readings", 1 + i)) > known[i] for i in range(3)))
+            time.sleep(chance.uniform(0, 0.1))
+            server.kill()
+            (logs / "pump.csv").rename(logs / f"pump-{start}.csv")  # while nobody looks
+            server.start()
+        until(lambda: all(len(stored(folder, "scores", stream)) >= ROWS - 1 for stream in (1, 2, 3)))
+        until(lambda: len(stored(folder, "scores", 1)) == len(stored(folder, "scores", 3)) == ROWS)
+    scores, events = wanted(pump_file, values)
+    for stream in (1, 2, 3):
+        rows = ROWS - 1 if stream == 2 else ROWS  # the last row of tags waits for what follows it
+        assert stored(folder, "readings", stream)[:rows].tobytes() == values[:rows].tobytes()
+        assert stored(folder, "scores", stream)[:rows].tobytes() == scores[:rows].tobytes()
+        assert stored_events(folder, stream) == events
+    assert len(events) == ROWS // 100
+
+
+def sources(broker, logs: Path) -> str:
+    tags = ", ".join(f'{name} = "kill/{name}"' for name in NAMES)
+    return f"""
+[[connect]]
+url = "{broker.url}/kill/readings"
+stream = "json"
+
+[[connect]]
+url = "{broker.url}"
+stream = "tags"
+period = "1s"
+tags = {{ {tags} }}
+
+[[connect]]
+url = "file://{logs}/"
+stream = "files"
+options = {{ order = "time" }}
+"""
+
+
+def states(server: Server) -> list[str]:
+    return [one["state"] for one in server.client.get("/v1/connections").json()["connections"]]
+
+
+def send(reading: dict[str, float], publisher: Publisher, file: Path) -> None:
+    publisher.publish("kill/readings", reading)
+    for name in NAMES:
+        publisher.publish(f"kill/{name}", {"time": reading["time"], "value": reading[name]})
+    fresh = not file.exists()
+    with file.open("a") as handle:
+        handle.write(",".join(["time", *NAMES]) + "\n" if fresh else "")
+        handle.write(",".join(json.dumps(value) for value in reading.values()) + "\n")

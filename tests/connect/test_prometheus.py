@@ -1,0 +1,660 @@
+"""The connector for Prometheus, against the real server: history, live steps, outages, kills, and what is refused."""
+
+import asyncio
+import itertools
+import json
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cometad import Budget, Comet
+from cometad.connect import prometheus, source
+from cometad.connect.address import Address
+from cometad.connect.contract import Lost, UnknownStream
+from cometad.connect.intake import Connection, Intake
+from cometad.connect.prometheus import history
+from cometad.connect.prometheus_api import PrometheusApi
+from cometad.connect.prometheus_steps import Queries, StepGrid, ask_page, page_after, placed
+from cometad.connect.source import source_of, supervise
+from cometad.data import ForwardFill
+from cometad.errors import CometadError, InputError, ParameterError
+from cometad.serve.models import StreamSettings
+from cometad.serve.service import Service
+from cometad.serve.set_aside import aside
+from cometad.serve.settings import Settings
+from cometad.serve.storage import schema
+from cometad.serve.storage.history import by_time
+from connect.prometheus_consumer import Consumer
+from connect.server_prometheus import PAST, Plant, PrometheusServer
+from contract import is_a_sentence
+from serve_case import NAMES, WAIT, expected, frame, plant, until
+
+TAGS = {name: f'plant{{sensor="{name}"}}' for name in NAMES}
+HOLES = {name: f'holes{{sensor="{name}"}}' for name in NAMES}
+TWICE = 'plant or label_replace(plant, "twice", "yes", "", "")'
+SECRET_HASH = "$2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW"  # bcrypt of "secret"
+
+
+@pytest.fixture(scope="module")
+def plant_server(tmp_path_factory):
+    """A running Prometheus with the samples of a plant, and these."""
+    data = Plant()
+    with PrometheusServer(tmp_path_factory.mktemp("prometheus"), data.samples()) as server:
+        yield server, data
+
+
+@pytest.fixture(scope="module")
+def detectors(tmp_path_factory):
+    """Saved detectors of the plant: one that refuses gaps, and one that fills them."""
+    folder, found = tmp_path_factory.mktemp("detectors"), {}
+    for name, gaps in (("pump", {}), ("gappy", {"gaps": ForwardFill(3)})):
+        detector = Comet(threshold=Budget(rate=0.01), **gaps).fit(frame(plant(1500)))
+        detector.save(folder / name)
+        found[name] = (detector, (folder / name).read_bytes())
+    return found
+
+
+@contextmanager
+def started(folder, detectors):
+    with closing(Service(Settings(data_dir=folder))) as service:
+        service.start()
+        for name, (_, content) in detectors.items():
+            service.detectors.add(name, content)
+        until(lambda: service.ready)
+        yield service
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory, detectors):
+    with started(tmp_path_factory.mktemp("service"), detectors) as found:
+        yield found
+
+
+@pytest.fixture
+def stream(service, request):
+    """The name of a new stream of the detector that takes no gaps."""
+    return new_stream(service)
+
+
+_numbers = itertools.count()
+
+
+def new_stream(service, detector="pump"):
+    name = f"s{next(_numbers)}"
+    service.put_stream(name, StreamSettings(detector=detector))
+    return name
+
+
+def at(server, stream=None, tags=TAGS, period="1s", back_fill="10min", **options):
+    url = server if isinstance(server, str) else f"prometheus+{server.url}"
+    return Address(url, stream, tags, period, options={"back_fill": back_fill} | options)
+
+
+def intake_of(service, name="prometheus"):
+    return Intake(service, Connection(name, ""))
+
+
+def pull(service, address, done: Callable[[], bool], intake=None):
+    """Run a source until something is so."""
+
+    async def run():
+        task = asyncio.create_task(supervise(source_of(address), intake or intake_of(service)))
+        end = time.monotonic() + WAIT
+        while not done():
+            assert time.monotonic() < end, intake and intake.connection
+            assert not task.done(), task.exception()
+            await asyncio.sleep(0.02)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+
+
+def stored(service, stream, table=schema.readings):
+    """The times and cells (row, column) of a stream that are on disk."""
+    service.recorder.flush()
+    with service.store.read() as connection:
+        rows = by_time(connection, table, service.stream(stream).id, 0, 1e12)
+    return rows.ats, rows.cells.reshape(len(rows.ats), -1 if len(rows.ats) else 3)
+
+
+def caught_up(service, stream):
+    """Whether there is a reading of these seconds."""
+    last = service.last_time(stream)
+    return last is not None and last > time.time() - 3
+
+
+def refusal(service, address):
+    """The message of a source that cannot be used."""
+
+    async def run():
+        await asyncio.wait_for(source_of(address).run(intake_of(service)), WAIT)
+
+    with pytest.raises(CometadError) as caught:
+        asyncio.run(run())
+    assert is_a_sentence(str(caught.value)), str(caught.value)
+    assert not isinstance(caught.value, Lost)
+    return str(caught.value)
+
+
+# -- steps and pages --------------------------------------------------------------------------------------------------
+
+
+@given(first=st.integers(0, 50), count=st.integers(0, 60), most=st.integers(1, 20))
+def test_the_pages_of_a_range_cover_each_step_once(first, count, most):
+    asked, at = [], first
+    while at < first + count:
+        page = page_after(at, first + count, most)
+        assert 1 <= len(page) <= most
+        asked += page
+        at = page.stop
+    assert asked == list(range(first, first + count))  # the naive twin
+
+
+@given(step=st.integers(1, 10**7), k=st.integers(0, 10**7))
+def test_a_step_is_found_again_from_its_time(step, k):
+    grid = StepGrid(f"{step}ms")
+    assert grid.before(grid.seconds(k)) == k
+    assert grid.after(grid.seconds(k)) == k + 1
+    assert grid.before(np.nextafter(grid.seconds(k), np.inf)) == k
+
+
+@pytest.mark.parametrize("most", [1, 7, 40])
+@pytest.mark.parametrize(("tags", "options"), [(HOLES, {}), ({}, {"query": "holes", "by": "sensor"})])
+def test_pages_of_any_size_equal_one_query_per_step(plant_server, tags, options, most):
+    server, data = plant_server
+    address = at(server, tags=tags, **options)
+    grid, queries = StepGrid("1s"), Queries(address)
+    first = data.start + PAST // 2 - 20  # across the time at which a label of the series changes
+    steps = range(first, first + 40)
+
+    async def pages():
+        found, begin = [], steps.start
+        async with PrometheusApi(address) as api:
+            while begin < steps.stop:
+                page = page_after(begin, steps.stop, most)
+                found.append(placed(queries, grid, page, await ask_page(api, queries, grid, page), NAMES)[0])
+                begin = page.stop
+        return np.concatenate(found)
+
+    naive = np.full((len(steps), 3), np.nan)
+    for i, k in enumerate(steps):
+        for one in server.at("holes", k):
+            naive[i, NAMES.index(one["metric"]["sensor"])] = float(one["value"][1])
+    assert np.isnan(naive).any()
+    np.testing.assert_array_equal(asyncio.run(pages()), naive)
+
+
+# -- history and live -------------------------------------------------------------------------------------------------
+
+
+def test_every_step_from_the_back_fill_to_now_is_scored_once(plant_server, service, stream, detectors):
+    server, data = plant_server
+    begun = time.time()
+    pull(service, at(server, stream), lambda: caught_up(service, stream) and time.time() > begun + 2)
+    times, values = stored(service, stream)
+    assert abs(times[0] - (begun - 600)) < 5
+    np.testing.assert_array_equal(np.diff(times), 1.0)
+    np.testing.assert_array_equal(values, [data.row(at) for at in times])
+    until(lambda: len(stored(service, stream, schema.scores)[0]) == len(times))
+    scores = stored(service, stream, schema.scores)[1]
+    np.testing.assert_array_equal(scores.T, expected(detectors["pump"][0], values))
+
+
+def test_one_query_gives_all_variables_by_a_label(plant_server, service, stream):
+    server, data = plant_server
+    address = at(server, stream, {}, query="plant", by="sensor")
+    pull(service, address, lambda: caught_up(service, stream))
+    times, values = stored(service, stream)
+    assert len(times) > 590
+    np.testing.assert_array_equal(values, [data.row(at) for at in times])
+
+
+def test_a_source_started_again_goes_on_where_it_was(plant_server, service, stream):
+    server, _ = plant_server
+    pull(service, at(server, stream, back_fill="1min"), lambda: caught_up(service, stream))
+    first = service.last_time(stream)
+    until(lambda: time.time() > first + 4)
+    again = intake_of(service)
+    pull(service, at(server, stream, back_fill="1h"), lambda: service.last_time(stream) > first + 1, again)
+    np.testing.assert_array_equal(np.diff(stored(service, stream)[0]), 1.0)
+    assert again.connection.readings == service.last_time(stream) - first
+
+
+def test_only_steps_older_than_the_delay_are_asked_for(plant_server, service, stream):
+    server, _ = plant_server
+    pull(service, at(server, stream, delay="100s"), lambda: service.last_time(stream) is not None)
+    assert service.last_time(stream) < time.time() - 99
+
+
+def test_missing_samples_are_missing_values_if_the_detector_takes_them(plant_server, service):
+    server, data = plant_server
+    stream = new_stream(service, "gappy")
+    pull(service, at(server, stream, HOLES), lambda: caught_up(service, stream))
+    times, values = stored(service, stream)
+    for at_, row in zip(times, values, strict=True):
+        second = round(at_) - data.start
+        wanted = [np.nan if data.is_missing(name, second) else data.row(at_)[i] for i, name in enumerate(NAMES)]
+        np.testing.assert_array_equal(row, wanted)
+    assert np.isnan(values).any()
+    assert not np.isnan(values).all(axis=1).any()  # a step without any value is left out
+    assert 2.0 in np.diff(times)
+
+
+def test_steps_with_missing_values_are_set_aside_if_the_detector_takes_none(plant_server, service, stream):
+    server, data = plant_server
+    intake = intake_of(service, "no-gaps")
+    pull(service, at(server, stream, HOLES, back_fill="3min"), lambda: caught_up(service, stream), intake)
+    times, values = stored(service, stream)
+    assert not np.isnan(values).any()
+    assert all(not data.is_missing("level", round(at) - data.start) for at in times)
+    rows = aside(service.store, "no-gaps", 100)
+    assert 2 <= len(rows) == intake.connection.set_aside <= 5  # one for each stretch
+    assert rows[0].reason == (
+        "Prometheus has no value for 'level', and the detector takes no missing ones. "
+        "Fit it with a gap rule such as gaps=ForwardFill(limit=5)."
+    )
+    assert json.loads(rows[0].content)["queries"] == list(HOLES.values())
+
+
+def test_infinite_and_huge_values_are_missing(plant_server):
+    server, _ = plant_server
+    found = history(at(server, tags={"odd": "odd", "one": "vector(1)"}), "1min")
+    assert found["odd"].null_count() == len(found) - found["odd"].eq(1.0).sum() > 0
+
+
+def test_a_variable_without_values_is_told_until_it_has_some_again(plant_server, service, monkeypatch):
+    server, _ = plant_server
+    monkeypatch.setattr(prometheus, "MOST_STEPS", 1)
+    stream = new_stream(service, "gappy")
+    pull(service, at(server, stream, delay="10s"), lambda: service.last_time(stream) is not None)
+    last, told = service.last_time(stream), []
+    # As if a target were down for a while: the stream has readings, so this is no mistake.
+    down = TAGS | {"heat": f'plant{{sensor="heat"}} and on() (vector(time()) >= {last + 4})'}
+    intake = Intake(service, Connection("told", ""), lambda one: told.append(one.reason))
+    pull(service, at(server, stream, down), lambda: service.last_time(stream) > last + 4, intake)
+    first = datetime.fromtimestamp(last + 1, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert list(dict.fromkeys(told)) == [None, f"Prometheus has no value for 'heat' since {first}."]
+    assert told[-1] is None
+    assert intake.connection.state == "connected"
+
+
+def test_pulling_waits_while_the_service_is_behind(plant_server, service, stream, monkeypatch):
+    server, _ = plant_server
+    behind = threading.Event()
+    monkeypatch.setattr(service.recorder, "_unscored", lambda: 0 if behind.is_set() else 10**9)
+    intake = intake_of(service)
+    threading.Timer(0.5, behind.set).start()
+    pull(service, at(server, stream, back_fill="1min"), lambda: caught_up(service, stream), intake)
+    assert behind.is_set()
+    np.testing.assert_array_equal(np.diff(stored(service, stream)[0]), 1.0)
+
+
+def test_a_stream_with_another_detector_goes_on_with_the_next_step(plant_server, service, stream):
+    server, _ = plant_server
+    changed = []
+
+    def done():
+        if not changed and caught_up(service, stream):
+            service.put_stream(stream, StreamSettings(detector="gappy"))
+            changed.append(service.last_time(stream))
+        return changed and service.last_time(stream) > changed[0] + 1
+
+    pull(service, at(server, stream, back_fill="1min"), done)
+    np.testing.assert_array_equal(np.diff(stored(service, stream)[0]), 1.0)
+
+
+def test_a_page_that_is_too_much_is_halved_and_a_step_that_cannot_be_evaluated_is_set_aside(
+    plant_server, service, stream
+):
+    server, _ = plant_server
+    pull(service, at(server, stream, delay="100s"), lambda: service.last_time(stream) is not None)
+    last, bad = service.last_time(stream), round(time.time()) - 50
+    # At one time there are two series for `heat`; before and after it, one.
+    other = f'plant{{sensor="level"}} and on() (vector(time()) == {bad})'
+    tags = TAGS | {"heat": f'plant{{sensor="heat"}} or label_replace({other}, "twice", "yes", "", "")'}
+    intake = intake_of(service, "poison")
+    pull(service, at(server, stream, tags), lambda: caught_up(service, stream), intake)
+    times = stored(service, stream)[0]
+    wanted = [at for at in np.arange(times[0], times[-1] + 1) if at != bad]
+    assert last < bad
+    np.testing.assert_array_equal(times, wanted)
+    (row,) = aside(service.store, "poison", 10)
+    assert row.place == datetime.fromtimestamp(bad, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert "returned 2 series" in row.reason
+
+
+# -- outages and kills ------------------------------------------------------------------------------------------------
+
+
+def test_after_a_restart_of_prometheus_no_step_is_lost_or_doubled(tmp_path, service, stream, plant_server, monkeypatch):
+    _, data = plant_server
+    monkeypatch.setattr(source, "LONGEST_WAIT", 1.0)
+    states = []
+    intake = Intake(service, Connection("restarted", ""), lambda one: states.append((one.state, one.reason)))
+    server = PrometheusServer(tmp_path, data.samples())
+
+    def outage():
+        until(lambda: caught_up(service, stream))
+        server.stop()
+        until(lambda: states[-1][0] == "lost")
+        time.sleep(1.5)
+        server.start()
+
+    with server:
+        down = threading.Thread(target=outage)
+        down.start()
+        pull(service, at(server, stream), lambda: not down.is_alive() and caught_up(service, stream), intake)
+    times, values = stored(service, stream)
+    np.testing.assert_array_equal(np.diff(times), 1.0)
+    np.testing.assert_array_equal(values, [data.row(at) for at in times])
+    lost = next(reason for state, reason in states if state == "lost")
+    assert is_a_sentence(lost)
+    assert f"The server {server.url} does not answer: " in lost
+    assert states[-1] == ("connected", None)
+
+
+def test_after_kills_every_step_is_scored_once_as_in_a_run_without_them(tmp_path, plant_server, detectors):
+    server, data = plant_server
+    detector, content = detectors["pump"]
+    (tmp_path / "pump.comet").write_bytes(content)
+    tags = [f"--tag={name}={query}" for name, query in TAGS.items()]
+    options = ["--stream=plant", f"--detector={tmp_path / 'pump.comet'}", "--period=1s", "--option=back_fill=100min"]
+    consumer = Consumer(tmp_path, f"prometheus+{server.url}", *tags, *options)
+    consumer.kill_often(5, random.Random(5))
+    found = consumer.finish()
+    times = [line["time"] for line in found]
+    assert len(times) > 6000
+    np.testing.assert_array_equal(np.diff(times), 1.0)
+    assert [line["step"] for line in found] == list(range(len(found)))
+    scores = [[line[name] for line in found] for name in ("alert_score", "threshold", "anomaly")]
+    np.testing.assert_array_equal(scores, expected(detector, np.array([data.row(at) for at in times])))
+    with closing(Service(Settings(data_dir=tmp_path / "data"))) as service:
+        service.start()
+        np.testing.assert_array_equal(stored(service, "plant")[0], times)
+        np.testing.assert_array_equal(stored(service, "plant", schema.scores)[1].T, scores)
+
+
+# -- history for fitting ----------------------------------------------------------------------------------------------
+
+
+def test_history_is_a_table_to_fit_on(plant_server):
+    server, data = plant_server
+    start = datetime.fromtimestamp(data.start + 100, UTC)
+    stop = datetime.fromtimestamp(data.start + 1099, UTC)
+    found = history(at(server), start, stop.isoformat())
+    assert found.columns == ["time", *NAMES]
+    assert found["time"].dt.epoch("s").to_list() == list(range(data.start + 100, data.start + 1100))
+    np.testing.assert_array_equal(found.drop("time").to_numpy(), data.values[100:1100])
+    by_label = history(at(server, tags={}, query="plant", by="sensor"), start, stop)
+    assert by_label.select(found.columns).equals(found)
+    assert list(Comet().fit(found).names_) == NAMES
+
+
+def test_history_of_many_pages_has_every_step(plant_server, monkeypatch):
+    server, data = plant_server
+    monkeypatch.setattr(prometheus, "MOST_STEPS", 97)
+    found = history(at(server, tags=HOLES), "20min", datetime.fromtimestamp(data.start + PAST - 100, UTC))
+    seconds = found["time"].dt.epoch("s") - data.start
+    assert seconds.to_list() == [s for s in range(PAST - 1300, PAST - 99) if not data.is_missing("flow", s)]
+    assert found["level"].is_null().to_list() == [data.is_missing("level", s) for s in seconds]
+
+
+def test_history_works_where_a_loop_runs(plant_server):
+    server, _ = plant_server
+
+    async def notebook():
+        return history(at(server), "1min")
+
+    assert len(asyncio.run(notebook())) > 50
+
+
+@pytest.mark.parametrize(
+    ("address", "start", "words"),
+    [
+        ({"tags": {"cpu": "upp"}}, "1min", "'upp' for 'cpu' returned nothing from"),
+        ({"tags": {}, "query": "upp", "by": "sensor"}, "1min", "'upp' returned nothing"),
+        ({}, "2000-01-01T00:00:00+00:00", "steps. Choose a later start"),
+        ({"tags": {"time": "vector(1)"}}, "1min", "cannot be called 'time'"),
+        ({}, "last week", "Cannot read the time 'last week'"),
+        ({"tags": {"cpu": "rate("}}, "1min", "unclosed left parenthesis"),
+        ({"tags": {"cpu": "plant"}}, "1min", "returned 3 series"),
+        ({"period": None}, "1min", "needs a period"),
+    ],
+)
+def test_a_history_that_cannot_be_read_is_refused(plant_server, monkeypatch, address, start, words):
+    server, _ = plant_server
+    monkeypatch.setattr(prometheus, "MOST_HISTORY", 10**6)
+    with pytest.raises((ParameterError, InputError)) as caught:
+        history(at(server, **address), start)
+    assert words in str(caught.value)
+    assert is_a_sentence(str(caught.value))
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tags", "words"),
+    [
+        (
+            {"heat": "rate("},
+            "Prometheus cannot read the query 'rate(': invalid parameter \"query\": 1:6: parse error: un",
+        ),
+        ({"heat": "plant"}, "The query 'plant' for 'heat' returned 3 series. Aggregate it"),
+        ({"heat": "last_over_time(many[3h])"}, "returned 10,000 series. Aggregate it, for example avg by (instance)"),
+        ({"heat": "upp"}, "The query 'upp' for 'heat' returned nothing from 20"),
+        ({"heat": "plant[5m]"}, "The query 'plant[5m]' gives ranges of samples, not a number at each time."),
+        ({"heat": "'hot'"}, "gives a text, not a number at each time."),
+        ({"heat": "plant * on() plant"}, "Prometheus cannot evaluate the query 'plant * on() plant': found duplicate"),
+        ({"cold": "vector(1)"}, "The detector has no variable 'cold'. Remove that query"),
+    ],
+)
+def test_a_wrong_query_is_refused_before_any_reading(plant_server, service, stream, tags, words):
+    server, _ = plant_server
+    assert words in refusal(service, at(server, stream, TAGS | tags))
+    assert service.last_time(stream) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"query": "upp", "by": "sensor"}, "The query 'upp' returned nothing from"),
+        (
+            {"query": TWICE, "by": "sensor"},
+            "returned 2 series with sensor='flow'. Aggregate it, for example sum by (sen",
+        ),
+        ({"query": "plant", "by": "instance"}, "without the label 'instance' (it has '__name__', 'sensor', 'version')"),
+        ({"query": "last_over_time(many[3h])", "by": "number"}, "returned 10,000 series."),
+        (
+            {"query": "plant{sensor!='heat'}", "by": "sensor"},
+            "No series has sensor='heat', a variable of the detector; ",
+        ),
+        ({"query": "vector(1)", "by": "sensor"}, "without the label 'sensor' (it has none)"),
+        ({"query": "scalar(plant)", "by": "sensor"}, "without the label 'sensor' (it has none)"),
+    ],
+)
+def test_a_wrong_query_with_a_label_is_refused(plant_server, service, stream, options, words):
+    server, _ = plant_server
+    assert words in refusal(service, at(server, stream, {}, **options))
+
+
+def test_of_several_series_labels_pick_one(plant_server, service, stream):
+    server, _ = plant_server
+    tags = dict.fromkeys(NAMES, "plant")
+    assert "returned 3 series" in refusal(service, at(server, stream, tags))
+    pull(service, at(server, stream, tags, labels='sensor="flow"'), lambda: caught_up(service, stream))
+    assert (np.ptp(stored(service, stream)[1], axis=1) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"url": "prometheus+http://"}, "names no host"),
+        ({"period": None}, "needs a period"),
+        ({"period": "0.5ms"}, "is not a whole number of milliseconds"),
+        ({"stream": None}, "needs the stream"),
+        ({"tags": {}}, "Give either one query per variable"),
+        ({"options": {"query": "up", "by": "job"}}, "Give either one query per variable"),
+        ({"tags": {}, "options": {"query": "up"}}, "needs 'by'"),
+        ({"options": {"by": "job"}}, "goes with 'query'"),
+        ({"options": {"labels": "instance"}}, "Write them like instance=a:9100"),
+        ({"options": {"backfill": "1d"}}, "Did you mean back_fill?"),
+        ({"options": {"back_fill": "1 day"}}, "Cannot read the period '1 day'"),
+        ({"options": {"token_variable": "NO_SUCH_TOKEN"}}, "'NO_SUCH_TOKEN' with the token is not set"),
+        ({"password_variable": "HOME"}, "a password without a user"),
+        ({"user": "me", "options": {"token_variable": "HOME"}}, "Both a user and a token"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_in_a_sentence(changes, words):
+    given_ = {"url": "prometheus+http://host:9090", "stream": "s", "tags": TAGS, "period": "1s"} | changes
+    with pytest.raises(ParameterError) as caught:
+        source_of(Address(**given_))
+    assert words in str(caught.value)
+    assert is_a_sentence(str(caught.value))
+
+
+def test_queries_must_be_those_of_the_detector(plant_server, service, stream):
+    server, _ = plant_server
+    renamed = {"flow": "vector(1)", "level": "vector(1)", "temperature": "vector(1)"}
+    message = refusal(service, at(server, stream, renamed))
+    assert message == (
+        "There is no query for 'heat' of the detector. There are queries for 'temperature', which it does not have. "
+        "Add it to the tags."
+    )
+    with pytest.raises(UnknownStream):
+        asyncio.run(source_of(at(server, "gone")).run(intake_of(service)))
+
+
+@contextmanager
+def answering(status, body=b"", **headers):
+    """A server that is not Prometheus: it gives the same answer to every request, and keeps the headers it got."""
+    got = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            got.append(dict(self.headers))
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"prometheus+http://127.0.0.1:{server.server_address[1]}", got
+        finally:
+            server.shutdown()
+            thread.join(WAIT)
+
+
+SCALAR = b'{"status": "success", "data": {"resultType": "%s", "result": %s}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (200, b"<html>Welcome</html>", "does not answer like Prometheus. Check host, port and the path"),
+        (200, b'{"data": 7}', "does not answer like Prometheus."),
+        (200, SCALAR % (b"scalar", b"null"), "does not answer like Prometheus."),
+        (200, SCALAR % (b"vector", b"[]"), "does not answer like Prometheus."),
+        (200, SCALAR % (b"scalar", b'[1, "99999999999"]'), "days ahead of the clock here"),
+        (404, b"404 page not found", "(HTTP status 404)"),
+        (405, b"", "(HTTP status 405)"),
+        (401, b"", "asks for a login, or does not know this one. Give a user and password_variable, or token_variable"),
+        (403, b"", "does not permit this user to query"),
+        (302, b"", "redirects to http://login.example/. Write the address it redirects to instead."),
+        (400, b'{"status": "error", "error": "line 1\\nline 2."}', "cannot read the query 'time()': line 1 line 2."),
+    ],
+)
+def test_a_server_that_is_not_prometheus_or_refuses_is_named(service, stream, status, body, words):
+    with answering(status, body, location="http://login.example/") as (url, _):
+        assert words in refusal(service, at(url, stream))
+
+
+@pytest.mark.parametrize(("status", "body"), [(503, b""), (502, b"<html>Bad gateway</html>"), (429, b"")])
+def test_a_server_in_trouble_is_lost_and_tried_again(service, stream, status, body):
+    with answering(status, body) as (url, _), pytest.raises(Lost, match=f"HTTP status {status}"):
+        asyncio.run(source_of(at(url, stream)).run(intake_of(service)))
+
+
+def test_a_token_is_sent_and_does_not_follow_a_redirect(service, stream, monkeypatch):
+    monkeypatch.setenv("PROMETHEUS_TOKEN", "abc")
+    with answering(403) as (other, leaked):
+        where = other.removeprefix("prometheus+")
+        with answering(307, location=where) as (url, got):
+            message = refusal(service, at(url, stream, token_variable="PROMETHEUS_TOKEN"))
+    assert got[0]["authorization"] == "Bearer abc"
+    assert leaked == []
+    assert f"redirects to {where}." in message
+    assert "abc" not in message
+
+
+def test_histograms_and_other_times_are_refused(service, stream):
+    histogram = b'[{"metric": {}, "histogram": []}]'
+    with answering(200, SCALAR % (b"vector", histogram)) as (url, _):
+        api = PrometheusApi(at(url))
+
+        async def ask(what):
+            async with api:
+                return await what()
+
+        with pytest.raises(ParameterError, match=r"gives histograms.*histogram_quantile"):
+            asyncio.run(ask(lambda: api.at("up", 7000)))
+    rounded = b'[{"metric": {}, "values": [[1.5, "7"]]}]'
+    with (
+        answering(200, SCALAR % (b"matrix", rounded)) as (url, _),
+        pytest.raises(InputError, match="samples at other times"),
+    ):
+        history(at(url, tags={"cpu": "up"}), "1970-01-01T00:00:01+00:00", "1970-01-01T00:00:02+00:00")
+
+
+def test_a_login_and_a_certificate_are_checked(tmp_path, service, stream, plant_server, monkeypatch):
+    _, data = plant_server
+    certificate = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]
+    subprocess.run(["openssl", "req", *certificate, *names, *files], check=True, capture_output=True, timeout=WAIT)
+    (tmp_path / "web.yml").write_text(
+        f"basic_auth_users: {{sre: {SECRET_HASH}}}\n"
+        f"tls_server_config: {{cert_file: {tmp_path / 'cert.pem'}, key_file: {tmp_path / 'key.pem'}}}\n"
+    )
+    samples = itertools.takewhile(lambda one: one[1] < data.start + PAST + 600, data.samples())
+    server = PrometheusServer(tmp_path / "server", samples, f"--web.config.file={tmp_path / 'web.yml'}")
+    server.url = server.url.replace("http:", "https:")
+    monkeypatch.setattr(server, "get", lambda path: _insecure(server.url + path))
+    monkeypatch.setenv("PROMETHEUS_PASSWORD", "secret")
+    with server:
+        given_ = {"user": "sre", "password_variable": "PROMETHEUS_PASSWORD", "options": {"back_fill": "1min"}}
+        address = Address(f"prometheus+{server.url}", stream, TAGS, "1s", **given_)
+        assert "cannot be verified" in refusal(service, address)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        assert "asks for a login" in refusal(service, at(server, stream))
+        pull(service, address, lambda: caught_up(service, stream))
+        monkeypatch.setenv("PROMETHEUS_PASSWORD", "wrong")
+        assert "asks for a login" in refusal(service, address)
+
+
+def _insecure(url):
+    import httpx
+
+    answer = httpx.get(url, verify=False, trust_env=False)
+    return httpx.Response(200 if answer.status_code == 401 else answer.status_code)

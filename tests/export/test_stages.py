@@ -1,0 +1,224 @@
+"""Each stage of an exported graph against our own code."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from cometad.alerting.budget import Budget
+from cometad.alerting.thresholds import Conformal, Quantile
+from cometad.data.scale import Scaling
+from cometad.data.trends import LASTING, TrendRun, Trends
+from cometad.export.check import opened
+from cometad.export.fusing import excused, pooled, variable_scores
+from cometad.export.graph import DOUBLE, Graph
+from cometad.export.nearest import nearest
+from cometad.export.readings import movements, scaled
+from cometad.export.tracking import RULE_GRAPHS
+from cometad.export.views import VIEW_GRAPHS
+from cometad.scoring.fuse import Fused, fuse
+from cometad.scoring.precedents import Gathering, Precedents
+from cometad.views import Activity, Balance, Forecast, Joint, Patterns
+from cometad.views.joint import FittedJoint
+from cometad.views.run import clipped
+
+VIEWS = [Patterns(length=6, codes=5), Joint(length=4, codes=6), Forecast(lags=3), Balance(length=4), Activity(length=7)]
+
+
+def compiled(make, *shapes):
+    """A function of arrays with these shapes that runs the graph that `make` makes of wires."""
+    graph = Graph()
+    names = [f"input{k}" for k in range(len(shapes))]
+    results = make(graph, *map(graph.wire, names))
+    results = results if isinstance(results, (tuple, list)) else (results,)
+    outputs = [f"output{k}" for k in range(len(results))]
+    for wire, name in zip(results, outputs, strict=True):
+        graph.identity(wire, name)
+    inputs = [helper.make_tensor_value_info(*each) for each in zip(names, [DOUBLE] * len(names), shapes, strict=True)]
+    body = helper.make_graph(
+        graph.nodes,
+        "stage",
+        inputs,
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        graph.initializers,
+    )
+    session = opened(
+        helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    )
+
+    def run(*arrays):
+        found = session.run(outputs, dict(zip(names, arrays, strict=True)))
+        return found[0] if len(found) == 1 else found
+
+    return run
+
+
+def rows_of(rng, count, width, discrete):
+    """Scaled readings as views see them: smooth ones, or few values, so that codes are often equally near."""
+    rows = rng.choice([-1.3, 0.1, 0.7], (count, width)) if discrete else rng.normal(size=(count, width))
+    return clipped(rows.astype(np.float32))
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: type(view).__name__)
+@settings(max_examples=4)
+@given(width=st.integers(1, 5), seed=st.integers(0, 99), discrete=st.booleans())
+def test_a_view_has_the_same_errors(view, width, seed, discrete):
+    rng = np.random.default_rng(seed)
+    fitted = view.fit(rows_of(rng, 120, width, discrete), np.ones(120, bool), rng)
+    rows, length = rows_of(rng, 60, width, discrete), fitted.context + 1
+    rows[20] = 50.0
+    run = compiled(lambda graph, window: VIEW_GRAPHS[type(fitted)](graph, fitted, window), (length, width))
+    theirs = np.concatenate([run(rows[t - length + 1 : t + 1]) for t in range(length - 1, 60)])
+    np.testing.assert_allclose(theirs, fitted.errors(rows, length - 1), rtol=1e-12, atol=1e-7)
+
+
+@pytest.mark.parametrize("view", [Forecast(lags=2), Balance(length=2)], ids=["Forecast", "Balance"])
+def test_a_view_of_many_variables_has_the_same_errors(view):
+    rng = np.random.default_rng(0)
+    rows = rows_of(rng, 300, 70, discrete=False)  # more than 64: principal directions are used
+    fitted = view.fit(rows, np.ones(300, bool), rng)
+    run = compiled(lambda graph, window: VIEW_GRAPHS[type(fitted)](graph, fitted, window), (fitted.context + 1, 70))
+    own = rows[-fitted.context - 1 :]
+    np.testing.assert_allclose(run(own), fitted.errors(own, fitted.context), rtol=1e-10)
+
+
+def test_between_equally_near_codes_the_graph_chooses_the_one_that_our_search_chooses():
+    rng, dim = np.random.default_rng(0), 40
+    ours, theirs, plain = [], [], []
+    for _ in range(60):
+        window = rng.normal(size=dim).astype(np.float32).astype(np.float64)
+        away = rng.normal(size=dim)
+        codes = np.array([window + rng.permutation(away) for _ in range(6)])  # all at the same distance
+        expected = FittedJoint(codes, 1).expected(window[None], 0)[0]
+        ours.append(int(np.flatnonzero((codes == expected).all(axis=1))[0]))
+        run = compiled(lambda graph, wire, codes=codes: nearest(graph, wire, [codes]), (1, dim))
+        theirs.append(int(run(window[None])[0]))
+        plain.append(int((0.5 * (codes**2).sum(axis=1) - codes @ window).argmin()))
+    assert theirs == ours
+    assert plain != ours, "double precision alone would do, so this test shows nothing"
+
+
+def test_scaling_is_the_same_to_the_bit():
+    rng = np.random.default_rng(0)
+    scaling = Scaling(rng.normal(size=4), rng.random(4) + 0.1)
+    run = compiled(lambda graph, values: scaled(graph, scaling, values), (4,))
+    for values in (rng.normal(size=4), np.array([1e300, -1e300, 49.99999999 * scaling.unit[2], 0.0])):
+        assert np.array_equal(run(values), clipped(scaling(values[None]))[0])
+
+
+def test_trends_are_the_same_to_the_bit():
+    rng = np.random.default_rng(0)
+    trends = Trends(
+        np.array([0.0, 1.0, 1 / 64, 1 / 64]), np.array([0.0, 0.5, 0.1, 0.0]), np.array([0.0, 3.0, 2.0, 1.0])
+    )
+    readings = np.cumsum(rng.normal(size=(900, 4)), axis=0)
+    readings[100 : 100 + LASTING + 50, 3] += 500.0  # so long that the level starts anew
+    readings[[50, 51], 1:] = [[1e300] * 3, [-1e300] * 3]
+    run = compiled(
+        lambda graph, reading, level, away, seen: movements(graph, trends, reading, level, away, seen.same(0.0)),
+        *([(4,)] * 3),
+        (1,),
+    )
+    level, away, moved = np.zeros(4), np.zeros(4), []
+    for t, reading in enumerate(readings):
+        one, level, away = run(reading, level, away, np.array([float(t)]))
+        moved.append(one)
+    assert np.array_equal(np.array(moved), TrendRun(trends).push(readings))
+
+
+@given(seed=st.integers(0, 99), views=st.integers(1, 4), width=st.integers(1, 4), pooling=st.sampled_from([1, 3, 8]))
+@settings(max_examples=8)
+def test_scores_are_the_same_also_while_views_still_wait_for_readings(seed, views, width, pooling):
+    rng = np.random.default_rng(seed)
+    tails = np.sort(rng.random((views, 3, width)), axis=1) + np.arange(3)[None, :, None]
+    errors = 4 * rng.random((30, views, width))
+    unknown = rng.random((30, views)) < 0.4
+    errors[unknown] = np.nan
+
+    def make(graph, errors, known):
+        scores = variable_scores(graph, errors, known > 0.5, tails)
+        return scores, pooled(graph, scores, pooling)
+
+    run, ours = compiled(make, (views, width), (views, 1)), fuse(errors, tails, pooling)
+    for t in range(30):
+        variables, score = run(np.nan_to_num(errors[t]), (~unknown[t]).astype(float)[:, None])
+        np.testing.assert_allclose(variables[0], ours.variables[t], rtol=1e-13)
+        np.testing.assert_allclose(score[0, 0], ours.scores[t], rtol=1e-13)
+
+
+def test_verdicts_excuse_the_same_scores():
+    rng, views, width = np.random.default_rng(0), 2, 3
+    rows, errors, variables = (
+        rng.normal(size=(400, width)),
+        5 * rng.random((400, views, width)),
+        6 * rng.random((400, 3)),
+    )
+    errors[rng.random((400, views)) < 0.2] = np.nan
+    normal = []
+    for start in (0, 50):
+        gathering = Gathering(start, views, width)
+        gathering.add(rows[start : start + 9], errors[start : start + 9], variables[start : start + 9])
+        normal.append(gathering.precedent())
+    precedents, highs = Precedents(np.full(width, 0.3), tuple(normal)), np.full((views, width), 2.0)
+    usual = compiled(lambda graph, own: pooled(graph, own, 8), (1, width))
+    scores = np.array([usual(own[None])[0, 0] for own in variables])
+    fused = Fused(scores, variables, np.zeros((400, width), bool))
+    ours = precedents.scores(fused, rows, errors, highs, 8)
+    run = compiled(
+        lambda graph, row, errors, known, own: excused(graph, precedents, highs, 8, row, errors, known > 0.5, own),
+        (1, width),
+        (views, width),
+        (views, 1),
+        (1, width),
+    )
+    known = ~np.isnan(errors[:, :, 0])
+    theirs = [
+        run(rows[t, None], np.nan_to_num(errors[t]), known[t].astype(float)[:, None], variables[t, None])[0, 0]
+        for t in range(400)
+    ]
+    np.testing.assert_allclose(theirs, ours, rtol=1e-13)
+    assert 10 < (ours < scores).sum() < 390
+
+
+def tracked(rule, state, scores):
+    """The thresholds of an exported rule."""
+    graphs = RULE_GRAPHS[type(rule)]
+    slots = graphs.slots(state)
+
+    def make(graph, score, *before):
+        parts = dict(zip((slot.name for slot in slots), before, strict=True))
+        threshold, after = graphs.track(graph, rule, state, score, parts)
+        return threshold, *(after[slot.name] for slot in slots)
+
+    run, before, thresholds = compiled(make, *([(1,)] * (1 + len(slots)))), [slot.initial for slot in slots], []
+    for score in scores:
+        found = run(np.array([score]), *before)
+        threshold, *before = found if slots else (found,)
+        thresholds.append(threshold[0])
+    return np.array(thresholds)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Budget(rate=0.05),
+        Budget(rate=0.3, patience=0),
+        Budget(alerts_per_day=2000, period=1.0),
+        Budget(alerts_per_day=2000, period=1.0, patience=3),
+        Quantile(0.02),
+        Conformal(0.05),
+    ],
+    ids=str,
+)
+def test_a_threshold_follows_the_same_scores(rule):
+    rng = np.random.default_rng(0)
+    state = rule.fit(rng.exponential(size=500))
+    scores = rng.exponential(size=700)
+    scores[100:140] += 8.0  # a fault
+    scores[300:] += 3.0  # a shift
+    scores[400:480] = 2.0  # constant
+    scores[600] = 1e200
+    ours = rule.watch(state).follow(scores)
+    np.testing.assert_allclose(tracked(rule, state, scores), ours, rtol=1e-12)
+    assert len(set(ours)) > 100 or not isinstance(rule, Budget)

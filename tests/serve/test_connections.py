@@ -1,0 +1,97 @@
+"""Sources of `cometad.toml`: their readings are stored and scored, their states are seen, bad messages are listed."""
+
+import asyncio
+import json
+from typing import ClassVar
+
+import pytest
+
+from cometad.connect.contract import Lost
+from cometad.connect.intake import Message
+from cometad.connect.source import CONNECTORS
+from cometad.errors import ParameterError
+from cometad.serve.settings import load_settings
+from serve_case import SETTINGS, as_readings, expected, faulty, in_process, settled, until, upload
+
+ROWS = 120
+
+
+class Drip:
+    """A source of our own: readings from a list, then a word that is no reading, then it vanishes for a while."""
+
+    readings: ClassVar[list] = []
+    away = False
+
+    def __init__(self, address):
+        self.address = address
+
+    async def run(self, intake):
+        if Drip.away:
+            raise Lost("Nobody answers at test://plant.")
+        intake.connected()
+        while Drip.readings:
+            body = json.dumps(Drip.readings.pop(0)).encode()
+            await intake.take([Message(body, "drip 1", self.address.stream)])
+        await intake.take([Message(b"on fire", "drip 2", self.address.stream)])
+        while not Drip.away:
+            await asyncio.sleep(0.01)
+        raise Lost("Nobody answers at test://plant.")
+
+
+@pytest.fixture
+def drip(monkeypatch):
+    monkeypatch.setitem(CONNECTORS.rows, "test", Drip)
+    monkeypatch.setattr("cometad.connect.source.FIRST_WAIT", 0.05)
+    Drip.away, Drip.readings = True, []
+    return Drip
+
+
+def test_a_source_feeds_its_stream_and_its_absence_is_a_state_of_the_stream(tmp_path, drip, pump):
+    values = faulty(ROWS)
+    connect = [{"url": "test://plant", "stream": "pump-1", "name": "drip"}]
+    with in_process(tmp_path, connect=connect) as (_, client):
+        upload(client, "pump", pump[1])
+        assert client.put("/v1/streams/pump-1", json=SETTINGS).status_code == 201
+        until(lambda: client.get("/v1/streams/pump-1").json()["state"] == "disconnected")
+        assert client.get("/v1/streams/pump-1").json()["reason"] == "Nobody answers at test://plant."
+        drip.readings, drip.away = as_readings(values), False
+        scores = settled(client, "pump-1", ROWS)["scores"]
+        assert scores == expected(pump[0], values)[0]
+        (connection,) = client.get("/v1/connections").json()["connections"]
+        assert (connection["state"], connection["readings"], connection["streams"]) == ("connected", ROWS, ["pump-1"])
+        until(lambda: client.get("/v1/connections/drip/set-aside").json()["messages"])
+        (aside,) = client.get("/v1/connections/drip/set-aside").json()["messages"]
+        assert (aside["where"], aside["content"]) == ("drip 2", "on fire")
+        assert b"cometad_connections_lost 0.0" in client.get("/metrics").content
+        assert client.delete("/v1/connections/drip/set-aside").status_code == 204
+        assert client.get("/v1/connections/drip/set-aside").json()["messages"] == []
+        drip.away = True
+        until(lambda: client.get("/v1/streams/pump-1").json()["state"] == "disconnected")
+
+
+def test_an_unknown_connection_is_not_found(running):
+    _, client = running
+    response = client.get("/v1/connections/nowhere/set-aside")
+    assert response.status_code == 404
+    assert "cometad.toml" in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ('[connect]\nurl = "mqtt://plant/x"', "[[connect]]"),
+        ('[[connect]]\nstream = "pump"', "connect.0.url"),
+        ('[[connect]]\nurl = "mqtt://plant/x"\nstreem = "pump"', "connect.0.streem"),
+    ],
+)
+def test_a_bad_table_is_refused_in_one_sentence(tmp_path, text, word):
+    file = tmp_path / "cometad.toml"
+    file.write_text(text)
+    with pytest.raises(ParameterError, match=word.replace("[", r"\[")):
+        load_settings(file)
+
+
+def test_a_service_with_two_connections_of_one_name_does_not_start(tmp_path, drip):
+    two = [{"url": "test://plant", "name": "drip"}, {"url": "test://plant", "name": "drip"}]
+    with pytest.raises(ParameterError, match="Two connections"), in_process(tmp_path, connect=two):
+        pass
