@@ -35,9 +35,9 @@ from cometad.baselines import BASELINES
 from cometad.cli import main
 from cometad.datasets.readers import READERS
 from cometad.metrics import METRICS
-from connect.server_mosquitto import plant_broker
-from connect.server_opcua import plant_server
-from connect.server_prometheus import web_prometheus
+from servers.mosquitto import plant_broker
+from servers.opcua import plant_server
+from servers.prometheus import web_prometheus
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

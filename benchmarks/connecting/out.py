@@ -27,8 +27,8 @@ sys.path.extend([str(Path(__file__).parents[1]), str(Path(__file__).parents[2] /
 import httpx
 import structlog
 
-from connect.server_webhook import hook
 from serve_case import Server, as_readings, faulty, frame, in_process, plant, post, put, until, upload
+from servers.webhook import hook
 
 STREAM, PART = "pump", 50  # readings in a request
 

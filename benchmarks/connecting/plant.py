@@ -30,8 +30,8 @@ sys.path.extend([str(Path(__file__).parents[1]), str(Path(__file__).parents[2] /
 
 import numpy as np
 
-from connect.server_mosquitto import Mosquitto, Publisher
-from connect.server_opcua import OpcuaServer
+from servers.mosquitto import Mosquitto, Publisher
+from servers.opcua import OpcuaServer
 from serving import NAMES, START, fitted, plant
 
 WAIT = 120.0  # seconds until a benchmark gives up

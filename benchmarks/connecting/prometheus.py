@@ -24,8 +24,8 @@ sys.path.extend([str(Path(__file__).parents[1]), str(Path(__file__).parents[2] /
 import numpy as np
 import polars as pl
 
-from connect.prometheus_consumer import Consumer
-from connect.server_prometheus import PrometheusServer
+from prometheus_consumer import Consumer
+from servers.prometheus import PrometheusServer
 from serving import NAMES, fitted, plant
 
 PAST, AHEAD = 43_200, 7200  # seconds of samples

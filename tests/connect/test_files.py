@@ -15,7 +15,8 @@ from cometad.connect.address import Address
 from cometad.connect.followed_folder import MOST_BAD
 from cometad.connect.source import source_of
 from cometad.errors import CometadError
-from connect.plant_case import (
+from contract import is_a_sentence
+from plant_case import (
     feeding,
     pump_file,  # noqa: F401  a fixture
     read_to_end,
@@ -25,7 +26,6 @@ from connect.plant_case import (
     stored,
     wanted,
 )
-from contract import is_a_sentence
 from serve_case import NAMES, START, as_readings, faulty, frame, plant, until
 
 HEADER = "time," + ",".join(NAMES) + "\n"

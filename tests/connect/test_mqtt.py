@@ -8,7 +8,8 @@ import pytest
 from cometad.connect.address import Address
 from cometad.connect.source import source_of
 from cometad.errors import CometadError
-from connect.plant_case import (
+from contract import is_a_sentence
+from plant_case import (
     feeding,
     gappy_file,  # noqa: F401  a fixture
     pump_file,  # noqa: F401  a fixture
@@ -19,7 +20,8 @@ from connect.plant_case import (
     stored_events,
     wanted,
 )
-from connect.server_mosquitto import (
+from serve_case import NAMES, START, as_readings, faulty, plant, until
+from servers.mosquitto import (
     PASSWORD,
     Mosquitto,
     Publisher,
@@ -27,8 +29,6 @@ from connect.server_mosquitto import (
     password_file,
     without_subscriptions,
 )
-from contract import is_a_sentence
-from serve_case import NAMES, START, as_readings, faulty, plant, until
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from cometad.errors import ParameterError
 from cometad.serve.service import Service
 from cometad.serve.set_aside import aside
 from cometad.serve.settings import Settings
-from connect.server_nats import NatsServer, running_nats
 from contract import is_a_sentence
 from serve_case import faulty, frame, plant, until
+from servers.nats import NatsServer, running_nats
 
 VALUES = faulty(300)
 

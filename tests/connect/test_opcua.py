@@ -11,7 +11,8 @@ from asyncua import Client
 from cometad.connect.address import Address
 from cometad.connect.source import source_of
 from cometad.errors import CometadError
-from connect.plant_case import (
+from contract import is_a_sentence
+from plant_case import (
     feeding,
     gappy_file,  # noqa: F401  a fixture
     pump_file,  # noqa: F401  a fixture
@@ -20,9 +21,8 @@ from connect.plant_case import (
     service_in,
     stored,
 )
-from connect.server_opcua import OpcuaServer
-from contract import is_a_sentence
 from serve_case import NAMES, plant, until
+from servers.opcua import OpcuaServer
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,12 @@ from cometad.connect.out.notice import EXAMPLE
 from cometad.connect.out.remote_write import RemoteWriter, ScoreSamples, write_request
 from cometad.connect.out.templates import MessageTemplate
 from cometad.errors import ParameterError
-from connect.server_alertmanager import AlertmanagerServer, free_port
-from connect.server_mosquitto import PASSWORD, Mosquitto, password_file
-from connect.server_nats import NatsServer, running_nats
-from connect.server_prometheus import PrometheusServer
 from contract import is_a_sentence
 from serve_case import until
+from servers.alertmanager import AlertmanagerServer, free_port
+from servers.mosquitto import PASSWORD, Mosquitto, password_file
+from servers.nats import NatsServer, running_nats
+from servers.prometheus import PrometheusServer
 
 NOTICES = [
     dataclasses.replace(EXAMPLE, id=f"id{number}", event=f"1-{number}", stream=stream)

@@ -5,18 +5,18 @@ import random
 import time
 from pathlib import Path
 
-from connect.plant_case import (
+from plant_case import (
     pump_file,  # noqa: F401  a fixture
     service_in,
     stored,
     stored_events,
     wanted,
 )
-from connect.server_mosquitto import (
+from serve_case import NAMES, Server, as_readings, faulty, until
+from servers.mosquitto import (
     Publisher,
     mosquitto,  # noqa: F401  a fixture
 )
-from serve_case import NAMES, Server, as_readings, faulty, until
 
 ROWS, KILLS = 900, 5
 

@@ -34,10 +34,10 @@ from cometad.serve.set_aside import aside
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import by_time
-from connect.prometheus_consumer import Consumer
-from connect.server_prometheus import PAST, Plant, PrometheusServer
 from contract import is_a_sentence
+from prometheus_consumer import Consumer
 from serve_case import NAMES, WAIT, expected, frame, plant, until
+from servers.prometheus import PAST, Plant, PrometheusServer
 
 TAGS = {name: f'plant{{sensor="{name}"}}' for name in NAMES}
 HOLES = {name: f'holes{{sensor="{name}"}}' for name in NAMES}

@@ -16,9 +16,9 @@ from cometad.serve.run import plan
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings, load_settings
 from cometad.serve.storage import schema
-from connect.server_webhook import hook
 from contract import is_a_sentence
 from serve_case import Server, as_readings, expected, faulty, in_process, is_refusal, post, put, settled, until, upload
+from servers.webhook import hook
 
 VALUES = faulty(300)  # three events
 KEY = "a secret of the test"

@@ -9,9 +9,9 @@ import pytest
 
 from cometad.connect.out.remote_write import NAMES
 from cometad.serve import score_copies
-from connect.server_alertmanager import AlertmanagerServer, free_port
-from connect.server_prometheus import PrometheusServer
 from serve_case import as_readings, faulty, in_process, post, put, settled, until, upload
+from servers.alertmanager import AlertmanagerServer, free_port
+from servers.prometheus import PrometheusServer
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "cometad.json"
 VALUES = faulty(150)
