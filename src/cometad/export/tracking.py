@@ -32,10 +32,10 @@ def fixed(graph: Graph, rule: Any, state: Floats, score: Wire, before: Mapping[s
 def budget_slots(state: Floats) -> list[Slot]:
     """What a budget remembers."""
     meanings = {
-        "position": "of the threshold, from where it started",
+        "position": "how far the threshold is from its start, on the scale of the budget",
         "allowance": "flags that may hold the threshold; for a budget of alerts, flags of the current alert",
-        "quiet": "readings since the last flag, as many as matter",
-        "last": "the score before",
+        "quiet": "readings since the last flag, up to the number that ends an event",
+        "last": "the previous score",
     }
     return [Slot(name, state[k : k + 1], meaning) for k, (name, meaning) in enumerate(meanings.items(), start=2)]
 
