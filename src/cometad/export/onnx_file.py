@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -104,7 +104,7 @@ def to_onnx(detector: Detector, path: str | os.PathLike[str]) -> Exported:
         model.metadata_props.add(key=f"{PRODUCER}.{name}", value=json.dumps(value))
     written = model.SerializeToString()
     write_whole(path, lambda temporary: temporary.write_bytes(written))
-    return Exported(**{**vars(found), "file_bytes": len(written)})
+    return replace(found, file_bytes=len(written))
 
 
 def _model(step: Step, names: tuple[str, ...]) -> ModelProto:
