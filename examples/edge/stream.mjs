@@ -4,48 +4,61 @@
 //     cometad export plant.comet -o plant.onnx --json > plant.json
 //     node stream.mjs plant.onnx plant.json [STATE] < today.csv > scores.jsonl
 //
-// The header of the CSV names the variables, in any order. With a file STATE the stream goes on where it stopped.
+// The header of the CSV, which has no quotes, names the variables, in any order. A reading with a cell that is not a
+// finite number gets no score. With a file STATE, a stream continues where the last one ended.
 
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import ort from "onnxruntime-node";
 
-const [model, described, saved] = process.argv.slice(2);
+const stop = (sentence) => {
+  console.error(sentence);
+  process.exit(1);
+};
+
+const [model, described, saved, ...others] = process.argv.slice(2);
+if (!described || others.length) stop("Usage: node stream.mjs MODEL.onnx MODEL.json [STATE] < READINGS.csv");
 const { variables: names, state: layout } = JSON.parse(readFileSync(described, "utf8"));
 const session = await ort.InferenceSession.create(model, { intraOpNumThreads: 1 });
 
 const tensor = (values, ...shape) => new ort.Tensor("float64", values, shape);
+const number = (cell) => (cell?.trim() ? Number(cell) : NaN); // Number(" ") would be 0
 let state = new Float64Array(layout.size); // zeros start a new stream
 if (saved && existsSync(saved)) {
   const bytes = readFileSync(saved);
+  if (bytes.byteLength !== layout.bytes) stop(`'${saved}' is not a state of '${model}'. Delete it to start anew.`);
   state = new Float64Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength));
 }
 
 let columns;
 for await (const line of createInterface({ input: process.stdin })) {
+  if (line === "") continue;
   const cells = line.split(",");
   if (columns === undefined) {
+    cells[0] = cells[0].replace(/^\uFEFF/, ""); // the byte order mark
     columns = names.map((name) => cells.indexOf(name));
     const missing = names.find((_, i) => columns[i] < 0);
-    if (missing !== undefined) throw new Error(`The header has no column '${missing}'.`);
+    if (missing !== undefined) stop(`The header has no column '${missing}'.`);
     continue;
   }
-  const reading = Float64Array.from(columns, (column) => Number(cells[column] || NaN));
+  const reading = Float64Array.from(columns, (column) => number(cells[column]));
   const found = await session.run({
     reading: tensor(reading, 1, names.length),
     state: tensor(state, layout.size),
   });
   state = found.next_state.data;
+  const score = found.alert_score.data[0];
   const scores = found.variable_scores.data;
   console.log(
     JSON.stringify({
-      alert_score: found.alert_score.data[0], // null for a reading with an empty cell
+      alert_score: score, // NaN, for a reading without a score, becomes null
       threshold: found.threshold.data[0],
       flag: found.flag.data[0],
-      variable: names[scores.indexOf(Math.max(...scores))],
+      variable: Number.isNaN(score) ? null : names[scores.indexOf(Math.max(...scores))],
     }),
   );
 }
 if (saved) {
-  writeFileSync(saved, Buffer.from(state.buffer, state.byteOffset, state.byteLength));
+  writeFileSync(`${saved}.new`, Buffer.from(state.buffer, state.byteOffset, state.byteLength));
+  renameSync(`${saved}.new`, saved); // so that a program killed here leaves a whole state
 }

@@ -2,7 +2,8 @@
 
     python stream.py plant.onnx [STATE] < today.csv > scores.jsonl
 
-The header of the CSV names the variables, in any order. With a file STATE the stream goes on where it stopped.
+The header of the CSV names the variables, in any order. A reading with a cell that is not a finite number gets no
+score. With a file STATE, a stream continues where the last one ended.
 """
 
 import csv
@@ -26,15 +27,38 @@ def main(model: str, saved: str | None = None) -> None:
     state = np.zeros(size)  # zeros start a new stream
     if saved is not None and Path(saved).exists():
         state = np.fromfile(saved)
-    for row in csv.DictReader(sys.stdin):
-        reading = np.array([[float(row[name] or "nan") for name in names]])
+        if state.size != size:
+            sys.exit(f"'{saved}' is not a state of '{model}'. Delete it to start anew.")
+    sys.stdin.reconfigure(encoding="utf-8-sig")  # which may begin with a byte order mark
+    rows = csv.DictReader(sys.stdin)
+    missing = set(names) - set(rows.fieldnames or [])
+    if missing:
+        sys.exit(f"The header has no column '{min(missing)}'.")
+    for row in rows:
+        reading = np.array([[number(row[name]) for name in names]])
         score, variables, threshold, flag, state = session.run(outputs, {"reading": reading, "state": state})
-        judged = None if np.isnan(score[0]) else score[0]  # of a reading with an empty cell there is no score
-        line = {"alert_score": judged, "threshold": threshold[0], "flag": int(flag[0])}
-        print(json.dumps(line | {"variable": names[int(variables[0].argmax())]}))
+        judged = bool(np.isfinite(score[0]))
+        line = {
+            "alert_score": score[0] if judged else None,
+            "threshold": threshold[0],
+            "flag": int(flag[0]),
+            "variable": names[int(variables[0].argmax())] if judged else None,
+        }
+        print(json.dumps(line))
     if saved is not None:
-        state.tofile(saved)
+        state.tofile(f"{saved}.new")
+        Path(f"{saved}.new").replace(saved)  # so that a program killed here leaves a whole state
+
+
+def number(cell: str | None) -> float:
+    """The value of a cell; NaN if it is not a number."""
+    try:
+        return float(cell or "nan")
+    except ValueError:
+        return float("nan")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit("Usage: python stream.py MODEL.onnx [STATE] < READINGS.csv")
     main(*sys.argv[1:])

@@ -69,30 +69,6 @@ def assert_scored(folder, lines):
     assert lines[150]["variable"] == "level"
 
 
-def scored_by(command, folder, *arguments):
-    """The lines that a command prints for both parts of the series, with a state that is saved between them."""
-    lines = []
-    for part in ("first.csv", "second.csv"):
-        with (folder / part).open() as readings:
-            done = subprocess.run(
-                [*command, *arguments],
-                stdin=readings,
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=60,
-            )
-        assert done.returncode == 0, done.stderr
-        lines += [json.loads(line) for line in done.stdout.splitlines()]
-    return lines
-
-
-def test_the_python_example_scores_as_a_stream_does_without_cometad(folder):
-    command = [sys.executable, "-c", WITHOUT_COMETAD, str(EDGE / "stream.py")]
-    assert_scored(folder, scored_by(command, folder, "plant.onnx", "python.state"))
-
-
 @pytest.fixture(scope="module")
 def node():
     """A folder with the Node example and what it needs."""
@@ -115,9 +91,54 @@ def node():
     return INSTALLED
 
 
-def test_the_node_example_scores_as_a_stream_does(folder, node):
-    command = ["node", str(node / "stream.mjs")]
-    assert_scored(folder, scored_by(command, folder, "plant.onnx", "plant.json", "node.state"))
+@pytest.fixture(params=["python", "node"])
+def program(request):
+    """The command of an example and its arguments, without the file of a state."""
+    if request.param == "python":
+        return [sys.executable, "-c", WITHOUT_COMETAD, str(EDGE / "stream.py"), "plant.onnx"]
+    return ["node", str(request.getfixturevalue("node") / "stream.mjs"), "plant.onnx", "plant.json"]
+
+
+def run_with(program, folder, readings, *state):
+    """Run a program on readings as text."""
+    return subprocess.run(
+        [*program, *state], input=readings, cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_an_example_scores_as_a_stream_does_and_continues_from_its_state(folder, program, tmp_path):
+    lines = []
+    for part in ("first.csv", "second.csv"):
+        done = run_with(program, folder, (folder / part).read_text(), tmp_path / "state")
+        assert done.returncode == 0, done.stderr
+        lines += [json.loads(line) for line in done.stdout.splitlines()]
+    assert_scored(folder, lines)
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_an_example_gives_no_score_to_a_reading_with_a_cell_that_is_not_a_number(folder, program):
+    cells = ["", " ", "Bad", "NaN", "inf"]
+    readings = ["\ufeffflow,level,heat", *(f"{cell},0.1,0.2" for cell in cells), "0.1,0.2"]  # the last one is too short
+    done = run_with(program, folder, "\r\n".join(readings))
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["alert_score"], line["variable"], line["flag"]) for line in found] == [(None, None, 0)] * 6
+
+
+@pytest.mark.parametrize(
+    "arguments, header, words",
+    [
+        (["foreign.state"], "flow,level,heat", "'foreign.state' is not a state of 'plant.onnx'."),
+        ([], "flow,heat", "The header has no column 'level'."),
+        (["a", "b", "c"], "flow,level,heat", "Usage: "),
+    ],
+)
+def test_an_example_says_in_one_sentence_what_is_wrong(folder, program, arguments, header, words):
+    (folder / "foreign.state").write_bytes(b"12345678")
+    done = run_with(program, folder, f"{header}\n", *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(words)
+    assert done.stderr.count("\n") == 1
 
 
 def test_no_lock_file_is_committed():

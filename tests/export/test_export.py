@@ -115,6 +115,14 @@ def test_a_detector_whose_views_need_no_reading_before_scores_the_same():
     assert_same(detector.stream().update_many(fresh), run(opened(detector_bytes(detector)), fresh))
 
 
+@pytest.mark.parametrize("seed", [10, 24])
+def test_scores_that_often_repeat_keep_the_thresholds_together(seed):
+    """One valve with three positions: equal scores are common, and rounding must not decide which ones are equal."""
+    readings = np.random.default_rng(seed).integers(0, 3, (1700, 1)).astype(float)
+    detector = Comet(threshold=Budget(rate=0.1)).fit(readings[:200])
+    assert_same(detector.stream().update_many(readings[200:]), run(opened(detector_bytes(detector)), readings[200:]))
+
+
 def test_a_detector_with_verdicts_scores_the_same(detector):
     taught = detector.learn_normal(today(), (300, 310)).learn_normal(today(), 200)
     scored = taught.stream().update_many(today())

@@ -222,3 +222,10 @@ def test_a_threshold_follows_the_same_scores(rule):
     ours = rule.watch(state).follow(scores)
     np.testing.assert_allclose(tracked(rule, state, scores), ours, rtol=1e-12)
     assert len(set(ours)) > 100 or not isinstance(rule, Budget)
+
+
+def test_a_threshold_follows_constant_scores_that_are_almost_zero():
+    rule, scores = Budget(rate=0.1), np.full(300, 3e-27)
+    state = rule.fit(np.zeros(50))
+    scores[100] = 1.0
+    np.testing.assert_allclose(tracked(rule, state, scores), rule.watch(state).follow(scores), rtol=1e-9, atol=1e-20)

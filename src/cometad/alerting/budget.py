@@ -25,6 +25,7 @@ PAUSE_SHARE = 0.1  # of the mean time between alerts: a longer pause would leave
 EXTRA = 0.5  # held flags allowed per flag of the budget
 AT_FIRST = 20.0  # held flags allowed at the start of a stream
 NEARBY = 2  # an event is open if one of the last two readings was flagged; 8 would hold chance flags at a rate of 0.1
+SAME = 1e-6  # spreads: scores no further apart count as equal, so that rounding does not decide what the threshold does
 LEAST_SPREAD = 1e-6  # relative to the scores: about the rounding of a float32 score
 FAINTEST = 1e-30  # a smaller spread counts as none: from it, the farthest position would not reach every score
 FARTHEST = 709.0  # positions; beyond it the exponential overflows
@@ -47,8 +48,8 @@ class Budget:
     * *Long faults.* While an event is open (one of the last two readings was flagged), a flag that one step would not
       clear leaves the threshold where it is. Such held flags are paid from an allowance that starts at 20, gains
       rate / 2 per reading and never exceeds `patience`. Once it is spent, the threshold tracks again.
-    * *Constant scores.* A score equal to the one before it does not pull the threshold below itself, so scores that do
-      not change are not flagged.
+    * *Constant scores.* A score equal to the one before it, to within a millionth of the spread, does not pull the
+      threshold below itself, so scores that do not change are not flagged.
 
     **Bound.** Whatever the scores (up to 1e270), the number N of flags among the first T of a stream obeys
 
@@ -210,7 +211,7 @@ def _track(scores: Floats, state: Floats, patience: float, thresholds: Floats) -
         else:
             lowered = position - STEP * rate
             below = _score_at(lowered, start, spread)
-            if score != last or score <= below:
+            if abs(score - last) > SAME * spread or score <= below:
                 position, threshold = lowered, below
             quiet = min(quiet + 1, NEARBY)
         last = score
@@ -237,7 +238,7 @@ def _track_alerts(scores: Floats, state: Floats, patience: float, thresholds: Fl
             quiet = 0.0
         else:
             lowered = position - ALERT_STEP * share
-            if score != last or score <= _score_at(lowered, start, spread):
+            if abs(score - last) > SAME * spread or score <= _score_at(lowered, start, spread):
                 position = lowered
             quiet = min(quiet + 1, PAUSE + 1)
         threshold, last = _score_at(position, start, spread), score

@@ -1,4 +1,4 @@
-"""Is an exported file as good as the detector? Both score generated series, and must agree."""
+"""Compare an exported file with its detector: both score generated series, and must agree."""
 
 from typing import Any, NamedTuple
 
@@ -18,9 +18,9 @@ SEED = 20
 class Agreement(NamedTuple):
     """How well an exported file agrees with its detector."""
 
-    readings: int  # that both have scored
-    difference: float  # largest one of an alert score, a variable's score or a threshold, relative to max(1, |value|)
-    other_flags: int  # flags that differ; only scores within the tolerance of their threshold may
+    readings: int  # scored by both
+    difference: float  # the largest, of alert scores, variables' scores and thresholds, relative to max(1, |value|)
+    other_flags: int  # flags that differ; only allowed where a score is within the tolerance of its threshold
 
 
 class StepScored(NamedTuple):
@@ -34,7 +34,7 @@ class StepScored(NamedTuple):
 
 
 def opened(model: bytes) -> Any:
-    """A session of onnxruntime on one thread."""
+    """An onnxruntime session on one thread."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -7,7 +7,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 DOUBLE, FLOAT, BOOL = TensorProto.DOUBLE, TensorProto.FLOAT, TensorProto.BOOL
-Operand = Any  # a wire, an array or a number; Any, because Python lets an operator of either side answer
+Operand = Any  # a wire, an array or a number; Any, because arrays have these operators too
 
 
 class Graph:
@@ -80,7 +80,7 @@ class Graph:
         return ~self.any(~flags, axis)
 
     def reshape(self, values: "Wire", shape: Sequence[int]) -> "Wire":
-        """The same values in another shape; -1 stands for whatever is left."""
+        """The same values in another shape; -1 takes whatever is left."""
         return self("Reshape", values, np.array(shape, np.int64))
 
     def rows(self, values: "Wire", start: int, stop: int | None = None) -> "Wire":
@@ -104,7 +104,7 @@ class Graph:
         )
 
     def accumulate(self, step: "Callable[[Graph, Wire, Wire], Wire]", start: "Wire", items: "Wire") -> "Wire":
-        """The last of the results that `step` gives for the result before, first `start`, and an item of `items`."""
+        """Fold `step`, a function of the result so far and the next item, over `items`, beginning with `start`."""
         body = Graph(self)
         before, item = self._new_name(), self._new_name()
         after = step(body, Wire(body, before), Wire(body, item))
@@ -138,7 +138,7 @@ class Wire:
         return self.graph("Cast", self, to=kind)
 
     def inside(self, graph: Graph) -> "Wire":
-        """The same value, to be used in a subgraph."""
+        """The same value, for use in a subgraph."""
         return Wire(graph, self.name)
 
     def __add__(self, other: Operand) -> "Wire":
@@ -181,5 +181,5 @@ class Wire:
         return self.graph("Abs", self)
 
     def same(self, other: Operand) -> "Wire":
-        """Where two values are equal; not `==`, which Python needs for itself."""
+        """Where two values are equal; not `==`, because wires would then not be hashable."""
         return self.graph("Equal", self, other)

@@ -1,6 +1,6 @@
-"""The nearest code as a graph: the very code that `cometad.views.nearest` finds, also between nearly equal ones.
+"""The nearest code as a graph: the same code that `cometad.views.nearest` finds, even if another is about as near.
 
-Our search adds products in single precision, one after the other. Where two codes are nearly as far, rounding decides,
+Our search adds products in single precision, one after the other. Where two codes are about as near, rounding decides,
 and another code may blame other variables. So the graph computes distances in double precision, and if the two nearest
 are closer than rounding could explain, it repeats our additions one by one.
 """
@@ -15,11 +15,11 @@ from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
 from cometad.views.nearest import search_tables
 
 UNIT = 2.0**-24  # rounding of single precision
-SLACK = 2.1  # two distances are rounded; a bit more for the rounding of our own
+SLACK = 2.1  # 2 for two rounded distances, and a bit for the rounding of the graph's own
 
 
 def nearest(graph: Graph, windows: Wire, codes: Sequence[Floats]) -> Wire:
-    """The index (window,) of the nearest code for each of windows (window, dim), which have their own (code, dim)."""
+    """The index (window,) of the nearest code for each of the windows (window, dim), which have codes of their own."""
     dim = codes[0].shape[1]
     table, halves = _tables(codes)
     if halves.shape[1] == 1:

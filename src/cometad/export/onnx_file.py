@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -25,11 +25,11 @@ from cometad.export.step import (
 )
 from cometad.files import write_whole
 
-OPSET, IR_VERSION = 17, 8  # which older runtimes read too: onnxruntime 1.15 was tried
+OPSET, IR_VERSION = 17, 8  # old enough for older runtimes: onnxruntime 1.15 was tried
 PRODUCER = "cometad"
 DOCUMENTED = {
     READING: "one reading (1, variable), in the units of the sensors and the order of the variables",
-    STATE: "next_state of the reading before; zeros before the first one",
+    STATE: "next_state of the previous reading; zeros for the first one",
     ALERT_SCORE: "the alert score (1,) that a stream of cometad gives; NaN if a value of the reading is not finite",
     VARIABLE_SCORES: "each variable's calibrated score (1, variable)",
     THRESHOLD: "the threshold (1,) that applies to this alert score",
@@ -43,7 +43,7 @@ class Exported:
     """What was written: its variables, its state, and how well it agrees with the detector."""
 
     variables: tuple[str, ...]
-    delay: int  # readings that a score lags behind
+    delay: int  # readings by which a score is late
     warm_up: int  # readings before the first score that all views contribute to
     threshold: str
     state: list[dict[str, object]]  # name, offset, shape and meaning of each part
@@ -53,7 +53,7 @@ class Exported:
 
     @property
     def state_bytes(self) -> int:
-        """What the state takes."""
+        """Size of the state."""
         return 8 * self.state_size
 
     def as_json(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Exported:
 
 
 def to_onnx(detector: Detector, path: str | os.PathLike[str]) -> Exported:
-    """Write the live scores of a fitted detector as an ONNX file, and say what it holds.
+    """Write the live scores of a fitted detector as an ONNX file, and return its description.
 
     The file takes one reading and a state, and gives the alert score, the scores of the variables, the threshold, the
     flag and the next state. Before it is written, it scores generated series in onnxruntime: if its scores or flags
@@ -104,7 +104,7 @@ def to_onnx(detector: Detector, path: str | os.PathLike[str]) -> Exported:
         model.metadata_props.add(key=f"{PRODUCER}.{name}", value=json.dumps(value))
     written = model.SerializeToString()
     write_whole(path, lambda temporary: temporary.write_bytes(written))
-    return Exported(**{**vars(found), "file_bytes": len(written)})
+    return replace(found, file_bytes=len(written))
 
 
 def _model(step: Step, names: tuple[str, ...]) -> ModelProto:

@@ -23,7 +23,7 @@ def trend_slots(trends: Trends) -> list[Slot]:
 def movements(
     graph: Graph, trends: Trends, reading: Wire, level: Wire, away: Wire, first: Wire
 ) -> tuple[Wire, Wire, Wire]:
-    """The movements (variable,) that are scored for a reading (variable,), the levels after it, and how many were far.
+    """The values (variable,) to score for a reading (variable,), and `level` and `away` after it.
 
     `first` (1,) says whether it is the first reading. As in `TrendRun`, without imputed readings.
     """

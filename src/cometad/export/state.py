@@ -26,9 +26,9 @@ class Slot(NamedTuple):
 
 
 class StateLayout:
-    """Where each part of the state is. The first one counts readings; while it is 0, the others are the initial ones.
+    """Where each part of the state is. The first one counts readings; while it is 0, the others have initial values.
 
-    So a device starts with zeros, and needs to know nothing but the length.
+    So a device starts with zeros, and only needs to know how many.
 
     >>> import numpy as np
     >>> from cometad.export.state import Slot, StateLayout
@@ -38,7 +38,7 @@ class StateLayout:
     """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
-        self._slots = [Slot(SEEN, np.zeros(1), "readings so far, as many as matter"), *slots]
+        self._slots = [Slot(SEEN, np.zeros(1), "readings so far, up to the number that views look back"), *slots]
         self.size = sum(slot.size for slot in self._slots)
 
     def described(self) -> list[dict[str, object]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from cometad.alerting.budget import ALERT_STEP, EXTRA, FARTHEST, NEARBY, PAUSE, STEP, Budget
+from cometad.alerting.budget import ALERT_STEP, EXTRA, FARTHEST, NEARBY, PAUSE, SAME, STEP, Budget
 from cometad.alerting.thresholds import Conformal, Quantile
 from cometad.arrays import Floats
 from cometad.export.graph import Graph, Wire
@@ -32,10 +32,10 @@ def fixed(graph: Graph, rule: Any, state: Floats, score: Wire, before: Mapping[s
 def budget_slots(state: Floats) -> list[Slot]:
     """What a budget remembers."""
     meanings = {
-        "position": "of the threshold, from where it started",
+        "position": "how far the threshold is from its start, on the scale of the budget",
         "allowance": "flags that may hold the threshold; for a budget of alerts, flags of the current alert",
-        "quiet": "readings since the last flag, as many as matter",
-        "last": "the score before",
+        "quiet": "readings since the last flag, up to the number that ends an event",
+        "last": "the previous score",
     }
     return [Slot(name, state[k : k + 1], meaning) for k, (name, meaning) in enumerate(meanings.items(), start=2)]
 
@@ -89,14 +89,20 @@ def _alerts(graph: Graph, rule: Budget, state: Floats, score: Wire, before: Mapp
 def _lowered(graph: Graph, position: Wire, step: float, start: float, spread: float, score: Wire, last: Wire) -> Wire:
     """The position after a reading without a flag: constant scores do not pull the threshold below themselves."""
     lowered = position - step
-    falls = ~score.same(last) | (score <= _score_at(graph, lowered, start, spread))
+    falls = (abs(score - last) > SAME * spread) | (score <= _score_at(graph, lowered, start, spread))
     return graph.where(falls, lowered, position)
 
 
 def _score_at(graph: Graph, position: Wire, start: float, spread: float) -> Wire:
     """The score at a position."""
-    away = graph("Exp", graph("Min", abs(position), FARTHEST)) - 1.0
+    away = _expm1(graph, graph("Min", abs(position), FARTHEST))
     return graph("Sign", position) * away * spread + start
+
+
+def _expm1(graph: Graph, values: Wire) -> Wire:
+    """exp(values) - 1 to the last digits, also near 0: Kahan's formula, because ONNX has no such operator."""
+    powers = graph("Exp", values)
+    return graph.where(powers.same(1.0), values, (powers - 1.0) * (values / graph("Log", powers)))
 
 
 def _nothing(state: Floats) -> list[Slot]:
