@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from cometad import BASELINES, Comet, Fleet, Quantile
 from cometad.errors import CometadError, InputError, ModelFileError, OutputError, ParameterError
 from cometad.fleet.engines import SerialEngine
+from cometad.fleet.jobs import page_of_entity
 from cometad.fleet.storage import JOURNAL, MANIFEST, FleetFolder, writing
 from fleet_case import machine_rows, machines
 
@@ -256,6 +258,39 @@ def test_two_processes_cannot_write_one_fleet(table, tmp_path):
     made = quick(table, tmp_path / "fleet", by="machine")
     with writing(made.folder), pytest.raises(OutputError, match="Another process is writing"):
         quick(table, tmp_path / "fleet", by="machine")
+
+
+def test_a_process_that_comes_second_leaves_the_folder_of_the_first_alone(table, tmp_path, monkeypatch):
+    first = FleetFolder(tmp_path / "fleet")
+
+    @contextmanager
+    def second(folder):
+        with writing(first), writing(folder) as writer:  # the first one creates the folder in the meantime
+            yield writer
+
+    monkeypatch.setattr("cometad.fleet.fitting.writing", second)
+    with pytest.raises(OutputError, match="Another process is writing"):
+        quick(table, tmp_path / "fleet", by="machine")
+    assert (tmp_path / "fleet").is_dir()
+
+
+def test_a_report_that_fails_stops_no_other(table, tmp_path):
+    files = tmp_path / "each"
+    files.mkdir()
+    for name in ("000", "001", "002"):
+        table.filter(pl.col("machine") == name).drop("machine").write_csv(files / f"{name}.csv")
+    fleet = quick(files, tmp_path / "fleet")
+
+    class Losing(SerialEngine):
+        def run(self, function, tasks):
+            if function is page_of_entity:
+                (files / "001.csv").unlink()
+            return super().run(function, tasks)
+
+    written = fleet.report(files, tmp_path / "all.html", engine=Losing())
+    assert written.pages == 2
+    assert {line.name: line.no_report for line in written.lines}["001"].startswith("'")
+    assert "(no report: " in (tmp_path / "all.html").read_text()
 
 
 def test_what_a_killed_process_left_behind_is_cut_off(table, tmp_path):

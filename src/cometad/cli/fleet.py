@@ -261,7 +261,12 @@ def report(
         dialect=dialect,
         verbose=True,
     )
-    say(f"{written.headline}. Wrote '{output}' and {written.pages:,} reports in '{written.folder}'.")
+    lost = {line.name: f"no report: {line.no_report}" for line in written.lines if line.no_report is not None}
+    _say_problems(lost)
+    reports = f"{written.pages:,} report{'' if written.pages == 1 else 's'}"
+    say(f"{written.headline}. Wrote '{output}' and {reports} in '{written.folder}'.")
+    if lost:
+        raise typer.Exit(FAILED)
 
 
 def show_list(

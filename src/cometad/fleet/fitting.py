@@ -114,14 +114,16 @@ def fit_fleet(
     plan.about()  # refuses what cannot be saved
     signature = data_signature(plan.data, plan.by, plan.options)
     _check_place(folder.path, plan.data)
-    new = not folder.path.exists()
-    try:
-        with writing(folder) as writer:
+    absent = not folder.path.exists()
+    with writing(folder) as writer:
+        new = absent and not folder.is_fleet  # another process may have been quicker
+        try:
             return _fit(plan, folder, writer, engine, signature, Switches(retry, refit, verbose))
-    except CometadError:
-        if new and not folder.entries():
-            shutil.rmtree(folder.path)  # nothing was fitted, and nothing was there before
-        raise
+        except CometadError:
+            writer.flush()
+            if new and not writer.entries:  # nothing was there before, and nothing was fitted
+                shutil.rmtree(folder.path, ignore_errors=True)
+            raise
 
 
 def _fit(
@@ -201,11 +203,9 @@ def _run(plan: FitPlan, found: Entities, writer: FleetWriter, engine: Engine, sw
     source = f"{found.signature or ''}:{made_by}"
     left = _left(found, source if found.signature else None, writer, run, switches)
     donations = _donations(plan, found.readings, left, engine, switches.verbose) if plan.pool and left else {}
-    sent: list[str] = []
 
     def tasks() -> Iterator[FitTask]:
         for name in left:
-            sent.append(name)
             known = writer.entries.get(name)
             keep = known is not None and known.is_fitted and not switches.refit and _made_by(known, made_by)
             same = known.fingerprint if known is not None and keep else None
@@ -217,7 +217,7 @@ def _run(plan: FitPlan, found: Entities, writer: FleetWriter, engine: Engine, sw
     with show_progress("entity", switches.verbose) as report:
         pace = FitPace(len(left), run, report)
         for outcome in engine.run(fit_entity, tasks()):
-            name = sent[outcome.number]
+            name = left[outcome.number]
             _keep(writer, run, name, _answer(outcome), plan, kept, source, donations.get(name, ()))
             pace.lap()
     return run
