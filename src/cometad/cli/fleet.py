@@ -334,6 +334,6 @@ def check(
         more = f" So are {len(found.damaged) - 1:,} more." if len(found.damaged) > 1 else ""
         raise ModelFileError(why + more)
     print(
-        f"{len(fleet):,} detectors are intact; {len(found.failed):,} entities were not fitted, "
-        f"{len(found.different):,} have other variables than most."
+        f"Intact detectors: {len(fleet):,}. Entities that were not fitted: {len(found.failed):,}; with other variables "
+        f"than most: {len(found.different):,}."
     )

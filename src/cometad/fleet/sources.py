@@ -28,6 +28,7 @@ from cometad.data.tables import TableReader
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
 from cometad.fleet.split import FrameReader, Segment, SplitTable, by_entity, rows_of
+from cometad.progress import show_progress
 from cometad.series import Series, as_series, together
 
 UNNAMED = "__HIVE_DEFAULT_PARTITION__"  # how Hive, Spark and pyarrow write a missing value as the name of a folder
@@ -162,7 +163,9 @@ class Entities(NamedTuple):
 
 
 @contextmanager
-def entities_of(data: object, by: str | None, options: ReadOptions, scratch: Path | None = None) -> Iterator[Entities]:
+def entities_of(
+    data: object, by: str | None, options: ReadOptions, scratch: Path | None = None, verbose: bool = False
+) -> Iterator[Entities]:
     """The entities of a table with a column `by`, of a folder of files, of a frame, or of a mapping.
 
     A table is split into a `scratch` folder, which is kept, or into a temporary one.
@@ -181,10 +184,12 @@ def entities_of(data: object, by: str | None, options: ReadOptions, scratch: Pat
         yield Entities(_from_frame(data, by, options), None)
     else:
         path = Path(os.fspath(data))
-        yield from _from_path(path, by, options, scratch)
+        yield from _from_path(path, by, options, scratch, verbose)
 
 
-def _from_path(path: Path, by: str | None, options: ReadOptions, scratch: Path | None) -> Iterator[Entities]:
+def _from_path(
+    path: Path, by: str | None, options: ReadOptions, scratch: Path | None, verbose: bool
+) -> Iterator[Entities]:
     files = _files(path)
     root = path if path.is_dir() else path.parent
     if by is None:
@@ -204,7 +209,8 @@ def _from_path(path: Path, by: str | None, options: ReadOptions, scratch: Path |
     with _scratch(scratch) as folder:
         tables = Tables(tuple(files), options.drop, options.dialect, options.time_column, text=(by,))
         Columns(tables.shown, options.time_column, options.dialect, variables=(by,)).put_in_order(tables)
-        table = SplitTable.of(tables, by, folder, signature, options.dialect)
+        with show_progress("table", verbose) as report:
+            table = SplitTable.of(tables, by, folder, signature, options.dialect, report=report)
         rows = {name: SplitReadings(name, table.data, segments, options) for name, segments in table.segments.items()}
         yield Entities(rows, signature)
 

@@ -7,6 +7,7 @@ files does not grow with the number of entities.
 
 import io
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from cometad.data.tables import ROWS, Check, Select, TableReader
 from cometad.data.text_numbers import TextNumbers
 from cometad.errors import InputError, OutputError
 from cometad.files import write_whole
+from cometad.progress import ProgressCallback
 
 BUFFER = 256 * 2**20  # bytes of rows in memory
 DATA, INDEX = "rows.bin", "index.parquet"
@@ -62,8 +64,9 @@ class SplitTable:
         signature: str,
         dialect: Dialect = Dialect(),
         buffer: int = BUFFER,
+        report: ProgressCallback = lambda done, total, note: None,
     ) -> "SplitTable":
-        """Split a table, unless the folder holds it already."""
+        """Split a table, unless the folder holds it already; `report` is called with the number of files."""
         known = cls._found(folder, signature)
         if known is not None:
             return known
@@ -71,7 +74,7 @@ class SplitTable:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / INDEX).unlink(missing_ok=True)  # it names rows of another table, which go now
             with (folder / DATA).open("wb") as file:
-                segments = _split(tables, by, file, dialect, buffer)
+                segments = _split(_counted(tables, report), tables.shown, by, file, dialect, buffer)
         except OSError as error:
             raise OutputError(
                 f"Cannot split the table by {by!r} into '{folder}': {error.strerror or error}. Free some space, or "
@@ -109,25 +112,39 @@ class SplitTable:
         )
 
 
-def _split(tables: Tables, by: str, file: io.BufferedWriter, dialect: Dialect, buffer: int) -> dict[str, list[Segment]]:
+def _counted(tables: Tables, report: ProgressCallback) -> Iterator[Part]:
+    """The blocks of a table; reports files and rows."""
+    began, file, rows = time.monotonic(), 0, 0
+    for part in tables.blocks(ROWS):
+        file += not part.repeats  # the first block of a file repeats nothing
+        yield part
+        rows += len(part.own)
+        pace = rows / max(time.monotonic() - began, 1e-9)
+        report(file - 1, len(tables.tables), f"{rows:,} rows read, {pace:,.3g} a second")
+    report(file, len(tables.tables), f"{rows:,} rows read")
+
+
+def _split(
+    parts: Iterator[Part], shown: str, by: str, file: io.BufferedWriter, dialect: Dialect, buffer: int
+) -> dict[str, list[Segment]]:
     segments: dict[str, list[Segment]] = defaultdict(list)
     waiting: list[pl.DataFrame] = []  # whole blocks: many small frames would take far more memory than their rows
 
     def append() -> None:
         for name, rows in _sorted_by_entity(pl.concat(waiting, how="vertical_relaxed"), by):
             begin = file.tell()
-            _with_own_numbers(rows, dialect, tables.shown).write_ipc(file, compression="uncompressed")
+            _with_own_numbers(rows, dialect, shown).write_ipc(file, compression="uncompressed")
             segments[name].append(Segment(begin, file.tell() - begin))
         waiting.clear()
 
-    for part in tables.blocks(ROWS):
-        rows = _named_rows(part, by, tables.shown)
+    for part in parts:
+        rows = _named_rows(part, by, shown)
         # Blocks are joined only where the same columns hold text: numbers must never become text and back.
         if waiting and (_texts(rows) != _texts(waiting[0]) or sum(map(_size, waiting)) > buffer):
             append()
         waiting.append(rows)
     if not any(map(len, waiting)) and not segments:
-        raise InputError(f"'{tables.shown}' has a header but no readings. Pass a file with at least one.")
+        raise InputError(f"'{shown}' has a header but no readings. Pass a file with at least one.")
     append()
     file.flush()
     os.fsync(file.fileno())
