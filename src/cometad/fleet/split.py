@@ -24,7 +24,7 @@ from cometad.errors import InputError, OutputError
 from cometad.files import write_whole
 from cometad.progress import ProgressCallback
 
-BUFFER = 256 * 2**20  # bytes of rows in memory
+BUFFER = 128 * 2**20  # bytes of rows in memory; sorting them takes a few times that
 DATA, INDEX = "rows.bin", "index.parquet"
 
 
