@@ -8,8 +8,8 @@
     python benchmarks/fleet.py faults [--entities 60]
     python benchmarks/fleet.py pooling [--dataset SKAB] [--dataset SMD] [--entities 9]
 
-`speed` compares with single fits in one process, of which a sample is done in pauses of the fleet's own run. `ray` takes
-turns with the local engine, `faults` compares with an undisturbed run.
+`speed` compares with single fits in one process; a sample of them runs in pauses of the fleet. `ray` takes turns with
+the local engine, `faults` compares with an undisturbed run.
 `pooling` gives one entity at a time 5, 10 and 25 % of its training part, with and without the others.
 """
 
@@ -202,6 +202,7 @@ class Pausing:
         self._parts: list[tuple[int, float]] = []  # tasks and seconds of each
 
     def run(self, function, tasks):
+        """Yield the outcomes of all parts."""
         first, waiting = 0, iter(tasks)
         while part := list(itertools.islice(waiting, self._size)):
             begun = time.perf_counter()

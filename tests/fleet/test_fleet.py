@@ -198,6 +198,20 @@ def test_a_replaced_detector_is_there_at_once_and_after_loading(fleet, table, tm
     assert made.content("001") == single(table, "001", BASELINES["squared-norm"]())
 
 
+def test_a_replaced_detector_is_kept_until_its_readings_change(table, tmp_path):
+    data = tmp_path / "history.parquet"
+    table.write_parquet(data)
+    made = quick(data, tmp_path / "fleet", by="machine")
+    made.replace("001", made["002"])
+    own = made.content("001")
+    os.utime(data, (0, 0))
+    again = quick(data, tmp_path / "fleet", by="machine")
+    assert again.run.unchanged == 4
+    assert again.content("001") == own
+    table.with_columns(pl.col("flow") + 1).write_parquet(data)
+    assert quick(data, tmp_path / "fleet", by="machine").content("001") != own
+
+
 def test_a_removed_entity_is_gone_and_the_others_stay(table, tmp_path):
     made = quick(table, tmp_path / "fleet", by="machine")
     made.remove("001")
