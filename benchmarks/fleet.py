@@ -90,6 +90,8 @@ def fitted(data: Path, folder: Path, engine: str | Engine, workers: int) -> floa
 
 def scale(arguments: argparse.Namespace) -> None:
     points = []
+    with history(Sizes(2, *TINY)) as (folder, data):
+        fitted(data, folder / "fleet", "local", arguments.workers)  # start the server that forks the workers
     print("| tiny entities | fit, s | ms per entity | load the folder, s | packs | bytes per entity |")
     print("|---|---|---|---|---|---|")
     for entities in arguments.entities or (100, 1_000, 10_000):

@@ -17,7 +17,7 @@ from cometad import BASELINES, Comet, Fleet, Quantile
 from cometad.errors import CometadError, InputError, ModelFileError, OutputError, ParameterError
 from cometad.fleet.engines import SerialEngine
 from cometad.fleet.jobs import page_of_entity
-from cometad.fleet.storage import JOURNAL, MANIFEST, FleetFolder, writing
+from cometad.fleet.storage import JOURNAL, MANIFEST, Entry, FleetFolder, writing
 from fleet_case import machine_rows, machines
 
 NAMES = ["000", "001", "002", "003"]
@@ -305,6 +305,33 @@ def test_a_report_that_fails_stops_no_other(table, tmp_path):
     assert written.pages == 2
     assert {line.name: line.no_report for line in written.lines}["001"].startswith("'")
     assert "(no report: " in (tmp_path / "all.html").read_text()
+
+
+def test_a_reader_misses_nothing_while_a_writer_folds_its_journal(table, tmp_path):
+    made = quick(table, tmp_path / "fleet", by="machine")
+    content = made.content("000")
+
+    class Slow(FleetFolder):
+        folded = False
+
+        def _journaled(self):
+            if not self.folded:
+                self.folded = True
+                writer.settle()  # between the manifest and the journal
+            return super()._journaled()
+
+    with writing(made.folder) as writer:
+        writer.add(Entry("new", "fitted"), content)
+        writer.flush()
+        assert "new" in Slow(tmp_path / "fleet").entries()
+
+
+def test_two_fleets_in_memory_see_what_the_other_changed(table, tmp_path):
+    one = quick(table, tmp_path / "fleet", by="machine")
+    other = Fleet.load(tmp_path / "fleet")
+    one.remove("001")
+    with pytest.raises(CometadError, match="Unknown entity '001'"):
+        other.remove("001")
 
 
 def test_what_a_killed_process_left_behind_is_cut_off(table, tmp_path):

@@ -168,10 +168,10 @@ class Fleet(Mapping[str, Detector]):
         """Replace the detector of an entity, or add one; on disk at once."""
         content = detector.to_bytes()
         kind, parameters = type(detector).__name__, json.dumps(parameters_of(detector))
-        known = self.entries.get(name, Entry(name, "fitted"))
-        entry = replace(known, status="fitted", error=None, detector=kind, parameters=parameters)
-        entry = replace(entry, variables=detector.names_, threshold=float(detector.threshold_))
         with writing(self.folder) as writer:
+            known = writer.entries.get(name, Entry(name, "fitted"))
+            entry = replace(known, status="fitted", error=None, detector=kind, parameters=parameters)
+            entry = replace(entry, variables=detector.names_, threshold=float(detector.threshold_))
             writer.add(entry, content)
             writer.settle()
         self._open.pop(name, None)
@@ -179,9 +179,9 @@ class Fleet(Mapping[str, Detector]):
 
     def remove(self, name: str) -> None:
         """Remove an entity, say of a machine that was scrapped; on disk at once."""
-        if name not in self.entries:
-            raise unknown("entity", name, self.entries)
         with writing(self.folder) as writer:
+            if name not in writer.entries:
+                raise unknown("entity", name, writer.entries)
             writer.remove(name)
         self._open.pop(name, None)
         self._reread()
