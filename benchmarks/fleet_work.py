@@ -1,6 +1,5 @@
 """What workers do for `benchmarks/fleet.py`; a module of its own, so that they can import it."""
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from cometad.fleet.jobs import FitAnswer, FitTask, fit_entity
+from cometad.fleet.sources import ReadOptions, entities_of
 
 
 class Sizes(NamedTuple):
@@ -49,14 +49,15 @@ def fit_and_measure(task: FitTask) -> tuple[FitAnswer, float]:
     return fit_entity(task), memory()
 
 
-def memory() -> float:
-    """The memory of this process in MiB."""
+def memory(field: str = "VmRSS") -> float:
+    """The memory of this process in MiB; VmHWM is its peak."""
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{field}:"):
             return int(line.split()[1]) / 1024
     return float("nan")
 
 
-def worker_of(task: FitTask) -> tuple[int, FitAnswer]:
-    """Fit an entity, and say which process did it."""
-    return os.getpid(), fit_entity(task)
+def split(data: str) -> None:
+    """Split a table by machine, and print the peak of memory."""
+    with entities_of(data, "machine", ReadOptions()):
+        print(memory("VmHWM"))

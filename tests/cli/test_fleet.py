@@ -1,6 +1,7 @@
 """`cometad fleet`: the verbs, their exit codes and what they say about bad input."""
 
 import json
+import re
 
 import polars as pl
 import pytest
@@ -49,6 +50,18 @@ def test_the_same_command_again_says_that_nothing_is_left(folder, capsys):
     assert code == 0
     assert out == f"3 entities: 3 done before. The fleet in '{folder / 'fleet'}' has 3 detectors.\n"
     assert err == ""
+
+
+def test_every_verb_shows_rows_rate_and_time_left(folder, capsys):
+    pages = ["report", folder / "fleet", folder / "today.parquet", "-o", folder / "paced.html"]
+    scores = ["score", folder / "fleet", folder / "today.parquet", "-o", folder / "paced.csv"]
+    fits = ["fit", folder / "history.csv", "--by", "machine", "-o", folder / "paced"]
+    for words, last in ((fits, ", 0 failed"), (scores, ""), (pages, "")):
+        code, _, err = run(capsys, *words)
+        assert code == 0
+        assert re.search(r"^table 1/1 \d+ rows read$", err, re.MULTILINE)
+        assert re.search(rf"^entity 3/3 \S+ a second, about 0 s left{last}$", err, re.MULTILINE)
+    assert re.search(r"^report 3/3 \S+ a second, about 0 s left$", err, re.MULTILINE)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
@@ -121,7 +134,7 @@ def test_check_passes_an_intact_fleet_and_names_what_is_missing(folder, capsys, 
     machines(4, rows=50).write_csv(tmp_path / "more.csv")
     code, out, err = run(capsys, "check", folder / "fleet", tmp_path / "more.csv")
     assert code == 0
-    assert out.startswith("3 detectors are intact")
+    assert out.startswith("Intact detectors: 3. ")
     assert "003: is in the data, but not in the fleet." in err
 
 

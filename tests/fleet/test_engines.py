@@ -71,6 +71,7 @@ def test_outcomes_come_in_order_of_their_tasks():
     [
         ("spark", {}, "Unknown engine 'spark'"),
         ("local", {"address": "10.0.0.5:6379"}, "belongs to the engine ray"),
+        ("ray", {"address": "127.0.0.1:1"}, r"Cannot reach a Ray cluster at '127.0.0.1:1'"),
         ("local", {"workers": 0}, "'workers' parameter must be an integer of at least 1"),
         (object(), {}, "needs the method run"),
     ],

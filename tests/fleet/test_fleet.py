@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ import pytest
 from cometad import BASELINES, Comet, Fleet, Quantile
 from cometad.errors import CometadError, InputError, ModelFileError, OutputError, ParameterError
 from cometad.fleet.engines import SerialEngine
-from cometad.fleet.storage import JOURNAL, MANIFEST, FleetFolder, writing
+from cometad.fleet.jobs import page_of_entity
+from cometad.fleet.storage import JOURNAL, MANIFEST, Entry, FleetFolder, writing
 from fleet_case import machine_rows, machines
 
 NAMES = ["000", "001", "002", "003"]
@@ -196,6 +198,20 @@ def test_a_replaced_detector_is_there_at_once_and_after_loading(fleet, table, tm
     assert made.content("001") == single(table, "001", BASELINES["squared-norm"]())
 
 
+def test_a_replaced_detector_is_kept_until_its_readings_change(table, tmp_path):
+    data = tmp_path / "history.parquet"
+    table.write_parquet(data)
+    made = quick(data, tmp_path / "fleet", by="machine")
+    made.replace("001", made["002"])
+    own = made.content("001")
+    os.utime(data, (0, 0))
+    again = quick(data, tmp_path / "fleet", by="machine")
+    assert again.run.unchanged == 4
+    assert again.content("001") == own
+    table.with_columns(pl.col("flow") + 1).write_parquet(data)
+    assert quick(data, tmp_path / "fleet", by="machine").content("001") != own
+
+
 def test_a_removed_entity_is_gone_and_the_others_stay(table, tmp_path):
     made = quick(table, tmp_path / "fleet", by="machine")
     made.remove("001")
@@ -256,6 +272,66 @@ def test_two_processes_cannot_write_one_fleet(table, tmp_path):
     made = quick(table, tmp_path / "fleet", by="machine")
     with writing(made.folder), pytest.raises(OutputError, match="Another process is writing"):
         quick(table, tmp_path / "fleet", by="machine")
+
+
+def test_a_process_that_comes_second_leaves_the_folder_of_the_first_alone(table, tmp_path, monkeypatch):
+    first = FleetFolder(tmp_path / "fleet")
+
+    @contextmanager
+    def second(folder):
+        with writing(first), writing(folder) as writer:  # the first one creates the folder in the meantime
+            yield writer
+
+    monkeypatch.setattr("cometad.fleet.fitting.writing", second)
+    with pytest.raises(OutputError, match="Another process is writing"):
+        quick(table, tmp_path / "fleet", by="machine")
+    assert (tmp_path / "fleet").is_dir()
+
+
+def test_a_report_that_fails_stops_no_other(table, tmp_path):
+    files = tmp_path / "each"
+    files.mkdir()
+    for name in ("000", "001", "002"):
+        table.filter(pl.col("machine") == name).drop("machine").write_csv(files / f"{name}.csv")
+    fleet = quick(files, tmp_path / "fleet")
+
+    class Losing(SerialEngine):
+        def run(self, function, tasks):
+            if function is page_of_entity:
+                (files / "001.csv").unlink()
+            return super().run(function, tasks)
+
+    written = fleet.report(files, tmp_path / "all.html", engine=Losing())
+    assert written.pages == 2
+    assert {line.name: line.no_report for line in written.lines}["001"].startswith("'")
+    assert "(no report: " in (tmp_path / "all.html").read_text()
+
+
+def test_a_reader_misses_nothing_while_a_writer_folds_its_journal(table, tmp_path):
+    made = quick(table, tmp_path / "fleet", by="machine")
+    content = made.content("000")
+
+    class Slow(FleetFolder):
+        folded = False
+
+        def _journaled(self):
+            if not self.folded:
+                self.folded = True
+                writer.settle()  # between the manifest and the journal
+            return super()._journaled()
+
+    with writing(made.folder) as writer:
+        writer.add(Entry("new", "fitted"), content)
+        writer.flush()
+        assert "new" in Slow(tmp_path / "fleet").entries()
+
+
+def test_two_fleets_in_memory_see_what_the_other_changed(table, tmp_path):
+    one = quick(table, tmp_path / "fleet", by="machine")
+    other = Fleet.load(tmp_path / "fleet")
+    one.remove("001")
+    with pytest.raises(CometadError, match="Unknown entity '001'"):
+        other.remove("001")
 
 
 def test_what_a_killed_process_left_behind_is_cut_off(table, tmp_path):

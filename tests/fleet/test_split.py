@@ -1,5 +1,7 @@
 """A table is split by entity in blocks, and every entity gets the rows that it has in the table."""
 
+import subprocess
+import sys
 from datetime import datetime
 
 import polars as pl
@@ -73,3 +75,102 @@ def test_resampling_applies_to_each_entity(tmp_path):
     machines(2, rows=60).write_parquet(tmp_path / "table.parquet")
     with entities_of(tmp_path / "table.parquet", "machine", ReadOptions(resample="10min:mean")) as found:
         assert [len(readings.open()) for readings in found.readings.values()] == [6, 6]
+
+
+@pytest.mark.parametrize("folders", [("date={day}", "machine={name}"), ("machine={name}", "date={day}")])
+def test_partitioned_folders_name_the_entity_at_any_depth(folders, tmp_path):
+    for name in ("a", "b"):
+        for day in range(1, 4):
+            folder = tmp_path.joinpath("data", *(part.format(name=name, day=day) for part in folders))
+            folder.mkdir(parents=True)
+            pl.DataFrame({"flow": [day + (name == "b") * 10.0] * 2}).write_parquet(folder / "part-0.parquet")
+    with entities_of(tmp_path / "data", "machine", ReadOptions()) as found:
+        assert found.readings["a"].open().values[:, 0].tolist() == [1, 1, 2, 2, 3, 3]
+        assert found.readings["b"].carried().open().values[:, 0].tolist() == [11, 11, 12, 12, 13, 13]
+
+
+@pytest.mark.parametrize("value", ["", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_partition_without_a_name_is_refused(value, tmp_path):
+    (tmp_path / f"machine={value}").mkdir()
+    pl.DataFrame({"flow": [1.0]}).write_parquet(tmp_path / f"machine={value}" / "part-0.parquet")
+    with pytest.raises(InputError, match="names no entity"), entities_of(tmp_path, "machine", ReadOptions()):
+        pass
+
+
+@pytest.mark.parametrize(
+    "column, names",
+    [
+        (pl.Series([7, 10]), ["10", "7"]),
+        (pl.Series([7.0, 10.0]), ["10", "7"]),
+        (pl.Series([7.5, 1e300]), ["1e+300", "7.5"]),
+        (pl.Series(["007", "x"], dtype=pl.Categorical), ["007", "x"]),
+    ],
+)
+def test_numbers_name_entities_as_they_are_written(column, names, tmp_path):
+    pl.DataFrame({"machine": column, "flow": [1.0, 2.0]}).write_parquet(tmp_path / "table.parquet")
+    with entities_of(tmp_path / "table.parquet", "machine", ReadOptions()) as found:
+        assert list(found.readings) == names
+
+
+@pytest.mark.parametrize(
+    "column, words",
+    [
+        (pl.Series([7.0, float("nan")]), "The column 'machine' is empty in row 2 of"),
+        (pl.Series([7.0, None]), "The column 'machine' is empty in row 2 of"),
+        (pl.Series(["", "x"]), "The column 'machine' is empty in row 1 of"),
+        (pl.Series([[1], [2]]), r"holds values of type List\(Int64\), which cannot name entities"),
+        (pl.Series([b"a", b"b"]), "holds values of type Binary, which cannot name entities"),
+    ],
+)
+def test_what_names_no_entity_is_refused(column, words, tmp_path):
+    pl.DataFrame({"machine": column, "flow": [1.0, 2.0]}).write_parquet(tmp_path / "table.parquet")
+    with pytest.raises(InputError, match=words), entities_of(tmp_path / "table.parquet", "machine", ReadOptions()):
+        pass
+
+
+def test_a_column_that_is_empty_at_first_holds_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr("cometad.fleet.split.ROWS", 8)
+    rows = [f"{'ab'[k % 2]},{k},{k / 2 if k >= 24 else ''}" for k in range(64)]
+    (tmp_path / "table.csv").write_text("machine,level,flow\n" + "\n".join(rows) + "\n")
+    found = split(tmp_path / "table.csv", tmp_path / "scratch", buffer=1)
+    flow = rows_of(found.data, found.segments["a"])["flow"]
+    assert flow.to_list() == [None] * 12 + [k / 2 for k in range(24, 64, 2)]
+
+
+def test_an_interrupted_split_leaves_no_index_of_another_table(tmp_path, monkeypatch):
+    machines(3, rows=20).write_csv(tmp_path / "table.csv")
+    split(tmp_path / "table.csv", tmp_path / "scratch")
+    (tmp_path / "other.csv").write_text("machine,flow\na,1\n,2\n")
+    with pytest.raises(InputError, match="is empty in row 3"):
+        SplitTable.of(
+            Tables(tmp_path / "other.csv", (), Dialect(), text=("machine",)), "machine", tmp_path / "scratch", "other"
+        )
+    again = split(tmp_path / "table.csv", tmp_path / "scratch")
+    assert all(len(rows_of(again.data, segments)) == 20 for segments in again.segments.values())
+
+
+SPLIT = """
+import re, sys
+from pathlib import Path
+
+import cometad.fleet.split
+from cometad.fleet.sources import ReadOptions, entities_of
+
+cometad.fleet.split.ROWS = 2**12
+for name in ("small", "many"):
+    with entities_of(f"{sys.argv[1]}/{name}.parquet", "machine", ReadOptions()) as found:
+        peak = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())  # in KiB
+        print(len(found.readings), int(peak[1]) // 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_depends_on_the_rows_and_not_on_the_number_of_entities(tmp_path):
+    table = pl.DataFrame({"machine": [f"{k % 2_000:05}" for k in range(80_000)]})
+    table = table.with_columns(pl.lit(1.0).alias(f"v{k}") for k in range(20))
+    table.write_parquet(tmp_path / "many.parquet")
+    table[:10].write_parquet(tmp_path / "small.parquet")
+    command = [sys.executable, "-c", SPLIT, str(tmp_path)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    assert answer[0::2] == ["10", "2000"]
+    assert int(answer[3]) - int(answer[1]) < 200  # MiB, for 13 MiB of rows

@@ -44,6 +44,17 @@ def test_an_entity_that_the_fleet_lacks_is_an_unknown_stream(folder, tmp_path):
         assert client.get("/v1/streams").json()["streams"] == []
 
 
+def test_a_stream_that_cannot_be_opened_is_refused_with_the_reason(folder, tmp_path):
+    with in_process(tmp_path, fleet=folder, max_streams=1) as (_, client):
+        assert client.post("/v1/streams/pump-1/readings", json=as_readings(plant(1))).status_code == 200
+        name = stream_name("zürich")
+        answer = client.post(f"/v1/streams/{name}/readings", json=as_readings(plant(1)))
+        assert answer.status_code == 404
+        assert "The fleet cannot open it: " in answer.text
+        mixed = client.post("/v1/readings", json=[{"stream": name, **as_readings(plant(1))[0]}])
+        assert "The fleet cannot open it: " in mixed.text
+
+
 @pytest.mark.parametrize("name", ["a/b", "a b", "", "é", "..", "-x", "x" * 200, "a\nb", "漢字"])
 def test_a_name_that_the_api_does_not_allow_becomes_one_that_it_does(name):
     assert is_name(stream_name(name))

@@ -261,7 +261,12 @@ def report(
         dialect=dialect,
         verbose=True,
     )
-    say(f"{written.headline}. Wrote '{output}' and {written.pages:,} reports in '{written.folder}'.")
+    lost = {line.name: f"no report: {line.no_report}" for line in written.lines if line.no_report is not None}
+    _say_problems(lost)
+    reports = f"{written.pages:,} report{'' if written.pages == 1 else 's'}"
+    say(f"{written.headline}. Wrote '{output}' and {reports} in '{written.folder}'.")
+    if lost:
+        raise typer.Exit(FAILED)
 
 
 def show_list(
@@ -329,6 +334,6 @@ def check(
         more = f" So are {len(found.damaged) - 1:,} more." if len(found.damaged) > 1 else ""
         raise ModelFileError(why + more)
     print(
-        f"{len(fleet):,} detectors are intact; {len(found.failed):,} entities were not fitted, "
-        f"{len(found.different):,} have other variables than most."
+        f"Intact detectors: {len(fleet):,}. Entities that were not fitted: {len(found.failed):,}; with other variables "
+        f"than most: {len(found.different):,}."
     )

@@ -72,8 +72,9 @@ class Busy(CometadError):
 class UnknownStream(CometadError):
     """There is no stream of this name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no stream {name!r}. Create it with PUT /v1/streams/{name}.")
+    def __init__(self, name: str, reason: str | None = None) -> None:
+        advice = f"Create it with PUT /v1/streams/{name}." if reason is None else f"The fleet cannot open it: {reason}"
+        super().__init__(f"There is no stream {name!r}. {advice}")
 
 
 class Elsewhere(CometadError):

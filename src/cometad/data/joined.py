@@ -9,7 +9,7 @@ import polars as pl
 
 from cometad.data.dialect import Dialect
 from cometad.data.parquet_file import ParquetTable
-from cometad.data.sources import TableFile, find_files
+from cometad.data.sources import Source, TableFile, find_files
 from cometad.data.text_file import TextTable
 from cometad.errors import InputError
 
@@ -57,7 +57,7 @@ class Tables:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Source,
         drop: Sequence[str],
         dialect: Dialect,
         time_column: str | None = None,
@@ -67,7 +67,7 @@ class Tables:
             ParquetTable(file, dialect) if file.is_parquet else TextTable(file, dialect, time_column, text)
             for file in find_files(path)
         ]
-        self.shown = self.tables[0].file.shown if len(self.tables) == 1 else os.fspath(path)
+        self.shown = self.tables[0].file.shown if len(self.tables) == 1 else _shown(path)
         self._drop = drop
         self._names: list[str] | None = None
         self._lengths: list[int] = []  # rows of each file, once they were read as a whole
@@ -125,6 +125,10 @@ class Tables:
                 "columns."
             )
         return frame.select(self._names)
+
+
+def _shown(path: Source) -> str:
+    return os.path.commonpath(path) if isinstance(path, tuple) else os.fspath(path)
 
 
 def check_column(frame: pl.DataFrame, name: str, shown: str) -> None:

@@ -24,6 +24,7 @@ from cometad.errors import InputError, OutputError
 from cometad.files import is_temporary, status_of
 
 STDIN = "-"
+Source = str | os.PathLike[str] | tuple[Path, ...]
 SUFFIXES = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".parquet")
 _MAGIC = {b"PAR1": ".parquet", b"\x1f\x8b": ".csv.gz", b"\x28\xb5\x2f\xfd": ".csv.zst"}
 _CONTENTS = {".parquet": "a Parquet file", ".csv.gz": "compressed with gzip", ".csv.zst": "compressed with Zstandard"}
@@ -149,8 +150,10 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatch.fnmatch(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def find_files(path: str | os.PathLike[str]) -> list[TableFile]:
-    """The tables behind a file name, folder, pattern or "-", which reads all of standard input."""
+def find_files(path: Source) -> list[TableFile]:
+    """The tables behind a file name, folder, pattern or "-", which reads all of standard input; or the given files."""
+    if isinstance(path, tuple):
+        return [TableFile(file, str(file), suffix_of(file)) for file in path]
     if os.fspath(path) == STDIN:
         return [_from_stdin(sys.stdin)]
     found = [TableFile(file, str(file), suffix_of(file)) for file in check_source(path)]

@@ -8,7 +8,7 @@ import polars as pl
 from cometad.data.columns import Columns, some_zones
 from cometad.data.dialect import Dialect
 from cometad.data.joined import Part, Tables
-from cometad.data.sources import check_source
+from cometad.data.sources import Source, check_source
 from cometad.series import refuse_text
 
 ROWS = 2**16  # of a chunk
@@ -36,7 +36,7 @@ class TableReader:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Source,
         time_column: str | None = None,
         drop: Sequence[str] = (),
         dialect: Dialect = Dialect(),

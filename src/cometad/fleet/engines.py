@@ -4,10 +4,11 @@ An engine has one method, `run`. It takes the next task only when somebody is fr
 into shares beforehand, and no more tasks than workers are in memory. Pass your own object with the same method.
 """
 
+import importlib.util
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from cometad.errors import ParameterError, unknown
+from cometad.errors import ParameterError, needs_extra, unknown
 
 ATTEMPTS = 3  # times that a task is tried whose worker dies
 
@@ -77,8 +78,12 @@ def engine_of(engine: "str | Engine", workers: int | None = None, address: str |
     if address is not None and engine != "ray":
         raise ParameterError(f"An address belongs to the engine ray, not to {engine}. Leave it out, or choose ray.")
     if engine == "ray":
-        from cometad.fleet.ray_engine import RayEngine
+        from cometad.fleet.ray_engine import RayEngine, check_reachable
 
+        if address is not None:
+            check_reachable(address)  # now, not when a large table was read
+        if importlib.util.find_spec("ray") is None:
+            needs_extra("ray", "ray")
         return RayEngine(address, workers)
     if engine == "serial":
         return SerialEngine()

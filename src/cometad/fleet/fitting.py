@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,10 +22,11 @@ from cometad.fleet.jobs import (
     measure_entity,
     parameters_of,
 )
+from cometad.fleet.pace import Pace
 from cometad.fleet.pooling import Donation, candidates, nearest
 from cometad.fleet.sources import Entities, EntityReadings, ReadOptions, data_signature, entities_of
 from cometad.fleet.storage import LOCK, SCRATCH, Entry, FleetFolder, FleetWriter, writing
-from cometad.progress import ProgressCallback, show_progress
+from cometad.progress import show_progress
 
 
 @dataclass
@@ -114,14 +114,16 @@ def fit_fleet(
     plan.about()  # refuses what cannot be saved
     signature = data_signature(plan.data, plan.by, plan.options)
     _check_place(folder.path, plan.data)
-    new = not folder.path.exists()
-    try:
-        with writing(folder) as writer:
+    absent = not folder.path.exists()
+    with writing(folder) as writer:
+        new = absent and not folder.is_fleet  # another process may have been quicker
+        try:
             return _fit(plan, folder, writer, engine, signature, Switches(retry, refit, verbose))
-    except CometadError:
-        if new and not folder.entries():
-            shutil.rmtree(folder.path)  # nothing was fitted, and nothing was there before
-        raise
+        except CometadError:
+            writer.flush()
+            if new and not writer.entries:  # nothing was there before, and nothing was fitted
+                shutil.rmtree(folder.path, ignore_errors=True)
+            raise
 
 
 def _fit(
@@ -139,7 +141,7 @@ def _fit(
         return _nothing_to_do(writer)
     writer.describe(about)
     scratch = folder.path / SCRATCH
-    with entities_of(plan.data, plan.by, plan.options, scratch) as found:
+    with entities_of(plan.data, plan.by, plan.options, scratch, switches.verbose) as found:
         run = _run(plan, found, writer, engine, switches)
     writer.settle()
     writer.describe({**about, "finished": signature})
@@ -201,11 +203,9 @@ def _run(plan: FitPlan, found: Entities, writer: FleetWriter, engine: Engine, sw
     source = f"{found.signature or ''}:{made_by}"
     left = _left(found, source if found.signature else None, writer, run, switches)
     donations = _donations(plan, found.readings, left, engine, switches.verbose) if plan.pool and left else {}
-    sent: list[str] = []
 
     def tasks() -> Iterator[FitTask]:
         for name in left:
-            sent.append(name)
             known = writer.entries.get(name)
             keep = known is not None and known.is_fitted and not switches.refit and _made_by(known, made_by)
             same = known.fingerprint if known is not None and keep else None
@@ -215,11 +215,11 @@ def _run(plan: FitPlan, found: Entities, writer: FleetWriter, engine: Engine, sw
 
     kept = json.dumps(plan.about()["parameters"])
     with show_progress("entity", switches.verbose) as report:
-        pace = FitPace(len(left), run, report)
+        pace = Pace(len(left), report)
         for outcome in engine.run(fit_entity, tasks()):
-            name = sent[outcome.number]
+            name = left[outcome.number]
             _keep(writer, run, name, _answer(outcome), plan, kept, source, donations.get(name, ()))
-            pace.lap()
+            pace.lap(f"{len(run.failed):,} failed")
     return run
 
 
@@ -282,35 +282,6 @@ def _keep(
         run.failed[name] = answer.error
 
 
-class FitPace:
-    """Reports progress with the rate and the time left."""
-
-    def __init__(self, total: int, run: FleetRun, report: ProgressCallback) -> None:
-        self._total, self._run, self._report = total, run, report
-        self._began, self._done = time.monotonic(), 0
-        report(0, total, f"{total:,} to fit")
-
-    def lap(self) -> None:
-        """Count one more."""
-        self._done += 1
-        seconds = max(time.monotonic() - self._began, 1e-9)
-        left = (self._total - self._done) * seconds / self._done
-        note = f"{self._done / seconds:.3g} a second, about {in_words(left)} left, {len(self._run.failed):,} failed"
-        self._report(self._done, self._total, note)
-
-
-def in_words(seconds: float) -> str:
-    """A duration in words.
-
-    >>> from cometad.fleet.fitting import in_words
-    >>> in_words(42), in_words(600), in_words(9000)
-    ('42 s', '10 min', '2.5 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def _donations(
     plan: FitPlan, readings: Mapping[str, EntityReadings], left: list[str], engine: Engine, verbose: bool
 ) -> dict[str, tuple[Donation, ...]]:
@@ -349,7 +320,8 @@ def _results(
                 yield replace(task, readings=task.readings.carried()) if isinstance(task, FitTask) else task.carried()
 
     with show_progress(title, verbose) as report:
-        for done, outcome in enumerate(engine.run(function, sent()), 1):
+        pace = Pace(len(names), report)
+        for outcome in engine.run(function, sent()):
             if outcome.error is None:
                 yield names[outcome.number], outcome.result
-            report(done, len(names), "")
+            pace.lap()

@@ -20,6 +20,7 @@ from cometad.fleet.engines import Engine, engine_of, in_order
 from cometad.fleet.fitting import FitPlan, FleetRun, fit_fleet
 from cometad.fleet.jobs import SCORES, ScoreAnswer, ScoreTask, parameters_of, score_entity
 from cometad.fleet.overview import Overview, line_of, write_overview
+from cometad.fleet.pace import Pace
 from cometad.fleet.pooling import POOL
 from cometad.fleet.sources import Entities, ReadOptions, entities_of
 from cometad.fleet.storage import Entry, FleetFolder, manifest_of, writing
@@ -167,10 +168,10 @@ class Fleet(Mapping[str, Detector]):
         """Replace the detector of an entity, or add one; on disk at once."""
         content = detector.to_bytes()
         kind, parameters = type(detector).__name__, json.dumps(parameters_of(detector))
-        known = self.entries.get(name, Entry(name, "fitted"))
-        entry = replace(known, status="fitted", error=None, detector=kind, parameters=parameters)
-        entry = replace(entry, variables=detector.names_, threshold=float(detector.threshold_))
         with writing(self.folder) as writer:
+            known = writer.entries.get(name, Entry(name, "fitted"))
+            entry = replace(known, status="fitted", error=None, detector=kind, parameters=parameters)
+            entry = replace(entry, variables=detector.names_, threshold=float(detector.threshold_))
             writer.add(entry, content)
             writer.settle()
         self._open.pop(name, None)
@@ -178,9 +179,9 @@ class Fleet(Mapping[str, Detector]):
 
     def remove(self, name: str) -> None:
         """Remove an entity, say of a machine that was scrapped; on disk at once."""
-        if name not in self.entries:
-            raise unknown("entity", name, self.entries)
         with writing(self.folder) as writer:
+            if name not in writer.entries:
+                raise unknown("entity", name, writer.entries)
             writer.remove(name)
         self._open.pop(name, None)
         self._reread()
@@ -215,7 +216,7 @@ class Fleet(Mapping[str, Detector]):
         How the data is read is taken from the fit, unless it is given here.
         """
         chosen = engine_of(engine, workers, address)
-        with self._entities(data, by, time_column, drop, resample, dialect) as found:
+        with self._entities(data, by, time_column, drop, resample, dialect, verbose) as found:
             yield from self._scored(found, chosen, alerts or Alerts(), verbose)
 
     def _entities(
@@ -226,6 +227,7 @@ class Fleet(Mapping[str, Detector]):
         drop: Sequence[str] = (),
         resample: str | None = None,
         dialect: Dialect | None = None,
+        verbose: bool = False,
     ) -> Any:
         known = self.about.get("options", {})
         written = {**known.get("dialect", {})}
@@ -236,7 +238,7 @@ class Fleet(Mapping[str, Detector]):
             resample or known.get("resample"),
             dialect if dialect is not None and dialect != Dialect() else Dialect(**written),
         )
-        return entities_of(data, by or self.about.get("by"), options)
+        return entities_of(data, by or self.about.get("by"), options, verbose=verbose)
 
     def _scored(self, found: Entities, engine: Engine, alerts: Alerts, verbose: bool) -> Iterator[EntityScores]:
         names = [name for name in found.readings if name in self]
@@ -250,10 +252,11 @@ class Fleet(Mapping[str, Detector]):
                 yield ScoreTask(name, readings if engine.same_disk else readings.carried(), self.content(name), alerts)
 
         with show_progress("entity", verbose) as report:
-            for done, outcome in enumerate(in_order(engine.run(score_entity, tasks())), 1):
+            pace = Pace(len(names), report)
+            for outcome in in_order(engine.run(score_entity, tasks())):
                 answer = outcome.result if outcome.error is None else ScoreAnswer(error=outcome.error)
                 yield EntityScores(names[outcome.number], answer)
-                report(done, len(names), "")
+                pace.lap()
 
     # -- reports ----------------------------------------------------------------------------------------------------
 
@@ -276,7 +279,7 @@ class Fleet(Mapping[str, Detector]):
         `reading` says how the data is read, as in `score_each`.
         """
         chosen, rule = engine_of(engine, workers, address), alerts or Alerts()
-        with self._entities(data, **reading) as found:
+        with self._entities(data, **reading, verbose=verbose) as found:
             lines = [line_of(scored) for scored in self._scored(found, chosen, rule, verbose)]
             return write_overview(self, found, lines, Path(output), chosen, rule, most, most_events, verbose)
 

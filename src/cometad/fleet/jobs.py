@@ -209,12 +209,22 @@ class PageTask(NamedTuple):
     most_events: int
 
 
-def page_of_entity(wanted: PageTask) -> str:
-    """The HTML report of one entity."""
-    detector, series = _opened(wanted.task)
+class PageAnswer(NamedTuple):
+    """The HTML report of an entity, or why there is none."""
+
+    html: str = ""
+    error: str | None = None
+
+
+def page_of_entity(wanted: PageTask) -> PageAnswer:
+    """The HTML report of one entity; whatever goes wrong with it is the answer."""
     named = {"entity": wanted.task.name}
-    report = gather(detector, series, alerts=wanted.task.alerts, most_events=wanted.most_events, sources=named)
-    return page(replace(report, headline=f"{wanted.task.name}: {report.headline}"))
+    try:
+        detector, series = _opened(wanted.task)
+        report = gather(detector, series, alerts=wanted.task.alerts, most_events=wanted.most_events, sources=named)
+        return PageAnswer(page(replace(report, headline=f"{wanted.task.name}: {report.headline}")))
+    except Exception as error:  # one bad entity never stops the others
+        return PageAnswer(error=problem(error))
 
 
 class Measured(NamedTuple):

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -188,13 +189,14 @@ def _work(pipe: Connection, function: Callable[[Any], Any]) -> None:
     while True:
         try:
             task = pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):  # the parent ended, or was killed
             return
         try:
             answer: tuple[Any, Exception | None] = (function(task), None)
         except Exception as error:  # raised again by the parent
             answer = (None, error)
-        pipe.send(answer)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            pipe.send(answer)
 
 
 @cache

@@ -11,7 +11,8 @@ from cometad.alerting.alerts import Alerts
 from cometad.errors import OutputError
 from cometad.files import write_whole
 from cometad.fleet.engines import Engine
-from cometad.fleet.jobs import PageTask, ScoreTask, page_of_entity
+from cometad.fleet.jobs import PageAnswer, PageTask, ScoreTask, page_of_entity
+from cometad.fleet.pace import Pace
 from cometad.fleet.sources import Entities
 from cometad.progress import show_progress
 from cometad.report.html import render
@@ -34,6 +35,7 @@ class EntityLine(NamedTuple):
     variable: str = ""
     error: str | None = None
     link: str | None = None
+    no_report: str | None = None  # why it has none, though it is among the worst
 
 
 class Overview(NamedTuple):
@@ -88,14 +90,19 @@ def write_overview(
             yield PageTask(ScoreTask(name, readings, fleet.content(name), alerts), most_events)
 
     links: dict[str, str] = {}
+    lost: dict[str, str] = {}
     with show_progress("report", verbose) as report:
-        for done, outcome in enumerate(engine.run(page_of_entity, tasks()), 1):
-            report(done, len(chosen), "")
-            if outcome.error is None:
-                file = folder / f"{outcome.number + 1:05}.html"
-                _write(file, outcome.result)
-                links[chosen[outcome.number]] = f"{quote(folder.name)}/{file.name}"
-    shown = tuple(line._replace(link=links.get(line.name)) for line in ranked)
+        pace = Pace(len(chosen), report)
+        for outcome in engine.run(page_of_entity, tasks()):
+            pace.lap()
+            answer = PageAnswer(error=outcome.error) if outcome.error is not None else outcome.result
+            if answer.error is not None:
+                lost[chosen[outcome.number]] = answer.error
+                continue
+            file = folder / f"{outcome.number + 1:05}.html"
+            _write(file, answer.html)
+            links[chosen[outcome.number]] = f"{quote(folder.name)}/{file.name}"
+    shown = tuple(line._replace(link=links.get(line.name), no_report=lost.get(line.name)) for line in ranked)
     headline = _headline(shown)
     text = render("fleet.html", title=headline, lines=shown, folder=str(fleet.folder.path))
     _write(output, text)

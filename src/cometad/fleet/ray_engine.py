@@ -73,6 +73,8 @@ class RayEngine:
     def _connected(self) -> Any:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        if self._address is not None:  # 30 s for an address where something else answers, not 20 times that
+            os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
         ray = needs_extra("ray", "ray")
         if ray.is_initialized():
             return ray

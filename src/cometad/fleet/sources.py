@@ -4,7 +4,6 @@ An entity is named by text of any kind. Its readings are opened by whoever works
 reads them itself; otherwise they are sent to it.
 """
 
-import glob
 import hashlib
 import json
 import os
@@ -24,12 +23,15 @@ from cometad.data.dialect import Dialect
 from cometad.data.joined import Part, Tables
 from cometad.data.matching import Matching
 from cometad.data.resample import parse_resampling
-from cometad.data.sources import SUFFIXES, check_source, suffix_of
+from cometad.data.sources import SUFFIXES, by_name, check_source, suffix_of
 from cometad.data.tables import TableReader
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
 from cometad.fleet.split import FrameReader, Segment, SplitTable, by_entity, rows_of
+from cometad.progress import show_progress
 from cometad.series import Series, as_series, together
+
+UNNAMED = "__HIVE_DEFAULT_PARTITION__"  # how Hive, Spark and pyarrow write a missing value as the name of a folder
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,9 @@ class EntityReadings(Protocol):
 
 @dataclass(frozen=True)
 class FileReadings:
-    """An entity in a file of its own, or in the files that a pattern means."""
+    """An entity in one or more files of its own."""
 
-    path: str
+    files: tuple[Path, ...]
     options: ReadOptions
     without: str | None = None  # an entity column that the files may have
 
@@ -75,15 +77,15 @@ class FileReadings:
         """Read the files."""
         variables = () if wanted is None else wanted.names
         reader = TableReader(
-            self.path, self.options.time_column, self.options.drop, self.options.dialect, variables=variables
+            self.files, self.options.time_column, self.options.drop, self.options.dialect, variables=variables
         )
         return _series(reader, wanted, self.options, self.without)
 
     def carried(self) -> "CarriedReadings":
         """The files as one frame."""
-        tables = Tables(self.path, self.options.drop, self.options.dialect, self.options.time_column)
+        tables = Tables(self.files, self.options.drop, self.options.dialect, self.options.time_column)
         Columns(tables.shown, self.options.time_column, self.options.dialect).put_in_order(tables)
-        return CarriedReadings(f"'{self.path}'", tables.whole().frame, self.options, self.without)
+        return CarriedReadings(f"'{tables.shown}'", tables.whole().frame, self.options, self.without)
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,9 @@ class Entities(NamedTuple):
 
 
 @contextmanager
-def entities_of(data: object, by: str | None, options: ReadOptions, scratch: Path | None = None) -> Iterator[Entities]:
+def entities_of(
+    data: object, by: str | None, options: ReadOptions, scratch: Path | None = None, verbose: bool = False
+) -> Iterator[Entities]:
     """The entities of a table with a column `by`, of a folder of files, of a frame, or of a mapping.
 
     A table is split into a `scratch` folder, which is kept, or into a temporary one.
@@ -180,10 +184,12 @@ def entities_of(data: object, by: str | None, options: ReadOptions, scratch: Pat
         yield Entities(_from_frame(data, by, options), None)
     else:
         path = Path(os.fspath(data))
-        yield from _from_path(path, by, options, scratch)
+        yield from _from_path(path, by, options, scratch, verbose)
 
 
-def _from_path(path: Path, by: str | None, options: ReadOptions, scratch: Path | None) -> Iterator[Entities]:
+def _from_path(
+    path: Path, by: str | None, options: ReadOptions, scratch: Path | None, verbose: bool
+) -> Iterator[Entities]:
     files = _files(path)
     root = path if path.is_dir() else path.parent
     if by is None:
@@ -197,12 +203,14 @@ def _from_path(path: Path, by: str | None, options: ReadOptions, scratch: Path |
     signature = signature_of(files, [by, options.as_json()])
     folders = _hive(files, root, by)
     if folders is not None:
-        yield Entities(_from_folders(folders, by, options), signature)
+        own = {name: FileReadings(tuple(found), options, without=by) for name, found in folders.items()}
+        yield Entities(own, signature)
         return
     with _scratch(scratch) as folder:
-        tables = Tables(_pattern(path, files), options.drop, options.dialect, options.time_column, text=(by,))
+        tables = Tables(tuple(files), options.drop, options.dialect, options.time_column, text=(by,))
         Columns(tables.shown, options.time_column, options.dialect, variables=(by,)).put_in_order(tables)
-        table = SplitTable.of(tables, by, folder, signature, options.dialect)
+        with show_progress("table", verbose) as report:
+            table = SplitTable.of(tables, by, folder, signature, options.dialect, report=report)
         rows = {name: SplitReadings(name, table.data, segments, options) for name, segments in table.segments.items()}
         yield Entities(rows, signature)
 
@@ -241,7 +249,7 @@ def _files(path: Path) -> list[Path]:
         raise InputError(f"'{path}' cannot be read ({error.strerror}). Pass a folder of readings.") from error
     if not found:
         raise InputError(f"'{path}' is a folder without tables ({', '.join(SUFFIXES)}). Pass a file of readings.")
-    return sorted(found)
+    return sorted(found, key=by_name)
 
 
 def _is_table(file: Path, root: Path) -> bool:
@@ -249,18 +257,6 @@ def _is_table(file: Path, root: Path) -> bool:
     if hidden or not file.name.lower().endswith(SUFFIXES):
         return False
     return status_of(file) is not None and file.is_file()
-
-
-def _pattern(path: Path, files: list[Path]) -> str:
-    """What to pass to a reader of tables: the path itself or, for a folder with subfolders, a pattern."""
-    if not path.is_dir() or all(file.parent == path for file in files):
-        return str(path)
-    endings = sorted({suffix_of(file) for file in files})
-    if len(endings) > 1:
-        raise InputError(
-            f"The files of '{path}' have different formats ({', '.join(endings)}). Pass a folder with one format."
-        )
-    return f"{glob.escape(str(path))}/**/*{endings[0]}"
 
 
 def _one_each(files: list[Path], root: Path, options: ReadOptions) -> dict[str, EntityReadings]:
@@ -272,7 +268,7 @@ def _one_each(files: list[Path], root: Path, options: ReadOptions) -> dict[str, 
             f"Two files of '{root}' name the same entity {twice[0]!r}: '{which[0]}' and '{which[1]}'. Rename or remove "
             "one of them."
         )
-    return {names[file]: FileReadings(str(file), options) for file in sorted(files, key=names.__getitem__)}
+    return {names[file]: FileReadings((file,), options) for file in sorted(files, key=names.__getitem__)}
 
 
 def _entity_of(file: Path, root: Path) -> str:
@@ -288,18 +284,10 @@ def _hive(files: list[Path], root: Path, by: str) -> dict[str, list[Path]] | Non
         parts = dict(part.split("=", 1) for part in file.relative_to(root).parts[:-1] if "=" in part)
         if by not in parts:
             return None
+        if parts[by] in ("", UNNAMED):
+            raise InputError(f"The folder of '{file}' names no entity. Every reading must belong to one.")
         found.setdefault(unquote(parts[by]), []).append(file)
-    return found
-
-
-def _from_folders(folders: dict[str, list[Path]], by: str, options: ReadOptions) -> dict[str, EntityReadings]:
-    readings: dict[str, EntityReadings] = {}
-    for name in sorted(folders):
-        files = folders[name]
-        top = Path(os.path.commonpath([file.parent for file in files]))
-        path = str(files[0]) if len(files) == 1 else _pattern(top, files)
-        readings[name] = FileReadings(path, options, without=by)
-    return readings
+    return {name: found[name] for name in sorted(found)}
 
 
 def _from_frame(data: object, by: str | None, options: ReadOptions) -> dict[str, EntityReadings]:

@@ -1,12 +1,13 @@
 """A table with an entity column, split into one series per entity, with bounded memory.
 
-One pass reads the table in blocks and collects the rows of each entity. Whenever enough are in memory they are appended
-to one file, entity by entity, and their places are noted. So an entity is then read without the rest of the table, and
-the number of files does not grow with the number of entities.
+One pass reads the table in blocks. Whenever enough rows are in memory they are sorted by entity and appended to one
+file, and the place of each entity is noted. So an entity is then read without the rest of the table, and the number of
+files does not grow with the number of entities.
 """
 
 import io
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +22,9 @@ from cometad.data.tables import ROWS, Check, Select, TableReader
 from cometad.data.text_numbers import TextNumbers
 from cometad.errors import InputError, OutputError
 from cometad.files import write_whole
+from cometad.progress import ProgressCallback
 
-BUFFER = 256 * 2**20  # bytes of rows in memory
+BUFFER = 128 * 2**20  # bytes of rows in memory; sorting them takes a few times that
 DATA, INDEX = "rows.bin", "index.parquet"
 
 
@@ -62,15 +64,17 @@ class SplitTable:
         signature: str,
         dialect: Dialect = Dialect(),
         buffer: int = BUFFER,
+        report: ProgressCallback = lambda done, total, note: None,
     ) -> "SplitTable":
-        """Split a table, unless the folder holds it already."""
+        """Split a table, unless the folder holds it already; `report` is called with the number of files."""
         known = cls._found(folder, signature)
         if known is not None:
             return known
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            (folder / INDEX).unlink(missing_ok=True)  # it names rows of another table, which go now
             with (folder / DATA).open("wb") as file:
-                segments = _split(tables, by, file, dialect, buffer)
+                segments = _split(_counted(tables, report), tables.shown, by, file, dialect, buffer)
         except OSError as error:
             raise OutputError(
                 f"Cannot split the table by {by!r} into '{folder}': {error.strerror or error}. Free some space, or "
@@ -108,23 +112,61 @@ class SplitTable:
         )
 
 
-def _split(tables: Tables, by: str, file: io.BufferedWriter, dialect: Dialect, buffer: int) -> dict[str, list[Segment]]:
-    segments: dict[str, list[Segment]] = defaultdict(list)
-    waiting: dict[str, list[pl.DataFrame]] = defaultdict(list)
-    held = 0
+def _counted(tables: Tables, report: ProgressCallback) -> Iterator[Part]:
+    """The blocks of a table; reports files and rows."""
+    began, file, rows = time.monotonic(), 0, 0
     for part in tables.blocks(ROWS):
-        for name, rows in by_entity(part, by, tables.shown):
-            waiting[name].append(_with_own_numbers(rows, dialect, tables.shown))
-        held += int(part.frame.estimated_size())
-        if held > buffer:
-            _append(waiting, segments, file)
-            held = 0
-    _append(waiting, segments, file)
+        file += not part.repeats  # the first block of a file repeats nothing
+        yield part
+        rows += len(part.own)
+        pace = rows / max(time.monotonic() - began, 1e-9)
+        report(file - 1, len(tables.tables), f"{rows:,} rows read, {pace:,.3g} a second")
+    report(file, len(tables.tables), f"{rows:,} rows read")
+
+
+def _split(
+    parts: Iterator[Part], shown: str, by: str, file: io.BufferedWriter, dialect: Dialect, buffer: int
+) -> dict[str, list[Segment]]:
+    segments: dict[str, list[Segment]] = defaultdict(list)
+    waiting: list[pl.DataFrame] = []  # whole blocks: many small frames would take far more memory than their rows
+
+    def append() -> None:
+        for name, rows in _sorted_by_entity(pl.concat(waiting, how="vertical_relaxed"), by):
+            begin = file.tell()
+            _with_own_numbers(rows, dialect, shown).write_ipc(file, compression="uncompressed")
+            segments[name].append(Segment(begin, file.tell() - begin))
+        waiting.clear()
+
+    for part in parts:
+        rows = _named_rows(part, by, shown)
+        # Blocks are joined only where the same columns hold text: numbers must never become text and back.
+        if waiting and (_texts(rows) != _texts(waiting[0]) or sum(map(_size, waiting)) > buffer):
+            append()
+        waiting.append(rows)
+    if not any(map(len, waiting)) and not segments:
+        raise InputError(f"'{shown}' has a header but no readings. Pass a file with at least one.")
+    append()
     file.flush()
     os.fsync(file.fileno())
-    if not segments:
-        raise InputError(f"'{tables.shown}' has a header but no readings. Pass a file with at least one.")
     return segments
+
+
+def _size(frame: pl.DataFrame) -> int:
+    return int(frame.estimated_size())
+
+
+def _texts(frame: pl.DataFrame) -> list[str]:
+    return [column.name for column in frame if column.dtype == pl.String]
+
+
+def _sorted_by_entity(rows: pl.DataFrame, by: str) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The rows of one entity after the other, each without the entity column; only one has a copy in memory."""
+    rows = rows.sort(by, maintain_order=True)
+    runs = rows[by].rle().struct.unnest()
+    rows, begin = rows.drop(by), 0
+    for name, length in zip(runs["value"], runs["len"], strict=True):
+        yield name, rows[begin : begin + length]
+        begin += length
 
 
 def _with_own_numbers(rows: pl.DataFrame, dialect: Dialect, shown: str) -> pl.DataFrame:
@@ -148,25 +190,34 @@ def _starts_with_a_number(column: pl.Series) -> bool:
 
 def by_entity(part: Part, by: str, shown: str) -> Iterator[tuple[str, pl.DataFrame]]:
     """The rows of each entity in a part of a table, without the entity column."""
+    return _sorted_by_entity(_named_rows(part, by, shown), by)
+
+
+def _named_rows(part: Part, by: str, shown: str) -> pl.DataFrame:
+    """The rows with names as text; columns without a value have no type, so that they go with any other."""
     check_column(part.frame, by, shown)
-    rows = part.own.with_columns(pl.col(by).cast(pl.String))
-    unnamed = rows[by].is_null() | (rows[by] == "")
+    names = _names(part.own[by], shown)
+    unnamed = names.is_null() | (names == "")
     if unnamed.any():
         raise InputError(
             f"The column {by!r} is empty in {part.own_place(unnamed.arg_max() or 0)}. Every row must name its entity."
         )
-    for (name,), frame in rows.partition_by(by, maintain_order=True, include_key=False, as_dict=True).items():
-        yield str(name), frame
+    empty = [column.name for column in part.own if column.dtype == pl.String and column.null_count() == len(column)]
+    return part.own.with_columns(names, pl.col(empty).cast(pl.Null))
 
 
-def _append(
-    waiting: dict[str, list[pl.DataFrame]], segments: dict[str, list[Segment]], file: io.BufferedWriter
-) -> None:
-    for name, frames in waiting.items():
-        begin = file.tell()
-        _joined(frames).write_ipc(file, compression="uncompressed")
-        segments[name].append(Segment(begin, file.tell() - begin))
-    waiting.clear()
+def _names(column: pl.Series, shown: str) -> pl.Series:
+    """The names of entities as text: 7 for the number 7.0, which is what a table makes of 7 if some are missing."""
+    if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
+        raise InputError(
+            f"The column {column.name!r} of '{shown}' holds values of type {column.dtype}, which cannot name "
+            "entities. Choose a column of text or numbers."
+        )
+    if not column.dtype.is_float():
+        return column.cast(pl.String)
+    numbers = column.fill_nan(None)
+    whole = numbers.cast(pl.Int64, strict=False)
+    return whole.cast(pl.String).zip_with((whole == numbers).fill_null(False), numbers.cast(pl.String))
 
 
 def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame:

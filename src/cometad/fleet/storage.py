@@ -27,7 +27,7 @@ from typing import Any
 import polars as pl
 
 from cometad.errors import ModelFileError, OutputError
-from cometad.files import lock, write_whole
+from cometad.files import lock, status_of, write_whole
 
 FORMAT = 1
 ABOUT, MANIFEST, JOURNAL, LOCK, SCRATCH = "fleet.json", "manifest.parquet", "journal.jsonl", ".lock", ".scratch"
@@ -147,6 +147,17 @@ class FleetFolder:
 
     def entries(self) -> dict[str, Entry]:
         """The rows by name: those of the manifest, and the later ones of the journal."""
+        while True:
+            before = self._manifest_status()
+            found = self._rows()
+            if self._manifest_status() == before:  # else a writer has just folded the journal into a new one
+                return found
+
+    def _manifest_status(self) -> tuple[int, int, int] | None:
+        status = status_of(self.path / MANIFEST)
+        return None if status is None else (status.st_ino, status.st_size, status.st_mtime_ns)
+
+    def _rows(self) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
         if (self.path / MANIFEST).exists():
             try:

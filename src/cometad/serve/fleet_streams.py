@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from cometad.connect.contract import UnknownStream
 from cometad.errors import CometadError, ParameterError
 from cometad.fleet.fleet import Fleet
 from cometad.serve.models import StreamSettings, is_name
@@ -57,15 +58,14 @@ class FleetStreams:
     def __len__(self) -> int:
         return len(self._entities)
 
-    def open(self, name: str) -> bool:
-        """Create the stream of an entity; False if the fleet has none of this name, or it cannot be created."""
+    def open(self, name: str) -> None:
+        """Create the stream of an entity, if the fleet has one of this name; raises `UnknownStream` if that fails."""
         if self._fleet is None or name not in self._entities:
-            return False
+            return
         with self._lock:
             try:
                 self._keep(name, self._fleet.content(self._entities[name]))
                 self._create(name, StreamSettings(detector=name))
             except CometadError as error:
                 _log.error("stream of the fleet not opened", stream=name, problem=str(error))
-                return False
-        return True
+                raise UnknownStream(name, str(error)) from error

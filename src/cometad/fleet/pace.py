@@ -1,0 +1,42 @@
+"""Progress of a fleet: how many are done, at what rate, and how long the rest takes."""
+
+import time
+
+from cometad.progress import ProgressCallback
+
+
+class Pace:
+    """Reports progress with the rate and the time left.
+
+    >>> from cometad.fleet.pace import Pace
+    >>> pace = Pace(1, lambda done, total, note: print(done, total, note.partition(" a second, ")[2]))
+    ... # doctest: +NORMALIZE_WHITESPACE
+    0 1
+    >>> pace.lap("0 failed")
+    1 1 about 0 s left, 0 failed
+    """
+
+    def __init__(self, total: int, report: ProgressCallback) -> None:
+        self._total, self._report = total, report
+        self._began, self._done = time.monotonic(), 0
+        report(0, total, "")
+
+    def lap(self, more: str = "") -> None:
+        """Count one more; `more` is shown behind the rest."""
+        self._done += 1
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        left = (self._total - self._done) * seconds / self._done
+        note = f"{self._done / seconds:.3g} a second, about {in_words(left)} left"
+        self._report(self._done, self._total, f"{note}, {more}" if more else note)
+
+
+def in_words(seconds: float) -> str:
+    """A duration in words.
+
+    >>> from cometad.fleet.pace import in_words
+    >>> in_words(42), in_words(600), in_words(9000)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
