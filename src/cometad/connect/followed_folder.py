@@ -190,6 +190,8 @@ class FollowedFolder:
             file.start_over()
         if file.done in (LEFT_OUT, version_of(status)):
             return None
+        if file.form in ("csv", "jsonl") and file.was_replaced(handle):
+            file.start_over()
         if not file.form:
             file.form = _form(handle)
         if file.form == "table":
@@ -204,7 +206,7 @@ class FollowedFolder:
             if path is None or self._closed:
                 return None
             try:
-                handle = path.open("rb")
+                handle = path.open("rb", buffering=0)  # else the content of before may be compared
             except (PermissionError, FileNotFoundError):
                 return None
             if identity_of(os.fstat(handle.fileno())) != file.identity:  # replaced just now
