@@ -69,4 +69,4 @@ def _problem(who: str, answer: httpx.Response) -> Lost | Rejected:
         return Rejected(f"{who} refused with status {status}{said}. Check its credentials: user, headers or secret.")
     if answer.is_redirect:
         return Rejected(f"{who} answered with a redirect (status {status}). Write the new address into its url.")
-    return Rejected(f"{who} refused with status {status}{said}. Check its url and its template.")
+    return Rejected(f"{who} refused with status {status}{said}. Check its url and its template.", status)
