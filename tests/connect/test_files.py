@@ -177,6 +177,15 @@ def test_a_truncated_file_may_go_on_in_another_format(case):
         assert connection.set_aside == 0
 
 
+def test_bad_lines_are_set_aside_together(case, monkeypatch):
+    good, calls, keep = lines(plant(200)), [], case.service.set_aside
+    monkeypatch.setattr(case.service, "set_aside", lambda messages: calls.append(len(messages)) or keep(messages))
+    text = HEADER + "".join(line + "1772366400,broken,1,1\n" for line in good)
+    (case.folder / "a.csv").write_text(text)
+    assert case.read_all().set_aside == 200
+    assert calls == [200]
+
+
 def test_a_restart_continues_where_it_was(case):
     values = plant(90)
     (case.folder / "day2.csv").write_text(HEADER + "".join(lines(values[:30])))

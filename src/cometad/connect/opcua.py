@@ -101,7 +101,7 @@ class OpcuaSource:
             # A publication has the values of one node after those of another; the grid wants them by time.
             for at, value in sorted(((times.time(one, now), one) for one in values), key=lambda pair: pair[0]):
                 for name in names.get(value.node, ()):
-                    await feed.add(name, at, _number(value.value), value.node.to_string())
+                    feed.add(name, at, _number(value.value), value.node.to_string())
             feed.clock(now - self._period - self._publishing)  # values wait at the server until they are published
             await feed.store(news=False)
             if values:

@@ -91,7 +91,9 @@ class OpcuaLink:
                 "variable that password_variable names."
             )
         if isinstance(error, OSError | TimeoutError | asyncio.TimeoutError | ConnectionError):
-            return Lost(f"The server {url} cannot be reached ({said}).")
+            return Lost(
+                f"The server {url} cannot be reached ({said}). Check that it runs and that the address is right."
+            )
         return ParameterError(f"The server {url} cannot be used ({said}). Check the address and the option security.")
 
     async def _on_lost(self, error: Exception) -> None:

@@ -109,8 +109,8 @@ def after(connection: Connection, table: Table, stream_id: int, start: int) -> I
 class KnownTimes:
     """Which times the stored readings of a stream have.
 
-    Readings that come again mostly follow each other, so each query reads further ahead than the one before: a body that
-    is sent again costs a few queries, not one for each of its readings.
+    Readings that come again mostly follow each other, so each query reads further ahead than the one before: a body
+    that is sent again costs a few queries, not one for each of its readings.
     """
 
     def __init__(self, connection: Connection, stream_id: int) -> None:
