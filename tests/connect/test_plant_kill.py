@@ -58,6 +58,7 @@ def test_kill_9_loses_and_doubles_nothing(mosquitto, nodes, tmp_path, pump_file)
         until(lambda: len(stored(folder, "readings", 4)) > len(kept[-1]))
         until(lambda: all(len(stored(folder, "scores", stream)) >= ROWS - 1 for stream in (1, 2, 3)))
         until(lambda: len(stored(folder, "scores", 1)) == len(stored(folder, "scores", 3)) == ROWS)
+        assert server.stop() == 0  # what the nodes gave is scored up to the last reading
     scores, events = wanted(pump_file, values)
     for stream in (1, 2, 3):
         rows = ROWS - 1 if stream == 2 else ROWS  # the last row of tags waits for what follows it
