@@ -96,8 +96,11 @@ def test_a_bad_table_is_refused_in_one_sentence(tmp_path, text, word):
 
 def test_a_service_with_two_connections_of_one_name_does_not_start(tmp_path, drip):
     two = [{"url": "test://plant", "name": "drip"}, {"url": "test://plant", "name": "drip"}]
-    with pytest.raises(ParameterError, match="Two connections"), in_process(tmp_path, connect=two):
+    threads = set(threading.enumerate())
+    with pytest.raises(ParameterError, match="Two connections"), in_process(tmp_path / "data", connect=two):
         pass
+    assert set(threading.enumerate()) <= threads
+    assert not (tmp_path / "data").exists()
 
 
 def test_connections_that_are_stopped_right_after_their_start_end(drip):
