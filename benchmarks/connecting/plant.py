@@ -1,11 +1,13 @@
-"""The connectors of a plant, MQTT and OPC UA, against real servers: readings a second, and what goes wrong around them.
+"""The connectors of a plant, MQTT, OPC UA and files, with real servers: readings a second, and what goes wrong.
 
     python benchmarks/connecting/plant.py [mqtt opcua kill outage] [--messages 20000] [--kills 100] [--seed 0]
 
 mqtt: messages with 25 variables in JSON wait at mosquitto; the figure is from the connection to the last score on disk.
 opcua: 25 nodes of asyncua's server change once a period, all at the same source timestamp; a row is exact if it has all
-25 values of that moment. The server and this process share the machine. kill: the consumer is killed at random moments
-under load; at the end, everything stored is compared with an uninterrupted run. outage: the broker is restarted five
+25 values of that moment. The server and this process share the machine. kill: the consumer of MQTT, of a rotated file
+and of OPC UA is killed at random moments under load; at the end, everything stored is compared with an uninterrupted
+run. OPC UA has no acknowledgement, so there the run is one over the readings that were stored, none of which may be
+lost. outage: the broker is restarted five
 times, frozen for a minute, and sends poison and a value of next year among good ones.
 """
 
@@ -20,10 +22,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ |= dict.fromkeys(("COMETAD_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS"), "1")
 sys.path.extend([str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tests")])
@@ -136,9 +138,9 @@ def stored(folder: Path, table: str) -> np.ndarray:
     return np.frombuffer(b"".join(cells for _, _, cells in chunks), "<f8").reshape(int(ends[-1]), -1)
 
 
-def consume(folder: str, url: str, repeated: Any) -> None:
+def consume(folder: str, address: dict[str, Any], repeated: Any) -> None:
     """Be the process that is killed; counts the readings that came again."""
-    with service_in(Path(folder), url=url) as (_, stream):
+    with service_in(Path(folder), **address) as (_, stream):
         while True:
             repeated.value = stream.arrivals.repeated
             time.sleep(0.002)
@@ -176,55 +178,108 @@ def faulty(rows: int) -> np.ndarray:
     return values
 
 
-class Load(threading.Thread):
-    """Publishes readings, about 200 a second, until it is stopped."""
+class Feed(NamedTuple):
+    """A source that is fed while its consumer is killed."""
 
-    def __init__(self, broker: Mosquitto, values: np.ndarray) -> None:
+    address: dict[str, Any]
+    send: Callable[[np.ndarray, int], None]  # a row and its number
+    flush: Callable[[], None] = lambda: None
+    acknowledges: bool = True  # else readings of a time at which nobody listens are not known
+    pause: float = 0.005  # seconds between rows
+
+
+@contextmanager
+def mqtt_feed(folder: Path) -> Iterator[Feed]:
+    """A topic of a broker."""
+    with Mosquitto(folder / "broker") as broker, Publisher(broker) as publisher:
+        yield Feed(
+            {"url": f"{broker.url}/{TOPIC}"},
+            lambda row, step: publisher.publish(TOPIC, body(row.tolist(), step)),
+            publisher.flush,
+        )
+
+
+@contextmanager
+def file_feed(folder: Path) -> Iterator[Feed]:
+    """A file that is rotated after 500 lines."""
+    logs = folder / "logs"
+    logs.mkdir()
+    file, header = logs / "pump.csv", ",".join(["time", *NAMES])
+
+    def send(row: np.ndarray, step: int) -> None:
+        if step % 500 == 0 and file.exists():
+            file.rename(logs / f"pump-{step}.csv")
+        with file.open("a") as handle:
+            handle.write(f"{header}\n" if step % 500 == 0 else "")
+            handle.write(",".join(map(repr, [START + step, *row.tolist()])) + "\n")
+
+    yield Feed({"url": f"file://{logs}/?order=time"}, send)
+
+
+@contextmanager
+def opcua_feed(folder: Path) -> Iterator[Feed]:
+    """Nodes of a server."""
+    with OpcuaServer(NAMES) as server:
+        address = {"url": server.url, "tags": server.tags, "period": "50ms"}
+        yield Feed(address, lambda row, step: server.write_row(row), acknowledges=False, pause=0.05)
+
+
+FEEDS = {"MQTT": mqtt_feed, "files": file_feed, "OPC UA": opcua_feed}
+
+
+class Load(threading.Thread):
+    """Sends readings until it is stopped."""
+
+    def __init__(self, feed: Feed, values: np.ndarray) -> None:
         super().__init__()
-        self._broker, self._values = broker, values
+        self._feed, self._values = feed, values
         self.sent, self.stopping = 0, threading.Event()
 
     def run(self) -> None:
-        """Publish."""
-        with Publisher(self._broker) as publisher:
-            while not self.stopping.wait(0.005) and self.sent < len(self._values):
-                publisher.publish(TOPIC, body(self._values[self.sent].tolist(), self.sent))
-                self.sent += 1
+        """Send."""
+        while not self.stopping.wait(self._feed.pause) and self.sent < len(self._values):
+            self._feed.send(self._values[self.sent], self.sent)
+            self.sent += 1
+        self._feed.flush()
 
 
-def kill(times: int, seed: int) -> str:
-    """Kill the consumer at random moments under load."""
+def kill(kind: str, times: int, seed: int) -> tuple[str, list[str]]:
+    """Kill the consumer at random moments under load: a sentence, and the problems."""
     chance, values = random.Random(seed), faulty(200_000)
     context = multiprocessing.get_context("forkserver")
+    modules = ("mqtt", "files", "opcua")
     context.set_forkserver_preload(
-        ["cometad.serve.service", "cometad.comet", "cometad.detectors", "cometad.connect.mqtt"]
+        ["cometad.serve.service", "cometad.comet", "cometad.detectors", *(f"cometad.connect.{one}" for one in modules)]
     )
-    repeated = 0
-    with tempfile.TemporaryDirectory() as name, Mosquitto(Path(name, "broker")) as broker:
-        folder, url = Path(name, "data"), f"{broker.url}/{TOPIC}"
-        with service_in(folder, url=url) as (service, _):
+    repeated, problems = 0, list[str]()
+    with tempfile.TemporaryDirectory() as name, FEEDS[kind](Path(name)) as feed:
+        folder = Path(name, "data")
+        with service_in(folder, **feed.address) as (service, _):
             until(lambda: is_connected(service))
-        load = Load(broker, values)
+        load = Load(feed, values)
         load.start()
+        known = stored(folder, "readings")
         for _ in range(times):
             count = context.Value("i", 0)
-            process = context.Process(target=consume, args=(str(folder), url, count))
-            known = len(stored(folder, "readings"))
+            process = context.Process(target=consume, args=(str(folder), feed.address, count))
             process.start()
-            until(lambda known=known: len(stored(folder, "readings")) > known)
+            until(lambda known=known: len(stored(folder, "readings")) > len(known))
             time.sleep(chance.uniform(0, 0.3))
             process.kill()
             process.join()
             repeated += count.value
+            before, known = known, stored(folder, "readings")
+            if known[: len(before)].tobytes() != before.tobytes():
+                problems.append("Readings that were stored are lost.")
         load.stopping.set()
         load.join()
-        with service_in(folder, url=url) as (service, stream):
-            until(lambda: stream.scored_seq >= load.sent)
+        with service_in(folder, **feed.address) as (service, stream):
+            until(lambda: stream.scored_seq >= (load.sent if feed.acknowledges else len(known) + 1))
             repeated += stream.arrivals.repeated
-            service.recorder.flush()
-        problems = differences(folder, values[: load.sent])
+        wanted = values[: load.sent] if feed.acknowledges else stored(folder, "readings")
+        problems += differences(folder, wanted)
     what = " ".join(problems) or "0 lost, 0 events doubled, scores equal to an uninterrupted run"
-    return f"MQTT, {times} kills: {load.sent:,} readings, {repeated:,} of them came again; {what}"
+    return f"{kind}, {times} kills: {len(wanted):,} readings, {repeated:,} of them came again; {what}", problems
 
 
 def outage() -> Iterator[str]:
@@ -290,11 +345,15 @@ def main() -> None:
     if "opcua" in given.parts:
         for period in (0.1, 0.02, 0.01):
             print(opcua(period), flush=True)
-    if "kill" in given.parts:
-        print(kill(given.kills, given.seed), flush=True)
+    failed = False
+    for kind in FEEDS if "kill" in given.parts else ():
+        sentence, problems = kill(kind, given.kills, given.seed)
+        failed = failed or bool(problems)
+        print(sentence, flush=True)
     if "outage" in given.parts:
         for line in outage():
             print(line, flush=True)
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import numpy as np
 import polars as pl
 import pytest
 
 from cometad.connect.address import Address
-from cometad.connect.followed_folder import MOST_BAD
+from cometad.connect.followed_folder import MOST_BAD, FolderPlace, FollowedFolder
 from cometad.connect.source import source_of
 from cometad.errors import CometadError
 from contract import is_a_sentence
@@ -137,6 +138,52 @@ def test_a_truncated_file_is_read_from_its_start(case):
         file.write_text(HEADER + "".join(lines(values[50:], 50)))  # about as long: the times are others
         case.has(60)
     assert case.values().tobytes() == values.tobytes()
+
+
+def test_a_file_that_was_truncated_and_is_longer_by_now_is_read_from_its_start(case):
+    values = plant(60)
+    file = case.folder / "a.csv"
+    place = FolderPlace(file, pattern=False, folder=False, by_time=False)
+    folder = FollowedFolder(place, case.stream, case.service.layout)
+    with closing(folder):
+        file.write_text(HEADER + "".join(lines(values[:20])) + "17")  # the last line is not complete
+        (first,) = folder.next_piece().parsed.batches
+        file.write_text(HEADER + "".join(lines(values[20:], 20)))  # before anybody looks again
+        (second,) = folder.next_piece().parsed.batches
+    assert np.concatenate([first.values, second.values]).tobytes() == values.tobytes()
+
+
+def test_a_truncated_file_of_json_lines_is_still_read_as_json(case):
+    rows = [json.dumps(one) + "\n" for one in as_readings(plant(60))]
+    file = case.folder / "a.jsonl"
+    file.write_text("".join(rows[:40]))
+    with feeding(case.service, case.address()) as connection:
+        case.has(40)
+        file.write_text("".join(rows[40:50]))
+        case.has(50)
+        append(file, "".join(rows[50:]))
+        case.has(60)
+        assert connection.set_aside == 0
+
+
+def test_a_truncated_file_may_go_on_in_another_format(case):
+    rows = [json.dumps(one) + "\n" for one in as_readings(plant(60))]
+    file = case.folder / "a.log"
+    file.write_text(HEADER + "".join(lines(plant(40))))
+    with feeding(case.service, case.address("*.log")) as connection:
+        case.has(40)
+        file.write_text("".join(rows[40:]))
+        case.has(60)
+        assert connection.set_aside == 0
+
+
+def test_bad_lines_are_set_aside_together(case, monkeypatch):
+    good, calls, keep = lines(plant(200)), [], case.service.set_aside
+    monkeypatch.setattr(case.service, "set_aside", lambda messages: calls.append(len(messages)) or keep(messages))
+    text = HEADER + "".join(line + "1772366400,broken,1,1\n" for line in good)
+    (case.folder / "a.csv").write_text(text)
+    assert case.read_all().set_aside == 200
+    assert calls == [200]
 
 
 def test_a_restart_continues_where_it_was(case):

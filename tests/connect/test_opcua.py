@@ -1,6 +1,7 @@
 """OPC UA, against asyncua's server in a process of its own."""
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from asyncua import Client
 
+from cometad.connect import opcua_link
 from cometad.connect.address import Address
 from cometad.connect.source import source_of
 from cometad.errors import CometadError
@@ -105,7 +107,7 @@ def test_a_clock_that_jumps_does_not_freeze_a_variable(server, tmp_path, pump_fi
         assert connection.set_aside == 0
 
 
-def test_a_server_that_restarts_is_a_state_and_goes_on(tmp_path, pump_file):  # noqa: F811
+def test_a_server_that_restarts_is_a_state_and_goes_on(tmp_path, pump_file, caplog):  # noqa: F811
     with (
         OpcuaServer(NAMES) as server,
         service_in(tmp_path, pump_file, "pump") as service,
@@ -121,6 +123,28 @@ def test_a_server_that_restarts_is_a_state_and_goes_on(tmp_path, pump_file):  # 
         until(lambda: connection.state == "connected")
         until(lambda: count(service) >= before + 5)
         until(lambda: readings(service)[-1].tolist() == [0.1, 0.2, 0.3])
+    assert caplog.text == ""  # people see the state, no tracebacks of the client
+
+
+def test_values_that_come_faster_than_they_are_stored_are_listed_as_lost(server, tmp_path, pump_file, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(opcua_link, "MOST_WAITING", 6)
+    behind = threading.Event()
+    with service_in(tmp_path, pump_file, "pump") as service:
+        address = Address(server.url, "pump", server.tags, "50ms")
+        with feeding(service, address) as connection:
+            until(lambda: count(service) >= 1)
+            monkeypatch.setattr(service.recorder, "_unscored", lambda: 10**9 if behind.is_set() else 0)
+            behind.set()
+            for i in range(10):
+                server.write_row([i, i, i])
+                time.sleep(0.06)
+            behind.clear()
+            until(lambda: connection.set_aside >= 1)
+            before = count(service)
+            until(lambda: count(service) > before)
+    reason = reasons(service, address)[0]
+    assert is_a_sentence(reason)
+    assert "came faster than they were stored" in reason
 
 
 def test_a_wrong_password_is_one_sentence(tmp_path, pump_file, monkeypatch):  # noqa: F811

@@ -1,9 +1,14 @@
-"""`kill -9` of the service while MQTT and files feed it: nothing is lost, nothing is doubled."""
+"""`kill -9` of the service while MQTT, files and OPC UA feed it: nothing is lost, nothing is doubled."""
 
 import json
 import random
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
+
+import numpy as np
+import pytest
 
 from plant_case import (
     pump_file,  # noqa: F401  a fixture
@@ -17,20 +22,29 @@ from servers.mosquitto import (
     Publisher,
     mosquitto,  # noqa: F401  a fixture
 )
+from servers.opcua import OpcuaServer
 
 ROWS, KILLS = 900, 5
 
 
-def test_kill_9_loses_and_doubles_nothing(mosquitto, tmp_path, pump_file):  # noqa: F811
+@pytest.fixture
+def nodes():
+    with OpcuaServer(NAMES) as server:
+        yield server
+
+
+def test_kill_9_loses_and_doubles_nothing(mosquitto, nodes, tmp_path, pump_file):  # noqa: F811
     folder, values, chance = tmp_path / "data", faulty(ROWS), random.Random(7)
     logs = tmp_path / "logs"
     logs.mkdir()
-    with service_in(folder, pump_file, "json", "tags", "files"):
+    with service_in(folder, pump_file, "json", "tags", "files", "nodes"):
         pass
-    (tmp_path / "cometad.toml").write_text(sources(mosquitto, logs))
+    kept = []  # what was on disk of the nodes when it was killed
+    (tmp_path / "cometad.toml").write_text(sources(mosquitto, logs, nodes))
     with Server(tmp_path) as server, Publisher(mosquitto) as publisher:
-        until(lambda: states(server) == ["connected"] * 3)
+        until(lambda: states(server) == ["connected"] * 4)
         for start in range(0, ROWS, ROWS // KILLS):
+            nodes.write_row(values[start])
             known = [len(stored(folder, "readings", stream)) for stream in (1, 2, 3)]
             for reading in as_readings(values)[start : start + ROWS // KILLS]:
                 send(reading, publisher, logs / "pump.csv")
@@ -38,10 +52,13 @@ def test_kill_9_loses_and_doubles_nothing(mosquitto, tmp_path, pump_file):  # no
             until(lambda known=known: any(len(stored(folder, "readings", 1 + i)) > known[i] for i in range(3)))
             time.sleep(chance.uniform(0, 0.1))
             server.kill()
+            kept.append(stored(folder, "readings", 4))
             (logs / "pump.csv").rename(logs / f"pump-{start}.csv")  # while nobody looks
             server.start()
+        until(lambda: len(stored(folder, "readings", 4)) > len(kept[-1]))
         until(lambda: all(len(stored(folder, "scores", stream)) >= ROWS - 1 for stream in (1, 2, 3)))
         until(lambda: len(stored(folder, "scores", 1)) == len(stored(folder, "scores", 3)) == ROWS)
+        assert server.stop() == 0  # what the nodes gave is scored up to the last reading
     scores, events = wanted(pump_file, values)
     for stream in (1, 2, 3):
         rows = ROWS - 1 if stream == 2 else ROWS  # the last row of tags waits for what follows it
@@ -49,9 +66,23 @@ def test_kill_9_loses_and_doubles_nothing(mosquitto, tmp_path, pump_file):  # no
         assert stored(folder, "scores", stream)[:rows].tobytes() == scores[:rows].tobytes()
         assert stored_events(folder, stream) == events
     assert len(events) == ROWS // 100
+    # What changes at an OPC UA server while nobody is connected is not known; what was stored is never lost.
+    found = stored(folder, "readings", 4)
+    assert all(found[: len(before)].tobytes() == before.tobytes() for before in kept if len(before))
+    assert (np.diff(stored_times(folder, 4)) > 0).all()
+    scores, events = wanted(pump_file, found)
+    assert stored(folder, "scores", 4).tobytes() == scores.tobytes()
+    assert stored_events(folder, 4) == events
 
 
-def sources(broker, logs: Path) -> str:
+def stored_times(folder: Path, stream: int) -> np.ndarray:
+    with closing(sqlite3.connect(f"file:{folder / 'cometad.sqlite'}?mode=ro", uri=True)) as connection:
+        query = "SELECT ats FROM readings WHERE stream_id = ? ORDER BY first"
+        return np.frombuffer(b"".join(ats for (ats,) in connection.execute(query, [stream])), "<f8")
+
+
+def sources(broker, logs: Path, nodes: OpcuaServer) -> str:
+    named = ", ".join(f'{name} = "{node}"' for name, node in nodes.tags.items())
     tags = ", ".join(f'{name} = "kill/{name}"' for name in NAMES)
     return f"""
 [[connect]]
@@ -68,6 +99,12 @@ tags = {{ {tags} }}
 url = "file://{logs}/"
 stream = "files"
 options = {{ order = "time" }}
+
+[[connect]]
+url = "{nodes.url}"
+stream = "nodes"
+period = "50ms"
+tags = {{ {named} }}
 """
 
 

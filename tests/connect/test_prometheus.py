@@ -284,7 +284,9 @@ def test_a_variable_without_values_is_told_until_it_has_some_again(plant_server,
     down = TAGS | {"heat": f'plant{{sensor="heat"}} and on() (vector(time()) >= {last + 4})'}
     intake = Intake(service, Connection("told", ""), lambda one: told.append(one.reason))
     pull(service, at(server, stream, down), lambda: service.last_time(stream) > last + 4, intake)
-    first = datetime.fromtimestamp(last + 1, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    times, values = stored(service, stream)
+    missing = np.isnan(values[:, list(service.layout(stream).names).index("heat")])
+    first = datetime.fromtimestamp(times[missing][0], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert list(dict.fromkeys(told)) == [None, f"Prometheus has no value for 'heat' since {first}."]
     assert told[-1] is None
     assert intake.connection.state == "connected"
@@ -355,7 +357,11 @@ def test_after_a_restart_of_prometheus_no_step_is_lost_or_doubled(tmp_path, serv
     with server:
         down = threading.Thread(target=outage)
         down.start()
-        pull(service, at(server, stream), lambda: not down.is_alive() and caught_up(service, stream), intake)
+
+        def is_over():
+            return not down.is_alive() and states[-1][0] == "connected" and caught_up(service, stream)
+
+        pull(service, at(server, stream), is_over, intake)
     times, values = stored(service, stream)
     np.testing.assert_array_equal(np.diff(times), 1.0)
     np.testing.assert_array_equal(values, [data.row(at) for at in times])

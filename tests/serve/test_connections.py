@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import threading
 from typing import ClassVar
 
 import pytest
 
+from cometad.connect.address import Address
 from cometad.connect.contract import Lost
 from cometad.connect.intake import Message
 from cometad.connect.source import CONNECTORS
 from cometad.errors import ParameterError
+from cometad.serve.connections import Connections
 from cometad.serve.settings import load_settings
-from serve_case import SETTINGS, as_readings, expected, faulty, in_process, settled, until, upload
+from serve_case import SETTINGS, WAIT, as_readings, expected, faulty, in_process, settled, until, upload
 
 ROWS = 120
 
@@ -93,5 +96,18 @@ def test_a_bad_table_is_refused_in_one_sentence(tmp_path, text, word):
 
 def test_a_service_with_two_connections_of_one_name_does_not_start(tmp_path, drip):
     two = [{"url": "test://plant", "name": "drip"}, {"url": "test://plant", "name": "drip"}]
-    with pytest.raises(ParameterError, match="Two connections"), in_process(tmp_path, connect=two):
+    threads = set(threading.enumerate())
+    with pytest.raises(ParameterError, match="Two connections"), in_process(tmp_path / "data", connect=two):
         pass
+    assert set(threading.enumerate()) <= threads
+    assert not (tmp_path / "data").exists()
+
+
+def test_connections_that_are_stopped_right_after_their_start_end(drip):
+    for _ in range(30):
+        connections = Connections([Address("test://plant", given_name="drip")], receiver=None)
+        connections.start()
+        stopping = threading.Thread(target=connections.stop, daemon=True)
+        stopping.start()
+        stopping.join(WAIT)
+        assert not stopping.is_alive()

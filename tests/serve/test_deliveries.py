@@ -4,7 +4,9 @@ import base64
 import hashlib
 import hmac
 import socket
+import threading
 import time
+from contextlib import closing
 
 import pytest
 from sqlalchemy import func, select, update
@@ -22,6 +24,7 @@ from servers.webhook import hook
 
 VALUES = faulty(300)  # three events
 KEY = "a secret of the test"
+EVENT_OPEN = 80  # readings up to the middle of the first event
 
 
 @pytest.fixture
@@ -147,6 +150,34 @@ def test_a_dead_receiver_holds_up_neither_scoring_nor_other_receivers(serving, r
             with hook(port) as revived:
                 until(lambda: len(revived.taken) == 6)
                 assert sorted(told(revived)) == sorted(EVENTS)
+
+
+def test_a_receiver_that_hears_of_open_events_again_after_an_outage_is_well(serving, no_waiting):
+    with hook() as alertmanager:
+        url = alertmanager.url.replace("webhook", "alertmanager") + "?resend=0.1"
+        with serving({"name": "alerts", "url": url}) as (_, client):
+            serving.ready(client, "pump")
+            post(client, "pump", as_readings(VALUES[:EVENT_OPEN]))
+            all_delivered(client, 1)
+
+            def state():
+                (found,) = client.get("/v1/deliveries").json()["receivers"]
+                return found
+
+            alertmanager.always = 500
+            assert "status 500" in until(lambda: state()["error"])
+            alertmanager.always = None
+            until(lambda: state()["error"] is None)
+            post(client, "pump", as_readings(VALUES[:120])[EVENT_OPEN:])  # it is told of the end at once
+            all_delivered(client, 2)
+
+
+def test_deliveries_that_are_stopped_right_after_their_start_end(serving, receiver, tmp_path):
+    for _ in range(10):
+        with closing(Service(Settings(data_dir=tmp_path, notify=[{"name": "chat", "url": receiver.url}]))) as service:
+            service.notifications.start()
+            service.notifications.stop()
+            assert "cometad-deliveries" not in {one.name for one in threading.enumerate()}
 
 
 def test_killing_the_service_between_an_event_and_its_delivery_loses_nothing(tmp_path, pump):

@@ -80,6 +80,25 @@ def test_prometheus_gets_every_score_by_remote_write_and_by_scraping(tmp_path, p
     assert f'anomaly_score{{stream="pump"}} {found["scores"][-1]}' in page
 
 
+def test_scores_of_a_stream_that_prometheus_refuses_do_not_cost_those_of_others(
+    tmp_path, pump, prometheus, monkeypatch
+):
+    monkeypatch.setattr(score_copies, "GATHER", 5.0)  # so that one request has both streams
+    receiver = {"name": "copy", "url": f"remote-write+{prometheus.url}/api/v1/write", "labels": {"site": "south"}}
+    now = float(int(time.time())) - 400
+    with in_process(tmp_path, notify=[receiver]) as (service, client):
+        upload(client, "pump", pump[1])
+        (copies,) = service.notifications.copies
+        for name, start in (("old", now - 1e6), ("new", now)):
+            put(client, name)
+            post(client, name, as_readings(VALUES, start=start))
+            settled(client, name, len(VALUES))
+        until(lambda: copies.written + copies.lost == 2 * len(VALUES))
+        assert (copies.written, copies.lost) == (len(VALUES), len(VALUES))
+        (row,) = prometheus.at('anomaly_score{site="south"}[10m]', now + len(VALUES) + 5)
+        assert (row["metric"]["stream"], len(row["values"])) == ("new", len(VALUES))
+
+
 def test_a_receiver_of_scores_that_is_away_costs_bounded_memory(tmp_path, pump, monkeypatch):
     monkeypatch.setattr(score_copies, "MOST", 50)
     monkeypatch.setattr(score_copies, "BATCH", 10)

@@ -16,13 +16,17 @@ from cometad import Comet
 from cometad.data.resample import Resampling
 from cometad.live.grid import Grid
 from cometad.live.session import Session
-from cometad.serve import recorder
+from cometad.serve import detector_shelf, exports, recorder
+from cometad.serve import service as service_module
+from cometad.serve.api import live
 from cometad.serve.storage import history, schema
+from cometad.serve.storage.store import StorageError
 from cometad.serve.upkeep import DAY
 from contract import is_a_sentence
 from serve_case import (
     NAMES,
     START,
+    WAIT,
     as_readings,
     expected,
     faulty,
@@ -421,6 +425,39 @@ def test_an_export_can_be_read_back(running):
     assert readings.select(NAMES).to_numpy().tolist() == VALUES[5:10].tolist()
 
 
+def test_a_stream_that_the_database_did_not_give_is_opened_soon(running, pump, monkeypatch):
+    service, client = running
+    monkeypatch.setattr(service_module, "RETRY", 0.05)
+    tries, opened = [], service.scorer.open
+
+    def fail_twice(stream):
+        tries.append(stream.name)
+        if len(tries) < 3:
+            raise StorageError("The database is away.")
+        opened(stream)
+
+    monkeypatch.setattr(service.scorer, "open", fail_twice)
+    put(client, "opened-late")
+    until(lambda: service.stream("opened-late").session is not None)
+    assert len(tries) == 3
+    assert client.get("/v1/streams/opened-late").json()["state"] == "waiting"
+    monkeypatch.undo()
+    post(client, "opened-late", as_readings(VALUES[:120]))
+    assert settled(client, "opened-late", 120)["scores"] == expected(pump[0], VALUES[:120])[0]
+
+
+def test_a_stretch_that_is_too_large_for_one_export_is_refused(running, monkeypatch):
+    _, client = running
+    put(client, "large")
+    post(client, "large", as_readings(VALUES[:100]))
+    post(client, "large", as_readings(VALUES[100:110], first=100))
+    settled(client, "large", 110)
+    monkeypatch.setattr(exports, "MOST_BYTES", 10 * len(NAMES) * 8)  # ten readings
+    assert is_refusal(client.get("/v1/streams/large/export?what=readings"))
+    part = client.get(f"/v1/streams/large/export?what=readings&from={START + 100}")
+    assert pl.read_parquet(io.BytesIO(part.content)).height == 10
+
+
 # -- failures -------------------------------------------------------------------------------------------------------
 
 
@@ -817,6 +854,24 @@ def test_detectors_are_fitted_in_the_background(running):
     assert is_refusal(bad)
 
 
+def test_only_so_many_fits_may_wait(running, monkeypatch):
+    _, client = running
+    monkeypatch.setattr(detector_shelf, "MOST_FITS", 1)
+
+    def begin(name):
+        body = b"flow,level\nx,y\n"  # cannot be fitted, which is found out quickly
+        return client.post(f"/v1/detectors/{name}/fit", content=body, headers={"content-type": "text/csv"})
+
+    assert begin("first-fit").status_code == 202
+    refused = begin("second-fit")
+    assert refused.status_code == 409
+    assert is_refusal(refused)
+    assert client.get("/v1/detectors/second-fit").status_code == 404
+    assert fitted(client, "first-fit")["state"] == "failed"
+    assert begin("second-fit").status_code == 202
+    assert client.delete("/v1/detectors/second-fit").status_code == 204
+
+
 # -- live -----------------------------------------------------------------------------------------------------------
 
 
@@ -881,6 +936,30 @@ def test_live_connections_end_when_the_service_stops(tmp_path):
         until(lambda: len(service.listeners) == 1)
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_live_connection_ends_once_its_token_is_revoked(tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "CHECK", 0.2)
+    with in_process(tmp_path) as (service, client):
+        service.tokens.create("stays", "admin")
+        secret = service.tokens.create("goes", "read")
+
+        def listen():
+            own = httpx.Client(base_url=client.base_url, timeout=WAIT, trust_env=False)
+            with own, own.stream("GET", "/v1/live", headers={"authorization": f"Bearer {secret}"}) as answer:
+                assert answer.status_code == 200
+                for _ in answer.iter_lines():
+                    pass
+
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        until(lambda: len(service.listeners) == 1)
+        time.sleep(0.5)  # longer than it takes to notice a revoked token
+        assert len(service.listeners) == 1
+        service.tokens.revoke("goes")
+        until(lambda: len(service.listeners) == 0)
+        thread.join(WAIT)
+        assert not thread.is_alive()
 
 
 def test_figures_are_there_for_prometheus(running):

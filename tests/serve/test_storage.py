@@ -6,7 +6,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import delete, func, insert, select, text
+from sqlalchemy import delete, event, func, insert, select, text
 
 from cometad.errors import ModelFileError, ParameterError
 from cometad.serve.storage import history, schema
@@ -86,11 +86,31 @@ def test_chunks_are_a_list_of_rows_however_they_are_joined(store, sizes, table, 
             ended = small.where(table.c.first + table.c.count <= joined)
             assert connection.execute(ended).scalar_one() <= 1
         if table is schema.readings:
-            assert history.has_time(connection, STREAM, rows[-1][1])
-            assert not history.has_time(connection, STREAM, rows[-1][1] + 0.1)
             newest = select(table.c.last_sequence).where(table.c.stream_id == STREAM).order_by(table.c.first.desc())
             assert connection.execute(newest.limit(1)).scalar_one() == len(rows) - sizes[-1]
         assert history.next_number(connection, table, OTHER) == len(rows)
+
+
+@settings(max_examples=50)
+@given(sizes=SIZES, asked=st.lists(st.integers(-3, 130).map(lambda i: 1000 + 0.75 * i), max_size=40))
+def test_known_times_are_those_of_the_rows_in_whatever_order_they_are_asked_for(store, sizes, asked):
+    with store.write() as connection:
+        clear(connection)
+        known = {at for _, at, _ in append(connection, schema.readings, sizes)}
+        times = history.KnownTimes(connection, STREAM)
+        assert [at in times for at in asked] == [at in known for at in asked]
+        assert [at in times for at in sorted(known)] == [True] * len(known)
+
+
+def test_readings_that_come_again_cost_few_queries(store):
+    queries = []
+    with store.write() as connection:
+        clear(connection)
+        rows = append(connection, schema.readings, [3] * 200)
+        event.listen(connection, "before_cursor_execute", lambda *arguments: queries.append(arguments[2]))
+        times = history.KnownTimes(connection, STREAM)
+        assert all(at in times for _, at, _ in rows)
+    assert len(queries) < 15
 
 
 def chunk_count(connection, table, stream=STREAM):

@@ -95,8 +95,7 @@ class FilesSource:
 
 
 async def _deliver(piece: FilePiece, intake: Intake, folder: FollowedFolder, stream: str) -> None:
-    for where, content, reason in piece.aside:
-        await intake.put_aside(where, content, reason, stream)
+    await intake.put_all_aside(piece.aside, stream)
     await intake.deliver(piece.parsed.batches, piece.parsed.origin, folder.position())
 
 

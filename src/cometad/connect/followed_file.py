@@ -65,16 +65,16 @@ class FollowedFile:
         for one in fields(self):
             setattr(self, one.name, getattr(other, one.name))
 
+    def was_replaced(self, handle: BinaryIO) -> bool:
+        """Whether the file has other content now than what was read: it was truncated, and perhaps written again."""
+        size = os.fstat(handle.fileno()).st_size
+        return size < self.offset or (0 < self.offset < size and self._digest(handle) != self.tail)
+
     def new_lines(self, handle: BinaryIO, final: bool = False) -> list[FileLine]:
         """The complete lines that were not read yet, some of them if there are many; counts them as read.
 
         A last line without a line break is not complete, unless this is `final`.
         """
-        size = os.fstat(handle.fileno()).st_size
-        if size < self.offset or (size > self.offset and not self._is_the_same(handle)):
-            self.start_over()
-        if size == self.offset:
-            return []
         handle.seek(self.offset)
         found = handle.read(CHUNK)
         end = found.rfind(b"\n") + 1
@@ -89,9 +89,6 @@ class FollowedFile:
         if end:
             self.tail = self._digest(handle)
         return lines
-
-    def _is_the_same(self, handle: BinaryIO) -> bool:
-        return self.offset == 0 or self._digest(handle) == self.tail
 
     def _digest(self, handle: BinaryIO) -> str:
         start = max(0, self.offset - TAIL)

@@ -15,6 +15,7 @@ import polars as pl
 
 from cometad.connect.file_lines import FileLine, ParsedLines, header_of, parse_csv, parse_json, parse_rows
 from cometad.connect.followed_file import FollowedFile, identity_of, version_of
+from cometad.connect.intake import Unused
 from cometad.data.dialect import separator_hint
 from cometad.data.sources import SUFFIXES, by_name
 from cometad.errors import InputError, ParameterError
@@ -60,7 +61,7 @@ class FilePiece(NamedTuple):
     """What was read from a file: readings, and what cannot be used, with its place and reason."""
 
     parsed: ParsedLines
-    aside: list[tuple[str, bytes, str]]
+    aside: list[Unused]
 
 
 class Found(NamedTuple):
@@ -190,6 +191,8 @@ class FollowedFolder:
             file.start_over()
         if file.done in (LEFT_OUT, version_of(status)):
             return None
+        if file.form in ("csv", "jsonl") and file.was_replaced(handle):
+            file.start_over()
         if not file.form:
             file.form = _form(handle)
         if file.form == "table":
@@ -204,7 +207,7 @@ class FollowedFolder:
             if path is None or self._closed:
                 return None
             try:
-                handle = path.open("rb")
+                handle = path.open("rb", buffering=0)  # else the content of before may be compared
             except (PermissionError, FileNotFoundError):
                 return None
             if identity_of(os.fstat(handle.fileno())) != file.identity:  # replaced just now
@@ -272,12 +275,12 @@ class FollowedFolder:
 
     def _judged(self, file: FollowedFile, parsed: ParsedLines) -> FilePiece | None:
         """A piece; a file that has nothing but bad lines is left out."""
-        aside = [(f"{_shown(file)}, line {line.number}", line.content, reason) for line, reason in parsed.unusable]
+        aside = [Unused(f"{_shown(file)}, line {line.number}", line.content, why) for line, why in parsed.unusable]
         file.good = file.good or bool(parsed.batches)
         if not file.good:
             file.bad += len(aside)
             if file.bad >= MOST_BAD:
-                first = aside[0][2]
+                first = aside[0].reason
                 return self._left_out(file, f"was left out: none of its first {file.bad} lines can be used. {first}")
         return FilePiece(parsed, aside)
 
@@ -349,7 +352,7 @@ def _shown(file: FollowedFile) -> str:
 
 
 def _left_aside(file: FollowedFile, reason: str) -> FilePiece:
-    return FilePiece(ParsedLines([], [], []), [(file.path, b"", f"The file '{file.path}' {reason}")])
+    return FilePiece(ParsedLines([], [], []), [Unused(file.path, b"", f"The file '{file.path}' {reason}")])
 
 
 def _form(handle: BinaryIO) -> str:

@@ -24,6 +24,14 @@ class Message(NamedTuple):
     key: str | None = None  # the stream of readings that do not
 
 
+class Unused(NamedTuple):
+    """A message that cannot be used, or a part of one, and why."""
+
+    where: str  # its place in the source, for people
+    content: bytes
+    reason: str
+
+
 @dataclass
 class Connection:
     """How a connection is, for people to see."""
@@ -156,8 +164,16 @@ class Intake:
 
     async def put_aside(self, where: str, content: bytes, reason: str, stream: str = "") -> None:
         """Set a message aside; returns once it is on disk."""
-        await self._receiver.set_aside([SetAside(self.connection.name, stream, where, content[:KEPT], reason)])
-        self.connection.set_aside += 1
+        await self.put_all_aside([Unused(where, content, reason)], stream)
+
+    async def put_all_aside(self, messages: Sequence["Unused"], stream: str = "") -> None:
+        """Set messages aside, in one transaction; returns once they are on disk."""
+        name = self.connection.name
+        if messages:
+            await self._receiver.set_aside(
+                [SetAside(name, stream, where, content[:KEPT], reason) for where, content, reason in messages]
+            )
+            self.connection.set_aside += len(messages)
 
     async def _put_aside(self, refused: Sequence[Refusal], origin: Sequence[Message]) -> None:
         if not refused:

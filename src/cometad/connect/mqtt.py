@@ -181,9 +181,9 @@ class _TagTaker:
                 try:
                     at, value = self._value(message.body, place)
                 except InputError as error:
-                    await self._intake.put_aside(message.topic, message.body, str(error), self._feed.stream)
+                    self._feed.set_aside(message.topic, message.body, str(error))
                 else:
-                    await self._feed.add(place.name, at, value, message.topic)
+                    self._feed.add(place.name, at, value, message.topic)
         if not messages:
             self._feed.pass_time()
         await self._feed.store(news=bool(messages))

@@ -174,7 +174,10 @@ class MqttLink:
             ) from error
         except (OSError, ValueError) as error:
             said = getattr(error, "strerror", None) or error
-            raise Lost(f"The broker {broker.shown} cannot be reached ({said}).") from error
+            raise Lost(
+                f"The broker {broker.shown} cannot be reached ({said}). Check that it runs and that the address is "
+                "right."
+            ) from error
         self._client.loop_start()
         reason = await self._answer(self._connected, "log-in")
         if reason.is_failure:

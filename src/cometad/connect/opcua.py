@@ -15,6 +15,7 @@ from cometad.connect.address import Address
 from cometad.connect.intake import Intake
 from cometad.connect.opcua_link import NodeValue, OpcuaLink, ServerLogin, node_id
 from cometad.connect.tag_feed import TagFeed, checked_period, checked_stream
+from cometad.data.matching import listed
 from cometad.data.resample import parse_period
 from cometad.errors import ParameterError
 
@@ -23,6 +24,7 @@ AHEAD = 60.0  # seconds that a source may be ahead of its server; more is a wron
 POLICIES = ("Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss")
 MODES = ("Sign", "SignAndEncrypt")
 LEAST = 0.05  # seconds between publications, at least
+LOST = "Lost {:,} values, which came faster than they were stored. Raise the option sampling, or name fewer nodes."
 
 
 class OpcuaSource:
@@ -85,7 +87,7 @@ class OpcuaSource:
         tags = {name: node for name, node in found.items() if name in names}
         if not tags:
             raise ParameterError(
-                f"The node {self._folder!r} has no variable named like the detector's ({', '.join(names[:5])} ...). "
+                f"The node {self._folder!r} has no variable named like the detector's ({listed(list(names))}). "
                 "Set the option node to another folder, such as ns=2;s=Pump, or name the nodes with tags."
             )
         return replace(self._address, tags=tags)
@@ -101,7 +103,10 @@ class OpcuaSource:
             # A publication has the values of one node after those of another; the grid wants them by time.
             for at, value in sorted(((times.time(one, now), one) for one in values), key=lambda pair: pair[0]):
                 for name in names.get(value.node, ()):
-                    await feed.add(name, at, _number(value.value), value.node.to_string())
+                    feed.add(name, at, _number(value.value), value.node.to_string())
+            lost = link.replaced()
+            if lost:
+                feed.set_aside(self._address.shown, b"", LOST.format(lost))
             feed.clock(now - self._period - self._publishing)  # values wait at the server until they are published
             await feed.store(news=False)
             if values:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -22,7 +23,9 @@ from asyncua.ua.object_ids import ObjectIds
 from asyncua.ua.status_codes import StatusCodes
 from asyncua.ua.uaerrors import UaError
 
-logging.getLogger("asyncua").setLevel(logging.ERROR)  # it warns about every server that revises what was asked for
+# It warns about every server that revises what was asked for, and prints a traceback for each lost connection. What
+# matters comes as an exception, too.
+logging.getLogger("asyncua").setLevel(logging.CRITICAL)
 
 ANSWER = 10.0  # seconds to wait for the server's answer
 PROBE = 5.0  # seconds between signs of life
@@ -63,6 +66,7 @@ class OpcuaLink:
         self._client.connection_lost_callback = self._on_lost
         self._lost: str | None = None
         self._waiting: deque[NodeValue] = deque(maxlen=MOST_WAITING)
+        self._replaced = 0  # values that newer ones replaced before anybody read them
         self._arrived = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
         self._offset = 0.0  # of the server's clock, against one that never goes back
@@ -91,7 +95,9 @@ class OpcuaLink:
                 "variable that password_variable names."
             )
         if isinstance(error, OSError | TimeoutError | asyncio.TimeoutError | ConnectionError):
-            return Lost(f"The server {url} cannot be reached ({said}).")
+            return Lost(
+                f"The server {url} cannot be reached ({said}). Check that it runs and that the address is right."
+            )
         return ParameterError(f"The server {url} cannot be used ({said}). Check the address and the option security.")
 
     async def _on_lost(self, error: Exception) -> None:
@@ -158,6 +164,7 @@ class OpcuaLink:
         """Move events to the values that wait."""
         async for event in subscription:
             if isinstance(event, DataChangeEvent):
+                self._replaced += len(self._waiting) == MOST_WAITING
                 self._waiting.append(_node_value(event))
                 self._arrived.set()
             elif isinstance(event, StatusChangeEvent):
@@ -187,6 +194,11 @@ class OpcuaLink:
         found = list(self._waiting)
         self._waiting.clear()
         return found
+
+    def replaced(self) -> int:
+        """How many values were lost since the last call, because they came faster than they were read."""
+        count, self._replaced = self._replaced, 0
+        return count
 
     async def close(self) -> None:
         """Leave; a server that is gone is not waited for."""
@@ -237,5 +249,7 @@ def _said(error: BaseException) -> str:
     code = getattr(error, "code", None)
     if code is not None:
         return str(ua.StatusCode(code).name)
+    if isinstance(error, OSError) and (error.errno or 0) > 0:  # asyncio puts the address into the text
+        return os.strerror(error.errno or 0)
     text = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
     return text.rstrip(".")

@@ -15,7 +15,7 @@ import numpy as np
 from cometad.arrays import Floats
 from cometad.connect.address import Address
 from cometad.connect.contract import ReadingBatch
-from cometad.connect.intake import Intake
+from cometad.connect.intake import Intake, Unused
 from cometad.connect.prometheus_api import BadEvaluation, PrometheusApi, SlowQuery
 from cometad.connect.prometheus_steps import (
     Queries,
@@ -118,7 +118,7 @@ class PrometheusSource:
             if isinstance(error, SlowQuery) or intake.last_time(self._stream) is None:
                 raise
             # This step will never be evaluated. Without this, all that follow would wait behind it.
-            await self._put_aside(intake, page, str(error))
+            await intake.put_all_aside([self._unused(page, str(error))], self._stream)
         else:
             await self._deliver(intake, page, values, layout)
             self._most = min(MOST_STEPS, 2 * self._most)
@@ -130,10 +130,11 @@ class PrometheusSource:
         useful = ~missing.all(axis=1)
         if not layout.gaps:
             gaps = useful & missing.any(axis=1)
-            for stretch in _stretches(gaps):
-                await self._put_aside(
-                    intake, page[stretch], _no_gaps(_chosen(layout.names, missing[stretch].any(axis=0)))
-                )
+            aside = [
+                self._unused(page[stretch], _no_gaps(_chosen(layout.names, missing[stretch].any(axis=0))))
+                for stretch in _stretches(gaps)
+            ]
+            await intake.put_all_aside(aside, self._stream)
             useful &= ~gaps
         times = [self._grid.seconds(k) for k in _chosen(page, useful)]
         if times:
@@ -149,11 +150,11 @@ class PrometheusSource:
             intake.mark("connected", since if lacking else None)
             self._lacking = lacking
 
-    async def _put_aside(self, intake: Intake, page: range, reason: str) -> None:
+    def _unused(self, page: range, reason: str) -> Unused:
         first, last = (shown_time(self._grid.seconds(page[i])) for i in (0, -1))
         where = first if len(page) == 1 else f"{first} to {last}"
         content = {"from": first, "to": last, "steps": len(page), "queries": self._queries.every}
-        await intake.put_aside(where, json.dumps(content).encode(), reason, self._stream)
+        return Unused(where, json.dumps(content).encode(), reason)
 
     async def _now(self, api: PrometheusApi) -> float:
         now = await api.now()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from cometad.connect.address import Address
 from cometad.connect.contract import Lost, ReadingBatch
-from cometad.connect.intake import Intake
+from cometad.connect.intake import Intake, Unused
 from cometad.connect.tags import HOLD, PATIENCE, Row, TagTable, stacked
 from cometad.errors import ParameterError
 
@@ -34,20 +34,25 @@ class TagFeed:
         if isinstance(position, dict) and isinstance(position.get("tags"), dict):
             self.table.restore(position["tags"])
         self._rows: list[Row] = []
+        self._aside: list[Unused] = []
         self._behind = 0.0  # seconds from the next row back to the value that came last
         self._arrived: float | None = None  # when the newest value came, by a clock that never goes back
 
-    async def add(self, name: str, at: float, value: float, where: str) -> None:
+    def add(self, name: str, at: float, value: float, where: str) -> None:
         """Take a value; one that is more than a day ahead of the clock here is set aside."""
         if at > time.time() + AHEAD:
             reason = f"The time {_shown(at)} of {name!r} is more than a day ahead of the clock here. Correct it."
-            await self._intake.put_aside(where, json.dumps({"time": at, "value": value}).encode(), reason, self.stream)
+            self.set_aside(where, json.dumps({"time": at, "value": value}).encode(), reason)
             return
         newest = self.table.newest
         self._rows += self.table.add(name, at, value)
         self._behind = 0.0 if newest is None else newest - at
         if newest is None or at > newest:
             self._arrived = time.monotonic()
+
+    def set_aside(self, where: str, content: bytes, reason: str) -> None:
+        """Take a message that cannot be used; it is on disk once `store` returned."""
+        self._aside.append(Unused(where, content, reason))
 
     def pass_time(self) -> None:
         """Complete rows that no value will complete: the source's clock runs on from its newest value."""
@@ -66,7 +71,9 @@ class TagFeed:
         if layout.names != self._layout.names:
             raise Lost(f"The detector of stream {self.stream!r} changed. Its tags are read again.")
         if not layout.gaps:
-            rows = await self._without_gaps(rows)
+            rows = self._without_gaps(rows)
+        aside, self._aside = self._aside, []
+        await self._intake.put_all_aside(aside, self.stream)
         times, values = stacked(rows)
         lines = range(1, len(times) + 1)
         batches = [ReadingBatch(self.stream, layout.names, values, times, [None] * len(times), lines)] if rows else []
@@ -84,7 +91,7 @@ class TagFeed:
                 "scored until they have caught up; check the clocks.",
             )
 
-    async def _without_gaps(self, rows: list[Row]) -> list[Row]:
+    def _without_gaps(self, rows: list[Row]) -> list[Row]:
         """The rows without a missing value; the others are set aside, because the detector has no gap rule."""
         complete = []
         for at, row in rows:
@@ -96,7 +103,7 @@ class TagFeed:
             listed = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
             reason = f"There is no good value for {listed} at {_shown(at)}. {GAP_RULE}, or mend the source."
             values = {name: None if math.isnan(value) else value for name, value in named.items()}
-            await self._intake.put_aside(_shown(at), json.dumps(values).encode(), reason, self.stream)
+            self.set_aside(_shown(at), json.dumps(values).encode(), reason)
         return complete
 
 

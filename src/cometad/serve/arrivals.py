@@ -1,5 +1,6 @@
 """Put arriving readings in order: which are new, which are repeated, and which are late."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from copy import copy
 from typing import NamedTuple
@@ -75,7 +76,7 @@ def _one_by_one(
                 ats.append(at)
                 arrivals.last_at, arrivals.timed = at, time is not None
                 arrivals.last_sequence = last_sequence if sequence is None else sequence
-            elif at == last_at or at in ats or known(at):
+            elif at == last_at or _has(ats, at) or known(at):
                 arrivals.repeated += 1
                 receipt.repeated += 1
             else:
@@ -86,6 +87,12 @@ def _one_by_one(
     receipt.accepted = len(kept)
     last_time = batch.times[kept[-1]] if kept else None
     return Admitted(np.array(ats), batch.values[kept], last_time), receipt
+
+
+def _has(ats: list[float], at: float) -> bool:
+    """Whether times in order have this one."""
+    place = bisect_left(ats, at)
+    return place < len(ats) and ats[place] == at
 
 
 def _moment(time: str | float | None, line: int, stream: LiveStream, arrivals: Arrivals, received: float) -> float:

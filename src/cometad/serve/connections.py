@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -38,6 +39,7 @@ class Connections:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="cometad-connections", daemon=True)
         self._tasks: Sequence[asyncio.Task[None]] = ()
+        self._stopping = False
         self.ended = threading.Event()  # once every source has come to its end
 
     @property
@@ -52,9 +54,10 @@ class Connections:
 
     def stop(self) -> None:
         """Stop reading; what was received and not acknowledged comes again at the next start."""
-        loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(lambda: [task.cancel() for task in self._tasks])
+        self._stopping = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # every source came to its end just now
+                self._loop.call_soon_threadsafe(self._cancel)
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -66,7 +69,13 @@ class Connections:
 
     async def _read_all(self) -> None:
         self._tasks = [asyncio.create_task(self._guarded(source, intake)) for source, intake in self._sources]
+        if self._stopping:  # before there was anything to cancel
+            self._cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
     async def _guarded(self, source: ReadingSource, intake: Intake) -> None:
         """Run a source; a bug in one never stops another."""

@@ -47,6 +47,10 @@ class EventReceiver:
     resent: float = 0.0  # when it heard of open events again, by `time.monotonic`
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def answered(self) -> None:
+        """Note that it took a message."""
+        self.failures, self.error = 0, None
+
     def lost(self, error: str) -> None:
         """Note that it cannot be reached, and when it is tried again."""
         if self.error is None:  # once for each outage
@@ -74,7 +78,8 @@ class Deliveries:
         self._others = others
         self.receivers = {one.name: one for one in receivers}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
+        self._stop = asyncio.Event()
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name="cometad-deliveries", daemon=True)
 
     def start(self) -> None:
@@ -86,9 +91,10 @@ class Deliveries:
 
     def stop(self) -> None:
         """End the thread; what was not sent waits for the next start."""
-        loop, stop = self._loop, self._stop
-        if loop is not None and stop is not None and self._thread.is_alive():
-            loop.call_soon_threadsafe(stop.set)
+        self._stopping = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it ended just now
+                self._loop.call_soon_threadsafe(self._stop.set)
         if self._thread.ident is not None:
             self._thread.join(STOP_WITHIN)
 
@@ -110,7 +116,9 @@ class Deliveries:
         asyncio.run(self._main())
 
     async def _main(self) -> None:
-        self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
+        if self._stopping:  # before there was a loop to say so
+            return
         tasks = [asyncio.create_task(self._serve(one)) for one in self.receivers.values()]
         tasks += [asyncio.create_task(self._guarded(other())) for other in self._others]
         tasks.append(asyncio.create_task(self._forget()))
@@ -189,8 +197,10 @@ class Deliveries:
                 return True
             await self._refused(receiver, rows[0], error)
             return True
-        receiver.failures, receiver.error, receiver.last_delivered = 0, None, time.time()
-        receiver.refusals.pop(rows[0].id, None)
+        receiver.answered()
+        receiver.last_delivered = time.time()
+        for row in rows:
+            receiver.refusals.pop(row.id, None)
         await asyncio.to_thread(self._outbox.delivered, rows)
         self._count(receiver.name, "delivered", len(rows))
         return True
@@ -237,6 +247,7 @@ class Deliveries:
             try:
                 if written:
                     await receiver.notifier.send([notice for _, notice in written])
+                    receiver.answered()
             except Lost as error:
                 receiver.lost(str(error))
                 return False

@@ -59,11 +59,12 @@ class NoticeWriter:
 
     def _variables(self, event: EventSummary, found: Any, stream: LiveStream) -> tuple[NoticedVariable, ...]:
         key = (event.id, event.peak, event.closed_at)
-        if key not in self._known:
-            self._known[key] = variables_of(event, keep_explanation(self._store, stream, found))
+        variables = self._known.get(key)  # receivers ask at the same time, each in a thread of its own
+        if variables is None:
+            variables = self._known[key] = variables_of(event, keep_explanation(self._store, stream, found))
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
-        return self._known[key]
+        return variables
 
 
 def variables_of(event: EventSummary, explained: Explained | None) -> tuple[NoticedVariable, ...]:

@@ -25,7 +25,7 @@ from cometad.serve.live_stream import Arrivals, LiveStream
 from cometad.serve.outbox import Outbox
 from cometad.serve.ownership import Fenced, Ownership
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import HistoryRows, chunk, has_time
+from cometad.serve.storage.history import HistoryRows, KnownTimes, chunk
 from cometad.serve.storage.store import StorageError, Store
 
 MOST_WAITING = 200_000  # readings accepted but not stored, or stored but not scored
@@ -350,9 +350,10 @@ class Recorder:
                 moved[batch.stream] = (stream, replace(stream.arrivals))
             arrivals = moved[batch.stream][1]
             first = arrivals.next_seq
+            stored = KnownTimes(connection, stream.id)
 
-            def known(at: float, stream_id: int = stream.id) -> bool:
-                return has_time(connection, stream_id, at) or _among(chunks, stream_id, at)
+            def known(at: float, stream_id: int = stream.id, stored: KnownTimes = stored) -> bool:
+                return at in stored or _among(chunks, stream_id, at)
 
             admitted, receipt = admit(batch, stream, arrivals, received, known)
             total.add(receipt)

@@ -15,6 +15,7 @@ import structlog
 
 from cometad.arrays import Floats
 from cometad.connect.contract import Lost
+from cometad.connect.out.notifier import Rejected
 from cometad.connect.out.remote_write import RemoteWriter, ScoreSamples
 from cometad.errors import CometadError
 from cometad.serve.notify_settings import NotifySettings
@@ -24,6 +25,7 @@ MOST = 500_000  # scores that wait
 BATCH = 5000  # scores in a request
 GATHER = 1.0  # seconds
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+BAD_REQUEST = 400  # also the answer of Prometheus to a request with one sample that is too old: it takes none of them
 
 _log = structlog.get_logger("cometad.serve")
 
@@ -61,16 +63,16 @@ class ScoreCopies:
 
     async def run(self) -> None:
         """Send scores until cancelled."""
-        failures, batch = 0, list[ScoreSamples]()
+        failures, batches = 0, list[list[ScoreSamples]]()
         try:
             while True:
-                batch = batch or self._taken()
-                if not batch:
+                batches = batches or self._taken()
+                if not batches:
                     await asyncio.sleep(GATHER)
                     continue
                 try:
-                    await self._write(batch)
-                    batch, failures = [], 0
+                    batches[:1] = await self._write(batches[0])
+                    failures = 0
                 except Lost as error:
                     failures = min(failures + 1, 30)
                     self._failed(str(error))
@@ -79,13 +81,17 @@ class ScoreCopies:
         finally:
             await self._writer.close()
 
-    async def _write(self, batch: list[ScoreSamples]) -> None:
+    async def _write(self, batch: list[ScoreSamples]) -> list[list[ScoreSamples]]:
+        """Write scores; returns what to write in parts, because it was refused as a whole."""
         count = sum(len(one.ats) for one in batch)
         try:
             await self._writer.write(batch)
         except Lost:
             raise
         except Exception as error:  # the next ones may be taken
+            streams = {one.stream for one in batch}
+            if isinstance(error, Rejected) and error.status == BAD_REQUEST and len(streams) > 1:
+                return [[one for one in batch if one.stream == stream] for stream in sorted(streams)]
             if not isinstance(error, CometadError):
                 _log.exception("deliveries failed")
             self._failed(str(error))
@@ -94,15 +100,17 @@ class ScoreCopies:
             self.error, self.last_written = None, time.time()
             self.written += count
             self._count(self.name, "written", count)
+        return []
 
-    def _taken(self) -> list[ScoreSamples]:
+    def _taken(self) -> list[list[ScoreSamples]]:
+        """The next scores, as one batch if there are any."""
         found, count = list[ScoreSamples](), 0
         with self._lock:
             while self._queue and (not found or count + len(self._queue[0].ats) <= BATCH):
                 found.append(self._queue.popleft())
                 count += len(found[-1].ats)
             self.waiting -= count
-        return found
+        return [found] if found else []
 
     def _gone(self, result: str, count: int) -> None:
         self.lost += count

@@ -53,7 +53,8 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        receivers = receivers_of(settings.notify)  # first: a bad one leaves nothing behind
+        receivers = receivers_of(settings.notify)  # first, as the connections: a bad one leaves nothing behind
+        self.connections = Connections([one.address for one in settings.connect], self, self._connection_changed)
         self.store = Store.of(settings)
         self.tokens = Tokens(self.store, needed=not settings.is_local)
         self.streams: dict[str, LiveStream] = {}
@@ -83,7 +84,6 @@ class Service:
             self.put_stream,
             lambda batches: self.recorder.submit(batches),
         )
-        self.connections = Connections([one.address for one in settings.connect], self, self._connection_changed)
         self.fleet = FleetStreams(settings.fleet, self._keep_of_fleet, self.put_stream)
         self.watchers: list[Callable[[FreshScores], None]] = [
             self.notifications.scored

@@ -12,6 +12,10 @@ from cometad.lazy import LazyTable
 class Rejected(CometadError):
     """A receiver answered that it does not take a message; sending the same again rarely helps."""
 
+    def __init__(self, message: str, status: int | None = None) -> None:
+        self.status = status  # of HTTP
+        super().__init__(message)
+
 
 class Notifier(Protocol):
     """Somebody who is told about events. A bad `Destination` raises `ParameterError` when one is made."""

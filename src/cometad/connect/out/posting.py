@@ -11,6 +11,7 @@ from cometad.errors import ParameterError
 
 AGAIN = (408, 425, 429)  # and all of 500 and above: the receiver may take it later
 SHOWN = 200  # characters of an answer in a message
+ADVICE = "Check its url and its template."
 
 
 class Poster:
@@ -28,8 +29,8 @@ class Poster:
         self._auth = None if user is None else (user, destination.address.password or "")
         self._client: httpx.AsyncClient | None = None
 
-    async def post(self, url: str, body: bytes, headers: dict[str, str]) -> None:
-        """Post a body; raises `Lost` or `Rejected` unless the answer is 2xx."""
+    async def post(self, url: str, body: bytes, headers: dict[str, str], advice: str = ADVICE) -> None:
+        """Post a body; raises `Lost` or `Rejected` unless the answer is 2xx. A refusal ends with `advice`."""
         who = f"The receiver {self._destination.name!r}"
         if self._client is None:  # made here because it belongs to the event loop that runs
             self._client = httpx.AsyncClient(timeout=self._destination.timeout, follow_redirects=False, auth=self._auth)
@@ -42,7 +43,7 @@ class Poster:
             raise Lost(f"{who} cannot be reached at {self._destination.shown}: {problem}.") from error
         if answer.is_success:
             return
-        raise _problem(who, answer)
+        raise _problem(who, answer, advice)
 
     async def close(self) -> None:
         """Close the connection."""
@@ -59,7 +60,7 @@ class Poster:
         await self.close()
 
 
-def _problem(who: str, answer: httpx.Response) -> Lost | Rejected:
+def _problem(who: str, answer: httpx.Response, advice: str) -> Lost | Rejected:
     status = answer.status_code
     said = " ".join(answer.text.split())[:SHOWN].rstrip(".")
     said = f": {said}" if said else ""
@@ -69,4 +70,4 @@ def _problem(who: str, answer: httpx.Response) -> Lost | Rejected:
         return Rejected(f"{who} refused with status {status}{said}. Check its credentials: user, headers or secret.")
     if answer.is_redirect:
         return Rejected(f"{who} answered with a redirect (status {status}). Write the new address into its url.")
-    return Rejected(f"{who} refused with status {status}{said}. Check its url and its template.")
+    return Rejected(f"{who} refused with status {status}{said}. {advice}", status)

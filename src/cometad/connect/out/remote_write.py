@@ -9,6 +9,7 @@ from cometad.connect.out.destination import Destination
 from cometad.connect.out.posting import Poster
 from cometad.errors import needs_extra
 
+ADVICE = "Prometheus takes recent scores only, about the last hour. If these are recent, check its url."
 NAMES = ("anomaly_score", "anomaly_threshold", "anomaly_event_open")  # the same as at /metrics
 HEADERS = {
     "content-type": "application/x-protobuf",
@@ -36,7 +37,7 @@ class RemoteWriter:
     async def write(self, samples: Sequence[ScoreSamples]) -> None:
         """Write samples; raises `Lost` or `Rejected`."""
         body = bytes(self._snappy.compress_raw(write_request(samples, self._destination.labels)))
-        await self._poster.post(self._destination.url, body, HEADERS)
+        await self._poster.post(self._destination.url, body, HEADERS, ADVICE)
 
     async def close(self) -> None:
         """Close the connection."""

@@ -106,12 +106,34 @@ def after(connection: Connection, table: Table, stream_id: int, start: int) -> I
         start = rows.stop
 
 
-def has_time(connection: Connection, stream_id: int, at: float) -> bool:
-    """Whether a stream has a reading of this time."""
-    near = (readings.c.stream_id == stream_id) & (readings.c.last_at >= at) & (readings.c.first_at <= at)
-    # Times only grow, so the first chunk that ends at this time or later has it, if any has.
-    found = connection.execute(select(readings.c.ats).where(near).order_by(readings.c.last_at).limit(1)).scalar()
-    return found is not None and bool(np.isin(at, np.frombuffer(found, "<f8")))
+class KnownTimes:
+    """Which times the stored readings of a stream have.
+
+    Readings that come again mostly follow each other, so each query reads further ahead than the one before: a body
+    that is sent again costs a few queries, not one for each of its readings.
+    """
+
+    def __init__(self, connection: Connection, stream_id: int) -> None:
+        self._connection, self._stream_id = connection, stream_id
+        self._start, self._stop = np.inf, -np.inf  # the times from here to there were read
+        self._ats = np.empty(0)
+        self._chunks = 1  # to read with the next query
+
+    def __contains__(self, at: float) -> bool:
+        if not self._start <= at <= self._stop:
+            self._read(at)
+        place = int(np.searchsorted(self._ats, at))
+        return place < len(self._ats) and bool(self._ats[place] == at)
+
+    def _read(self, at: float) -> None:
+        """Read the times from `at` on."""
+        self._chunks = min(2 * self._chunks, SMALL) if at > self._stop > -np.inf else 1
+        # Times only grow, so the first chunk that ends at this time or later has it, if any has.
+        near = (readings.c.stream_id == self._stream_id) & (readings.c.last_at >= at)
+        query = select(readings.c.ats).where(near).order_by(readings.c.last_at, readings.c.first).limit(self._chunks)
+        found = self._connection.execute(query).scalars().all()
+        self._ats = np.frombuffer(b"".join(found), "<f8")
+        self._start, self._stop = at, (self._ats[-1] if len(self._ats) else np.inf)
 
 
 def join_chunks(connection: Connection, table: Table, stream_id: int, before: int) -> int:
