@@ -139,6 +139,7 @@ class KilledPair:
                 killed.start()
             self._publish(publish, 0.3)
             until(lambda: self._scored(store) >= self._sent * len(self.names), settle)
+            self._note_owners(store)
             return [
                 problem
                 for name in self.names

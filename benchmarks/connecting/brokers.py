@@ -152,10 +152,10 @@ def scored(service: Any) -> int:
 def differences(store: Any, stream: str, values: np.ndarray) -> list[str]:
     """How what is stored of a stream differs from a run that nobody interrupted."""
     from broker_case import stored
-    from cometad.detector import Detector
+    from cometad import Comet
 
     readings, scores, events = stored(store, stream)
-    run = Detector.from_bytes(fitted()[0]).stream().update_many(values)
+    run = Comet.from_bytes(fitted()[0]).stream().update_many(values)
     last = {change.event.number: change.event for change in run.changes}
     ended = [(one.number, one.start, one.stop, one.peak, one.steps, one.peak_score) for one in last.values()]
     wanted = np.column_stack([run.alert_scores, run.thresholds, run.flags])

@@ -89,3 +89,10 @@ def running_nats() -> Iterator[NatsServer]:
             yield server
         finally:
             server.kill()
+
+
+@contextmanager
+def page_nats() -> Iterator[int]:
+    """A server for a page of the docs; gives its port."""
+    with running_nats() as server:
+        yield server.port
