@@ -15,7 +15,6 @@ import json
 import multiprocessing
 import os
 import random
-import signal
 import sys
 import tempfile
 import threading
@@ -71,7 +70,7 @@ class Nats:
 
     def freeze(self, frozen: bool) -> None:
         """Stop the process, or let it go on."""
-        os.kill(self._server._process.pid, signal.SIGSTOP if frozen else signal.SIGCONT)
+        self._server.freeze(frozen)
 
 
 class Kafka:

@@ -106,6 +106,28 @@ def test_a_server_that_is_killed_and_started_again_goes_on_by_itself(tmp_path, s
     assert problems_of(service.store, "a", VALUES, pump[0]) == []
 
 
+def test_a_server_that_freezes_is_lost_and_found_again(tmp_path, service, pump, monkeypatch):
+    monkeypatch.setattr("cometad.connect.nats.ANSWER", 1.0)
+    try:
+        server = NatsServer(tmp_path).start()
+    except LookupError as error:
+        pytest.skip(str(error))
+    try:
+        with fed(service, f"{server.url}/READINGS?subject=readings.*&parts=2") as connection:
+            until(lambda: connection.state == "connected")
+            server.freeze()
+            until(lambda: connection.state == "lost")
+            assert "does not answer" in connection.reason
+            server.freeze(False)
+            until(lambda: connection.state == "connected")
+            server.publish([("readings.a", body) for body in bodies(VALUES)])
+            scored(service, "a", 300)
+    finally:
+        server.freeze(False)
+        server.kill()
+    assert problems_of(service.store, "a", VALUES, pump[0]) == []
+
+
 @pytest.mark.parametrize(
     "url",
     [

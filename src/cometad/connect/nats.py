@@ -6,6 +6,7 @@ stored.
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ MOST_PARTS = 1024
 BATCH = 500  # messages taken at once; while they are stored, no more are asked for
 FETCH = 1.0  # seconds that a request for messages waits
 ACK_WAIT = 600.0  # seconds; whoever takes a part resets its consumer, so nothing waits for this
-ANSWER = 5.0  # seconds to wait for an answer of the server
+ANSWER, FLUSH = 5.0, 2  # seconds to wait for an answer of the server, and at the end
 CAN_RESET = (2, 14)  # version of the server
 _NAME = re.compile(r"[^\s.*>/\\]+")
 _PARTITION = re.compile(r"\{\{\s*partition\((\d+)[^)]*\)\s*\}\}", re.IGNORECASE)
@@ -221,8 +222,9 @@ class _JetStream:
                     await source.answer(_acknowledged(found))
         finally:
             if not self._client.is_closed:  # else messages would still be sent here, where nobody reads them any more
-                await messages.unsubscribe()
-                await self._client.flush()
+                with contextlib.suppress(errors.Error, OSError):  # the server may not answer: that is known already
+                    await messages.unsubscribe()
+                    await self._client.flush(FLUSH)
 
     def _placed(self, one: Any, keyed: bool, created: str) -> Placed:
         number = one.metadata.sequence.stream
