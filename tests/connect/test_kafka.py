@@ -117,7 +117,8 @@ def test_messages_that_were_deleted_before_they_were_read_are_reported(mock, ser
     assert is_a_sentence(gap)
 
 
-def test_brokers_that_stop_and_start_again_are_found_again(service, pump):
+def test_brokers_that_stop_and_start_again_are_found_again(service, pump, monkeypatch):
+    monkeypatch.setattr(kafka_link, "REFUSED", 0.5)
     good = bodies(VALUES)
     with running_mock() as mock:
         mock.create("t", 2)
