@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 
 import confluent_kafka
 import pytest
@@ -71,6 +70,15 @@ def test_the_stored_offset_counts_not_the_committed_one(mock, service, pump):
     for first in (0, 150):
         with fed(service, f"{mock.url}/again?group=again-{first}"):  # another group, as if its commits were lost
             mock.publish("again", [("a", body) for body in bodies(VALUES, timed=False)[first : first + 150]])
+            scored(service, "a", first + 150)
+    assert problems_of(service.store, "a", VALUES, pump[0]) == []
+
+
+def test_another_topic_under_the_same_name_is_read_from_its_start(mock, service, pump):
+    for topic, first in (("before", 0), ("after", 150)):
+        mock.create(topic, 1)
+        mock.publish(topic, [("a", body) for body in bodies(VALUES)[first : first + 150]])
+        with fed(service, f"{mock.url}/{topic}"):
             scored(service, "a", first + 150)
     assert problems_of(service.store, "a", VALUES, pump[0]) == []
 
@@ -147,7 +155,7 @@ def test_a_partition_that_waits_is_paused_and_holds_up_no_other(mock, service, p
 
     async def slow(batches, position=None):
         while any(batch.stream == "a" for batch in batches) and not release.is_set():
-            held.append(time.monotonic())
+            held.append(batches)
             await asyncio.sleep(0.02)
         return await receive(batches, position)
 

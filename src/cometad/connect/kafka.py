@@ -139,13 +139,13 @@ class _Topic:
     async def _first(self, part: int, intake: Intake) -> int:
         """The offset to begin with: after what is stored, else after what the group committed, else as `start` says."""
         position = intake.position
-        if position is not None:
+        if position is not None and position["topic"] == self._topic:  # else the URL was changed
             return int(position["offset"])
         offset = await self._link.committed(part)
         if offset is None:
             low, high = await self._link.bounds(part)
             offset = low if self._start == "all" else high
-        await take(intake, [], {"offset": offset})  # "new" must not be newer at the next start
+        await take(intake, [], self._position(offset))  # "new" must not be newer at the next start
         return offset
 
     async def _take(self, found: Sequence[Any], part: int, offset: int, intake: Intake) -> None:
@@ -159,8 +159,11 @@ class _Topic:
             except UnicodeDecodeError:
                 await intake.put_aside(where, body, NOT_TEXT)
                 continue
-            placed.append(Placed(Message(body, where, self._stream, key), {"offset": one.offset() + 1}))
-        await take(intake, placed, {"offset": offset})
+            placed.append(Placed(Message(body, where, self._stream, key), self._position(one.offset() + 1)))
+        await take(intake, placed, self._position(offset))
+
+    def _position(self, offset: int) -> dict[str, Any]:
+        return {"topic": self._topic, "offset": offset}
 
     async def _skip(self, part: int, offset: int, intake: Intake) -> int:
         """Go on with the oldest message, because the next one is not kept any more; people see what is missing."""
@@ -173,7 +176,7 @@ class _Topic:
             f"truncated. Went on at {low:,}."
         )
         await intake.put_aside(f"{self._topic} {part}, offset {offset}", b"", reason)
-        await take(intake, [], {"offset": low})
+        await take(intake, [], self._position(low))
         await self._link.unassign(part)
         await self._link.assign(part, low)
         return low
