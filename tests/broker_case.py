@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from sqlalchemy import select
 
+from cometad import Budget, Comet, load
 from cometad.connect.address import Address
 from cometad.connect.intake import Connection
 from cometad.serve.connections import Connections
 from cometad.serve.models import StreamSettings
+from cometad.serve.service import Service
+from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import by_number
 from cometad.serve.storage.store import Store
-from serve_case import NAMES, START, Server, faulty, until
+from serve_case import NAMES, START, Server, faulty, frame, plant, put, until, upload
 
 Publish = Callable[[list[tuple[str, bytes]]], None]
 
@@ -27,6 +31,29 @@ def bodies(values: np.ndarray, first: int = 0, timed: bool = True) -> list[bytes
     """Messages with one reading each; without times, only their order tells them apart."""
     rows = [dict(zip(NAMES, row, strict=True)) for row in values.tolist()]
     return [json.dumps({"time": START + i, **row} if timed else row).encode() for i, row in enumerate(rows, first)]
+
+
+@pytest.fixture(scope="session")
+def pump(tmp_path_factory):
+    """A detector of three variables, and its file."""
+    file = tmp_path_factory.mktemp("detectors") / "pump.comet"
+    Comet(threshold=Budget(rate=0.01)).fit(frame(plant(1500))).save(file)
+    return load(file), file.read_bytes()
+
+
+@pytest.fixture
+def service(tmp_path, pump):
+    """A service with the streams a and b."""
+    with closing(Service(Settings(data_dir=tmp_path))) as service:
+        service.start()
+        prepare(service, pump[1], ["a", "b"])
+        yield service
+
+
+def scored(service: Any, stream: str, count: int) -> None:
+    """Wait until `count` readings of a stream are scored and stored."""
+    until(lambda: service.streams[stream].last.count >= count)
+    service.recorder.flush()
 
 
 def prepare(service: Any, content: bytes, streams: Sequence[str]) -> None:
@@ -92,9 +119,7 @@ class KilledPair:
         flags = (f"--database={database}", f"--config={config}")
         self.servers = [Server(folder / name, *flags) for name in ("one", "two")]
         with closing(Store(database)) as store:
-            from cometad.serve.service import Service  # noqa: F401  # the tables are there now
-
-            assert store.format
+            assert store.format  # the tables are there now
         self._content = content
         self.owners: set[tuple[str, int]] = set()  # streams, and members that scored them
 
@@ -114,6 +139,7 @@ class KilledPair:
                 killed.start()
             self._publish(publish, 0.3)
             until(lambda: self._scored(store) >= self._sent * len(self.names), settle)
+            self._note_owners(store)
             return [
                 problem
                 for name in self.names
@@ -121,8 +147,6 @@ class KilledPair:
             ]
 
     def _create(self, server: Server) -> None:
-        from serve_case import put, upload
-
         upload(server.client, "pump", self._content)
         for name in self.names:
             put(server.client, name)

@@ -5,14 +5,14 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 
 @contextmanager
-def postgres_server() -> Iterator[Callable[[], str]]:
+def postgres_server() -> Iterator[Callable[..., str]]:
     """A real PostgreSQL server; gives the URL of a new database at each call. Raises `LookupError` without one."""
     programs = max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
     if programs is None:
@@ -39,8 +39,8 @@ def postgres_server() -> Iterator[Callable[[], str]]:
     run("pg_ctl", "-D", str(data), "-o", options, "-l", str(folder / "log"), "-w", "start")
     count = iter(range(1000))
 
-    def new_database() -> str:
-        name = f"test{next(count)}"
+    def new_database(name: str | None = None) -> str:
+        name = name or f"test{next(count)}"
         run("createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "cometad", name)
         return f"postgresql://cometad@127.0.0.1:{port}/{name}"
 
@@ -49,6 +49,17 @@ def postgres_server() -> Iterator[Callable[[], str]]:
     finally:
         run("pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
         shutil.rmtree(folder)
+
+
+@contextmanager
+def page_postgres() -> Iterator[int]:
+    """A server with a database `cometad` for a page of the docs; gives its port, and skips the test without one."""
+    with ExitStack() as stack:
+        try:
+            new_database = stack.enter_context(postgres_server())
+        except LookupError as error:
+            pytest.skip(str(error))
+        yield int(new_database("cometad").rpartition(":")[2].partition("/")[0])
 
 
 @pytest.fixture(scope="session")

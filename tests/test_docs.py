@@ -7,7 +7,8 @@ those in `SHELL`, which bash runs. HTML comments hide what readers do not need: 
 prepares data, <!-- not run: reason --> skips the block below it, and <!-- write: name --> writes that block to a file.
 
 `cometad serve` starts the real service on a free port, which replaces 8080 in the blocks of that page. It runs until
-the page ends or starts it again. A page that names an address in `SERVERS` gets that server, on a port of its own.
+the page ends or starts it again; with `--port 8081`, a second one runs beside it. A page that names an address in
+`SERVERS` gets that server, on a port of its own.
 """
 
 import ast
@@ -35,7 +36,9 @@ from cometad.baselines import BASELINES
 from cometad.cli import main
 from cometad.datasets.readers import READERS
 from cometad.metrics import METRICS
+from postgres_case import page_postgres
 from servers.mosquitto import plant_broker
+from servers.nats import page_nats
 from servers.opcua import plant_server
 from servers.prometheus import web_prometheus
 
@@ -47,11 +50,13 @@ SENDS = ("-X", "-T", "--json", "--data-binary")  # options of curl that change s
 RUN = ("python", "console", "sh", "output")
 DIRECTIVES = ("{eval-rst}", "{include} ../CHANGELOG.md", "{literalinclude} cometad.service", "{toctree}")  # for Sphinx
 FILES = ("json", "nginx", "text", "toml", "yaml")  # shown, not run; tests/serve/test_serve_docs.py reads some of them
-ADDRESS = "127.0.0.1:8080"
+ADDRESSES = ("127.0.0.1:8080", "127.0.0.1:8081")  # of the service, and of a second process
 SERVERS = {
     "127.0.0.1:9090": web_prometheus,
     "127.0.0.1:1883": plant_broker,
     "127.0.0.1:4840": plant_server,
+    "127.0.0.1:4222": page_nats,
+    "127.0.0.1:5432": page_postgres,
 }
 PATIENCE = 60  # seconds for the service to say or do something
 TABLES = (BASELINES, METRICS, READERS, THRESHOLDS)  # rows that a page adds are removed again
@@ -106,7 +111,7 @@ class Service:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.port = listener.getsockname()[1]
         self.process: subprocess.Popen[bytes] | None = None
-        self.log = Path("serve.log")
+        self.log = Path(f"serve-{self.port}.log")
 
     def start(self, words: list[str]) -> None:
         self.stop()
@@ -133,7 +138,10 @@ class Service:
             self.process = None
 
 
-def run_commands(block: Block, service: Service) -> None:
+Services = tuple[Service, Service]  # the second beside the first
+
+
+def run_commands(block: Block, services: Services) -> None:
     console = block.language == "console"
     command, expected = "", []
     text = re.sub(r" *\\\n *", " ", block.text)  # a line that goes on
@@ -144,14 +152,14 @@ def run_commands(block: Block, service: Service) -> None:
         if command:
             lines = (".*".join(map(re.escape, wanted.split("..."))) for wanted in expected)
             pattern = "(?:.*\n)*?".join(rf"^{wanted} *\n" for wanted in lines)
-            printed = run_command(command, service)
+            printed = run_command(command, services)
             until = time.monotonic() + PATIENCE
             while not re.search(pattern, printed, re.MULTILINE):
                 asks = command.startswith("curl ") and not any(f" {word} " in command for word in SENDS)
                 assert asks, printed
                 assert time.monotonic() < until, printed
                 time.sleep(0.2)  # what was sent may not be scored yet
-                printed = run_command(command, service)
+                printed = run_command(command, services)
         command, expected = line.removeprefix("$ "), []
 
 
@@ -179,11 +187,12 @@ def run_shell(line: str) -> str:
     return done.stdout if done.stdout.endswith("\n") else f"{done.stdout}\n"
 
 
-def run_command(line: str, service: Service) -> str:
+def run_command(line: str, services: Services) -> str:
     """Run a line of the shell and return what it printed."""
     if line.split()[0] in SHELL:
         return run_shell(line)
     if line.startswith("cometad serve") and "--check" not in line:
+        service = services[f"--port {services[1].port}" in line]
         service.start(shlex.split(line, comments=True)[1:])
         return service.log.read_text()
     written = messages = ""
@@ -264,16 +273,18 @@ def run_page(page: Path) -> None:
     with contextlib.ExitStack() as kept:
         for table in (*TABLES, os.environ):
             kept.enter_context(mock.patch.dict(table))
-        service = Service()
-        os.environ["COMETAD_SERVE_PORT"] = str(service.port)
-        kept.callback(service.stop)
-        ports = {ADDRESS: service.port}
+        services = Service(), Service()
+        os.environ["COMETAD_SERVE_PORT"] = str(services[0].port)
+        for service in services:
+            kept.callback(service.stop)
+        ports = {address: service.port for address, service in zip(ADDRESSES, services, strict=True)}
         ports |= {one: kept.enter_context(run()) for one, run in SERVERS.items() if one in page.read_text()}
         printed = ""
         for found in blocks(page):
             text = found.text
             for address, port in ports.items():
                 text = text.replace(address, f"127.0.0.1:{port}")
+            text = text.replace("--port 8081", f"--port {services[1].port}")
             block = found._replace(text=text)
             if block.file is not None:
                 Path(block.file).write_text(text)
@@ -284,7 +295,7 @@ def run_page(page: Path) -> None:
             elif block.language == "python":
                 printed = run_python(block, page, names)
             else:
-                run_commands(block, service)
+                run_commands(block, services)
 
 
 def test_the_site_builds_offline_without_a_warning(tmp_path):

@@ -1,20 +1,14 @@
 """JetStream of a real nats-server: readings reach their streams once and in order, whoever is killed."""
 
-import random
-from contextlib import ExitStack, closing
-
 import pytest
 
-from broker_case import KilledPair, bodies, fed, prepare, problems_of
-from cometad import Budget, Comet, load
+from broker_case import bodies, fed, problems_of, scored
 from cometad.connect.address import Address
 from cometad.connect.source import source_of
 from cometad.errors import ParameterError
-from cometad.serve.service import Service
 from cometad.serve.set_aside import aside
-from cometad.serve.settings import Settings
 from contract import is_a_sentence
-from serve_case import faulty, frame, plant, until
+from serve_case import faulty, until
 from servers.nats import NatsServer, running_nats
 
 VALUES = faulty(300)
@@ -24,26 +18,6 @@ VALUES = faulty(300)
 def nats_server():
     with running_nats() as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def pump(tmp_path_factory):
-    file = tmp_path_factory.mktemp("detectors") / "pump.comet"
-    Comet(threshold=Budget(rate=0.01)).fit(frame(plant(1500))).save(file)
-    return load(file), file.read_bytes()
-
-
-@pytest.fixture
-def service(tmp_path, pump):
-    with closing(Service(Settings(data_dir=tmp_path))) as service:
-        service.start()
-        prepare(service, pump[1], ["a", "b"])
-        yield service
-
-
-def scored(service, stream, count):
-    until(lambda: service.streams[stream].last.count >= count)
-    service.recorder.flush()
 
 
 def test_messages_become_scores_and_what_cannot_be_used_is_set_aside(nats_server, service, pump):
@@ -132,6 +106,28 @@ def test_a_server_that_is_killed_and_started_again_goes_on_by_itself(tmp_path, s
     assert problems_of(service.store, "a", VALUES, pump[0]) == []
 
 
+def test_a_server_that_freezes_is_lost_and_found_again(tmp_path, service, pump, monkeypatch):
+    monkeypatch.setattr("cometad.connect.nats.ANSWER", 1.0)
+    try:
+        server = NatsServer(tmp_path).start()
+    except LookupError as error:
+        pytest.skip(str(error))
+    try:
+        with fed(service, f"{server.url}/READINGS?subject=readings.*&parts=2") as connection:
+            until(lambda: connection.state == "connected")
+            server.freeze()
+            until(lambda: connection.state == "lost")
+            assert "does not answer" in connection.reason
+            server.freeze(False)
+            until(lambda: connection.state == "connected")
+            server.publish([("readings.a", body) for body in bodies(VALUES)])
+            scored(service, "a", 300)
+    finally:
+        server.freeze(False)
+        server.kill()
+    assert problems_of(service.store, "a", VALUES, pump[0]) == []
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -195,48 +191,3 @@ def test_what_only_a_person_can_mend_is_said_in_a_sentence(
         assert is_a_sentence(connection.reason)
     if config is not None:
         server.kill()
-
-
-def test_processes_divide_the_parts_and_take_over_from_one_that_stops(nats_server, tmp_path, postgres, pump):
-    database, url = postgres(), f"{nats_server.url}/SHARED?subject=shared.*&parts=8"
-    names = [f"m{i}" for i in range(12)]
-    good = bodies(VALUES)
-    with ExitStack() as stack:
-        services = [
-            stack.enter_context(closing(Service(Settings(data_dir=tmp_path / name, database=database))))
-            for name in ("one", "two")
-        ]
-        for service in services:
-            service.start()
-        prepare(services[0], pump[1], names)
-        stack.enter_context(fed(services[0], url))
-        with fed(services[1], url) as second:
-            until(lambda: [len(service.ownership._parts) for service in services] == [4, 4])
-            nats_server.publish([(f"shared.{name}", body) for body in good[:150] for name in names])
-            until(
-                lambda: (
-                    sum(one.scored_seq for service in services for one in service.streams.values() if one.owned) == 1800
-                )
-            )
-            counts = [sum(one.owned for one in service.streams.values()) for service in services]
-            assert sum(counts) == 12
-            assert min(counts) > 0
-            assert second.readings > 0
-        until(lambda: len(services[0].ownership._parts) == 8)
-        nats_server.publish([(f"shared.{name}", body) for body in good[150:] for name in names])
-        until(lambda: all(one.owned and one.scored_seq == 300 for one in services[0].streams.values()))
-        services[0].recorder.flush()
-        for name in names:
-            assert problems_of(services[0].store, name, VALUES, pump[0]) == []
-
-
-def test_killing_one_of_two_processes_loses_and_doubles_nothing(nats_server, tmp_path, postgres, pump):
-    url = f"{nats_server.url}/KILLED?subject=killed.*&parts=6"
-    pair = KilledPair(tmp_path, postgres(), url, *pump)
-
-    def publish(messages):
-        nats_server.publish([(f"killed.{name}", body) for name, body in messages])
-
-    assert pair.run(5, publish, random.Random(1)) == []
-    for name in pair.names:
-        assert len([owner for stream, owner in pair.owners if stream == name]) >= 2, "a stream never moved"

@@ -6,7 +6,7 @@ import threading
 from contextlib import ExitStack
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import delete, select, text
 
 from cometad.connect.contract import Lost, Position
 from cometad.connect.intake import Connection, Intake, Message
@@ -96,6 +96,27 @@ def test_a_released_stream_goes_on_elsewhere_and_back_as_if_it_had_never_moved(p
     found = settled(first, "a", 400)
     assert (found["scores"], found["thresholds"], found["flags"]) == expected(pump[0], VALUES)
     assert second.get("/v1/streams/a/events").json() == first.get("/v1/streams/a/events").json()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_was_read_while_another_process_had_a_stream_is_read_again(pair, pump, dies):
+    (one, first), (two, second) = pair
+    put(first, "a")
+    post(first, "a", READINGS[:100])
+    settled(first, "a", 100)
+    two.sharing.refresh()  # knows the stream as it is now
+    assert two.streams["a"].arrivals.next_seq == 100
+    post(first, "a", READINGS[100:200])
+    settled(first, "a", 200)
+    one.recorder.flush()
+    if dies:
+        with one.store.write() as connection:  # as others do with the dead
+            connection.execute(delete(schema.members).where(schema.members.c.id == one.ownership.id))
+    else:
+        one.sharing.release(["a"])
+    assert post(second, "a", READINGS[200:])["accepted"] == 200
+    found = settled(second, "a", 400)
+    assert (found["scores"], found["thresholds"], found["flags"]) == expected(pump[0], VALUES)
 
 
 def test_a_released_stream_that_nobody_took_needs_no_reading_from_disk(pair):

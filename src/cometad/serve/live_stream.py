@@ -127,7 +127,7 @@ class LiveStream:
     # Where several processes share a database:
     owned: bool = True  # whether this process scores it
     gone: bool = False  # another process took it: whatever is still on its way here is not stored
-    epoch: int = 0  # what is known here is what was stored when the stream had been taken that often
+    epoch: int = 0  # what is known here is what was stored when the stream had been taken or released that often
     fed: bool = False  # whether readings came to this process
     source: Connection | None = None  # where its readings come from, unless clients send them
     _drift: float = 0.5

@@ -6,8 +6,9 @@ deletes its row, and its streams are free. Every transaction that writes reading
 member against that. So a process that was taken for dead writes nothing more: it is fenced, joins again as a new
 member, and takes its streams again unless others have them.
 
-A stream is taken when readings for it come, and its epoch counts how often. If nobody else had it since it was
-released, what is known of it in memory still holds; otherwise it is read from the database, as after a restart.
+A stream is taken when readings for it come. Its epoch counts how often it was taken or released. If nobody else had it
+since it was released, what is known of it in memory still holds; otherwise it is read from the database, as after a
+restart. That includes what was read while another process still had it.
 """
 
 import json
@@ -19,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 import structlog
-from sqlalchemy import Connection, Float, delete, func, insert, select, text, update
+from sqlalchemy import ColumnElement, Connection, Float, Update, delete, func, insert, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from cometad.connect.contract import Elsewhere, Lost
@@ -31,6 +32,7 @@ from cometad.serve.storage.store import Store, storage_errors
 LOCKS = 0x636F6D65  # "come": the class of our locks in PostgreSQL
 BEAT = 2.0  # seconds between signs of life
 DEAD_AFTER = 15.0  # seconds without one
+NEVER = -2  # an epoch before all others: what is known in memory does not hold
 _NOW = func.extract("epoch", func.clock_timestamp()).cast(Float)
 _LOCKED = text(
     "SELECT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid::bigint = :locks "
@@ -199,9 +201,9 @@ class SharedOwnership:
         with self._lock, suppress(CometadError, SQLAlchemyError):  # others notice it by the lock
             if self.id is not None:
                 with self._store.write() as connection:
-                    for table in (schema.streams, schema.parts):
-                        own = table.c.owner == self.id
-                        connection.execute(update(table).where(own).values(owner=None))
+                    streams, parts = schema.streams, schema.parts
+                    connection.execute(_released(streams.c.owner == self.id))
+                    connection.execute(update(parts).where(parts.c.owner == self.id).values(owner=None))
                     connection.execute(delete(schema.members).where(schema.members.c.id == self.id))
         with self._lock:
             self._unlink()
@@ -330,12 +332,14 @@ class SharedOwnership:
             free = [row.id for row in found if row.owner not in living]
             change = update(table).where(table.c.id.in_(free)).values(owner=self.id, epoch=table.c.epoch + 1)
             rows = connection.execute(change.returning(table)).all() if free else []
+        before = {row.id: row.owner for row in found}
         for row in rows:
-            self._own(row, by_id[row.id])
+            self._own(row, by_id[row.id], before[row.id])
         return [stream for stream_id, stream in by_id.items() if stream_id not in set(free)]
 
-    def _own(self, row: Any, known: LiveStream) -> None:
-        if known.gone or row.epoch != known.epoch + 1:
+    def _own(self, row: Any, known: LiveStream, before: int | None) -> None:
+        # One that died may have written after the stream was read here, and released nothing.
+        if known.gone or before is not None or row.epoch != known.epoch + 1:
             known.gone, known.owned = True, False
             known = self._streams[row.name] = self._restore(row)
         known.owned, known.epoch = True, row.epoch
@@ -359,9 +363,11 @@ class SharedOwnership:
         table = schema.streams
         with self._store.write() as connection:
             mine = table.c.id.in_(own) & (table.c.owner == self.id)
-            connection.execute(update(table).where(mine).values(owner=None))
+            rows = connection.execute(_released(mine).returning(table.c.id, table.c.epoch)).all()
+        epochs = {row.id: row.epoch for row in rows}
         for stream in own.values():
             stream.owned, stream.fed, stream.source = False, False, None
+            stream.epoch = epochs.get(stream.id, NEVER)
 
     # -- parts of sources -------------------------------------------------------------------------------------------
 
@@ -414,3 +420,9 @@ class SharedOwnership:
     def holds(self, connection: str, part: int) -> bool:
         """Whether a part of a source is this process's own."""
         return (connection, part) in self._parts
+
+
+def _released(which: ColumnElement[bool]) -> Update:
+    """The change that releases streams."""
+    table = schema.streams
+    return update(table).where(which).values(owner=None, epoch=table.c.epoch + 1)

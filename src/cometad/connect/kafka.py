@@ -1,0 +1,182 @@
+"""Kafka: the partitions of a topic, shared by several processes.
+
+The key of a message is the stream of its readings, so all readings of a machine are in one partition, in order. The
+processes share the partitions through their database (`connect/parts.py`) and assign them to themselves; they are no
+members of a consumer group, whose rebalancing would move partitions without the state of their streams. The group only
+names the committed offsets, which tell other tools how far cometad is.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cometad.connect.address import Address
+from cometad.connect.intake import Intake, Message
+from cometad.connect.kafka_link import KafkaLink
+from cometad.connect.parts import Placed, read_parts, take
+from cometad.errors import InputError, ParameterError, unknown
+
+PORT = 9092
+OPTIONS = ("group", "start", "brokers", "security", "mechanism", "ca", "certificate", "key")
+SECURITY = ("plaintext", "ssl")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+FILES = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
+NOT_TEXT = "The key of this message is not UTF-8. Use the name of the stream as key, or set stream."
+
+
+class KafkaSource:
+    """A topic of Kafka: `kafka://host:9092/topic`.
+
+    The key of a message names the stream, unless its readings do, in a field `stream`. `group` names the consumer group
+    whose committed offsets follow. `start=new` begins with messages that come from now on.
+
+    >>> from cometad.connect.address import Address
+    >>> from cometad.connect.kafka import KafkaSource
+    >>> source = KafkaSource(Address("kafka://broker/readings?group=plant&security=ssl"))
+    >>> source.topic, source.settings["bootstrap.servers"], source.settings["security.protocol"]
+    ('readings', 'broker:9092', 'ssl')
+    """
+
+    def __init__(self, address: Address) -> None:
+        address.check_options(OPTIONS)
+        self._address = address
+        self.topic = address.path
+        if not address.host or not self.topic or any(one in "/ ,\t\r\n\0" for one in self.topic):
+            raise ParameterError(f"{address.shown!r} names no topic of Kafka. Write kafka://host:9092/topic.")
+        self._start = address.option("start", "all")
+        if self._start not in ("all", "new"):
+            raise ParameterError(f"The option start is {self._start!r}. Write start=all or start=new.")
+        self.settings = _settings(address)
+
+    async def run(self, intake: Intake) -> None:
+        """Read until cancelled; raises `Lost` if no broker answers."""
+        link = KafkaLink(self.settings, self.topic, self._address.shown)
+        topic = _Topic(self.topic, self._address.stream, self._start, link)
+        try:
+            await topic.parts()
+            intake.connected()
+            await read_parts(topic, intake)
+        finally:
+            await asyncio.shield(link.close())
+
+
+def _settings(address: Address) -> dict[str, Any]:
+    """The settings of librdkafka."""
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    more = [one.strip() for one in address.option("brokers", "").split(",") if one.strip()]
+    security = address.option("security", "plaintext")
+    if security not in SECURITY:
+        raise unknown("security of Kafka", security, SECURITY)
+    found = {
+        "bootstrap.servers": ",".join([f"{host}:{address.port(PORT)}", *more]),
+        "group.id": address.option("group", "cometad") or "cometad",
+        "client.id": "cometad",
+        "security.protocol": security if address.username is None else f"sasl_{security}",
+    }
+    mechanism = address.option("mechanism", MECHANISMS[0])
+    if mechanism not in MECHANISMS:
+        raise unknown("mechanism of SASL", mechanism, MECHANISMS)
+    if address.username is not None:
+        password = address.password
+        if not password:
+            raise ParameterError(
+                f"The user {address.username!r} of Kafka needs a password. Name the variable that has it with "
+                "password_variable."
+            )
+        found |= {"sasl.mechanism": mechanism, "sasl.username": address.username, "sasl.password": password}
+    for option, setting in FILES.items():
+        file = address.option(option, "")
+        if file and security != "ssl":
+            raise ParameterError(f"The option {option} needs TLS. Add security=ssl.")
+        if file and not Path(file).is_file():
+            raise ParameterError(f"The option {option} is {file!r}, which is not a file. Correct it.")
+        if file:
+            found[setting] = file
+    return found
+
+
+class _Topic:
+    """A connection to a topic whose partitions are read."""
+
+    def __init__(self, topic: str, stream: str | None, start: str, link: KafkaLink) -> None:
+        self._topic, self._stream, self._start, self._link = topic, stream, start, link
+
+    async def parts(self) -> int:
+        """How many partitions the topic has; only one if all its readings are of one stream."""
+        count = await self._link.partitions()
+        if self._stream is not None and count > 1:
+            raise InputError(
+                f"The topic {self._topic!r} has {count} partitions, which keep no order among them, for one stream. "
+                "Leave out stream and use its name as key of the messages, or make a topic with one partition."
+            )
+        return count
+
+    async def ended(self) -> None:
+        """Fetch messages until no broker answers."""
+        await self._link.pull()
+
+    async def read(self, part: int, intake: Intake) -> None:
+        """Read a partition until cancelled."""
+        link = self._link
+        offset = await self._first(part, intake)
+        try:
+            await link.assign(part, offset)
+            link.done(part, offset)  # a commit before may have been lost
+            while True:
+                found = await link.messages(part)
+                good = [one for one in found if one.error() is None and one.offset() >= offset]
+                if good:
+                    offset = good[-1].offset() + 1
+                    await self._take(good, part, offset, intake)
+                    link.done(part, offset)
+                    intake.mark("connected", link.uncommitted)
+                if found[-1].error() is not None:
+                    offset = await self._skip(part, offset, intake)
+        finally:
+            await link.unassign(part)
+
+    async def _first(self, part: int, intake: Intake) -> int:
+        """The offset to begin with: after what is stored, else after what the group committed, else as `start` says."""
+        position = intake.position
+        if position is not None and position["topic"] == self._topic:  # else the URL was changed
+            return int(position["offset"])
+        offset = await self._link.committed(part)
+        if offset is None:
+            low, high = await self._link.bounds(part)
+            offset = low if self._start == "all" else high
+        await take(intake, [], self._position(offset))  # "new" must not be newer at the next start
+        return offset
+
+    async def _take(self, found: Sequence[Any], part: int, offset: int, intake: Intake) -> None:
+        placed = []
+        for one in found:
+            body, where = one.value(), f"{self._topic} {part}, offset {one.offset()}"
+            if body is None:  # a tombstone: it deletes a key from a compacted topic, and is no reading
+                continue
+            try:
+                key = None if one.key() is None or self._stream is not None else one.key().decode()
+            except UnicodeDecodeError:
+                await intake.put_aside(where, body, NOT_TEXT)
+                continue
+            placed.append(Placed(Message(body, where, self._stream, key), self._position(one.offset() + 1)))
+        await take(intake, placed, self._position(offset))
+
+    def _position(self, offset: int) -> dict[str, Any]:
+        return {"topic": self._topic, "offset": offset}
+
+    async def _skip(self, part: int, offset: int, intake: Intake) -> int:
+        """Go on with the oldest message, because the next one is not kept any more; people see what is missing."""
+        low, high = await self._link.bounds(part)
+        reason = (
+            f"The messages from offset {offset:,} to {low - 1:,} were deleted before they were read. "
+            f"Went on at {low:,}; keep messages longer."
+            if offset < low
+            else f"The topic ends at offset {high:,}, before {offset:,}, up to which it was read: it was made anew or "
+            f"truncated. Went on at {low:,}."
+        )
+        await intake.put_aside(f"{self._topic} {part}, offset {offset}", b"", reason)
+        await take(intake, [], self._position(low))
+        await self._link.unassign(part)
+        await self._link.assign(part, low)
+        return low

@@ -1,0 +1,96 @@
+"""The one handler behind brokers whose streams have parts, NATS JetStream and Kafka: several processes share the parts.
+
+All messages of a machine are in one part, in order, and a part is read by one process at a time. Which process reads
+which part is decided through the database of the service, not by the broker: a part moves together with the state of
+the streams it feeds, and how far it was read is stored with the readings, in one transaction. So nothing is read twice
+or out of order, whatever was not acknowledged to the broker when a process died.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from cometad.connect.contract import Lost
+from cometad.connect.intake import Intake, Message
+from cometad.errors import InputError
+
+LOOK = 1.0  # seconds until it is decided anew who reads which part
+
+
+class PartedSource(Protocol):
+    """A connection to a broker, for `read_parts`."""
+
+    async def parts(self) -> int:
+        """How many parts there are now; it may grow."""
+
+    async def read(self, part: int, intake: Intake) -> None:
+        """Read a part until cancelled, from `intake.position` on; that of a part never read is None."""
+
+    async def ended(self) -> None:
+        """Wait until the connection has ended; returns or raises why."""
+
+
+class Placed(NamedTuple):
+    """A message of a part, and the position after it."""
+
+    message: Message
+    position: Any  # JSON
+
+
+async def read_parts(source: PartedSource, intake: Intake) -> NoReturn:
+    """Read this process's share of the parts until cancelled; the shares change when processes come and go.
+
+    Raises `Lost` once the connection has ended, and the error of a part that cannot be read.
+    """
+    reading: dict[int, tuple[Intake, asyncio.Task[None]]] = {}
+    end = asyncio.create_task(source.ended())
+    try:
+        while True:
+            count = await source.parts()
+            share = await intake.share(count)
+            for part in list(reading)[share:]:
+                await _left(*reading.pop(part))
+            for part in range(count):
+                if len(reading) < share and part not in reading:
+                    own = await intake.take_part(part)
+                    if own is not None:
+                        reading[part] = own, asyncio.create_task(source.read(part, own))
+            tasks = [task for _, task in reading.values()]
+            done, _ = await asyncio.wait([end, *tasks], timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
+            if any(task.cancelled() for task in done):  # a lost connection cancels what waits for it
+                break
+            for task in done:
+                task.result()
+            if end in done:
+                break
+        raise Lost(f"The connection to {intake.connection.url} was lost.")
+    finally:
+        end.cancel()
+        # What cannot be left now is left when this process ends; the error that led here counts.
+        await asyncio.gather(end, *(_left(*one) for one in reading.values()), return_exceptions=True)
+        await asyncio.gather(intake.share(0), return_exceptions=True)
+
+
+async def _left(part: Intake, task: "asyncio.Task[None]") -> None:
+    """Stop reading a part and leave it to others; whatever was not stored comes again."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await part.leave_part()
+
+
+async def take(intake: Intake, messages: Sequence[Placed], position: Any) -> None:
+    """Take messages of a part, in order; returns once they are on disk, with the position after all of them.
+
+    If they hold more readings than can be taken at once, they are taken in halves.
+    """
+    try:
+        await intake.take([one.message for one in messages], position)
+    except InputError as error:
+        if len(messages) == 1:
+            (message, _) = messages[0]
+            await intake.put_aside(message.where, message.body, str(error), message.stream or message.key or "")
+            await intake.take([], position)
+            return
+        half = len(messages) // 2
+        await take(intake, messages[:half], messages[half - 1].position)
+        await take(intake, messages[half:], position)
