@@ -69,7 +69,11 @@ def test_flags_come_before_the_environment_and_that_before_the_file(here, monkey
 
 
 @pytest.mark.parametrize(
-    "text", ["[serve", "[serve]\nport = 'many'", "[serve]\ncolor = 1", "serve = 3", "[serve]\nport = -1", "\x00"]
+    "text",
+    [
+        *("[serve", "[serve]\nport = 'many'", "[serve]\ncolor = 1", "serve = 3", "[serve]\nport = -1", "\x00"),
+        *("port = 1111", "[server]\nport = 1111"),
+    ],
 )
 def test_a_bad_file_of_settings_is_refused(here, text):
     (here / "cometad.toml").write_text(text)

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import func, select, update
 
 from cometad.errors import ParameterError
-from cometad.serve import deliveries
-from cometad.serve.outbox import KEEP_DAYS
+from cometad.serve.notify import deliveries
+from cometad.serve.notify.outbox import KEEP_DAYS
 from cometad.serve.run import plan
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings, load_settings

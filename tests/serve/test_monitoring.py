@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cometad.connect.out.remote_write import NAMES
-from cometad.serve import score_copies
+from cometad.serve.notify import score_copies
 from serve_case import as_readings, faulty, in_process, post, put, settled, until, upload
 from servers.alertmanager import AlertmanagerServer, free_port
 from servers.prometheus import PrometheusServer

@@ -10,7 +10,7 @@ from sqlalchemy import delete, select, text
 
 from cometad.connect.contract import Lost, Position
 from cometad.connect.intake import Connection, Intake, Message
-from cometad.serve.ownership import LOCKS
+from cometad.serve.several.ownership import LOCKS
 from cometad.serve.storage import schema
 from serve_case import (
     START,
@@ -271,7 +271,7 @@ def test_a_killed_process_leaves_its_streams_to_the_others(tmp_path, postgres, p
 
 
 def test_a_stopped_process_that_wakes_up_writes_nothing_for_streams_that_moved(tmp_path, postgres, pump, monkeypatch):
-    monkeypatch.setattr("cometad.serve.ownership.DEAD_AFTER", 3.0)
+    monkeypatch.setattr("cometad.serve.several.ownership.DEAD_AFTER", 3.0)
     database = postgres()
     with (
         Server(tmp_path / "stopped", f"--database={database}") as server,
@@ -291,7 +291,7 @@ def test_a_stopped_process_that_wakes_up_writes_nothing_for_streams_that_moved(t
 
 
 def test_readings_that_a_dead_process_had_not_scored_are_scored_by_another(pair, pump, monkeypatch):
-    monkeypatch.setattr("cometad.serve.sharing.LEFT_FOR", 0.0)
+    monkeypatch.setattr("cometad.serve.several.sharing.LEFT_FOR", 0.0)
     (one, first), (two, second) = pair
     put(first, "a")
     stuck = threading.Event()

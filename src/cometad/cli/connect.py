@@ -13,7 +13,7 @@ from cometad.errors import ParameterError
 
 if TYPE_CHECKING:
     from cometad.serve.follow import Line
-    from cometad.serve.notify_settings import NotifySettings
+    from cometad.serve.notify.notify_settings import NotifySettings
 
 
 def connect(
@@ -104,7 +104,7 @@ def connect(
 
 def _receiver(url: str | None) -> "list[NotifySettings]":
     """The receiver of events that a flag names, if it does."""
-    from cometad.serve.notify_settings import NotifySettings
+    from cometad.serve.notify.notify_settings import NotifySettings
 
     return [] if url is None else [NotifySettings(name="to", url=url)]
 

@@ -22,7 +22,7 @@ from cometad.fleet.jobs import (
     measure_entity,
     parameters_of,
 )
-from cometad.fleet.pace import Pace
+from cometad.fleet.pace import FleetPace
 from cometad.fleet.pooling import Donation, candidates, nearest
 from cometad.fleet.sources import Entities, EntityReadings, ReadOptions, data_signature, entities_of
 from cometad.fleet.storage import LOCK, SCRATCH, Entry, FleetFolder, FleetWriter, writing
@@ -215,7 +215,7 @@ def _run(plan: FitPlan, found: Entities, writer: FleetWriter, engine: Engine, sw
 
     kept = json.dumps(plan.about()["parameters"])
     with show_progress("entity", switches.verbose) as report:
-        pace = Pace(len(left), report)
+        pace = FleetPace(len(left), report)
         for outcome in engine.run(fit_entity, tasks()):
             name = left[outcome.number]
             _keep(writer, run, name, _answer(outcome), plan, kept, source, donations.get(name, ()))
@@ -320,7 +320,7 @@ def _results(
                 yield replace(task, readings=task.readings.carried()) if isinstance(task, FitTask) else task.carried()
 
     with show_progress(title, verbose) as report:
-        pace = Pace(len(names), report)
+        pace = FleetPace(len(names), report)
         for outcome in engine.run(function, sent()):
             if outcome.error is None:
                 yield names[outcome.number], outcome.result

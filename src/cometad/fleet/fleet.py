@@ -20,7 +20,7 @@ from cometad.fleet.engines import Engine, engine_of, in_order
 from cometad.fleet.fitting import FitPlan, FleetRun, fit_fleet
 from cometad.fleet.jobs import SCORES, ScoreAnswer, ScoreTask, parameters_of, score_entity
 from cometad.fleet.overview import Overview, line_of, write_overview
-from cometad.fleet.pace import Pace
+from cometad.fleet.pace import FleetPace
 from cometad.fleet.pooling import POOL
 from cometad.fleet.sources import Entities, ReadOptions, entities_of
 from cometad.fleet.storage import Entry, FleetFolder, manifest_of, writing
@@ -252,7 +252,7 @@ class Fleet(Mapping[str, Detector]):
                 yield ScoreTask(name, readings if engine.same_disk else readings.carried(), self.content(name), alerts)
 
         with show_progress("entity", verbose) as report:
-            pace = Pace(len(names), report)
+            pace = FleetPace(len(names), report)
             for outcome in in_order(engine.run(score_entity, tasks())):
                 answer = outcome.result if outcome.error is None else ScoreAnswer(error=outcome.error)
                 yield EntityScores(names[outcome.number], answer)

@@ -12,7 +12,7 @@ from cometad.errors import OutputError
 from cometad.files import write_whole
 from cometad.fleet.engines import Engine
 from cometad.fleet.jobs import PageAnswer, PageTask, ScoreTask, page_of_entity
-from cometad.fleet.pace import Pace
+from cometad.fleet.pace import FleetPace
 from cometad.fleet.sources import Entities
 from cometad.progress import show_progress
 from cometad.report.html import render
@@ -92,7 +92,7 @@ def write_overview(
     links: dict[str, str] = {}
     lost: dict[str, str] = {}
     with show_progress("report", verbose) as report:
-        pace = Pace(len(chosen), report)
+        pace = FleetPace(len(chosen), report)
         for outcome in engine.run(page_of_entity, tasks()):
             pace.lap()
             answer = PageAnswer(error=outcome.error) if outcome.error is not None else outcome.result

@@ -5,11 +5,11 @@ import time
 from cometad.progress import ProgressCallback
 
 
-class Pace:
+class FleetPace:
     """Reports progress with the rate and the time left.
 
-    >>> from cometad.fleet.pace import Pace
-    >>> pace = Pace(1, lambda done, total, note: print(done, total, note.partition(" a second, ")[2]))
+    >>> from cometad.fleet.pace import FleetPace
+    >>> pace = FleetPace(1, lambda done, total, note: print(done, total, note.partition(" a second, ")[2]))
     ... # doctest: +NORMALIZE_WHITESPACE
     0 1
     >>> pace.lap("0 failed")

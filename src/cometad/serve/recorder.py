@@ -22,8 +22,8 @@ from cometad.connect.contract import Busy, Elsewhere, Lost, Position, ReadingBat
 from cometad.errors import CometadError, InputError
 from cometad.serve.arrivals import Admitted, admit
 from cometad.serve.live_stream import Arrivals, LiveStream
-from cometad.serve.outbox import Outbox
-from cometad.serve.ownership import Fenced, Ownership
+from cometad.serve.notify.outbox import Outbox
+from cometad.serve.several.ownership import Fenced, Ownership
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, KnownTimes, chunk
 from cometad.serve.storage.store import StorageError, Store

@@ -26,14 +26,14 @@ from cometad.serve.fleet_streams import FleetStreams
 from cometad.serve.listeners import Listeners
 from cometad.serve.live_stream import LiveStream, check_settings
 from cometad.serve.models import StreamSettings, StreamState
-from cometad.serve.notifications import Notifications, receivers_of
-from cometad.serve.ownership import Ownership, SharedOwnership, SoleOwner
+from cometad.serve.notify.notifications import Notifications, receivers_of
 from cometad.serve.recorder import Recorder
 from cometad.serve.restoring import restored
 from cometad.serve.scorer import FreshScores, LiveScorer
 from cometad.serve.set_aside import keep_aside, stored_position
 from cometad.serve.settings import Settings
-from cometad.serve.sharing import StreamSharing
+from cometad.serve.several.ownership import Ownership, SharedOwnership, SoleOwner
+from cometad.serve.several.sharing import StreamSharing
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import next_number
 from cometad.serve.storage.store import StorageError, Store

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from cometad.connect.address import Address
 from cometad.errors import ParameterError, unknown
 from cometad.serve.models import NAME
-from cometad.serve.notify_settings import NotifySettings
+from cometad.serve.notify.notify_settings import NotifySettings
 
 FILE = Path("cometad.toml")
 PREFIX = "COMETAD_SERVE_"
@@ -126,6 +126,11 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         found = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ParameterError(f"Cannot read '{path}': {error}. Correct it; it is written in TOML.") from error
+    for name in found:
+        if name in Settings.model_fields and name not in LISTS:
+            raise ParameterError(f"In '{path}', {name} is outside of the table [serve]. Move it into that table.")
+        if name not in ("serve", *LISTS):
+            raise unknown(f"table in '{path}'", name, ("serve", *LISTS))
     table = found.get("serve", {})
     if not isinstance(table, dict):
         raise ParameterError(f"In '{path}', serve is not a table. Write [serve] above its settings.")

@@ -14,8 +14,8 @@ from cometad.serve.api import connections, deliveries, detectors, events, health
 from cometad.serve.api.common import Refused
 from cometad.serve.api.guards import Guards
 from cometad.serve.detector_shelf import Conflict, Missing
-from cometad.serve.ownership import Fenced
 from cometad.serve.service import Service
+from cometad.serve.several.ownership import Fenced
 from cometad.serve.storage.store import StorageError
 
 STATUS: dict[type[CometadError], int] = {

@@ -16,8 +16,8 @@ from cometad.connect.contract import Lost
 from cometad.connect.out.notice import Notice
 from cometad.connect.out.notifier import Notifier
 from cometad.errors import CometadError
-from cometad.serve.notices import NoticeWriter
-from cometad.serve.outbox import Outbox
+from cometad.serve.notify.notices import NoticeWriter
+from cometad.serve.notify.outbox import Outbox
 from cometad.serve.storage.store import StorageError
 
 FIRST_WAIT = 0.5  # seconds until a receiver that failed is tried again

@@ -18,7 +18,7 @@ Label = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")]
 class NotifySettings(BaseModel):
     """A receiver of events, or of scores by remote write; docs/notify.md says what each kind of URL needs.
 
-    >>> from cometad.serve.notify_settings import NotifySettings
+    >>> from cometad.serve.notify.notify_settings import NotifySettings
     >>> chat = NotifySettings(name="chat", url="webhook+https://chat.example/hooks/a1", streams=["pump-*"])
     >>> chat.wants("pump-7", severity=0.4), chat.wants("mill", severity=0.4)
     (True, False)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, delete, func, select, update
 
-from cometad.serve.notify_settings import NotifySettings
+from cometad.serve.notify.notify_settings import NotifySettings
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 

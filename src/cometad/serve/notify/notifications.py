@@ -10,15 +10,15 @@ from cometad.connect.out.notice import EXAMPLE
 from cometad.connect.out.notifier import SCORE_WRITERS, notifier_of
 from cometad.connect.out.remote_write import RemoteWriter
 from cometad.errors import ParameterError
-from cometad.serve.deliveries import Deliveries, EventReceiver
 from cometad.serve.detector_shelf import Missing
 from cometad.serve.figures import Figures
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import DeliveryState, ReceiverState
-from cometad.serve.notices import NoticeWriter
-from cometad.serve.notify_settings import NotifySettings
-from cometad.serve.outbox import Outbox
-from cometad.serve.score_copies import ScoreCopies
+from cometad.serve.notify.deliveries import Deliveries, EventReceiver
+from cometad.serve.notify.notices import NoticeWriter
+from cometad.serve.notify.notify_settings import NotifySettings
+from cometad.serve.notify.outbox import Outbox
+from cometad.serve.notify.score_copies import ScoreCopies
 from cometad.serve.scorer import FreshScores
 from cometad.serve.settings import Settings, address
 from cometad.serve.storage.store import Store

@@ -18,7 +18,7 @@ from cometad.connect.contract import Lost
 from cometad.connect.out.notifier import Rejected
 from cometad.connect.out.remote_write import RemoteWriter, ScoreSamples
 from cometad.errors import CometadError
-from cometad.serve.notify_settings import NotifySettings
+from cometad.serve.notify.notify_settings import NotifySettings
 from cometad.serve.scorer import FreshScores
 
 MOST = 500_000  # scores that wait

@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import select
 
 from cometad.serve.live_stream import LiveStream
-from cometad.serve.ownership import Ownership
 from cometad.serve.recorder import Recorder
 from cometad.serve.scorer import LiveScorer
-from cometad.serve.seen_elsewhere import show, stored_states
+from cometad.serve.several.ownership import Ownership
+from cometad.serve.several.seen_elsewhere import show, stored_states
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 
