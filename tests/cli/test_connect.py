@@ -30,7 +30,7 @@ class Nothing:
     [
         (["plant"], "not a URL"),
         (["gopher://plant"], "Unknown connector 'gopher'"),
-        (["none://u:secret@plant"], "has a password"),
+        (["none://u:secret@plant"], "contains a password"),
         (["none://plant", "--tag", "flow"], "--tag takes NAME=VALUE"),
         (["none://plant", "--tag", "flow=a", "--tag", "flow=b"], "names 'flow' twice"),
         (["none://plant", "--stream", "pump"], "There is no stream 'pump'"),

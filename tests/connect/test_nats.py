@@ -117,7 +117,7 @@ def test_a_server_that_freezes_is_lost_and_found_again(tmp_path, service, pump, 
             until(lambda: connection.state == "connected")
             server.freeze()
             until(lambda: connection.state == "lost")
-            assert "does not answer" in connection.reason
+            assert "does not respond" in connection.reason
             server.freeze(False)
             until(lambda: connection.state == "connected")
             server.publish([("readings.a", body) for body in bodies(VALUES)])
@@ -171,7 +171,7 @@ ALLOWED = 'permissions: { publish: ["_INBOX.>"], subscribe: ["_INBOX.>"] }'
             "failed",
             "ermissions",
         ),
-        (None, True, "R?subject=r.*", {}, "lost", "No NATS server answers"),
+        (None, True, "R?subject=r.*", {}, "lost", "No NATS server responds"),
     ],
 )
 def test_what_only_a_person_can_mend_is_said_in_a_sentence(

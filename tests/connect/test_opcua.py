@@ -144,7 +144,7 @@ def test_values_that_come_faster_than_they_are_stored_are_listed_as_lost(server,
             until(lambda: count(service) > before)
     reason = reasons(service, address)[0]
     assert is_a_sentence(reason)
-    assert "came faster than they were stored" in reason
+    assert "arrived faster than they were stored" in reason
 
 
 def test_a_wrong_password_is_one_sentence(tmp_path, pump_file, monkeypatch):  # noqa: F811
@@ -189,7 +189,7 @@ def test_nodes_that_cannot_be_used_are_one_sentence(server, tmp_path, pump_file)
             assert is_a_sentence(connection.reason)
             assert f"The node {folder!r} has no variable" in connection.reason
         away = Address("opc.tcp://127.0.0.1:9", "pump", server.tags, "1s")
-        assert "cannot be reached" in run_until(away, service, "lost").reason
+        assert "Cannot reach" in run_until(away, service, "lost").reason
 
 
 @pytest.mark.parametrize(

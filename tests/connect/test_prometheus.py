@@ -262,8 +262,8 @@ def test_steps_with_missing_values_are_set_aside_if_the_detector_takes_none(plan
     rows = aside(service.store, "no-gaps", 100)
     assert 2 <= len(rows) == intake.connection.set_aside <= 5  # one for each stretch
     assert rows[0].reason == (
-        "Prometheus has no value for 'level', and the detector takes no missing ones. "
-        "Fit it with a gap rule such as gaps=ForwardFill(limit=5)."
+        "Prometheus has no value for 'level', and the detector has no gap rule. "
+        "Fit it with one, such as gaps=ForwardFill(limit=5)."
     )
     assert json.loads(rows[0].content)["queries"] == list(HOLES.values())
 
@@ -367,7 +367,7 @@ def test_after_a_restart_of_prometheus_no_step_is_lost_or_doubled(tmp_path, serv
     np.testing.assert_array_equal(values, [data.row(at) for at in times])
     lost = next(reason for state, reason in states if state == "lost")
     assert is_a_sentence(lost)
-    assert f"The server {server.url} does not answer: " in lost
+    assert f"The server {server.url} does not respond: " in lost
     assert states[-1] == ("connected", None)
 
 
@@ -461,8 +461,8 @@ def test_a_history_that_cannot_be_read_is_refused(plant_server, monkeypatch, add
         ({"heat": "plant"}, "The query 'plant' for 'heat' returned 3 series. Aggregate it"),
         ({"heat": "last_over_time(many[3h])"}, "returned 10,000 series. Aggregate it, for example avg by (instance)"),
         ({"heat": "upp"}, "The query 'upp' for 'heat' returned nothing from 20"),
-        ({"heat": "plant[5m]"}, "The query 'plant[5m]' gives ranges of samples, not a number at each time."),
-        ({"heat": "'hot'"}, "gives a text, not a number at each time."),
+        ({"heat": "plant[5m]"}, "The query 'plant[5m]' returns ranges of samples, not a number per step."),
+        ({"heat": "'hot'"}, "returns a text, not a number per step."),
         ({"heat": "plant * on() plant"}, "Prometheus cannot evaluate the query 'plant * on() plant': found duplicate"),
         ({"cold": "vector(1)"}, "The detector has no variable 'cold'. Remove that query"),
     ],
@@ -514,12 +514,12 @@ def test_of_several_series_labels_pick_one(plant_server, service, stream):
         ({"tags": {}}, "Give either one query per variable"),
         ({"options": {"query": "up", "by": "job"}}, "Give either one query per variable"),
         ({"tags": {}, "options": {"query": "up"}}, "needs 'by'"),
-        ({"options": {"by": "job"}}, "goes with 'query'"),
+        ({"options": {"by": "job"}}, "The option 'by' needs 'query'"),
         ({"options": {"labels": "instance"}}, "Write them like instance=a:9100"),
         ({"options": {"backfill": "1d"}}, "Did you mean back_fill?"),
         ({"options": {"back_fill": "1 day"}}, "Cannot read the period '1 day'"),
         ({"options": {"token_variable": "NO_SUCH_TOKEN"}}, "'NO_SUCH_TOKEN' with the token is not set"),
-        ({"password_variable": "HOME"}, "a password without a user"),
+        ({"password_variable": "HOME"}, "A password needs a user"),
         ({"user": "me", "options": {"token_variable": "HOME"}}, "Both a user and a token"),
     ],
 )
@@ -536,8 +536,8 @@ def test_queries_must_be_those_of_the_detector(plant_server, service, stream):
     renamed = {"flow": "vector(1)", "level": "vector(1)", "temperature": "vector(1)"}
     message = refusal(service, at(server, stream, renamed))
     assert message == (
-        "There is no query for 'heat' of the detector. There are queries for 'temperature', which it does not have. "
-        "Add it to the tags."
+        "There is no query for the detector's variable 'heat'. The query for 'temperature' matches none of its "
+        "variables. Add it to the tags."
     )
     with pytest.raises(UnknownStream):
         asyncio.run(source_of(at(server, "gone")).run(intake_of(service)))
@@ -578,16 +578,16 @@ SCALAR = b'{"status": "success", "data": {"resultType": "%s", "result": %s}}'
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (200, b"<html>Welcome</html>", "does not answer like Prometheus. Check host, port and the path"),
-        (200, b'{"data": 7}', "does not answer like Prometheus."),
-        (200, SCALAR % (b"scalar", b"null"), "does not answer like Prometheus."),
-        (200, SCALAR % (b"vector", b"[]"), "does not answer like Prometheus."),
-        (200, SCALAR % (b"scalar", b'[1, "99999999999"]'), "days ahead of the clock here"),
+        (200, b"<html>Welcome</html>", "does not respond like Prometheus. Check host, port and the path"),
+        (200, b'{"data": 7}', "does not respond like Prometheus."),
+        (200, SCALAR % (b"scalar", b"null"), "does not respond like Prometheus."),
+        (200, SCALAR % (b"vector", b"[]"), "does not respond like Prometheus."),
+        (200, SCALAR % (b"scalar", b'[1, "99999999999"]'), "days ahead of the local clock"),
         (404, b"404 page not found", "(HTTP status 404)"),
         (405, b"", "(HTTP status 405)"),
-        (401, b"", "asks for a login, or does not know this one. Give a user and password_variable, or token_variable"),
-        (403, b"", "does not permit this user to query"),
-        (302, b"", "redirects to http://login.example/. Write the address it redirects to instead."),
+        (401, b"", "requires a login, or refused this one. Set user and password_variable, or token_variable"),
+        (403, b"", "This user may not query"),
+        (302, b"", "redirects to http://login.example/. Use that address instead."),
         (400, b'{"status": "error", "error": "line 1\\nline 2."}', "cannot read the query 'time()': line 1 line 2."),
     ],
 )
@@ -623,7 +623,7 @@ def test_histograms_and_other_times_are_refused(service, stream):
             async with api:
                 return await what()
 
-        with pytest.raises(ParameterError, match=r"gives histograms.*histogram_quantile"):
+        with pytest.raises(ParameterError, match=r"returns histograms.*histogram_quantile"):
             asyncio.run(ask(lambda: api.at("up", 7000)))
     rounded = b'[{"metric": {}, "values": [[1.5, "7"]]}]'
     with (
@@ -651,12 +651,12 @@ def test_a_login_and_a_certificate_are_checked(tmp_path, service, stream, plant_
     with server:
         given_ = {"user": "sre", "password_variable": "PROMETHEUS_PASSWORD", "options": {"back_fill": "1min"}}
         address = Address(f"prometheus+{server.url}", stream, TAGS, "1s", **given_)
-        assert "cannot be verified" in refusal(service, address)
+        assert "Cannot verify the certificate" in refusal(service, address)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
-        assert "asks for a login" in refusal(service, at(server, stream))
+        assert "requires a login" in refusal(service, at(server, stream))
         pull(service, address, lambda: caught_up(service, stream))
         monkeypatch.setenv("PROMETHEUS_PASSWORD", "wrong")
-        assert "asks for a login" in refusal(service, address)
+        assert "requires a login" in refusal(service, address)
 
 
 def _insecure(url):

@@ -212,7 +212,7 @@ NOISE = np.random.default_rng(0).normal(size=(300, 2))
         (lambda: BASELINES["pca"]().fit(NOISE), "PcaError cannot be exported to ONNX; only Comet() can."),
         (NetworkComet, "NetworkComet cannot be exported to ONNX; only Comet() can."),
         (lambda: Comet(gaps=ForwardFill(5)).fit(NOISE), "gap rule ForwardFill(limit=5) cannot be exported"),
-        (lambda: Comet(adaptation=FollowLevel()).fit(NOISE), "because a graph does not learn"),
+        (lambda: Comet(adaptation=FollowLevel()).fit(NOISE), "because the graph cannot learn"),
         (lambda: Comet(views=[Level(), Forecast()]).fit(NOISE), "The view Level cannot be exported"),
         (lambda: Comet(threshold=Spot(0.01)).fit(NOISE), "The threshold Spot(rate=0.01"),
     ],

@@ -39,7 +39,7 @@ def test_a_task_that_kills_every_worker_is_given_up_with_the_reason(tmp_path):
     assert second.result == "B"
     assert first.result is None
     assert first.error == (
-        "Each of 3 workers that tried it ended early; the last was killed (SIGKILL), probably because memory ran out."
+        "All 3 attempts failed; the last worker was killed (SIGKILL), probably because memory ran out."
     )
 
 
@@ -70,7 +70,7 @@ def test_outcomes_come_in_order_of_their_tasks():
     "engine, options, words",
     [
         ("spark", {}, "Unknown engine 'spark'"),
-        ("local", {"address": "10.0.0.5:6379"}, "belongs to the engine ray"),
+        ("local", {"address": "10.0.0.5:6379"}, "needs the engine ray"),
         ("ray", {"address": "127.0.0.1:1"}, r"Cannot reach a Ray cluster at '127.0.0.1:1'"),
         ("local", {"workers": 0}, "'workers' parameter must be an integer of at least 1"),
         (object(), {}, "needs the method run"),

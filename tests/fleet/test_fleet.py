@@ -132,7 +132,7 @@ def test_a_new_entity_is_added_and_an_absent_one_kept(table, tmp_path):
 def test_other_parameters_are_refused_unless_everything_is_fitted_again(table, tmp_path):
     quick(table, tmp_path / "fleet", by="machine")
     other = BASELINES["squared-norm"](threshold=Quantile(rate=0.2))
-    with pytest.raises(ParameterError, match=r"was fitted with threshold=.*another folder, or fit all"):
+    with pytest.raises(ParameterError, match=r"was fitted with threshold=.*another folder, or refit everything"):
         quick(table, tmp_path / "fleet", by="machine", detector=other)
     again = quick(table, tmp_path / "fleet", by="machine", detector=other, refit=True)
     assert again.run.fitted == 4
@@ -419,13 +419,13 @@ def test_bad_data_is_refused_in_one_sentence_and_writes_nothing(table, tmp_path)
     cases = [
         ({"data": tmp_path / "table.csv"}, "Name the column with its entities"),
         ({"data": tmp_path / "table.csv", "by": "pump"}, "has no column 'pump'"),
-        ({"data": tmp_path / "unnamed.csv", "by": "machine"}, "is empty in row 2 of .*Every row must name"),
+        ({"data": tmp_path / "unnamed.csv", "by": "machine"}, "is empty in row 2 of .*Every row needs an entity"),
         ({"data": tmp_path / "none.csv", "by": "machine"}, "does not exist"),
         ({"data": tmp_path / "empty"}, "folder without tables"),
         ({"data": "-"}, "not from standard input"),
         ({"data": table}, "by=COLUMN"),
         ({"data": 7}, "Cannot read a fleet from a int"),
-        ({"data": {"": table}}, "named by text"),
+        ({"data": {"": table}}, "must be non-empty text"),
         ({"data": tmp_path, "folder": tmp_path / "inside"}, "inside its own data"),
         ({"data": table, "by": "machine", "folder": tmp_path / "notes"}, "is not the folder of a fleet"),
         ({"data": table, "by": "machine", "detector": Comet(pooling=0)}, "'pooling' parameter"),

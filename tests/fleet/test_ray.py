@@ -67,7 +67,7 @@ def test_a_task_that_kills_every_ray_worker_is_given_up_with_the_reason(cluster,
     tasks = [("deadly", str(tmp_path / "died")), ("b", "")]
     first, second = sorted(RayEngine(workers=2).run(die_at, tasks), key=lambda outcome: outcome.number)
     assert second.result == "B"
-    assert first.error.startswith("Each of 3 workers that tried it ended early (")
+    assert first.error.startswith("All 3 attempts failed (")
 
 
 @pytest.mark.filterwarnings("ignore")

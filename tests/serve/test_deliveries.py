@@ -321,7 +321,7 @@ def test_what_waits_for_a_receiver_that_was_removed_is_listed_as_undelivered(ser
     with serving({"name": "new", "url": receiver.url}) as (_, client):
         found = listed(client, "state=undelivered")
         assert [one["receiver"] for one in found] == ["old", "old"]
-        assert "not in cometad.toml" in found[0]["error"]
+        assert "no longer in cometad.toml" in found[0]["error"]
 
 
 def test_changes_that_come_twice_are_told_once(serving, receiver):
@@ -379,14 +379,14 @@ def test_a_template_writes_the_message(serving, receiver, tmp_path):
         ({"url": "slack://plant"}, "Unknown receiver 'slack'"),
         ({"url": "plant"}, "is not a URL"),
         ({"url": "webhook+http:///hook"}, "names no host"),
-        ({"url": "webhook+http://a:b@plant/"}, "has a password"),
-        ({"secret_variable": "NOT_SET_ANYWHERE"}, "'NOT_SET_ANYWHERE', which the receiver 'chat' needs, is not set"),
+        ({"url": "webhook+http://a:b@plant/"}, "contains a password"),
+        ({"secret_variable": "NOT_SET_ANYWHERE"}, "'chat' needs the environment variable 'NOT_SET_ANYWHERE'"),
         ({"headers": {"authorization": "Bearer ${NOT_SET_ANYWHERE}"}}, "NOT_SET_ANYWHERE"),
         ({"url": None, "url_variable": "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE"),
-        ({"template": "{{ stream"}, "template of the receiver 'chat' cannot be used"),
+        ({"template": "{{ stream"}, "template of the receiver 'chat' is invalid"),
         ({"template": "{{ no_such_field }}"}, "'no_such_field' is undefined"),
-        ({"template": "{{ ''.__class__.__mro__ }}"}, "template of the receiver 'chat' cannot be used"),
-        ({"template": "{{ message }}"}, "does not give JSON"),
+        ({"template": "{{ ''.__class__.__mro__ }}"}, "template of the receiver 'chat' is invalid"),
+        ({"template": "{{ message }}"}, "does not produce JSON"),
         ({"template_file": "no-such-file.j2"}, "Cannot read 'no-such-file.j2'"),
         ({"url": "alertmanager+http://plant/?resend=often"}, "resend must be a number"),
         ({"url": "alertmanager+http://plant/?again=5"}, "Unknown option of alertmanager+http 'again'"),

@@ -39,7 +39,7 @@ def run(
     threads: Annotated[int | None, typer.Option(help="Threads per trial. Default: all cores.", min=1)] = None,
     workers: Annotated[int, typer.Option(help="Processes; several use one thread each by default.", min=1)] = 1,
     engine: Annotated[
-        str, typer.Option(help="local, or ray, where each core of a cluster runs a trial with one thread.")
+        str, typer.Option(help="local or ray; on ray, each core of the cluster runs one single-threaded trial.")
     ] = "local",
     address: Annotated[
         str | None,

@@ -20,12 +20,12 @@ def connect(
     url: Annotated[
         str,
         typer.Argument(
-            metavar="URL", help="Where the readings are: mqtt://, nats://, kafka://, opc.tcp://, prometheus+http:// ..."
+            metavar="URL", help="Source of the readings: mqtt://, nats://, kafka://, opc.tcp://, prometheus+http:// ..."
         ),
     ],
     stream: Annotated[str | None, typer.Option(help="Stream of the readings, unless the messages name it.")] = None,
     detector: Annotated[
-        Path | None, typer.Option(help="Saved detector; creates the stream if there is none of its name.")
+        Path | None, typer.Option(help="Saved detector; creates the stream if it does not exist.")
     ] = None,
     tag: Annotated[
         list[str] | None,
@@ -39,37 +39,36 @@ def connect(
     password_variable: Annotated[
         str | None, typer.Option(metavar="NAME", help="Environment variable that holds the password.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the connection. Default: made from the URL.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the connection. Default: derived from the URL.")] = None,
     late: Annotated[str, typer.Option(help="Late readings of a new stream: refuse (set aside) or drop.")] = "drop",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File for the lines; a later run continues it. Default: standard output."),
+        typer.Option("--output", "-o", help="File for the lines; later runs append to it. Default: standard output."),
     ] = None,
     to: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Where to send events as well: a topic such as mqtt://localhost/events, a webhook or an Alertmanager.",
+            help="Also send events to this topic (mqtt://localhost/events), webhook or Alertmanager.",
         ),
     ] = None,
     only_events: Annotated[
-        bool, typer.Option("--only-events", help="Write only lines at which an event opened, was updated or closed.")
+        bool, typer.Option("--only-events", help="Write only lines on which an event opens, changes or closes.")
     ] = False,
     data_dir: DataDir = None,
     database: Database = None,
     config: Config = None,
     force: Force = False,
 ) -> None:
-    """Score readings from a broker, a historian or a monitor, without the service: JSON lines on standard output.
+    """Score readings from a broker, historian or monitoring system without the service: JSON lines on standard output.
 
-    A reading is acknowledged once it is on disk, in the data folder. Stop it in any way and run the same command
-    again: it continues where it was. On standard output, the lines of a crash may come twice; in a file, each line is
-    there once. Events go to the receiver that --to names at least once, also after a crash.
+    A reading is acknowledged once it is on disk, in the data folder. After a stop or a crash, the same command resumes
+    where it stopped. After a crash, some lines may repeat on standard output, but never in a file. Events reach the
+    --to receiver at least once, even after a crash.
 
-    Messages that cannot be used are set aside in the data folder with their reasons. A source that vanishes is tried
-    again until it is back.
+    Unusable messages are set aside in the data folder with their reasons. A lost source is retried until it is back.
 
-    For several sources, or a page to look at, list them in cometad.toml and run cometad serve.
+    For several sources, or for a dashboard, list the sources in cometad.toml and run cometad serve.
     """
     from cometad.errors import needs_extra
 
@@ -88,11 +87,11 @@ def connect(
     address = Address(
         url, stream, _pairs(tag, "--tag"), period, name, user, password_variable, _pairs(option, "--option")
     )
-    source_of(address)  # refuses what no connector can use, before anything is opened
+    source_of(address)  # refuses bad addresses before anything is opened
     settings = load_settings(config, data_dir=data_dir, database=database)
     settings = settings.model_copy(update={"connect": [], "notify": [*settings.notify, *_receiver(to)]})
     configure_logs("text", quiet=True)
-    # Whether an existing file is one of ours is checked line by line when it is opened.
+    # Opening an existing file checks line by line that it is one of ours.
     check_outputs([Output(output, "answers")], [] if detector is None else [detector], force=True)
     with closing(StandardOutput() if output is None else AnswersFile(output, overwrite=force)) as sink:
 
@@ -103,14 +102,14 @@ def connect(
 
 
 def _receiver(url: str | None) -> "list[NotifySettings]":
-    """The receiver of events that a flag names, if it does."""
+    """The receiver of events given by a flag, if any."""
     from cometad.serve.notify.notify_settings import NotifySettings
 
     return [] if url is None else [NotifySettings(name="to", url=url)]
 
 
 def _pairs(texts: list[str] | None, flag: str) -> dict[str, str]:
-    """The names and values that a flag gave."""
+    """The names and values given by a flag."""
     pairs: dict[str, str] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")

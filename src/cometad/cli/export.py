@@ -16,17 +16,17 @@ def export(
     model: options.Model,
     output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file to write.")],
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print variables, state, delay and the check as JSON.")
+        bool, typer.Option("--json", help="Print variables, state, delay and check results as JSON.")
     ] = False,
     threshold: options.Threshold = None,
     gaps: options.Gaps = None,
     force: options.Force = False,
 ) -> None:
-    """Write a detector as an ONNX file, which scores a stream on a device that has onnxruntime and nothing else.
+    """Export a detector as an ONNX file that scores a stream on a device with nothing but onnxruntime.
 
-    The file takes one reading and a state, and gives the alert score, the scores of the variables, the threshold, the
-    flag and the next state; the first state is zeros. It is written only if it scores generated series as the detector
-    does. Only comet can be exported, without views of your own, without adaptation and with complete readings.
+    The graph takes one reading and a state, and returns the alert score, the variable scores, the threshold, the flag
+    and the next state; the first state is all zeros. The file is written only if it scores generated series like the
+    detector. Only comet can be exported: no views of your own, no adaptation, no missing values.
     """
     from cometad.cli.opened import open_detector
     from cometad.cli.paths import Output, check_outputs
@@ -45,6 +45,6 @@ def export(
         f"bytes of state, delay {written.delay} readings."
     )
     say(
-        f"Over {agreement.readings:,} generated readings its scores differ from the detector's by at most "
+        f"On {agreement.readings:,} generated readings, its scores differ from the detector's by at most "
         f"{agreement.difference:.1e}, and {agreement.other_flags} flags differ."
     )

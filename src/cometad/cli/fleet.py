@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from cometad.data.dialect import Dialect
     from cometad.detector import Detector
 
-MOST_SHOWN = 10  # failures that are printed one by one
+MOST_SHOWN = 10  # failures printed individually
 
 Data = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
-        help="Readings of all entities: a .csv or .parquet file, or a folder of them, also one with subfolders such as "
+        help="Readings of all entities: a .csv or .parquet file, or a folder of them, possibly with subfolders such as "
         "machine=7. With --by, one table; without, a folder with one file per entity.",
     ),
 ]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Fleet written by cometad fleet fit.")]
-By = Annotated[str | None, typer.Option("--by", metavar="COLUMN", help="Column that names the entity of a reading.")]
-Engine = Annotated[str, typer.Option(help="local, for processes on this machine, or ray.")]
+By = Annotated[str | None, typer.Option("--by", metavar="COLUMN", help="Column with the entity of each reading.")]
+Engine = Annotated[str, typer.Option(help="local (processes on this machine) or ray.")]
 Address = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="With --engine ray: an existing cluster. Default: start one here."),
 ]
-Workers = Annotated[int | None, typer.Option(help="Workers at once. Default: one for each core.", min=1)]
+Workers = Annotated[int | None, typer.Option(help="Number of workers. Default: one per core.", min=1)]
 
 _OF_FIT = [name for name in inspect.signature(requested_detector).parameters if name != "self"]
 
@@ -85,15 +85,15 @@ def fit(
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Try entities again that failed before.")] = False,
-    refit: Annotated[bool, typer.Option("--refit", help="Fit everything again, also with other parameters.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Retry entities that failed before.")] = False,
+    refit: Annotated[bool, typer.Option("--refit", help="Refit everything, possibly with other parameters.")] = False,
     detector: "Detector | None" = None,
     dialect: "Dialect | None" = None,
 ) -> None:
-    """Fit one detector for each entity of a table or a folder, and keep them in one folder.
+    """Fit one detector per entity of a table or a folder, and keep them in one folder.
 
     An entity that cannot be fitted is recorded with the reason and does not stop the rest; the exit code is then 1.
-    After an interrupt, the same command continues. On a finished fleet it fits only what is new or has changed.
+    After an interrupt, the same command resumes. On a finished fleet, it fits only what is new or has changed.
     """
     from cometad.fleet.fleet import Fleet
 
@@ -117,11 +117,11 @@ def fit(
     run = fleet.run
     _say_problems(run.failed)
     if run.pooled:
-        say(f"{run.pooled:,} of them borrowed readings from others, because they have fewer than {pool:,}.")
+        say(f"Entities with fewer than {pool:,} readings that borrowed from others: {run.pooled:,}.")
     if run.absent:
-        say(f"{run.absent:,} entities of the fleet are not in the data. Their detectors were kept.")
+        say(f"{run.absent:,} entities of the fleet are not in the data; their detectors were kept.")
     if run.failed_before:
-        say("--retry tries entities again that failed before.")
+        say("Pass --retry to retry entities that failed before.")
     print(f"{run.sentence()} The fleet in '{printable(output)}' has {len(fleet):,} detectors.")
     if run.failed:
         raise typer.Exit(FAILED)
@@ -146,9 +146,9 @@ def score(
 ) -> None:
     """Score the readings of all entities, each with its own detector.
 
-    Writes one row per reading: entity, and then the columns of cometad score; those that do not apply are empty. How
-    the data is read (--by, --time-column, --drop, ...) is taken from the fit, unless it is given. An entity that cannot
-    be scored is reported and does not stop the rest; the exit code is then 1.
+    Writes one row per reading: the entity, then the columns of cometad score; columns that do not apply are empty. How
+    to read the data (--by, --time-column, --drop, ...) defaults to the options of the fit. An entity that cannot be
+    scored is reported and does not stop the rest; the exit code is then 1.
     """
     from cometad.alerting.alerts import Alerts
     from cometad.cli.paths import Output, check_outputs
@@ -190,7 +190,7 @@ class _ScoreTotals:
         self.failed: dict[str, str] = {}
 
     def over(self, scored: Any) -> "Iterator[pl.DataFrame]":
-        """Pass the rows of entities through, and count them."""
+        """Yield the rows of each entity, and count them."""
         from cometad.errors import InputError
 
         for name, answer in scored:
@@ -204,14 +204,14 @@ class _ScoreTotals:
             yield answer.rows
         if not self.entities:
             first = next(iter(self.failed), "")
-            raise InputError(f"No entity of the data could be scored. Of {first!r}: {self.failed.get(first)}")
+            raise InputError(f"No entity of the data could be scored. {first!r}: {self.failed.get(first)}")
 
 
 def _say_problems(failed: Mapping[str, str]) -> None:
     for name, error in list(failed.items())[:MOST_SHOWN]:
         say(f"{name}: {error}")
     if len(failed) > MOST_SHOWN:
-        say(f"{len(failed) - MOST_SHOWN:,} more failed; cometad fleet list shows all that were not fitted.")
+        say(f"{len(failed) - MOST_SHOWN:,} more failed; cometad fleet list shows all failed fits.")
 
 
 def report(
@@ -219,10 +219,10 @@ def report(
     data: Data,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The .html file to write; reports of entities go into a folder beside."),
+        typer.Option("--output", "-o", help="The .html file to write; entity reports go into a folder next to it."),
     ] = Path("fleet.html"),
-    most: Annotated[int, typer.Option(help="Entities that get a report of their own, worst first.", min=0)] = 50,
-    most_events: Annotated[int, typer.Option(help="Events to explain in each.", min=0)] = 10,
+    most: Annotated[int, typer.Option(help="Number of entities with their own report, worst first.", min=0)] = 50,
+    most_events: Annotated[int, typer.Option(help="Events to explain in each report.", min=0)] = 10,
     by: By = None,
     engine: Engine = "local",
     address: Address = None,
@@ -236,7 +236,7 @@ def report(
     force: options.Force = False,
     dialect: "Dialect | None" = None,
 ) -> None:
-    """Write one page with all entities, worst first, that links to reports of single entities."""
+    """Write a page that lists all entities, worst first, and links to reports of the worst."""
     from cometad.alerting.alerts import Alerts
     from cometad.cli.paths import Output, check_outputs
     from cometad.errors import ParameterError
@@ -312,13 +312,13 @@ def show_list(
 
 def check(
     folder: Folder,
-    data: Annotated[Path | None, typer.Argument(metavar="[DATA]", help="Readings that it would score.")] = None,
+    data: Annotated[Path | None, typer.Argument(metavar="[DATA]", help="Readings to compare the fleet with.")] = None,
     by: By = None,
 ) -> None:
-    """Verify every detector of a fleet, and say which entities differ from the rest.
+    """Verify every detector of a fleet, and list entities that differ from the rest.
 
-    With DATA, also which entities the fleet lacks and which have no readings. The exit code is 2 if a detector is
-    damaged.
+    With DATA, also list entities that the fleet lacks and entities without readings. The exit code is 2 if a detector
+    is damaged.
     """
     from cometad.errors import ModelFileError
     from cometad.fleet.fleet import Fleet

@@ -33,7 +33,7 @@ def serve(
     config: Config = None,
     fleet: Annotated[
         Path | None,
-        typer.Option(help="Folder of a fleet; each of its entities becomes a stream with its first reading."),
+        typer.Option(help="Folder of a fleet; each entity becomes a stream with its first reading."),
     ] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json. Default: text.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Say what it would do, and exit.")] = False,

@@ -1,4 +1,4 @@
-"""Where a source is and what is read from it: a URL and a few options, from `cometad.toml` or the command line."""
+"""The address of a source: a URL and a few options, from `cometad.toml` or the command line."""
 
 import os
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ SHOWN = 80  # characters of a URL in a message
 class Address:
     """A source: its URL, the stream its readings belong to, and how to read them.
 
-    `stream` may be left out if the messages name their streams. With `tags`, each variable comes by itself, from its
-    own topic, node or query; the values are put on a grid with one reading per `period`. A password is never part of
-    the file or of a command: `password_variable` names the environment variable that holds it.
+    `stream` may be omitted if the messages name their streams. With `tags`, each variable arrives separately, from its
+    own topic, node or query; the values are aligned to a grid with one reading per `period`. A password is never part
+    of the file or of a command: `password_variable` names the environment variable that holds it.
 
     >>> from cometad.connect.address import Address
     >>> address = Address("mqtt://plant:1884/line-1/pump?qos=1", stream="pump", options={"client": "gateway"})
@@ -33,14 +33,14 @@ class Address:
     given_name: str | None = None
     user: str | None = None
     password_variable: str | None = None
-    options: dict[str, str] = field(default_factory=dict)  # those of the connector
+    options: dict[str, str] = field(default_factory=dict)  # of the connector
 
     def __post_init__(self) -> None:
         if not self.parts.scheme:
             raise ParameterError(f"{self.shown!r} is not a URL. Write something like mqtt://host/topic.")
         if self.parts.password is not None:
             raise ParameterError(
-                "The URL has a password. Leave it out, and name the environment variable that holds it with "
+                "The URL contains a password. Remove it, and name the environment variable that holds it with "
                 "password_variable or --password-variable."
             )
         if self.period is not None:
@@ -60,7 +60,7 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """The URL as messages show it: without its query and without a password."""
+        """The URL for messages, without its query and without a password."""
         scheme, slashes, rest = self.url.partition("?")[0].partition("://")
         place, slash, path = rest.partition("/")
         user, at, host = place.rpartition("@")
@@ -69,7 +69,7 @@ class Address:
 
     @property
     def name(self) -> str:
-        """A name for the connection, made from the URL unless one was given."""
+        """The given name of the connection, or one derived from the URL."""
         if self.given_name:
             return self.given_name
         plain = f"{self.scheme}-{self.host}-{self.parts.port or ''}-{self.path}-{self.stream or ''}"
@@ -86,12 +86,12 @@ class Address:
         return self.parts.hostname or ""
 
     def port(self, default: int) -> int:
-        """The port, or the usual one."""
+        """The port, or the default."""
         return self.parts.port or default
 
     @property
     def path(self) -> str:
-        """What follows the host, such as a topic."""
+        """The part after the host, such as a topic."""
         return unquote(self.parts.path.removeprefix("/"))
 
     def option(self, name: str, default: str) -> str:
@@ -112,7 +112,7 @@ class Address:
 
     @property
     def password(self) -> str | None:
-        """The password from the environment, if one is needed."""
+        """The password from the environment, if there is one."""
         if self.password_variable is None:
             return None
         found = os.environ.get(self.password_variable)

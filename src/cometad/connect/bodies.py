@@ -96,8 +96,8 @@ def parse_messages(
 ) -> tuple[list[ReadingBatch], list[Refusal]]:
     """The readings in messages of a broker, one batch per stream; each is taken or refused by itself.
 
-    A message is its JSON, the stream it belongs to, or None if its readings name their streams, and perhaps the stream
-    of readings that do not. The line of a reading is the number of its message, from 1.
+    A message is its JSON, the stream it belongs to (None if its readings name their streams), and optionally the stream
+    of readings that name none. The line of a reading is the number of its message, from 1.
 
     >>> from cometad.connect.bodies import parse_messages
     >>> from cometad.live.readings import Layout
@@ -131,7 +131,7 @@ class _MixedReadings:
         self.refused: list[Refusal] = []
 
     def add(self, item: Any, line: int, stream: str | None, key: str | None = None) -> None:
-        """Add a parsed reading; without a stream, it names its own, or has that of its key."""
+        """Add a parsed reading; without `stream`, it names its own or falls back to `key`."""
         named = isinstance(item, _Object) and "stream" in item.keys
         name = stream if stream is not None else item.cells[item.keys.index("stream")] if named else key
         if not isinstance(name, str):

@@ -2,9 +2,9 @@
 
 A connector parses what arrives into batches, one per stream, and awaits `Receiver.receive`. Once that returns, the
 readings are on disk, and the connector may acknowledge them: an HTTP answer, an MQTT PUBACK, a NATS ack, a Kafka
-offset. If the receiver raises `Busy`, the connector stops pulling and tries again later. Readings may come again:
-those that are known are counted as repeated and ignored. A message that cannot be used is set aside with its reason,
-on disk, and then acknowledged as well: it would come again forever.
+offset. If the receiver raises `Busy`, the connector stops pulling and retries later. Redelivered readings are counted
+as repeated and ignored. An unusable message is set aside on disk with its reason, and then acknowledged as well,
+because it would be redelivered forever.
 """
 
 from collections.abc import Collection, Sequence
@@ -50,10 +50,10 @@ class Receipt:
     repeated: int = 0  # known already, and ignored
     dropped: int = 0  # late, and ignored because the stream says so
     refused: list[Refusal] = field(default_factory=list)
-    elsewhere: list[tuple["ReadingBatch", "Elsewhere"]] = field(default_factory=list)  # not taken: others score them
+    elsewhere: list[tuple["ReadingBatch", "Elsewhere"]] = field(default_factory=list)  # not stored: not our streams
 
     def add(self, other: "Receipt") -> None:
-        """Add what became of other readings."""
+        """Add another receipt."""
         self.accepted += other.accepted
         self.repeated += other.repeated
         self.dropped += other.dropped
@@ -78,29 +78,29 @@ class UnknownStream(CometadError):
 
 
 class Elsewhere(CometadError):
-    """Another process scores this stream. Send its readings there, or wait until that process stops."""
+    """Another process scores this stream; send its readings there, or wait until that process stops."""
 
     def __init__(self, stream: str, process: str, url: str | None = None) -> None:
         where = f"{process} at {url}" if url else process
         super().__init__(
-            f"The stream {stream!r} is scored by the process {where}. Send it there, or stop that process."
+            f"The process {where} scores the stream {stream!r}. Send the readings there, or stop that process."
         )
 
 
 class Lost(CometadError):
-    """A source cannot be reached, or ended; it is tried again after a while."""
+    """A source is unreachable or closed the connection; it is retried later."""
 
 
 class Unavailable(CometadError):
-    """The receiver cannot store anything now."""
+    """The receiver cannot store anything at the moment."""
 
 
 class SetAside(NamedTuple):
-    """A message that could not be used, and why."""
+    """An unusable message, and why it is unusable."""
 
     connection: str  # name of the connection it came from
-    stream: str  # empty if it is not known
-    where: str  # its place in the source, such as a topic and an offset
+    stream: str  # empty if unknown
+    where: str  # its position in the source, such as a topic and an offset
     content: bytes  # its beginning
     reason: str
 
@@ -110,16 +110,16 @@ class Position(NamedTuple):
 
     connection: str
     content: Any  # JSON
-    part: int | None = None  # of a source whose parts several processes share
+    part: int | None = None  # if several processes share the source
 
     @property
     def name(self) -> str:
-        """What the position is kept under."""
+        """The key of the position in the database."""
         return position_name(self.connection, self.part)
 
 
 def position_name(connection: str, part: int | None) -> str:
-    """What the position in a source, or in a part of it, is kept under.
+    """The key under which the position in a source, or in a part of it, is stored.
 
     >>> from cometad.connect.contract import position_name
     >>> position_name("readings", 3)
@@ -138,26 +138,26 @@ class Receiver(Protocol):
         """The time of the last reading of a stream, in seconds since 1970; raises `UnknownStream`."""
 
     def position(self, connection: str) -> Any:
-        """How far a source was read, or a part of it (see `position_name`), as JSON; None if nothing was kept."""
+        """How far a source, or a part of it (see `position_name`), was read, as JSON; None if unknown."""
 
     async def receive(self, batches: Sequence[ReadingBatch], position: Position | None = None) -> Receipt:
-        """Take readings; returns once they are on disk, with how far the source was read.
+        """Store readings; returns once they are on disk, together with the position in the source.
 
-        Raises `Busy` if too much is waiting. Readings of streams that other processes score are not taken; the
-        receipt has them. With a position, either all readings are taken or none.
+        Raises `Busy` if too much is waiting. Readings of streams that other processes score are not stored; the
+        receipt lists them. With a position, either all readings are stored or none.
         """
 
     async def set_aside(self, messages: Sequence[SetAside]) -> None:
-        """Keep messages that cannot be used; returns once they are on disk."""
+        """Store unusable messages; returns once they are on disk."""
 
     async def share(self, connection: str, parts: int) -> int:
-        """How many of the parts of a source this process should read now: all, or a fair share of them.
+        """How many parts of a source this process should read now: all of them, or a fair share.
 
-        With no parts, it reads the source no longer, and the others share all of them.
+        Zero `parts` means that it no longer reads the source; the others then share all parts.
         """
 
     async def take_part(self, connection: str, part: int) -> bool:
-        """Take a part of a source: no other process reads it until it is left, or this process dies."""
+        """Take a part of a source; no other process reads it until it is released or this process dies."""
 
     async def leave_part(self, connection: str, part: int, streams: Collection[str]) -> None:
-        """Leave a part of a source and the streams it feeds to others; returns once all that was taken is scored."""
+        """Release a part of a source and the streams it feeds; returns once everything stored is scored."""

@@ -1,4 +1,4 @@
-"""Lines and rows of a file as batches of readings; what cannot be used is kept apart with its reason."""
+"""Parse lines and rows of a file into batches of readings; unusable ones are returned with the reason."""
 
 import datetime
 import re
@@ -24,24 +24,24 @@ class FileLine(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """A line that cannot be used, and why."""
+    """An unusable line, and why it is unusable."""
 
     line: FileLine
     reason: str
 
 
 class ParsedLines(NamedTuple):
-    """What is in some lines of a file."""
+    """Parsed lines of a file."""
 
     batches: list[ReadingBatch]
-    origin: list[Message]  # the line of each reading, by the lines of the batches from 1
+    origin: list[Message]  # the source line of each reading, indexed by the batches' lines, from 1
     unusable: list[Unusable]
 
 
 def header_of(lines: Sequence[FileLine], layout: Layout, before: Sequence[str]) -> list[str]:
-    r"""The header at the start of a file: its first line, and the one before it that names the separator.
+    r"""The header at the start of a file: its first line, with the one before it if that declares the separator.
 
-    A file without any variable in its first line continues the one before it, if that is known: some loggers write
+    If the first line names no variable, the header of the previous file is used, if known: some loggers write
     the header only once.
 
     >>> from cometad.connect.file_lines import FileLine, header_of
@@ -94,13 +94,13 @@ def parse_csv(
 
 
 class _CountedLines:
-    """The header and the lines after it, one by one; counts those that were pulled."""
+    """Iterates over the header and the lines after it; counts the lines pulled."""
 
     def __init__(self, header: Sequence[str], lines: Sequence[FileLine]) -> None:
         self._header, self._lines, self.pulled = header, lines, 0
 
     def place(self, number: int) -> int:
-        """The place of a line, from 0, by its number from 1."""
+        """The index of a line, from 0, given its number from 1."""
         return number - 1 - len(self._header)
 
     def __iter__(self) -> Iterator[str]:
@@ -110,13 +110,13 @@ class _CountedLines:
             try:
                 yield _text(line)
             except UnicodeDecodeError as error:
-                raise InputError(f"Line {line.number} is not UTF-8. Write files in UTF-8.") from error
+                raise InputError(f"Line {line.number} is not UTF-8. Write the file in UTF-8.") from error
 
 
 def parse_rows(
     rows: Iterable[tuple[int, Mapping[str, Any]]], stream: str, fields: Fields, layout: Layout, shown: str
 ) -> ParsedLines:
-    """The readings in rows of a table: their numbers, and their cells by column."""
+    """The readings in rows of a table, given as row numbers and cells by column."""
     good, unusable = list[tuple[FileLine, Reading]](), list[Unusable]()
     for number, row in rows:
         cells = {name: _cell(value) for name, value in row.items()}
@@ -131,7 +131,7 @@ def parse_rows(
 def parse_json(
     lines: Sequence[FileLine], stream: str | None, layout_of: Callable[[str], Layout], shown: str
 ) -> ParsedLines:
-    """The readings in lines of JSON; without a stream, they name theirs."""
+    """The readings in JSON lines; without `stream`, they name their own."""
     lines = [line for line in lines if line.content.strip()]
     origin = [Message(line.content, f"{shown}, line {line.number}", stream) for line in lines]
     batches, refused = parse_messages([(one.body, one.stream) for one in origin], layout_of)

@@ -1,8 +1,7 @@
-"""Files: a folder that grows, followed like `tail -F`, or read once.
+"""Files: a growing folder, followed like `tail -F`, or read once.
 
-CSV and JSON lines are read line by line, as they are written; a last line without a line break waits until it has one.
-Parquet and compressed files are read once they are complete. How far each file was read is stored with its readings,
-so that a restart continues exactly there.
+CSV and JSON lines are read as they are written; a last line waits for its line break. Parquet and compressed files are
+read once they are complete. The position in each file is stored with its readings, so a restart resumes exactly there.
 """
 
 import asyncio
@@ -18,8 +17,8 @@ from cometad.connect.intake import Intake
 from cometad.errors import InputError, ParameterError
 
 OPTIONS = ("follow", "order")
-POLL = 0.25  # seconds between looks at the folder
-ROTATION = 5.0  # seconds that a file may be missing while it is rotated
+POLL = 0.25  # seconds between scans of the folder
+ROTATION = 5.0  # seconds that a file may be missing during rotation
 ORDERS = ("name", "time")
 
 
@@ -27,8 +26,8 @@ class FilesSource:
     """Readings from files: a folder, a pattern or one file.
 
     `file:///var/log/plant/` reads every table in a folder, `file:///var/log/plant/*.csv` those that match. Files are
-    read in the order of their names, day2 before day10, or with `order=time` by the time of their last change. With
-    `follow=no`, reading ends with the last line of the last file.
+    read in natural order of their names, day2 before day10, or with `order=time` by modification time. With
+    `follow=no`, reading ends at the last line of the last file.
 
     >>> from cometad.connect.address import Address
     >>> from cometad.connect.files import FilesSource
@@ -43,7 +42,7 @@ class FilesSource:
         if address.host not in ("", "localhost"):
             raise ParameterError(f"Write {address.shown!r} with three slashes, as in file:///var/log/plant/.")
         if address.tags:
-            raise ParameterError("Files have a column per variable, so they need no tags. Leave them out.")
+            raise ParameterError("Files have one column per variable and need no tags. Remove them.")
         self._follow = _choice(address, "follow", ("yes", "no")) == "yes"
         text = unquote(address.parts.path)
         if not text:
@@ -54,7 +53,7 @@ class FilesSource:
         self._stream = address.stream
 
     async def run(self, intake: Intake) -> None:
-        """Read until cancelled, or to the end if nothing is followed."""
+        """Read until cancelled, or to the end if `follow` is off."""
         self._check_place()
         folder = FollowedFolder(self._place, self._stream, intake.layout, intake.position, self._follow)
         try:
@@ -70,7 +69,7 @@ class FilesSource:
             if missing == 0.0:
                 intake.connected()
             elif missing > ROTATION:
-                intake.lost(f"The file '{self._place.path}' does not exist. It is read as soon as it does.")
+                intake.lost(f"The file '{self._place.path}' does not exist. It will be read once it does.")
             if piece is not None:
                 await _deliver(piece, intake, folder, self._stream or "")
             elif self._follow:
@@ -79,7 +78,7 @@ class FilesSource:
                 return
 
     def _check_place(self) -> None:
-        """Refuse a folder that does not exist; a file may come later."""
+        """Refuse a missing folder; a file may appear later."""
         path = self._place.path
         base = self._place.base
         if not base.is_dir():

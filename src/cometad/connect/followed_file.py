@@ -1,4 +1,4 @@
-"""One file that may grow, be renamed or be truncated: which lines of it are new."""
+"""Finds the new lines of one file that may grow, be renamed or be truncated."""
 
 import hashlib
 import os
@@ -9,12 +9,12 @@ from typing import Any, BinaryIO
 from cometad.connect.file_lines import FileLine
 
 CHUNK = 256 * 1024  # bytes read at once
-TAIL = 64  # bytes before the position that tell whether this is still the same file
+TAIL = 64  # bytes before the position that identify the file's content
 
 
 @dataclass
 class FollowedFile:
-    r"""How far a file was read. Its identity is that of the file, not of its name: it survives a rename.
+    r"""How far a file was read. Identified by inode, not by name, so it survives a rename.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -30,28 +30,28 @@ class FollowedFile:
 
     path: str
     identity: str  # device and inode
-    offset: int = 0  # bytes that were read; rows of a Parquet file
-    lines: int = 0  # lines that were read
-    tail: str = ""  # digest of the last bytes that were read
-    form: str = ""  # csv, jsonl or table; empty if it is not known yet
+    offset: int = 0  # bytes read; for a Parquet file, rows
+    lines: int = 0  # lines read
+    tail: str = ""  # digest of the last bytes read
+    form: str = ""  # csv, jsonl or table; empty if not known yet
     header: list[str] = field(default_factory=list)
     mark: str | None = None  # decimal mark
-    good: bool = False  # whether it had a reading
-    bad: int = 0  # lines at its start that could not be used
-    done: str = ""  # of a file that is read as a whole or left out: its size and time of change when that happened
+    good: bool = False  # whether it has had a usable reading
+    bad: int = 0  # unusable lines at its start
+    done: str = ""  # if read as a whole or skipped: its size and modification time at that point
 
     @classmethod
     def at(cls, path: Path, status: os.stat_result | None = None) -> "FollowedFile":
-        """A file that nobody has read yet."""
+        """An unread file."""
         return cls(str(path), identity_of(status or path.stat()))
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> "FollowedFile":
-        """A file as it was saved; unknown facts of later versions are left out."""
+        """A file from its saved state; fields of later versions are ignored."""
         return cls(**{one.name: state[one.name] for one in fields(cls) if one.name in state})
 
     def state(self) -> dict[str, Any]:
-        """Everything that a restart needs, as JSON; without what is as at the start."""
+        """Everything a restart needs, as JSON, without default values."""
         start = FollowedFile(self.path, self.identity)
         return {
             name: value
@@ -60,25 +60,25 @@ class FollowedFile:
         }
 
     def start_over(self) -> None:
-        """Read it from its start: it was truncated, or is another file."""
+        """Read from the start: the file was truncated or replaced."""
         other = FollowedFile(self.path, self.identity)
         for one in fields(self):
             setattr(self, one.name, getattr(other, one.name))
 
     def was_replaced(self, handle: BinaryIO) -> bool:
-        """Whether the file has other content now than what was read: it was truncated, and perhaps written again."""
+        """Whether the content already read has changed: the file was truncated, and perhaps rewritten."""
         size = os.fstat(handle.fileno()).st_size
         return size < self.offset or (0 < self.offset < size and self._digest(handle) != self.tail)
 
     def new_lines(self, handle: BinaryIO, final: bool = False) -> list[FileLine]:
-        """The complete lines that were not read yet, some of them if there are many; counts them as read.
+        """The next complete lines, at most one chunk; counts them as read.
 
-        A last line without a line break is not complete, unless this is `final`.
+        A last line without a line break is incomplete, unless this is `final`.
         """
         handle.seek(self.offset)
         found = handle.read(CHUNK)
         end = found.rfind(b"\n") + 1
-        if end == 0 and (final or len(found) == CHUNK):  # a line that long cannot be used anyway
+        if end == 0 and (final or len(found) == CHUNK):  # a line that long is unusable anyway
             end = len(found)
         if final and len(found) < CHUNK:
             end = len(found)

@@ -1,4 +1,4 @@
-"""The files behind a folder, a pattern or a name, read in order; notices new, renamed, truncated and deleted ones."""
+"""Follows the files of a folder, a pattern or a name, in order; detects new, renamed, truncated and deleted ones."""
 
 import glob
 import gzip
@@ -23,29 +23,29 @@ from cometad.live.numbers import StreamNumbers
 from cometad.live.readings import Fields, Layout
 
 TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson")
-ROWS = 5000  # of a table, read at once
-QUIET = 10.0  # seconds after which a file that was left behind is complete
-INCOMPLETE = 60.0  # seconds after which a file that cannot be read will not be completed any more
-MOST_BAD = 100  # lines at the start of a file that cannot be used; then it is left out
-MOST_KNOWN = 200  # files that are remembered one by one
+ROWS = 5000  # rows of a table read at once
+QUIET = 10.0  # seconds without a change after which an abandoned file is complete
+INCOMPLETE = 60.0  # seconds after which an unreadable file is no longer expected to be completed
+MOST_BAD = 100  # unusable lines at the start of a file after which it is skipped
+MOST_KNOWN = 200  # files remembered individually
 OLD = 3600.0  # seconds without a change after which a file may be forgotten
-MOST_OPEN = 64  # files held open, so that one that is renamed is read to its end
+MOST_OPEN = 64  # files held open, so that a renamed one is read to its end
 LEFT_OUT = "left out"
 
 Rows = Iterator[list[Any]]
 
 
 class FolderPlace(NamedTuple):
-    """Where files are."""
+    """Where the files are."""
 
     path: Path
     pattern: bool  # whether the path is a pattern
-    folder: bool  # whether the path ends with a slash: it is a folder for sure
-    by_time: bool  # order of the files
+    folder: bool  # whether the path ends with a slash, so it must be a folder
+    by_time: bool  # order of the files: by modification time, not by name
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether it is fine that there is no file yet."""
+        """Whether there may be no file yet."""
         return self.pattern or self.folder or self.path.is_dir()
 
     @property
@@ -58,21 +58,21 @@ class FolderPlace(NamedTuple):
 
 
 class FilePiece(NamedTuple):
-    """What was read from a file: readings, and what cannot be used, with its place and reason."""
+    """What was read from a file: readings, and unusable lines with position and reason."""
 
     parsed: ParsedLines
     aside: list[Unused]
 
 
 class Found(NamedTuple):
-    """A file that is there."""
+    """An existing file."""
 
     path: Path
     status: os.stat_result
 
 
 class FollowedFolder:
-    """All files of a place, and how far each was read."""
+    """All files at a place, and how far each was read."""
 
     def __init__(
         self,
@@ -86,13 +86,13 @@ class FollowedFolder:
         state: Mapping[str, Any] = position if isinstance(position, dict) and "files" in position else {}
         known = map(FollowedFile.restored, state.get("files", ()))
         self._files = {file.identity: file for file in known}
-        self._before: str | int | None = state.get("before")  # the last of the files that were forgotten
+        self._before: str | int | None = state.get("before")  # the last forgotten file
         self._headers: dict[str, list[str]] = {file.path: file.header for file in self._files.values()}
         self._handles: OrderedDict[str, BinaryIO] = OrderedDict()
-        self._sizes: dict[str, tuple[int, float]] = {}  # size of a file, and since when it has that
-        self._tables: dict[str, tuple[str, Rows]] = {}  # tables that are being read, with their versions
+        self._sizes: dict[str, tuple[int, float]] = {}  # size of a file, and when it last changed
+        self._tables: dict[str, tuple[str, Rows]] = {}  # tables being read, with their versions
         self._told: set[str] = set()  # files that cannot be opened
-        self._queue: list[tuple[FollowedFile, bool]] = []  # files to look at, and whether later ones exist
+        self._queue: list[tuple[FollowedFile, bool]] = []  # files to check, and whether later ones exist
         self._closed = False
         self.found = False  # whether there is any file
 
@@ -101,7 +101,7 @@ class FollowedFolder:
         return {"files": [file.state() for file in self._files.values()], "before": self._before}
 
     def next_piece(self) -> FilePiece | None:
-        """What is new in the first file that has something new; None if nothing has, for now."""
+        """New content of the first file that has any; None if there is none for now."""
         if not self._queue:
             self._queue = self._look()
         while self._queue:
@@ -118,10 +118,10 @@ class FollowedFolder:
         while self._handles:
             self._handles.popitem()[1].close()
 
-    # -- which files there are ---------------------------------------------------------------------------------------
+    # -- finding files -----------------------------------------------------------------------------------------------
 
     def _look(self) -> list[tuple[FollowedFile, bool]]:
-        """The files to look at, in order: first those that were renamed or deleted while they were read."""
+        """The files to check, in order; first those that were renamed or deleted while being read."""
         there = self._there()
         self.found = bool(there)
         for path, status in there:
@@ -135,7 +135,7 @@ class FollowedFolder:
         ]
 
     def _there(self) -> list[Found]:
-        """The files behind the place, in order, without those that were forgotten."""
+        """The files at the place, in order, without forgotten ones."""
         path = self._place.path
         if self._place.pattern:
             paths = list(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
@@ -163,7 +163,7 @@ class FollowedFolder:
         return (by_name(found.path),)
 
     def _forget(self, there: list[Found]) -> None:
-        """Forget the first files, so that a position stays small; none of them will be read again."""
+        """Forget the oldest finished files to keep the position small; none of them will be read again."""
         for path, status in there:
             file = self._files[identity_of(status)]
             is_read = file.done or file.offset == status.st_size
@@ -180,7 +180,7 @@ class FollowedFolder:
         if handle is not None:
             handle.close()
 
-    # -- what is new in a file ---------------------------------------------------------------------------------------
+    # -- reading a file ----------------------------------------------------------------------------------------------
 
     def _piece(self, file: FollowedFile, is_left_behind: bool) -> FilePiece | None:
         handle = self._handle(file)
@@ -200,14 +200,14 @@ class FollowedFolder:
         return self._text_piece(file, handle, status, is_left_behind)
 
     def _handle(self, file: FollowedFile) -> BinaryIO | None:
-        """The open file; None if it is gone or may not be read."""
+        """The open file; None if it is gone or unreadable."""
         handle = self._handles.get(file.identity)
         if handle is None:
             path = _named(file)
             if path is None or self._closed:
                 return None
             try:
-                handle = path.open("rb", buffering=0)  # else the content of before may be compared
+                handle = path.open("rb", buffering=0)  # a buffer could return stale content
             except (PermissionError, FileNotFoundError):
                 return None
             if identity_of(os.fstat(handle.fileno())) != file.identity:  # replaced just now
@@ -241,7 +241,7 @@ class FollowedFolder:
         self, file: FollowedFile, handle: BinaryIO, status: os.stat_result, is_left_behind: bool
     ) -> FilePiece | None:
         quiet = self._quiet(file, status.st_size)
-        # Left behind: a later file was begun, or this one was renamed or deleted. Its writer is elsewhere by now.
+        # Abandoned: a later file has begun, or this one was renamed or deleted, so its writer has moved on.
         final = not self._follow or (is_left_behind and quiet > QUIET)
         lines = file.new_lines(handle, final)
         if not lines:
@@ -259,7 +259,7 @@ class FollowedFolder:
             try:
                 file.header = header_of(lines, layout, self._headers.get(file.path, []))
             except UnicodeDecodeError:
-                return self._left_out(file, "is not UTF-8. Write files in UTF-8.")
+                return self._left_out(file, "is not UTF-8. Write it in UTF-8.")
             if len(file.header) == 1 and separator_hint(file.header[0]) is not None:  # the rest is not written yet
                 file.start_over()
                 return None
@@ -269,19 +269,19 @@ class FollowedFolder:
         try:
             parsed = parse_csv(lines, file.header, self._needed_stream(), layout, numbers, _shown(file))
         except InputError as error:
-            return self._left_out(file, f"was left out. {error}")
+            return self._left_out(file, f"was skipped. {error}")
         file.mark = numbers.mark
         return self._judged(file, parsed)
 
     def _judged(self, file: FollowedFile, parsed: ParsedLines) -> FilePiece | None:
-        """A piece; a file that has nothing but bad lines is left out."""
+        """A piece; a file with nothing but bad lines is skipped."""
         aside = [Unused(f"{_shown(file)}, line {line.number}", line.content, why) for line, why in parsed.unusable]
         file.good = file.good or bool(parsed.batches)
         if not file.good:
             file.bad += len(aside)
             if file.bad >= MOST_BAD:
                 first = aside[0].reason
-                return self._left_out(file, f"was left out: none of its first {file.bad} lines can be used. {first}")
+                return self._left_out(file, f"was skipped: none of its first {file.bad} lines is usable. {first}")
         return FilePiece(parsed, aside)
 
     def _left_out(self, file: FollowedFile, reason: str) -> FilePiece:
@@ -300,7 +300,7 @@ class FollowedFolder:
                 return None
             file.done = version
             said = str(error).partition("\n")[0].rstrip(".")
-            return _left_aside(file, f"is not complete, or damaged ({said}). Write it again.")
+            return _left_aside(file, f"is incomplete or damaged ({said}). Write it again.")
         if rows is None:
             file.done = version
             del self._tables[file.identity]
@@ -317,7 +317,7 @@ class FollowedFolder:
 
     def _needed_stream(self) -> str:
         if self._stream is None:
-            raise ParameterError("The readings of these files belong to one stream. Name it with stream or --stream.")
+            raise ParameterError("These files need a stream. Name it with stream or --stream.")
         return self._stream
 
 
@@ -326,7 +326,7 @@ def _is_table(path: Path) -> bool:
 
 
 def _named_as_before(file: FollowedFile) -> Path | None:
-    """The path of a file if it still has it."""
+    """The path of a file, if unchanged."""
     try:
         same = identity_of(Path(file.path).stat()) == file.identity
     except OSError:
@@ -335,7 +335,7 @@ def _named_as_before(file: FollowedFile) -> Path | None:
 
 
 def _named(file: FollowedFile) -> Path | None:
-    """The path of a file; it may have been renamed within its folder. None if it is gone."""
+    """The path of a file, even if renamed within its folder; None if it is gone."""
     path = _named_as_before(file)
     if path is not None:
         return path
@@ -356,7 +356,7 @@ def _left_aside(file: FollowedFile, reason: str) -> FilePiece:
 
 
 def _form(handle: BinaryIO) -> str:
-    """How a file is read, by its first bytes; empty if it is empty."""
+    """The form of a file, by its first bytes; empty for an empty file."""
     handle.seek(0)
     start = handle.read(4096)
     if start.startswith((b"PAR1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
@@ -366,14 +366,14 @@ def _form(handle: BinaryIO) -> str:
 
 
 def _after_header(lines: list[FileLine], header: list[str]) -> list[FileLine]:
-    """The lines after those of the header; all of them if the header is that of the file before."""
+    """The lines after the header; all of them if the header comes from the previous file."""
     rest = [line for line in lines if line.content.strip()]
     own = [line.content.decode("utf-8-sig") for line in rest[: len(header)]]
     return rest[len(header) :] if own == header else rest
 
 
 def _table_rows(file: FollowedFile) -> Rows:
-    """The rows of a complete file that were not read yet, some at a time: cells by column, or lines."""
+    """The unread rows of a complete file, in chunks: cells by column, or lines."""
     with Path(file.path).open("rb") as handle:
         start = handle.read(4)
     if start == b"PAR1":

@@ -1,4 +1,4 @@
-"""The one handler behind every connector: parses messages, waits while the receiver is busy, sets bad ones aside."""
+"""The handler behind every connector: parses messages, waits while the receiver is busy, sets bad ones aside."""
 
 import asyncio
 import time
@@ -10,48 +10,48 @@ from cometad.connect.bodies import parse_messages
 from cometad.connect.contract import Busy, Position, ReadingBatch, Receipt, Receiver, Refusal, SetAside, position_name
 from cometad.live.readings import Layout
 
-KEPT = 4096  # bytes of a message that is set aside
-MOVING = 0.2  # seconds until a stream that another process scores is asked for again
+KEPT = 4096  # bytes kept of a message that is set aside
+MOVING = 0.2  # seconds until a stream owned by another process is tried again
 Link = Literal["connecting", "connected", "lost", "failed"]
 
 
 class Message(NamedTuple):
-    """A message with one or more readings in JSON, as a broker gives it."""
+    """A message with one or more readings in JSON, as received from a broker."""
 
     body: bytes
-    where: str  # its place in the source, for people
+    where: str  # its position in the source, for display
     stream: str | None = None  # None if its readings name their streams
-    key: str | None = None  # the stream of readings that do not
+    key: str | None = None  # the stream of readings that name none
 
 
 class Unused(NamedTuple):
-    """A message that cannot be used, or a part of one, and why."""
+    """An unusable message, or a part of one, and why it is unusable."""
 
-    where: str  # its place in the source, for people
+    where: str  # its position in the source, for display
     content: bytes
     reason: str
 
 
 @dataclass
 class Connection:
-    """How a connection is, for people to see."""
+    """The state of a connection, for display."""
 
     name: str
     url: str  # without secrets
     streams: set[str] = field(default_factory=set)  # those it feeds, as far as known
     state: Link = "connecting"
     reason: str | None = None
-    since: float = 0.0  # seconds since 1970 of the last change
+    since: float = 0.0  # time of the last change, in seconds since 1970
     readings: int = 0  # accepted
     set_aside: int = 0
     last_message: float | None = None
 
 
 class Intake:
-    """Takes what a connector received; everything it takes is on disk when it returns.
+    """Stores what a connector received; everything is on disk when its methods return.
 
     A source calls `connected` once it is, `take` for each batch of messages (or `deliver` for readings that it parsed
-    itself), and acknowledges them afterwards. While the service is behind, both wait, so that the source stops pulling.
+    itself), and acknowledges them afterwards. Both wait while the service lags, so the source stops pulling.
     """
 
     def __init__(
@@ -64,23 +64,23 @@ class Intake:
         self._receiver, self.connection, self._changed, self._part = receiver, connection, changed, part
         self._streams: set[str] = set()  # those it has fed, or tried to
 
-    # -- parts: of a source that several processes share, each part is read by one at a time ------------------------
+    # -- parts: if several processes share a source, each part is read by one of them at a time ----------------------
 
     async def share(self, parts: int) -> int:
-        """How many of the parts of the source this process should read now: all, or a fair share of them.
+        """How many parts of the source this process should read now: all of them, or a fair share.
 
-        With no parts, it reads the source no longer, and the others share all of them.
+        Zero `parts` means that it no longer reads the source; the others then share all parts.
         """
         return await self._receiver.share(self.connection.name, parts)
 
     async def take_part(self, part: int) -> "Intake | None":
-        """An intake for a part that this process now reads; None if another process reads it."""
+        """Take a part and return an intake for it; None if another process reads it."""
         if not await self._receiver.take_part(self.connection.name, part):
             return None
         return Intake(self._receiver, self.connection, self._changed, part)
 
     async def leave_part(self) -> None:
-        """Leave the part and the streams it feeds to others; returns once all that was taken is scored."""
+        """Release the part and the streams it feeds; returns once everything stored is scored."""
         assert self._part is not None
         self.connection.streams -= self._streams
         await self._receiver.leave_part(self.connection.name, self._part, self._streams)
@@ -92,20 +92,20 @@ class Intake:
         return self._receiver.layout(stream)
 
     def last_time(self, stream: str) -> float | None:
-        """The time of the last reading of a stream: a source that can be asked for history continues after it."""
+        """The time of the last reading of a stream; a source with history resumes after it."""
         return self._receiver.last_time(stream)
 
     @property
     def position(self) -> Any:
-        """How far the source was read before, as JSON; None at the first start."""
+        """How far the source was read before, as JSON; None on first start."""
         return self._receiver.position(position_name(self.connection.name, self._part))
 
     def connected(self) -> None:
-        """Say that the source answers."""
+        """Report that the source responds."""
         self.mark("connected", None)
 
     def lost(self, reason: str) -> None:
-        """Say that the source does not answer; people see it, and it is tried again."""
+        """Report that the source does not respond; it is retried."""
         self.mark("lost", reason)
 
     def mark(self, state: Link, reason: str | None) -> None:
@@ -116,9 +116,9 @@ class Intake:
             self._changed(one)
 
     async def take(self, messages: Sequence[Message], position: Any = None) -> Receipt:
-        """Take messages in order; those that cannot be used are set aside with their reasons.
+        """Store messages in order; unusable ones are set aside with their reasons.
 
-        `position` says in JSON how far the source was read, as with `deliver`.
+        `position` is how far the source was read, as JSON, as in `deliver`.
         """
         batches, refused = parse_messages([(one.body, one.stream, one.key) for one in messages], self.layout)
         await self._put_aside(refused, messages)
@@ -129,10 +129,10 @@ class Intake:
     async def deliver(
         self, batches: Sequence[ReadingBatch], origin: Sequence[Message] = (), position: Any = None
     ) -> Receipt:
-        """Take readings; waits while the receiver is busy. Refused ones are set aside.
+        """Store readings; waits while the receiver is busy. Refused ones are set aside.
 
-        `origin` has the message of each line (from 1) of the batches, so that people see what was refused. `position`
-        says in JSON how far the source was read; it is stored with the readings, or not at all.
+        `origin` has the message for each line (from 1) of the batches, so that people see what was refused. `position`
+        is how far the source was read, as JSON; it is stored atomically with the readings.
         """
         reached = None if position is None else Position(self.connection.name, position, self._part)
         streams = {batch.stream for batch in batches}
@@ -144,7 +144,7 @@ class Intake:
                 if not receipt.elsewhere:
                     break
                 batches = [batch for batch, _ in receipt.elsewhere]
-                self.mark("connected", str(receipt.elsewhere[0][1]))  # people see it until the stream is released
+                self.mark("connected", str(receipt.elsewhere[0][1]))  # shown until the stream is released
                 receipt.elsewhere, moving = [], True
                 await asyncio.sleep(MOVING)
             except Busy as busy:

@@ -1,9 +1,9 @@
 """Kafka: the partitions of a topic, shared by several processes.
 
-The key of a message is the stream of its readings, so all readings of a machine are in one partition, in order. The
-processes share the partitions through their database (`connect/parts.py`) and assign them to themselves; they are no
-members of a consumer group, whose rebalancing would move partitions without the state of their streams. The group only
-names the committed offsets, which tell other tools how far cometad is.
+The message key is the stream of its readings, so all readings of a machine are in one partition, in order. The
+processes share the partitions through their database (`connect/parts.py`) and assign them to themselves. They do not
+join a consumer group, because its rebalancing would move partitions without the state of their streams. The group only
+holds the committed offsets, which show other tools cometad's lag.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ OPTIONS = ("group", "start", "brokers", "security", "mechanism", "ca", "certific
 SECURITY = ("plaintext", "ssl")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 FILES = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
-NOT_TEXT = "The key of this message is not UTF-8. Use the name of the stream as key, or set stream."
+NOT_TEXT = "The key of this message is not UTF-8. Use the stream name as key, or set stream."
 
 
 class KafkaSource:
     """A topic of Kafka: `kafka://host:9092/topic`.
 
-    The key of a message names the stream, unless its readings do, in a field `stream`. `group` names the consumer group
-    whose committed offsets follow. `start=new` begins with messages that come from now on.
+    The message key names the stream, unless its readings do in a field `stream`. `group` is the consumer group to
+    commit offsets to. `start=new` reads only new messages.
 
     >>> from cometad.connect.address import Address
     >>> from cometad.connect.kafka import KafkaSource
@@ -43,14 +43,14 @@ class KafkaSource:
         self._address = address
         self.topic = address.path
         if not address.host or not self.topic or any(one in "/ ,\t\r\n\0" for one in self.topic):
-            raise ParameterError(f"{address.shown!r} names no topic of Kafka. Write kafka://host:9092/topic.")
+            raise ParameterError(f"{address.shown!r} names no Kafka topic. Write kafka://host:9092/topic.")
         self._start = address.option("start", "all")
         if self._start not in ("all", "new"):
             raise ParameterError(f"The option start is {self._start!r}. Write start=all or start=new.")
         self.settings = _settings(address)
 
     async def run(self, intake: Intake) -> None:
-        """Read until cancelled; raises `Lost` if no broker answers."""
+        """Read until cancelled; raises `Lost` if no broker responds."""
         link = KafkaLink(self.settings, self.topic, self._address.shown)
         topic = _Topic(self.topic, self._address.stream, self._start, link)
         try:
@@ -81,7 +81,7 @@ def _settings(address: Address) -> dict[str, Any]:
         password = address.password
         if not password:
             raise ParameterError(
-                f"The user {address.username!r} of Kafka needs a password. Name the variable that has it with "
+                f"The Kafka user {address.username!r} needs a password. Name its environment variable with "
                 "password_variable."
             )
         found |= {"sasl.mechanism": mechanism, "sasl.username": address.username, "sasl.password": password}
@@ -97,23 +97,23 @@ def _settings(address: Address) -> dict[str, Any]:
 
 
 class _Topic:
-    """A connection to a topic whose partitions are read."""
+    """A connection to a topic, read partition by partition."""
 
     def __init__(self, topic: str, stream: str | None, start: str, link: KafkaLink) -> None:
         self._topic, self._stream, self._start, self._link = topic, stream, start, link
 
     async def parts(self) -> int:
-        """How many partitions the topic has; only one if all its readings are of one stream."""
+        """The number of partitions of the topic; refuses more than one if all readings belong to one stream."""
         count = await self._link.partitions()
         if self._stream is not None and count > 1:
             raise InputError(
-                f"The topic {self._topic!r} has {count} partitions, which keep no order among them, for one stream. "
-                "Leave out stream and use its name as key of the messages, or make a topic with one partition."
+                f"The topic {self._topic!r} has {count} partitions, which have no common order, but one stream. "
+                "Remove stream and use its name as the message key, or use a topic with one partition."
             )
         return count
 
     async def ended(self) -> None:
-        """Fetch messages until no broker answers."""
+        """Fetch messages until no broker responds."""
         await self._link.pull()
 
     async def read(self, part: int, intake: Intake) -> None:
@@ -122,7 +122,7 @@ class _Topic:
         offset = await self._first(part, intake)
         try:
             await link.assign(part, offset)
-            link.done(part, offset)  # a commit before may have been lost
+            link.done(part, offset)  # an earlier commit may have been lost
             while True:
                 found = await link.messages(part)
                 good = [one for one in found if one.error() is None and one.offset() >= offset]
@@ -137,22 +137,22 @@ class _Topic:
             await link.unassign(part)
 
     async def _first(self, part: int, intake: Intake) -> int:
-        """The offset to begin with: after what is stored, else after what the group committed, else as `start` says."""
+        """The first offset: the stored one, else the group's committed one, else according to `start`."""
         position = intake.position
-        if position is not None and position["topic"] == self._topic:  # else the URL was changed
+        if position is not None and position["topic"] == self._topic:  # otherwise the URL has changed
             return int(position["offset"])
         offset = await self._link.committed(part)
         if offset is None:
             low, high = await self._link.bounds(part)
             offset = low if self._start == "all" else high
-        await take(intake, [], self._position(offset))  # "new" must not be newer at the next start
+        await take(intake, [], self._position(offset))  # so that "new" is not newer on the next start
         return offset
 
     async def _take(self, found: Sequence[Any], part: int, offset: int, intake: Intake) -> None:
         placed = []
         for one in found:
             body, where = one.value(), f"{self._topic} {part}, offset {one.offset()}"
-            if body is None:  # a tombstone: it deletes a key from a compacted topic, and is no reading
+            if body is None:  # a tombstone, which deletes a key from a compacted topic
                 continue
             try:
                 key = None if one.key() is None or self._stream is not None else one.key().decode()
@@ -166,14 +166,14 @@ class _Topic:
         return {"topic": self._topic, "offset": offset}
 
     async def _skip(self, part: int, offset: int, intake: Intake) -> int:
-        """Go on with the oldest message, because the next one is not kept any more; people see what is missing."""
+        """Resume at the oldest message left, because the next one was deleted; the gap is set aside."""
         low, high = await self._link.bounds(part)
         reason = (
             f"The messages from offset {offset:,} to {low - 1:,} were deleted before they were read. "
-            f"Went on at {low:,}; keep messages longer."
+            f"Resumed at {low:,}; increase the retention."
             if offset < low
-            else f"The topic ends at offset {high:,}, before {offset:,}, up to which it was read: it was made anew or "
-            f"truncated. Went on at {low:,}."
+            else f"The topic ends at offset {high:,}, before the stored offset {offset:,}: it was recreated or "
+            f"truncated. Resumed at {low:,}."
         )
         await intake.put_aside(f"{self._topic} {part}, offset {offset}", b"", reason)
         await take(intake, [], self._position(low))

@@ -1,7 +1,6 @@
-"""A consumer of Kafka behind asyncio: one thread makes all its calls, and each partition has a bounded buffer.
+"""A Kafka consumer behind asyncio: one thread makes all its calls, and each partition has a bounded buffer.
 
-librdkafka has threads of its own, which fetch ahead. It reports errors through callbacks within `poll`, and logs
-nothing here.
+librdkafka prefetches in its own threads. It reports errors through callbacks within `poll`, and logs nothing here.
 """
 
 import asyncio
@@ -22,17 +21,17 @@ kafka: Any = needs_extra("confluent_kafka", "connect")
 
 BATCH = 1000  # messages taken at once
 COMMIT = 1.0  # seconds between commits
-LAST_COMMITS, CLOSE = 2.0, 3.0  # seconds for the last commits, and for the end of the client
-POLL = 0.1  # seconds that a call waits for messages; other calls wait for it
-ANSWER = 10.0  # seconds to wait for an answer of a broker
-REFUSED = 2.0  # seconds until a broker must answer if another connection failed
-SLICE = 0.5  # seconds of that in one call, so that a refusal is seen at once
-PATIENCE = 1.0  # seconds until a partition whose messages cannot be taken no longer holds up the others
+LAST_COMMITS, CLOSE = 2.0, 3.0  # seconds for the last commits, and for closing the client
+POLL = 0.1  # seconds that a call waits for messages; it blocks other calls
+ANSWER = 10.0  # seconds to wait for a broker's response
+REFUSED = 2.0  # seconds to wait for a broker if another connection failed
+SLICE = 0.5  # seconds per call, so that a refusal is noticed at once
+PATIENCE = 1.0  # seconds until a blocked partition is paused so that it no longer blocks the others
 METADATA = 30.0  # seconds until partitions are counted again
 SETTINGS: dict[str, Any] = {
-    "enable.auto.commit": False,  # only what is on disk is committed, and nothing while no broker answers
+    "enable.auto.commit": False,  # commit only what is on disk, and nothing while no broker responds
     "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",  # what was deleted before it was read is reported
+    "auto.offset.reset": "error",  # report messages deleted before they were read
     "allow.auto.create.topics": False,
     "socket.timeout.ms": 10_000,
     "queued.max.messages.kbytes": 16_384,
@@ -45,39 +44,39 @@ REFUSALS = (
     "INVALID_GROUP_ID",
     "TOPIC_EXCEPTION",
 )
-HOPELESS = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL")  # trying again does not help
+HOPELESS = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL")  # retrying does not help
 MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 T = TypeVar("T")
 
 
 class KafkaLink:
-    """A connection to a topic. Messages come from `messages` once their partition was assigned.
+    """A connection to a topic. `messages` returns those of an assigned partition.
 
-    Each method raises `Lost` if no broker answers, and `InputError` if one refuses.
+    Each method raises `Lost` if no broker responds, and `InputError` if one refuses.
     """
 
     def __init__(self, settings: dict[str, Any], topic: str, shown: str) -> None:
         self._topic, self._shown, self._servers = topic, shown, settings["bootstrap.servers"]
-        self._problem: Any = None  # the last error that the client reported
+        self._problem: Any = None  # the client's last error
         self._is_suspect = self._is_down = False
         self._count, self._counted = 0, -METADATA
         self._buffers: dict[int, list[Any]] = {}
-        self._early: list[Any] = []  # messages for the next `_polled`; only the thread uses it
+        self._early: list[Any] = []  # messages for the next `_polled`; used only by the thread
         self._paused: set[int] = set()
-        self._pending: dict[int, int] = {}  # offsets that the group does not have yet
+        self._pending: dict[int, int] = {}  # offsets not committed yet
         self._last_commit = 0.0
         self._news, self._room = asyncio.Condition(), asyncio.Event()
-        self.uncommitted: str | None = None  # why the group does not show how far this process is
+        self.uncommitted: str | None = None  # why commits fail
         callbacks = {"error_cb": self._heard, "on_commit": self._committed}
         try:
             self._consumer: Any = kafka.Consumer({**SETTINGS, **settings, **callbacks})
         except kafka.KafkaException as error:
             said = " ".join(str(error.args[0].str()).split()).rstrip(".")
-            raise ParameterError(f"Kafka cannot be read with these options: {said}. Correct them.") from error
+            raise ParameterError(f"Kafka refused these options: {said}. Correct them.") from error
         self._thread = _CallThread()
         self._thread.start()
 
-    # -- callbacks, within calls of the consumer --------------------------------------------------------------------
+    # -- callbacks, called by the consumer ---------------------------------------------------------------------------
 
     def _heard(self, error: Any) -> None:
         self._is_suspect = True
@@ -94,7 +93,7 @@ class KafkaLink:
         if found is not None and found.name() == "_NO_OFFSET":
             return
         self.uncommitted = (
-            f"The offsets of the group cannot be committed: {_words(found)}. Choose another group, or give the rights."
+            f"Cannot commit offsets to the group: {_words(found)}. Choose another group, or grant the rights."
             if found is not None
             else None
         )
@@ -102,17 +101,17 @@ class KafkaLink:
     # -- calls ------------------------------------------------------------------------------------------------------
 
     async def _do(self, call: Callable[..., T], *arguments: Any) -> T:
-        """What a call gives, made in the thread of the consumer."""
+        """Make a call in the consumer's thread and return its result."""
         try:
             return await asyncio.wrap_future(self._thread.submit(partial(call, *arguments)))
         except kafka.KafkaException as error:
             raise self._failure(error.args[0]) from error
 
     async def close(self) -> None:
-        """End the connection and its threads, within a moment if the brokers answer."""
+        """Close the connection and its threads; quick if the brokers respond."""
         ended = self._thread.submit(self._end)
         self._thread.submit(None)
-        # A commit on its way to a dead broker holds up librdkafka's end, and the last one may be refused.
+        # A pending commit to a dead broker delays librdkafka's close, and the last one may be refused.
         with contextlib.suppress(TimeoutError, kafka.KafkaException):
             await asyncio.wait_for(asyncio.wrap_future(ended), CLOSE)
 
@@ -124,7 +123,7 @@ class KafkaLink:
         self._consumer = None
 
     async def partitions(self) -> int:
-        """How many partitions the topic has; asked again now and then."""
+        """The number of partitions of the topic, refreshed from time to time."""
         if time.monotonic() - self._counted > METADATA:
             await self._do(self._count_partitions)
         return self._count
@@ -148,24 +147,24 @@ class KafkaLink:
         self._count, self._counted = len(found.partitions), time.monotonic()
 
     async def bounds(self, part: int) -> tuple[int, int]:
-        """The first offset that is kept, and that of the next message."""
+        """The oldest available offset, and that of the next message."""
         low, high = await self._do(partial(self._consumer.get_watermark_offsets, self._at(part), timeout=ANSWER))
         return low, high
 
     async def committed(self, part: int) -> int | None:
-        """The offset that the group committed last."""
+        """The group's last committed offset."""
         (found,) = await self._do(partial(self._consumer.committed, [self._at(part)], timeout=ANSWER))
         if found.error is not None:
             raise self._failure(found.error)
         return found.offset if found.offset >= 0 else None
 
     async def assign(self, part: int, offset: int) -> None:
-        """Read a partition from an offset on."""
+        """Start reading a partition at an offset."""
         self._buffers[part] = []
         await self._do(self._consumer.incremental_assign, [self._at(part, offset)])
 
     async def unassign(self, part: int) -> None:
-        """Read a partition no longer."""
+        """Stop reading a partition."""
         if part in self._buffers:
             await self._do(self._unassign, part)
             del self._buffers[part]
@@ -178,7 +177,7 @@ class KafkaLink:
         self._early = [one for one in self._early if one.partition() != part]
 
     def done(self, part: int, offset: int) -> None:
-        """Let the group know that everything before an offset is on disk; it is committed within a second."""
+        """Mark everything before an offset as on disk; it is committed within a second."""
         self._pending[part] = offset
 
     def _commit(self) -> None:
@@ -193,7 +192,7 @@ class KafkaLink:
     # -- messages ---------------------------------------------------------------------------------------------------
 
     async def messages(self, part: int) -> list[Any]:
-        """The next messages of a partition; the last may be an error: its offset is not kept any more."""
+        """The next messages of a partition; the last may be an error, if its offset was deleted."""
         async with self._news:
             await self._news.wait_for(lambda: self._buffers[part])
         found, self._buffers[part] = self._buffers[part], []
@@ -204,7 +203,7 @@ class KafkaLink:
         return found
 
     async def pull(self) -> None:
-        """Fill the buffers until cancelled. A partition whose buffer is full is paused, if it stays so."""
+        """Fill the buffers until cancelled. A partition whose buffer stays full is paused."""
         while True:
             await self._wait_for_room()
             if self._is_suspect:  # one broker of several may be down, or have closed an idle connection
@@ -228,7 +227,7 @@ class KafkaLink:
             if error is not None and error.name() != "_AUTO_OFFSET_RESET":
                 if error.name() in (*REFUSALS, *MISSING):
                     raise self._failure(error)
-                self._problem = error  # librdkafka tries again
+                self._problem = error  # librdkafka retries
             elif one.partition() in self._buffers:
                 self._buffers[one.partition()].append(one)
 
@@ -247,12 +246,12 @@ class KafkaLink:
     # -- errors -----------------------------------------------------------------------------------------------------
 
     def _failure(self, error: Any) -> Lost | InputError:
-        """The error for people: what only they can mend, or a broker that does not answer."""
+        """The error to report: one that needs a person, or `Lost` if no broker responds."""
         if error.name() in MISSING:
             return InputError(f"There is no topic {self._topic!r} at {self._shown}. Create it, or correct the URL.")
         if error.name() in REFUSALS:
             return InputError(
-                f"Kafka at {self._shown} refused: {_words(error)}. Give the user the rights to read topic and group."
+                f"Kafka at {self._shown} refused: {_words(error)}. Grant the user read rights on topic and group."
             )
         said = self._problem if self._problem is not None else error
         if said.name() in HOPELESS and said.name() != "_SSL":
@@ -262,13 +261,13 @@ class KafkaLink:
             )
         if said.name() == "_SSL":
             return InputError(
-                f"There is no TLS connection to {self._servers}: {_words(said)}. Check the options security and ca."
+                f"Cannot connect to {self._servers} with TLS: {_words(said)}. Check the options security and ca."
             )
-        return Lost(f"No Kafka broker answers at {self._servers}: {_words(said)}.")
+        return Lost(f"No Kafka broker responds at {self._servers}: {_words(said)}.")
 
 
 class _CallThread(threading.Thread):
-    """Makes calls one after the other. Unlike a thread of an executor, it never holds up the end of the process."""
+    """Makes calls one after the other. Unlike an executor's thread, it never blocks process exit."""
 
     def __init__(self) -> None:
         super().__init__(name="cometad-kafka", daemon=True)
@@ -281,7 +280,7 @@ class _CallThread(threading.Thread):
         return future
 
     def run(self) -> None:
-        """Make calls until told to end."""
+        """Make calls until None is submitted."""
         while True:
             future, call = self._calls.get()
             if call is None:
@@ -289,12 +288,12 @@ class _CallThread(threading.Thread):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(call())
-                except Exception as error:  # whoever waits for the call gets it
+                except Exception as error:  # passed on to the caller
                     future.set_exception(error)
 
 
 def _words(error: Any) -> str:
-    """What librdkafka said, without the addresses and states around it."""
+    """The message of librdkafka, without addresses and states."""
     text = " ".join(str(error.str()).split())
     text = re.sub(r"^(?:\w+: )?(?:\w+://)?\S+:\d+(?:/\w+)?: ", "", text)
     text = re.sub(r" \(after \d+ms in state [^)]*\)", "", text)

@@ -1,11 +1,11 @@
 """MQTT: readings in JSON, or one topic per variable. A message is acknowledged once it is on disk.
 
-The session is persistent: what is published while this client is away waits at the broker, which also sends again what
-was not acknowledged. Readings with a time or a sequence number are known when they come again, and ignored.
+The session is persistent: messages published while this client is away wait at the broker, which also redelivers
+unacknowledged ones. Redelivered readings with a time or a sequence number are recognized and ignored.
 
-Retained messages: the broker sends the last message of a topic at every connection, however old it is. Readings in
-JSON that come this way are ignored. A topic of one variable often publishes changes only, so its retained value is
-taken: at its own time, or if it has none, as of now.
+Retained messages: the broker sends the last message of a topic at every connection, however old it is. Retained JSON
+readings are ignored. A single-variable topic often publishes only changes, so its retained value is used: at its own
+time or, if it has none, as of now.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ OPTIONS = ("client", "version", "hold", "ca", "certificate", "key")
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 TOKEN = "{stream}"
 TIMES = ("time", "timestamp", "ts")  # fields with the time of a value
-MOST_TICK, LEAST_TICK = 1.0, 0.05  # seconds between looks at the clock
+MOST_TICK, LEAST_TICK = 1.0, 0.05  # seconds between clock checks
 
 
 class MqttSource:
@@ -63,7 +63,7 @@ class MqttSource:
             checked_stream(address)
             checked_period(address)
             if self._topic:
-                raise ParameterError(f"The address {address.shown} has both a topic and tags. Leave out the topic.")
+                raise ParameterError(f"The address {address.shown} has both a topic and tags. Remove the topic.")
             self._places = [_place(name, tag) for name, tag in address.tags.items()]
             self.filters = sorted({place.topic for place in self._places})
         else:
@@ -98,7 +98,7 @@ class MqttSource:
         return _TagTaker(TagFeed(self._address, intake, self._hold), self._places, intake)
 
     async def _open(self) -> MqttLink:
-        """Connect with MQTT 5, in which a client says how many messages may wait, or with 3.1.1 if that is refused."""
+        """Connect with MQTT 5, which lets the client limit messages in flight, or with 3.1.1 if that is refused."""
         for version in [self._version] if self._version else VERSIONS:
             link = MqttLink(self._broker, version)
             try:
@@ -116,12 +116,12 @@ class MqttSource:
 
 
 class _Taker(Protocol):
-    """What messages mean."""
+    """Interprets messages."""
 
-    tick: float | None  # seconds after which to look at the clock, if nothing arrives
+    tick: float | None  # seconds until the clock is checked if nothing arrives
 
     async def take(self, messages: Sequence[MqttMessage]) -> None:
-        """Take messages; they are on disk when this returns."""
+        """Store messages; they are on disk when this returns."""
 
 
 class _JsonTaker:
@@ -142,7 +142,7 @@ class _JsonTaker:
     async def _take(self, messages: Sequence[Message]) -> None:
         try:
             await self._intake.take(messages)
-        except InputError as error:  # more readings than can be taken at once
+        except InputError as error:  # more readings than fit into one request
             if len(messages) == 1:
                 (one,) = messages
                 await self._intake.put_aside(one.where, one.body, str(error), one.stream or "")
@@ -201,7 +201,7 @@ class _TagTaker:
             sent = next((found[name] for name in TIMES if found.get(name) is not None), None)
             found = found[field]
         elif place.field is not None:
-            raise InputError(f"A message of {place.topic!r} is no JSON object, so it has no field {place.field!r}.")
+            raise InputError(f"A message of {place.topic!r} is not a JSON object, so it has no field {place.field!r}.")
         value = self._numbers.value(place.name, found, f"Topic {place.topic!r}")
         return self._time(sent, place), value
 
@@ -219,7 +219,7 @@ class _TagTaker:
 
 
 def _decoded(payload: bytes, place: _Place) -> Any:
-    """The JSON in a message or, if it is none, its text."""
+    """The JSON in a message, or its text if it is not JSON."""
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:
@@ -231,7 +231,7 @@ def _decoded(payload: bytes, place: _Place) -> Any:
 
 
 def _checked_filter(topic: str, address: Address) -> str:
-    """The filter to subscribe to for a topic with its wildcards and its level {stream}."""
+    """The subscription filter for a topic with wildcards and a level {stream}."""
     if not topic:
         raise ParameterError(f"{address.shown!r} names no topic. Write something like mqtt://host/plant/pump, or tags.")
     levels = topic.split("/")
@@ -246,7 +246,7 @@ def _checked_filter(topic: str, address: Address) -> str:
     if levels.count(TOKEN) > 1:
         raise ParameterError(f"The topic {topic!r} has {TOKEN} twice. Keep one, and write + for the other.")
     if TOKEN in levels and address.stream is not None:
-        raise ParameterError(f"The topic {topic!r} names the stream, and so does stream. Leave out one of them.")
+        raise ParameterError(f"The topic {topic!r} names the stream, and so does stream. Remove one of them.")
     return "/".join("+" if level == TOKEN else level for level in levels)
 
 
@@ -262,7 +262,7 @@ def _place(name: str, tag: str) -> _Place:
 
 def _checked_hold(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1000:
-        raise ParameterError(f"The option hold is {text!r}, not a number of periods from 1 to 1000.")
+        raise ParameterError(f"The option hold is {text!r}. Write a number of periods from 1 to 1000.")
     return int(text)
 
 

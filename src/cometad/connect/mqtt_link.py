@@ -1,4 +1,4 @@
-"""One connection to an MQTT broker: its client runs in a thread of its own and hands messages over to asyncio."""
+"""A connection to an MQTT broker: the client runs in its own thread and passes messages to asyncio."""
 
 import asyncio
 import queue
@@ -18,12 +18,12 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-WINDOW = 2000  # messages that a broker may send before the first is acknowledged
-SESSION = 7 * 86_400  # seconds that a broker keeps the session of a client that is away (MQTT 5)
-KEEP_ALIVE = 30  # seconds between signs of life
-ANSWER = 20.0  # seconds to wait for the broker's answer
-SHORT = 30.0  # seconds; a connection that lasts no longer was not closed by chance
-MOST_BYTES = 500_000  # of the messages taken at once
+WINDOW = 2000  # messages in flight: sent but not yet acknowledged
+SESSION = 7 * 86_400  # seconds that a broker keeps the session of an absent client (MQTT 5)
+KEEP_ALIVE = 30  # seconds between keep-alives
+ANSWER = 20.0  # seconds to wait for the broker's response
+SHORT = 30.0  # seconds; a connection this short was not closed by chance
+MOST_BYTES = 500_000  # of the messages returned at once
 VERSIONS = {"5": paho.MQTTv5, "3.1.1": paho.MQTTv311}
 
 _UNSUPPORTED, _BAD_ID, _BAD_LOGIN, _NOT_AUTHORIZED, _TAKEN_OVER = 132, 133, 134, 135, 142  # reason codes
@@ -50,16 +50,16 @@ class MqttMessage(NamedTuple):
 
     topic: str
     body: bytes
-    retained: bool  # sent because of a new subscription, not because it was published now
+    retained: bool  # sent because of a new subscription, not just published
     qos: int
     number: int  # to acknowledge it by
 
 
 class TidySocket(ssl.SSLSocket):
-    """A socket that closes itself if the other side cannot be trusted; the client leaves it open."""
+    """A socket that closes itself if the TLS handshake fails; the client would leave it open."""
 
     def do_handshake(self, block: bool = False) -> None:
-        """Agree on keys."""
+        """Perform the TLS handshake."""
         try:
             super().do_handshake(block)
         except OSError:
@@ -72,11 +72,10 @@ class UnsupportedVersion(CometadError):
 
 
 class MqttLink:
-    """A connection to a broker: gives messages in their order, and acknowledges them when asked to.
+    """A connection to a broker: returns messages in order, and acknowledges them on request.
 
-    The broker sends no more than `WINDOW` messages before the first of them is acknowledged (with MQTT 3.1.1, as many
-    as the broker itself allows), so that nothing piles up here. Messages of quality of service 0 are held back by not
-    reading from the connection.
+    The broker sends at most `WINDOW` messages before the first of them is acknowledged (with MQTT 3.1.1, as many as the
+    broker itself allows), so nothing piles up here. QoS 0 messages are held back by not reading from the connection.
     """
 
     def __init__(self, broker: BrokerAddress, version: str) -> None:
@@ -98,7 +97,7 @@ class MqttLink:
             client_id=self._broker.client,
             clean_session=None if is_5 else False,
             protocol=VERSIONS[self._version],
-            reconnect_on_failure=False,  # the supervisor connects again, with a new client
+            reconnect_on_failure=False,  # the supervisor reconnects with a new client
             manual_ack=True,
         )
         if self._broker.user is not None:
@@ -129,29 +128,29 @@ class MqttLink:
             try:
                 self._queue.put(found, timeout=0.1)
                 break
-            except queue.Full:  # wait: the broker notices that nothing is read
+            except queue.Full:  # wait: the broker notices that nobody reads
                 continue
         self._call(self._arrived.set)
 
     def _on_disconnect(self, client: Any, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
         self._call(self._is_lost, reason)
 
-    # -- the side of asyncio -----------------------------------------------------------------------------------------
+    # -- called from asyncio -----------------------------------------------------------------------------------------
 
     def _is_lost(self, reason: ReasonCode) -> None:
-        if self._lost is not None:  # the broker said why before
+        if self._lost is not None:  # the broker already gave a reason
             return
         if reason.value == _TAKEN_OVER:
             self._lost = ParameterError(
                 f"Another client logged in at {self._broker.shown} with the client id {self._broker.client!r}. "
-                "Give each connection a name of its own, or set the option client."
+                "Give each connection its own name, or set the option client."
             )
         else:
             said = "" if reason.value in (0, 128) else f" ({reason})"
             self._lost = f"The broker {self._broker.shown} closed the connection{said}."
             if time.monotonic() - self._opened < SHORT and not said:
                 self._lost += (
-                    f" If it does so again and again, another client may use the client id {self._broker.client!r}: "
+                    f" If this keeps happening, another client may be using the client id {self._broker.client!r}: "
                     "set the option client."
                 )
         self._arrived.set()
@@ -169,14 +168,14 @@ class MqttLink:
             await asyncio.to_thread(self._client.connect, broker.host, broker.port, KEEP_ALIVE, **options)
         except ssl.SSLError as error:
             raise ParameterError(
-                f"The broker {broker.shown} cannot be trusted ({error.reason or error}). Set the option ca to the "
-                "certificate of its authority, or correct the host."
+                f"Cannot verify the broker {broker.shown} ({error.reason or error}). Set the option ca to the "
+                "certificate of its CA, or correct the host."
             ) from error
         except (OSError, ValueError) as error:
             said = getattr(error, "strerror", None) or error
             raise Lost(
-                f"The broker {broker.shown} cannot be reached ({said}). Check that it runs and that the address is "
-                "right."
+                f"Cannot reach the broker {broker.shown} ({said}). Check that it is running and that the address is "
+                "correct."
             ) from error
         self._client.loop_start()
         reason = await self._answer(self._connected, "log-in")
@@ -205,14 +204,14 @@ class MqttLink:
             lost.cancel()
         if not future.done():
             self._check()
-            raise Lost(f"The broker {self._broker.shown} did not answer the {what} in {ANSWER:g} s.")
+            raise Lost(f"The broker {self._broker.shown} did not respond to the {what} within {ANSWER:g} s.")
         return future.result()
 
     async def _until_lost(self) -> None:
         while self._lost is None:
             await self._arrived.wait()
             if self._lost is None:
-                await asyncio.sleep(0.05)  # a message of the session, before the answer
+                await asyncio.sleep(0.05)  # a message of the session, before the response
 
     def _check(self) -> None:
         if isinstance(self._lost, CometadError):
@@ -221,7 +220,7 @@ class MqttLink:
             raise Lost(self._lost)
 
     async def messages(self, timeout: float | None) -> list[MqttMessage]:
-        """What has arrived, as soon as there is something; nothing after `timeout` seconds."""
+        """The messages that arrived, waiting for the first; empty after `timeout` seconds."""
         self._check()
         if self._queue.empty():
             self._arrived.clear()
@@ -244,7 +243,7 @@ class MqttLink:
                 self._client.ack(message.number, message.qos)
 
     async def close(self) -> None:
-        """Leave; the broker keeps the session, and what was not acknowledged comes again."""
+        """Disconnect; the broker keeps the session and redelivers unacknowledged messages."""
         self._closing = True
         self._client.disconnect()
         await asyncio.to_thread(self._client.loop_stop)

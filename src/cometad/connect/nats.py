@@ -1,8 +1,7 @@
-"""NATS JetStream: durable pull consumers, one for each part of a stream, so that several processes can share it.
+"""NATS JetStream: one durable pull consumer for each part of a stream, so that several processes can share it.
 
-Subjects are divided into parts by JetStream itself (a subject transform with `partition`), so all messages of a machine
-are in one part, in order. Whoever takes a part (`connect/parts.py`) resets its consumer to the place after what is
-stored.
+JetStream itself assigns subjects to parts (a subject transform with `partition`), so all messages of a machine are in
+one part, in order. The process that takes a part (`connect/parts.py`) resets its consumer to the stored position.
 """
 
 import asyncio
@@ -24,13 +23,13 @@ js_errors: Any = needs_extra("nats.js.errors", "connect")
 
 PORT = 4222
 OPTIONS = ("subject", "parts", "group", "start", "tls")
-PARTS = 16  # of a stream that is created here
+PARTS = 16  # of a new stream
 MOST_PARTS = 1024
-BATCH = 500  # messages taken at once; while they are stored, no more are asked for
-FETCH = 1.0  # seconds that a request for messages waits
-ACK_WAIT = 600.0  # seconds; whoever takes a part resets its consumer, so nothing waits for this
-ANSWER, FLUSH = 5.0, 2  # seconds to wait for an answer of the server, and at the end
-CAN_RESET = (2, 14)  # version of the server
+BATCH = 500  # messages per fetch; no more are fetched while they are stored
+FETCH = 1.0  # seconds that a fetch waits
+ACK_WAIT = 600.0  # seconds; taking a part resets its consumer, so nothing waits for this
+ANSWER, FLUSH = 5.0, 2  # seconds to wait for the server's response, and for the flush at the end
+CAN_RESET = (2, 14)  # server version that can reset a consumer
 _NAME = re.compile(r"[^\s.*>/\\]+")
 _PARTITION = re.compile(r"\{\{\s*partition\((\d+)[^)]*\)\s*\}\}", re.IGNORECASE)
 
@@ -40,8 +39,8 @@ T = TypeVar("T")
 class NatsSource:
     """A JetStream stream: `nats://host:4222/STREAM?subject=readings.*`.
 
-    A stream that is missing is created if `subject` is given, with as many `parts` as several processes can share (16
-    if the subject ends in `*`). `group` names the consumers. `start=new` begins with messages that come from now on.
+    A missing stream is created if `subject` is given, with `parts` for several processes to share (16 if the subject
+    ends in `*`). `group` is the prefix of the consumer names. `start=new` reads only new messages.
 
     >>> from cometad.connect.address import Address
     >>> from cometad.connect.nats import NatsSource
@@ -65,7 +64,7 @@ class NatsSource:
         if self.start not in ("all", "new"):
             raise ParameterError(f"The option start is {self.start!r}. Write start=all or start=new.")
         self.parts = self._parts(address.option("parts", ""))
-        self._problem = ""  # what the server said last
+        self._problem = ""  # the server's last error
 
     def _parts(self, text: str) -> int:
         keyed = self.subject is not None and self.subject.split(".")[-1] == "*"
@@ -74,10 +73,10 @@ class NatsSource:
         if not (text.isdecimal() and 1 <= int(text) <= MOST_PARTS):
             raise ParameterError(f"The option parts is {text!r}. Write a number from 1 to {MOST_PARTS:,}.")
         if int(text) > 1 and not keyed:
-            raise ParameterError("Parts need a subject that ends in the name of the machine, such as readings.*.")
+            raise ParameterError("The option parts needs a subject that ends in the machine, such as readings.*.")
         return int(text)
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- connection -------------------------------------------------------------------------------------------------
 
     async def run(self, intake: Intake) -> None:
         """Read until cancelled; raises `Lost` if the server vanishes."""
@@ -124,11 +123,11 @@ class NatsSource:
                 raise InputError(
                     f"The NATS server at {address.shown} refused the login. Check the user and the password variable."
                 ) from error
-            raise Lost(f"No NATS server answers at {address.host}:{address.port(PORT)}.") from error
+            raise Lost(f"No NATS server responds at {address.host}:{address.port(PORT)}.") from error
         return client
 
     async def answer(self, request: Awaitable[T]) -> T:
-        """What the server answers; a refusal becomes one sentence."""
+        """The server's response; a refusal becomes one sentence."""
         try:
             return await request
         except (
@@ -138,9 +137,9 @@ class NatsSource:
             errors.NoRespondersError,
         ) as error:
             if "permissions violation" in self._problem.lower():
-                raise InputError(f"{self._said()} Give the user the permissions for JetStream.") from error
+                raise InputError(f"{self._said()} Grant the user JetStream permissions.") from error
             if isinstance(error, TimeoutError):
-                raise Lost(f"JetStream at {self.address.shown} does not answer.") from error
+                raise Lost(f"JetStream at {self.address.shown} does not respond.") from error
             raise InputError(
                 f"The NATS server at {self.address.shown} has no JetStream. Start it with -js or jetstream {{}}."
             ) from error
@@ -159,7 +158,7 @@ class NatsSource:
     # -- the stream -------------------------------------------------------------------------------------------------
 
     async def _found(self, js: Any) -> Any:
-        """What JetStream says of the stream, which is created if it is missing and its subject is given."""
+        """Information about the stream, which is created if it is missing and `subject` is given."""
         try:
             return await js.stream_info(self.stream)
         except js_errors.NotFoundError as error:
@@ -173,7 +172,7 @@ class NatsSource:
         return await js.add_stream(config)
 
     def filters(self, config: Any) -> list[str | None]:
-        """The subjects of each part of a stream; only one part if its subjects are not divided."""
+        """The subject filter of each part; a single part if the stream has no partition transform."""
         transform = config.subject_transform
         found = None if transform is None else _PARTITION.search(transform.dest)
         if found is None:
@@ -183,25 +182,25 @@ class NatsSource:
 
 
 class _JetStream:
-    """A connection to a stream whose parts are read."""
+    """A connection to a stream, read part by part."""
 
     def __init__(self, source: NatsSource, client: Any, js: Any, info: Any, closed: asyncio.Event) -> None:
         self._source, self._client, self._js, self._info, self._closed = source, client, js, info, closed
         self._filters = source.filters(info.config)
 
     async def parts(self) -> int:
-        """How many parts the stream has."""
+        """The number of parts of the stream."""
         return len(self._filters)
 
     async def ended(self) -> None:
-        """Wait until the client has lost its connection."""
+        """Wait until the client loses its connection."""
         await self._closed.wait()
 
     async def read(self, part: int, intake: Intake) -> None:
         """Read a part until cancelled."""
         source, subject = self._source, self._filters[part]
         created, position = self._info.created.isoformat(), intake.position
-        same = position is not None and position["created"] == created  # else the stream was made anew
+        same = position is not None and position["created"] == created  # otherwise the stream was recreated
         reached = int(position["sequence"]) if same else 0
         name, delivered = f"{source.group}-{part}", 0
         await source.answer(self._reset(name, subject, reached))
@@ -221,8 +220,8 @@ class _JetStream:
                     await take(intake, placed, {"created": created, "sequence": reached})
                     await source.answer(_acknowledged(found))
         finally:
-            if not self._client.is_closed:  # else messages would still be sent here, where nobody reads them any more
-                with contextlib.suppress(errors.Error, OSError):  # the server may not answer: that is known already
+            if not self._client.is_closed:  # otherwise messages would still be sent to a reader that is gone
+                with contextlib.suppress(errors.Error, OSError):  # the server may not respond, which is known already
                     await messages.unsubscribe()
                     await self._client.flush(FLUSH)
 
@@ -237,7 +236,7 @@ class _JetStream:
         return Placed(message, {"created": created, "sequence": number})
 
     async def _fetched(self, messages: Any) -> list[Any]:
-        """The next messages; none if there are none for a while."""
+        """The next messages; empty if none arrive for a while."""
         try:
             found: list[Any] = await messages.fetch(BATCH, timeout=FETCH)
             return found
@@ -247,9 +246,9 @@ class _JetStream:
             raise Lost(f"The connection to {self._source.address.shown} was lost.") from error
 
     async def _is_missing_some(self, name: str, found: Sequence[Any], delivered: int) -> bool:
-        """Whether a request of the process that read this part before still took messages.
+        """Whether a pending request of the part's previous reader still received messages.
 
-        Then there is a gap in the deliveries or, if no message comes, some are not acknowledged.
+        Then the delivery numbers have a gap or, if no message arrives, some messages are unacknowledged.
         """
         if not found:
             known = await self._source.answer(self._js.consumer_info(self._source.stream, name))
@@ -258,9 +257,9 @@ class _JetStream:
         return numbers != list(range(delivered + 1, delivered + 1 + len(found)))
 
     async def _reset(self, name: str, subject: str | None, reached: int) -> None:
-        """Let the consumer of a part go on after the message that was stored last, or after the last it acknowledged.
+        """Let the consumer of a part resume after the last stored message, or after the last acknowledged one.
 
-        Without that, messages that a dead process left unacknowledged would come after newer ones.
+        Otherwise, messages that a dead process left unacknowledged would be redelivered out of order.
         """
         config = api.ConsumerConfig(
             durable_name=name, filter_subject=subject, ack_wait=ACK_WAIT, max_ack_pending=2 * BATCH
@@ -272,7 +271,7 @@ class _JetStream:
         first = reached + 1
         if known is None:
             first = max(first, self._info.state.last_seq + 1 if self._source.start == "new" and not reached else 1)
-            if self._info.config.retention == api.RetentionPolicy.WORK_QUEUE:  # knows no other start
+            if self._info.config.retention == api.RetentionPolicy.WORK_QUEUE:  # supports no other start
                 await self._js.add_consumer(self._source.stream, config)
                 return
             config.deliver_policy, config.opt_start_seq = api.DeliverPolicy.BY_START_SEQUENCE, first
@@ -285,7 +284,7 @@ class _JetStream:
         if self._info.config.retention not in (None, api.RetentionPolicy.LIMITS):
             raise InputError(
                 f"The stream {self._source.stream!r} deletes acknowledged messages, which needs NATS 2.14 or later. "
-                "Upgrade the server, or use the retention limits."
+                "Upgrade the server, or use the retention policy limits."
             )
         await self._js.delete_consumer(self._source.stream, name)
         first = first if reached else known.ack_floor.stream_seq + 1
@@ -299,7 +298,7 @@ async def _acknowledged(messages: Sequence[Any]) -> None:
 
 
 def _divided(subject: str, parts: int) -> str:
-    """The subject of a message within its part, in the language of JetStream.
+    """The destination of the JetStream subject transform that adds the part to a subject.
 
     >>> from cometad.connect.nats import _divided
     >>> _divided("plant.*.*", 8)

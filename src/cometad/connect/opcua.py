@@ -1,8 +1,8 @@
-"""OPC UA: nodes of a server, subscribed to, and put on one grid.
+"""OPC UA: subscribes to nodes of a server and aligns their values to one grid.
 
-A value counts from its source timestamp on, or from the server's if it has none, until the next one: servers report
-changes only. A value whose status is bad is missing; one that is uncertain counts. OPC UA has no acknowledgement, so
-what changes while nobody is connected is not known: no reading is made up for that time.
+A value is valid from its source timestamp (or else the server's) until the next one: servers report only changes. A
+value with a bad status is missing; an uncertain one counts. OPC UA has no acknowledgement, so changes while nobody is
+connected are lost, and no reading is invented for that time.
 """
 
 import math
@@ -20,18 +20,18 @@ from cometad.data.resample import parse_period
 from cometad.errors import ParameterError
 
 OPTIONS = ("node", "sampling", "security")
-AHEAD = 60.0  # seconds that a source may be ahead of its server; more is a wrong clock
+AHEAD = 60.0  # seconds that a source may be ahead of its server; beyond that its clock is wrong
 POLICIES = ("Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss")
 MODES = ("Sign", "SignAndEncrypt")
-LEAST = 0.05  # seconds between publications, at least
-LOST = "Lost {:,} values, which came faster than they were stored. Raise the option sampling, or name fewer nodes."
+LEAST = 0.05  # minimum seconds between publications
+LOST = "Lost {:,} values that arrived faster than they were stored. Raise the option sampling, or use fewer nodes."
 
 
 class OpcuaSource:
     """Readings from an OPC UA server: `opc.tcp://host:4840/path`.
 
     `tags` gives the node of each variable, such as `ns=2;s=Pump.Flow`. Without tags, the option `node` names a folder
-    whose variables have the names of the detector's.
+    whose variables are named like the detector's.
 
     >>> from cometad.connect.address import Address
     >>> from cometad.connect.opcua import OpcuaSource
@@ -55,7 +55,7 @@ class OpcuaSource:
         if bool(self._folder) == bool(address.tags):
             raise ParameterError(
                 f"Name the nodes of {address.shown} either with tags (--tag flow='ns=2;s=Pump.Flow'), or with the "
-                "option node: a folder whose variables have the names of the detector's."
+                "option node: a folder whose variables are named like the detector's."
             )
         if self._folder:
             node_id("node", self._folder)
@@ -72,7 +72,7 @@ class OpcuaSource:
             await link.open()
             address = await self._with_tags(link, intake)
             feed = TagFeed(address, intake, hold=None)
-            feed.table.begin(await link.now())  # nothing is known about the time before
+            feed.table.begin(await link.now())  # earlier times are unknown
             await link.subscribe(address.tags, self._publishing, self._sampling)
             intake.connected()
             await self._read(link, feed, address, intake)
@@ -100,14 +100,14 @@ class OpcuaSource:
         while True:
             values = await link.values(self._period / 2)
             now = await link.now()
-            # A publication has the values of one node after those of another; the grid wants them by time.
+            # A publication lists values node by node; the grid needs them by time.
             for at, value in sorted(((times.time(one, now), one) for one in values), key=lambda pair: pair[0]):
                 for name in names.get(value.node, ()):
                     feed.add(name, at, _number(value.value), value.node.to_string())
             lost = link.replaced()
             if lost:
                 feed.set_aside(self._address.shown, b"", LOST.format(lost))
-            feed.clock(now - self._period - self._publishing)  # values wait at the server until they are published
+            feed.clock(now - self._period - self._publishing)  # values wait at the server until published
             await feed.store(news=False)
             if values:
                 intake.connection.last_message = time.time()
@@ -120,7 +120,7 @@ def _checked_security(text: str) -> str:
     if text and (policy not in POLICIES or mode not in MODES or len(files) not in (2, 3)):
         raise ParameterError(
             f"The option security is {text!r}. Write a policy ({', '.join(POLICIES)}), a mode ({' or '.join(MODES)}), "
-            "a certificate and a key, with commas between them."
+            "a certificate and a key, separated by commas."
         )
     for file in files if text else ():
         if not Path(file.partition("::")[0]).is_file():
@@ -129,19 +129,19 @@ def _checked_security(text: str) -> str:
 
 
 class _NodeTimes:
-    """The times of values, which only grow for each node: they come in their order, whatever its clock does."""
+    """The times of values, monotonic for each node: values arrive in order even if the clock jumps."""
 
     def __init__(self) -> None:
         self._last: dict[Any, float] = {}
 
     def time(self, value: NodeValue, now: float) -> float:
-        """The time from which on a value counts."""
+        """The time from which a value is valid."""
         at = now if value.at is None or value.at > now + AHEAD else value.at
         self._last[value.node] = max(at, self._last.get(value.node, -math.inf))
         return self._last[value.node]
 
 
 def _number(value: Any) -> float:
-    """The number in a value; NaN if there is none."""
+    """A value as a number; NaN if it is none."""
     is_number = isinstance(value, bool | int | float) and math.isfinite(value)
     return float(value) if is_number else math.nan

@@ -1,4 +1,4 @@
-"""One connection to an OPC UA server: nodes, their values as they change, and the server's clock."""
+"""A connection to an OPC UA server: nodes, their changing values, and the server's clock."""
 
 import asyncio
 import logging
@@ -23,15 +23,15 @@ from asyncua.ua.object_ids import ObjectIds
 from asyncua.ua.status_codes import StatusCodes
 from asyncua.ua.uaerrors import UaError
 
-# It warns about every server that revises what was asked for, and prints a traceback for each lost connection. What
-# matters comes as an exception, too.
+# asyncua warns about every server that revises requested settings, and prints a traceback for each lost connection.
+# What matters is also raised as an exception.
 logging.getLogger("asyncua").setLevel(logging.CRITICAL)
 
-ANSWER = 10.0  # seconds to wait for the server's answer
-PROBE = 5.0  # seconds between signs of life
-CLOCK = 10.0  # seconds between looks at the server's clock
-QUEUE = 100  # values of a node that the server keeps between two publications
-MOST_WAITING = 100_000  # values that wait here; more replace the oldest
+ANSWER = 10.0  # seconds to wait for the server's response
+PROBE = 5.0  # seconds between watchdog probes
+CLOCK = 10.0  # seconds between reads of the server's clock
+QUEUE = 100  # values of a node that the server queues between publications
+MOST_WAITING = 100_000  # values queued here; beyond that the oldest are dropped
 REFUSED = (
     StatusCodes.BadUserAccessDenied,
     StatusCodes.BadIdentityTokenInvalid,
@@ -53,11 +53,11 @@ class NodeValue(NamedTuple):
 
     node: NodeId
     value: Any  # None if it is bad
-    at: float | None  # seconds since 1970 by the source or else the server
+    at: float | None  # seconds since 1970, from the source or else the server
 
 
 class OpcuaLink:
-    """A session with a server; gives the values of nodes whenever they change."""
+    """A session with a server; returns the values of nodes as they change."""
 
     def __init__(self, login: ServerLogin) -> None:
         self._login = login
@@ -66,10 +66,10 @@ class OpcuaLink:
         self._client.connection_lost_callback = self._on_lost
         self._lost: str | None = None
         self._waiting: deque[NodeValue] = deque(maxlen=MOST_WAITING)
-        self._replaced = 0  # values that newer ones replaced before anybody read them
+        self._replaced = 0  # values dropped before they were read
         self._arrived = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
-        self._offset = 0.0  # of the server's clock, against one that never goes back
+        self._offset = 0.0  # of the server's clock, relative to the monotonic clock
         self._looked = -CLOCK
 
     async def open(self) -> None:
@@ -85,7 +85,7 @@ class OpcuaLink:
             raise self._refused(error) from error
 
     def _refused(self, error: Exception) -> CometadError:
-        """The error for a connection that did not come about."""
+        """The error for a failed connection attempt."""
         url, said = self._login.url, _said(error)
         who = f"user {self._login.user!r}" if self._login.user is not None else "a client without a user"
         code = getattr(error, "code", None)
@@ -96,15 +96,15 @@ class OpcuaLink:
             )
         if isinstance(error, OSError | TimeoutError | asyncio.TimeoutError | ConnectionError):
             return Lost(
-                f"The server {url} cannot be reached ({said}). Check that it runs and that the address is right."
+                f"Cannot reach the server {url} ({said}). Check that it is running and that the address is correct."
             )
-        return ParameterError(f"The server {url} cannot be used ({said}). Check the address and the option security.")
+        return ParameterError(f"Cannot use the server {url} ({said}). Check the address and the option security.")
 
     async def _on_lost(self, error: Exception) -> None:
         self._is_lost(_said(error))
 
     def _is_lost(self, said: str) -> None:
-        self._lost = self._lost or f"The server {self._login.url} is gone ({said})."
+        self._lost = self._lost or f"The connection to {self._login.url} was lost ({said})."
         self._arrived.set()
 
     async def variables_of(self, folder: str) -> dict[str, str]:
@@ -117,15 +117,15 @@ class OpcuaLink:
                 found[str(name)] = child.nodeid.to_string()
         except UaError as error:
             raise ParameterError(
-                f"The node {folder!r} cannot be browsed ({_said(error)}). Set the option node to a folder of the "
+                f"Cannot browse the node {folder!r} ({_said(error)}). Set the option node to a folder of the "
                 "server, such as ns=2;s=Pump."
             ) from error
         except (OSError, TimeoutError) as error:
-            raise Lost(f"The server {self._login.url} is gone ({_said(error)}).") from error
+            raise Lost(f"The connection to {self._login.url} was lost ({_said(error)}).") from error
         return found
 
     async def subscribe(self, nodes: Mapping[str, str], publishing: float, sampling: float) -> None:
-        """Subscribe to nodes, by variable; refuses those that are missing or have no numbers."""
+        """Subscribe to nodes, by variable; refuses nodes that are missing or not numeric."""
         found = {name: self._client.get_node(node) for name, node in nodes.items()}
         try:
             for name, node in found.items():
@@ -138,14 +138,14 @@ class OpcuaLink:
         except UaError as error:
             raise Lost(f"The server {self._login.url} refused the subscription ({_said(error)}).") from error
         except (OSError, TimeoutError) as error:
-            raise Lost(f"The server {self._login.url} is gone ({_said(error)}).") from error
+            raise Lost(f"The connection to {self._login.url} was lost ({_said(error)}).") from error
         for node, result in zip(unique, results, strict=True):
             if isinstance(result, ua.StatusCode):
                 raise _unreadable(node.nodeid.to_string(), result.name)
         self._pump = asyncio.create_task(self._fill(subscription))
 
     async def _check(self, name: str, node: Node) -> None:
-        """Refuse a node that does not exist or has no numbers."""
+        """Refuse a node that does not exist or is not numeric."""
         try:
             value = await node.read_data_value(raise_on_bad_status=False)
         except UaError as error:
@@ -161,7 +161,7 @@ class OpcuaLink:
             )
 
     async def _fill(self, subscription: Subscription) -> None:
-        """Move events to the values that wait."""
+        """Move events to the queue of values."""
         async for event in subscription:
             if isinstance(event, DataChangeEvent):
                 self._replaced += len(self._waiting) == MOST_WAITING
@@ -177,12 +177,12 @@ class OpcuaLink:
                 node = self._client.get_node(NodeId(ua.Int32(ObjectIds.Server_ServerStatus_CurrentTime)))
                 self._offset = _seconds(await node.read_value()) - time.monotonic()
             except (UaError, OSError, TimeoutError) as error:
-                raise Lost(f"The server {self._login.url} is gone ({_said(error)}).") from error
+                raise Lost(f"The connection to {self._login.url} was lost ({_said(error)}).") from error
             self._looked = time.monotonic()
         return self._offset + time.monotonic()
 
     async def values(self, timeout: float) -> list[NodeValue]:
-        """The values that came, oldest first; none after `timeout` seconds."""
+        """The values that arrived, oldest first; empty after `timeout` seconds."""
         if not self._waiting and self._lost is None:
             self._arrived.clear()
             try:
@@ -196,17 +196,17 @@ class OpcuaLink:
         return found
 
     def replaced(self) -> int:
-        """How many values were lost since the last call, because they came faster than they were read."""
+        """How many values were lost since the last call because they arrived faster than they were read."""
         count, self._replaced = self._replaced, 0
         return count
 
     async def close(self) -> None:
-        """Leave; a server that is gone is not waited for."""
+        """Disconnect, without waiting for a server that is gone."""
         if self._pump is not None:
             self._pump.cancel()
         try:
             await asyncio.wait_for(self._client.disconnect(), 2)
-        except Exception:  # nothing can be done about a connection that is closed already
+        except Exception:  # the connection may already be closed
             self._client.disconnect_socket()
 
 
@@ -241,15 +241,15 @@ def _seconds(moment: datetime) -> float:
 
 
 def _unreadable(node: str, said: str) -> ParameterError:
-    return ParameterError(f"The node {node!r} cannot be read ({said}). Check its id, and that the user may read it.")
+    return ParameterError(f"Cannot read the node {node!r} ({said}). Check its id, and that the user may read it.")
 
 
 def _said(error: BaseException) -> str:
-    """What an error says, in a few words."""
+    """The short message of an error."""
     code = getattr(error, "code", None)
     if code is not None:
         return str(ua.StatusCode(code).name)
-    if isinstance(error, OSError) and (error.errno or 0) > 0:  # asyncio puts the address into the text
+    if isinstance(error, OSError) and (error.errno or 0) > 0:  # asyncio puts the address into the message
         return os.strerror(error.errno or 0)
     text = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
     return text.rstrip(".")

@@ -1,9 +1,9 @@
-"""The one handler behind brokers whose streams have parts, NATS JetStream and Kafka: several processes share the parts.
+"""The handler behind brokers whose streams have parts (NATS JetStream and Kafka): several processes share the parts.
 
-All messages of a machine are in one part, in order, and a part is read by one process at a time. Which process reads
-which part is decided through the database of the service, not by the broker: a part moves together with the state of
-the streams it feeds, and how far it was read is stored with the readings, in one transaction. So nothing is read twice
-or out of order, whatever was not acknowledged to the broker when a process died.
+All messages of a machine are in one part, in order, and one process at a time reads a part. Parts are assigned through
+the database of the service, not by the broker: a part moves together with the state of the streams it feeds, and its
+position is stored in the same transaction as the readings. So nothing is read twice or out of order, even if messages
+were unacknowledged when a process died.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from cometad.connect.contract import Lost
 from cometad.connect.intake import Intake, Message
 from cometad.errors import InputError
 
-LOOK = 1.0  # seconds until it is decided anew who reads which part
+LOOK = 1.0  # seconds between rebalances
 
 
 class PartedSource(Protocol):
     """A connection to a broker, for `read_parts`."""
 
     async def parts(self) -> int:
-        """How many parts there are now; it may grow."""
+        """The current number of parts; it may grow."""
 
     async def read(self, part: int, intake: Intake) -> None:
-        """Read a part until cancelled, from `intake.position` on; that of a part never read is None."""
+        """Read a part until cancelled, starting at `intake.position` (None for a new part)."""
 
     async def ended(self) -> None:
-        """Wait until the connection has ended; returns or raises why."""
+        """Wait until the connection ends; returns, or raises the reason."""
 
 
 class Placed(NamedTuple):
@@ -38,9 +38,9 @@ class Placed(NamedTuple):
 
 
 async def read_parts(source: PartedSource, intake: Intake) -> NoReturn:
-    """Read this process's share of the parts until cancelled; the shares change when processes come and go.
+    """Read this process's share of the parts until cancelled; shares rebalance when processes come and go.
 
-    Raises `Lost` once the connection has ended, and the error of a part that cannot be read.
+    Raises `Lost` once the connection ends, or the error of a part that cannot be read.
     """
     reading: dict[int, tuple[Intake, asyncio.Task[None]]] = {}
     end = asyncio.create_task(source.ended())
@@ -57,7 +57,7 @@ async def read_parts(source: PartedSource, intake: Intake) -> NoReturn:
                         reading[part] = own, asyncio.create_task(source.read(part, own))
             tasks = [task for _, task in reading.values()]
             done, _ = await asyncio.wait([end, *tasks], timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
-            if any(task.cancelled() for task in done):  # a lost connection cancels what waits for it
+            if any(task.cancelled() for task in done):  # a lost connection cancels its waiters
                 break
             for task in done:
                 task.result()
@@ -66,22 +66,22 @@ async def read_parts(source: PartedSource, intake: Intake) -> NoReturn:
         raise Lost(f"The connection to {intake.connection.url} was lost.")
     finally:
         end.cancel()
-        # What cannot be left now is left when this process ends; the error that led here counts.
+        # A part that cannot be released now is released when this process ends; keep the original error.
         await asyncio.gather(end, *(_left(*one) for one in reading.values()), return_exceptions=True)
         await asyncio.gather(intake.share(0), return_exceptions=True)
 
 
 async def _left(part: Intake, task: "asyncio.Task[None]") -> None:
-    """Stop reading a part and leave it to others; whatever was not stored comes again."""
+    """Stop reading a part and release it; what was not stored is redelivered."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await part.leave_part()
 
 
 async def take(intake: Intake, messages: Sequence[Placed], position: Any) -> None:
-    """Take messages of a part, in order; returns once they are on disk, with the position after all of them.
+    """Store messages of a part, in order; returns once they are on disk, with the position after all of them.
 
-    If they hold more readings than can be taken at once, they are taken in halves.
+    If they hold too many readings for one request, they are stored in halves.
     """
     try:
         await intake.take([one.message for one in messages], position)

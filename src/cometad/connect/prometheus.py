@@ -1,4 +1,4 @@
-"""Prometheus: any PromQL, evaluated step by step; history first, then each step as soon as it is complete."""
+"""Prometheus: any PromQL query, evaluated step by step; history first, then each step once it is complete."""
 
 import asyncio
 import json
@@ -40,16 +40,16 @@ MOST_STEPS = 10_000  # in a request; Prometheus allows 11,000
 MOST_CELLS = 500_000  # in a page: steps times variables
 MOST_HISTORY = 10_000_000  # steps in a table
 LONGEST_SLEEP = 60.0  # seconds: the clock of the server may have jumped
-AHEAD = 86_400.0  # seconds; a stream refuses readings that are further ahead of the clock here
+AHEAD = 86_400.0  # seconds; a stream refuses readings further ahead of the local clock
 
 Item = TypeVar("Item")
 
 
 class PrometheusSource:
-    """Pulls what PromQL gives for each variable, on a grid of steps; starts with history if `back_fill` says so.
+    """Evaluates PromQL for each variable on a grid of steps; starts with history if `back_fill` is set.
 
-    A step is asked for once it is older than `delay`, so that its samples are there. After an outage, and after a
-    restart, it goes on with the step after the last reading of the stream. No step is asked for twice.
+    A step is queried once it is older than `delay`, so that its samples exist. After an outage or a restart, it resumes
+    at the step after the stream's last reading. No step is queried twice.
 
     >>> from cometad.connect.address import Address
     >>> from cometad.connect.source import source_of
@@ -71,7 +71,7 @@ class PrometheusSource:
         self._grid, self._queries, self._api = _grid_of(address), Queries(address), PrometheusApi(address)
         self._delay = _delay(address, self._grid)
         self._back_fill = _option_seconds(address, "back_fill", 0.0)
-        self._next: int | None = None  # the step to ask for next
+        self._next: int | None = None  # the next step to query
         self._most = MOST_STEPS
         self._lacking: list[str] = []
 
@@ -82,7 +82,7 @@ class PrometheusSource:
             intake.connected()
             self._lacking = []
             while True:
-                if intake.layout(self._stream) != layout:  # the stream was given another detector
+                if intake.layout(self._stream) != layout:  # the stream has a new detector
                     layout = await self._checked(api, intake)
                 now = await self._now(api)
                 first, due = self._first(intake, now), self._due(now)
@@ -94,11 +94,11 @@ class PrometheusSource:
                 await self._pull(api, intake, page_after(first, due + 1, most), layout)
 
     def _due(self, now: float) -> int:
-        """The last step that is old enough to be asked for."""
+        """The last step that is old enough to query."""
         return self._grid.before(now - self._delay)
 
     def _first(self, intake: Intake, now: float) -> int:
-        """The next step: after those asked for, and after the last reading of the stream."""
+        """The next step: after those already queried, and after the last reading of the stream."""
         last = intake.last_time(self._stream)
         if last is not None:
             return max(self._grid.after(last), self._next or 0)
@@ -107,7 +107,7 @@ class PrometheusSource:
         return self._next
 
     async def _pull(self, api: PrometheusApi, intake: Intake, page: range, layout: Layout) -> None:
-        """Ask for a page and deliver it; one that is too much for Prometheus is halved."""
+        """Fetch a page and deliver it; a page that is too much for Prometheus is halved."""
         try:
             answers = await ask_page(api, self._queries, self._grid, page)
             values, _ = placed(self._queries, self._grid, page, answers, layout.names)
@@ -117,12 +117,12 @@ class PrometheusSource:
                 return
             if isinstance(error, SlowQuery) or intake.last_time(self._stream) is None:
                 raise
-            # This step will never be evaluated. Without this, all that follow would wait behind it.
+            # This step can never be evaluated, and must not block those after it.
             await intake.put_all_aside([self._unused(page, str(error))], self._stream)
         else:
             await self._deliver(intake, page, values, layout)
             self._most = min(MOST_STEPS, 2 * self._most)
-        if intake.layout(self._stream) == layout:  # else they were refused, and are asked for again
+        if intake.layout(self._stream) == layout:  # otherwise they were refused and are queried again
             self._next = page.stop
 
     async def _deliver(self, intake: Intake, page: range, values: Floats, layout: Layout) -> None:
@@ -144,7 +144,7 @@ class PrometheusSource:
         self._tell(intake, _chosen(layout.names, missing.all(axis=0)), page)
 
     def _tell(self, intake: Intake, lacking: list[str], page: range) -> None:
-        """Say which variables have no values."""
+        """Report variables without values."""
         if lacking != self._lacking:
             since = f"Prometheus has no value for {listed(lacking)} since {shown_time(self._grid.seconds(page[0]))}."
             intake.mark("connected", since if lacking else None)
@@ -160,24 +160,24 @@ class PrometheusSource:
         now = await api.now()
         if now > time.time() + AHEAD:
             raise InputError(
-                f"The clock of {api.url} is at {shown_time(now)}, days ahead of the clock here. Correct one."
+                f"The clock of {api.url} is at {shown_time(now)}, days ahead of the local clock. Correct one of them."
             )
         return now
 
     async def _checked(self, api: PrometheusApi, intake: Intake) -> Layout:
-        """The layout of the stream. Every query is evaluated once: a wrong one is refused before any reading."""
+        """The layout of the stream. Every query is evaluated once, so a wrong one is refused before any reading."""
         layout = intake.layout(self._stream)
         self._queries.check_names(layout.names)
         now = await self._now(api)
         latest = self._due(now)
         answers = await answers_to(api.at(query, latest * self._grid.step) for query in self._queries.every)
         _, lacking = placed(self._queries, self._grid, range(latest, latest + 1), answers, layout.names)
-        if lacking and intake.last_time(self._stream) is None:  # later, it is a target that is down now
+        if lacking and intake.last_time(self._stream) is None:  # later, it is a target that is down
             await self._check_names_in(api, range(max(0, self._due(now - self._back_fill)), latest + 1), lacking)
         return layout
 
     async def _check_names_in(self, api: PrometheusApi, steps: range, lacking: list[str]) -> None:
-        """Refuse variables that have no series at any of the steps, as far as a coarse look shows."""
+        """Refuse variables that have no series at any of the steps, sampled coarsely."""
         coarse = math.ceil(len(steps) / MOST_STEPS) * self._grid.step
         span = (steps[0] * self._grid.step, steps[-1] * self._grid.step, coarse)
         answers = await answers_to(api.over(query, *span) for query in self._queries.every)
@@ -189,7 +189,7 @@ class PrometheusSource:
             query = self._queries.tags.get(absent, self._queries.query)
             raise returned_nothing(query, absent if self._queries.tags else "", self._grid, steps)
         raise ParameterError(
-            f"No series has {self._queries.by}={absent!r}, a variable of the detector; there are "
+            f"No series has {self._queries.by}={absent!r}, a variable of the detector; found "
             f"{listed(sorted(found))}. Choose the label whose values are the detector's variables, or fit it on these."
         )
 
@@ -200,8 +200,8 @@ def _chosen(items: Sequence[Item], where: Any) -> list[Item]:
 
 def _no_gaps(lacking: list[str]) -> str:
     return (
-        f"Prometheus has no value for {listed(lacking)}, and the detector takes no missing ones. "
-        "Fit it with a gap rule such as gaps=ForwardFill(limit=5)."
+        f"Prometheus has no value for {listed(lacking)}, and the detector has no gap rule. "
+        "Fit it with one, such as gaps=ForwardFill(limit=5)."
     )
 
 
@@ -213,12 +213,11 @@ def _stretches(where: Any) -> Iterator[slice]:
 
 
 def history(address: Address, start: str | datetime, stop: str | datetime | None = None) -> "pl.DataFrame":
-    """A frame with the times and a column per variable, to fit a detector on.
+    """A frame with a time column and one column per variable, to fit a detector on.
 
-    `start` and `stop` are moments (a datetime, or text such as 2026-03-01T00:00:00Z; in UTC unless they name a zone);
-    `start` may also be a period before `stop`, such as 14d. `stop` is now, less the delay, by default. Steps without
-    any value are left out; other missing values are null. With `query` and `by` there is a column for each value of
-    the label.
+    `start` and `stop` are datetimes or text such as 2026-03-01T00:00:00Z, in UTC unless they name a zone; `start` may
+    also be a period before `stop`, such as 14d. `stop` defaults to now, less the delay. Steps without any value are
+    omitted; other missing values are null. With `query` and `by`, there is a column for each value of the label.
 
     >>> from cometad.connect.address import Address
     >>> from cometad.connect.prometheus import history
@@ -241,7 +240,7 @@ def history(address: Address, start: str | datetime, stop: str | datetime | None
             f"There is no step of {address.period} from {shown_time(begin)} to {shown_time(end)}. "
             "Choose an earlier start."
         )
-    with ThreadPoolExecutor(1) as pool:  # works in a notebook, too, where this thread has a loop
+    with ThreadPoolExecutor(1) as pool:  # also works in a notebook, where this thread already has a loop
         columns = pool.submit(lambda: asyncio.run(_all_pages(api, queries, grid, steps))).result()
     return _frame(grid, steps, columns, queries)
 

@@ -1,4 +1,4 @@
-"""The HTTP API of Prometheus, and of servers that speak it: queries in, series out, refusals in one sentence each."""
+"""A client of the Prometheus HTTP API: queries in, series out, and every refusal in one sentence."""
 
 import asyncio
 import json
@@ -15,27 +15,27 @@ from cometad.data.resample import parse_period
 from cometad.errors import CometadError, InputError, ParameterError, needs_extra
 
 LARGEST_ANSWER = 64 * 2**20  # bytes
-AT_ONCE = 4  # requests; Prometheus evaluates 20 queries at once for everybody
-TRANSFER = 10.0  # seconds that an answer may take beyond the evaluation of its query
-SHOWN = 300  # characters of a message of the server, or of a query
+AT_ONCE = 4  # concurrent requests; Prometheus evaluates 20 queries at once for all its clients
+TRANSFER = 10.0  # seconds that a response may take beyond the query's evaluation
+SHOWN = 300  # characters shown of a server message or a query
 
 _KINDS = {"matrix": "ranges of samples", "string": "a text"}
 _log = logging.getLogger("cometad")
 
 
 class Labeled(NamedTuple):
-    """A series as the API gives it."""
+    """A series as returned by the API."""
 
     labels: Mapping[str, str]
     samples: list[tuple[float, str]]  # seconds since 1970, and the value as text
 
 
 class BadEvaluation(InputError):
-    """A query could be read, but not be evaluated over this range; a shorter range may do."""
+    """A valid query that cannot be evaluated over this range; a shorter range may work."""
 
 
 class SlowQuery(Lost):
-    """The server gave a query up because it took too long; a shorter range may do."""
+    """The server aborted a query that took too long; a shorter range may work."""
 
 
 class PrometheusApi:
@@ -65,15 +65,15 @@ class PrometheusApi:
             self._headers["authorization"] = f"Bearer {token}"
         name, password = address.username, address.password
         if token is not None and name is not None:
-            raise ParameterError("Both a user and a token were given. Leave out the user, or token_variable.")
+            raise ParameterError("Both a user and a token are set. Remove the user or token_variable.")
         if password is not None and name is None:
-            raise ParameterError("There is a password without a user. Add user = NAME, or use token_variable.")
+            raise ParameterError("A password needs a user. Add user = NAME, or use token_variable.")
         self._login = None if name is None else (name, password or "")
         self._seconds = parse_period(address.option("timeout", "30s")) / 1e6
         self._warned: set[str] = set()
 
     async def __aenter__(self) -> "PrometheusApi":
-        # No redirects: login and token would go to another place. The time limit is in `_ask`, for the whole answer.
+        # No redirects: they would leak login and token. `_ask` limits the time of the whole response.
         self._client = self._httpx.AsyncClient(
             headers=self._headers, auth=self._login, timeout=None, follow_redirects=False
         )
@@ -86,7 +86,7 @@ class PrometheusApi:
         await self._client.aclose()
 
     async def now(self) -> float:
-        """The clock of the server, which gives samples their timestamps, in seconds since 1970."""
+        """The server's clock, which timestamps the samples, in seconds since 1970."""
         found = await self._ask("query", {"query": "time()"}, "time()")
         result: Any = found.get("result")
         try:
@@ -105,14 +105,14 @@ class PrometheusApi:
             return [Labeled({}, [result])]
         if kind != "vector":
             raise ParameterError(
-                f"The query {shortened(query)} gives {_KINDS.get(kind, 'something else')}, not a number at each time. "
-                "Put a function such as rate(...) or last_over_time(...) around it."
+                f"The query {shortened(query)} returns {_KINDS.get(kind, 'something else')}, not a number per step. "
+                "Wrap it in a function such as rate(...) or last_over_time(...)."
             )
         return self._series(query, result, "value")
 
     async def over(self, query: str, first: int, last: int, step: int) -> list[Labeled]:
-        """The series of a query from `first` to `last`, both included; all times in milliseconds."""
-        # Not "step": 0.57. Prometheus cuts it to 569 ms.
+        """The series of a query from `first` to `last` inclusive; all times in milliseconds."""
+        # Not "step": 0.57, which Prometheus truncates to 569 ms.
         span = {"start": _seconds(first), "end": _seconds(last), "step": f"{step}ms"}
         found = await self._ask("query_range", {"query": query, **span}, query)
         return self._series(query, found.get("result"), "values")
@@ -121,15 +121,15 @@ class PrometheusApi:
         try:
             if any(field not in one for one in result):
                 raise ParameterError(
-                    f"The query {shortened(query)} gives histograms, not numbers. "
-                    "Put histogram_quantile(0.99, ...) around it."
+                    f"The query {shortened(query)} returns histograms, not numbers. "
+                    "Wrap it in histogram_quantile(0.99, ...)."
                 )
             return [Labeled(one["metric"], one[field] if field == "values" else [one[field]]) for one in result]
         except (TypeError, LookupError) as error:
             raise self._no_prometheus() from error
 
     async def _ask(self, what: str, form: dict[str, str], query: str) -> dict[str, Any]:
-        """The data of an answer; `query` is what people know the request by."""
+        """The data of a response; `query` names the request in errors."""
         httpx, limit = self._httpx, self._seconds + TRANSFER
         form = {**form, "timeout": f"{round(1000 * self._seconds)}ms"}
         request = self._client.stream("POST", f"{self.url}/api/v1/{what}", data=form)
@@ -144,21 +144,21 @@ class PrometheusApi:
                             "Aggregate it, for example avg by (instance) (...)."
                         )
         except TimeoutError as error:
-            raise Lost(f"The server {self.url} did not answer within {limit:g} s. Check that it is well.") from error
+            raise Lost(f"The server {self.url} did not respond within {limit:g} s. Check its health.") from error
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
             raise ParameterError(
-                f"The address {self.url} cannot be used. Write prometheus+http://host:9090."
+                f"Cannot use the address {self.url}. Write something like prometheus+http://host:9090."
             ) from error
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
             if "CERTIFICATE_VERIFY_FAILED" in reason:
                 raise ParameterError(
-                    f"The certificate of {self.url} cannot be verified. Name the file with the certificate of its "
-                    "issuer in the environment variable SSL_CERT_FILE."
+                    f"Cannot verify the certificate of {self.url}. Set the environment variable SSL_CERT_FILE to the "
+                    "certificate file of its CA."
                 ) from error
             raise Lost(
-                f"The server {self.url} does not answer: {plain(reason)}. "
-                "Check that it runs and that the address is right."
+                f"The server {self.url} does not respond: {plain(reason)}. "
+                "Check that it is running and that the address is correct."
             ) from error
         return self._data(response.status_code, response.headers, bytes(body), query)
 
@@ -175,7 +175,7 @@ class PrometheusApi:
         raise self._refusal(status, headers, problem, query)
 
     def _refusal(self, status: int, headers: Mapping[str, str], problem: dict[str, Any], query: str) -> CometadError:
-        """Why there is no answer, in one sentence that says what to do."""
+        """Why there is no data, in one sentence that says what to do."""
         said, kind = plain(str(problem.get("error", ""))), problem.get("errorType")
         if said and status == 400:
             return ParameterError(f"Prometheus cannot read the query {shortened(query)}: {said}. Correct it.")
@@ -183,32 +183,30 @@ class PrometheusApi:
             return BadEvaluation(f"Prometheus cannot evaluate the query {shortened(query)}: {said}. Correct it.")
         if kind == "timeout":
             return SlowQuery(
-                f"Prometheus gave the query {shortened(query)} up after {self._seconds:g} s. "
+                f"Prometheus aborted the query {shortened(query)} after {self._seconds:g} s. "
                 "Raise the option timeout, or make it a recording rule."
             )
         if status == 401:
             return ParameterError(
-                f"The server {self.url} asks for a login, or does not know this one. "
-                "Give a user and password_variable, or token_variable, and check what the variable holds."
+                f"The server {self.url} requires a login, or refused this one. "
+                "Set user and password_variable, or token_variable, and check the value of the variable."
             )
         if status == 403:
-            return ParameterError(
-                f"The server {self.url} does not permit this user to query. Ask its owner for the permission."
-            )
+            return ParameterError(f"This user may not query the server {self.url}. Ask its owner for permission.")
         if 300 <= status < 400:
             where = plain(headers.get("location", "somewhere else"))
-            return ParameterError(
-                f"The server {self.url} redirects to {where}. Write the address it redirects to instead."
-            )
+            return ParameterError(f"The server {self.url} redirects to {where}. Use that address instead.")
         if status == 429 or status >= 500:
-            return Lost(f"The server {self.url} answers with HTTP status {status}{said and f': {said}'}. See its log.")
+            return Lost(
+                f"The server {self.url} responded with HTTP status {status}{said and f': {said}'}. See its log."
+            )
         return self._no_prometheus(status)
 
     def _no_prometheus(self, status: int = 200) -> ParameterError:
         which = f" (HTTP status {status})" if status != 200 else ""
         return ParameterError(
-            f"The server {self.url} does not answer like Prometheus{which}. "
-            "Check host, port and the path in front of /api/v1."
+            f"The server {self.url} does not respond like Prometheus{which}. "
+            "Check host, port and the path before /api/v1."
         )
 
     def _warn(self, warnings: list[str]) -> None:
@@ -219,7 +217,7 @@ class PrometheusApi:
 
 
 def plain(text: str) -> str:
-    r"""A message of a server on one line, not too long, without its last stop.
+    r"""A server message on one line, shortened, without the final period.
 
     >>> from cometad.connect.prometheus_api import plain
     >>> plain("1:5: parse error:\n unclosed left parenthesis.")
@@ -230,7 +228,7 @@ def plain(text: str) -> str:
 
 
 def shortened(query: str) -> str:
-    """A query as messages show it.
+    """A query as shown in messages.
 
     >>> from cometad.connect.prometheus_api import shortened
     >>> shortened("sum(up)")

@@ -1,4 +1,4 @@
-"""PromQL on a grid of steps: which steps to ask for, and the answers as values (step, variable)."""
+"""PromQL on a grid of steps: which steps to query, and the responses as values (step, variable)."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
@@ -16,14 +16,14 @@ from cometad.data.matching import listed
 from cometad.data.resample import parse_period
 from cometad.errors import InputError, ParameterError
 
-MOST_SERIES = 1000  # that a query with `by` may return
+MOST_SERIES = 1000  # a query with `by` may return
 _AGGREGATE = "Aggregate it, for example avg by (instance) (...), or pick one with a label."
 
 
 class StepGrid:
     """The times at which queries are evaluated: whole multiples of the step, counted by `k`.
 
-    Counting in whole milliseconds, as Prometheus does, keeps a step the same after a million of them.
+    Counting in whole milliseconds, as Prometheus does, keeps the steps from drifting.
 
     >>> from cometad.connect.prometheus_steps import StepGrid
     >>> grid = StepGrid("200ms")
@@ -42,7 +42,7 @@ class StepGrid:
         return k * self.step / 1000
 
     def before(self, seconds: float) -> int:
-        """The last step that is not after a time."""
+        """The last step at or before a time."""
         return _milliseconds(seconds) // self.step
 
     def after(self, seconds: float) -> int:
@@ -51,7 +51,7 @@ class StepGrid:
 
 
 def page_after(first: int, stop: int, most: int) -> range:
-    """The next steps to ask for: from `first`, before `stop`, at most `most`.
+    """The next steps to query: from `first`, before `stop`, at most `most`.
 
     >>> from cometad.connect.prometheus_steps import page_after
     >>> page_after(3, 10, 5), page_after(8, 10, 5)
@@ -61,7 +61,7 @@ def page_after(first: int, stop: int, most: int) -> range:
 
 
 class Queries:
-    """What is asked for each variable: a query of its own, or one query with a label that names the variables.
+    """The queries of the variables: one each, or one query with a label that names the variables.
 
     >>> from cometad.connect.address import Address
     >>> from cometad.connect.prometheus_steps import Queries
@@ -78,32 +78,32 @@ class Queries:
         self.query, self.by = address.option("query", ""), address.option("by", "")
         if bool(self.tags) == bool(self.query):
             raise ParameterError(
-                "Give either one query per variable (tags, or --tag cpu='avg(...)'), or one query for all of them "
+                "Give either one query per variable (tags, or --tag cpu='avg(...)'), or one query for all variables "
                 "(the options query and by)."
             )
         if self.query and not self.by:
             raise ParameterError("The option 'query' needs 'by': the label that names the variables, such as instance.")
         if self.by and not self.query:
-            raise ParameterError(
-                "The option 'by' goes with 'query'. Leave it out, or give one query for all variables."
-            )
+            raise ParameterError("The option 'by' needs 'query'. Remove it, or give one query for all variables.")
         self._labels = _parsed_labels(address.option("labels", ""))
         self.every = [self.query] if self.query else list(self.tags.values())
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Refuse queries that are not those of the detector's variables."""
+        """Refuse queries that do not match the detector's variables."""
         if not self.tags:
             return
         lacking = [name for name in names if name not in self.tags]
         extra = [name for name in self.tags if name not in names]
         if lacking:
-            hint = f" There are queries for {listed(extra)}, which it does not have." if extra else ""
-            raise ParameterError(f"There is no query for {listed(lacking)} of the detector.{hint} Add it to the tags.")
+            hint = f" The query for {listed(extra)} matches none of its variables." if extra else ""
+            raise ParameterError(
+                f"There is no query for the detector's variable {listed(lacking)}.{hint} Add it to the tags."
+            )
         if extra:
             raise ParameterError(f"The detector has no variable {listed(extra)}. Remove that query from the tags.")
 
     def by_name(self, answers: Sequence[Sequence[Labeled]]) -> Iterator[tuple[str, str, Labeled]]:
-        """The variable, the query and a series of it, for all series in the answers to `every`."""
+        """Yield variable, query and series for all series in the responses to `every`."""
         if self.tags:
             for (name, query), answer in zip(self.tags.items(), answers, strict=True):
                 yield from ((name, query, one) for one in self._picked(answer))
@@ -124,13 +124,13 @@ class Queries:
 
 
 async def ask_page(api: PrometheusApi, queries: Queries, grid: StepGrid, page: range) -> list[list[Labeled]]:
-    """The answers to all queries over the steps of a page."""
+    """The responses to all queries over the steps of a page."""
     span = (page[0] * grid.step, page[-1] * grid.step, grid.step)
     return await answers_to(api.over(query, *span) for query in queries.every)
 
 
 async def answers_to(requests: Iterable[Coroutine[Any, Any, list[Labeled]]]) -> list[list[Labeled]]:
-    """The answers to requests; the first failure ends the others."""
+    """The responses to requests; the first failure cancels the others."""
     tasks = [asyncio.ensure_future(request) for request in requests]
     try:
         return await asyncio.gather(*tasks)
@@ -143,7 +143,7 @@ async def answers_to(requests: Iterable[Coroutine[Any, Any, list[Labeled]]]) -> 
 def placed(
     queries: Queries, grid: StepGrid, page: range, answers: Sequence[Sequence[Labeled]], names: Sequence[str]
 ) -> tuple[Floats, list[str]]:
-    """The values (step, variable) in answers, and the variables without any."""
+    """The values (step, variable) in the responses, and the variables without any."""
     values = np.full((len(page), len(names)), np.nan)
     taken = np.zeros(values.shape, bool)
     place = {name: i for i, name in enumerate(names)}
@@ -155,11 +155,11 @@ def placed(
             continue
         steps, found = _on_grid(series, grid, page, query)
         if taken[steps, i].any():
-            # One after the other is fine: the label of a pod or a version has changed.
+            # At different steps, several series are fine: the label of a pod or a version has changed.
             raise _several(name, queries, answers, query)
         taken[steps, i] = True
         values[steps, i] = found
-    values[np.abs(values) > LARGEST] = np.nan  # also +Inf and -Inf
+    values[np.abs(values) > LARGEST] = np.nan  # including +Inf and -Inf
     return values, [name for name in names if name not in seen]
 
 
@@ -174,7 +174,7 @@ def _several(name: str, queries: Queries, answers: Sequence[Sequence[Labeled]], 
 
 
 def _on_grid(series: Labeled, grid: StepGrid, page: range, query: str) -> tuple[NDArray[np.int64], Floats]:
-    """The places in a page of the samples of a series, and their values."""
+    """The indices in a page of the samples of a series, and their values."""
     try:
         moments = np.rint(np.array([at for at, _ in series.samples], np.float64) * 1000).astype(np.int64)
         values = np.array([float(text) for _, text in series.samples])
@@ -183,30 +183,30 @@ def _on_grid(series: Labeled, grid: StepGrid, page: range, query: str) -> tuple[
     steps, rest = np.divmod(moments - page[0] * grid.step, grid.step)
     if rest.any() or (steps < 0).any() or (steps >= len(page)).any():
         raise InputError(
-            f"The answer to {shortened(query)} has samples at other times than asked for. "
-            "Ask Prometheus itself, not a cache that rounds times."
+            f"The answer to {shortened(query)} has samples at other times than requested. "
+            "Query Prometheus itself, not a cache that rounds times."
         )
     return steps, values
 
 
 def returned_nothing(query: str, name: str, grid: StepGrid, steps: range) -> ParameterError:
-    """The error for a query without any series; `name` is its variable if it has one of its own.
+    """The error for a query without any series; `name` is its variable, if it has its own.
 
     >>> from cometad.connect.prometheus_steps import StepGrid, returned_nothing
     >>> str(returned_nothing("upp", "cpu", StepGrid("1s"), range(1_772_366_400, 1_772_366_401)))
-    "The query 'upp' for 'cpu' returned nothing at 2026-03-01T12:00:00Z. Check on the page of
-    Prometheus that the metric is scraped, and its name and labels."
+    "The query 'upp' for 'cpu' returned nothing at 2026-03-01T12:00:00Z. Check in Prometheus that the
+    metric is scraped, and check its name and labels."
     """
     first, last = (shown_time(grid.seconds(steps[i])) for i in (0, -1))
     when = f"at {last}" if len(steps) == 1 else f"from {first} to {last}"
     return ParameterError(
-        f"The query {shortened(query)}{name and f' for {name!r}'} returned nothing {when}. Check on the page of "
-        "Prometheus that the metric is scraped, and its name and labels."
+        f"The query {shortened(query)}{name and f' for {name!r}'} returned nothing {when}. Check in Prometheus "
+        "that the metric is scraped, and check its name and labels."
     )
 
 
 def shown_time(seconds: float) -> str:
-    """A time as people read it.
+    """A time for display.
 
     >>> from cometad.connect.prometheus_steps import shown_time
     >>> shown_time(1_772_366_400.2)

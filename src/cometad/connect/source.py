@@ -1,4 +1,4 @@
-"""What a connector is, and the supervisor that runs it again whenever its source vanishes."""
+"""The protocol of connectors, and the supervisor that restarts one when its source is lost."""
 
 import asyncio
 import random
@@ -12,21 +12,20 @@ from cometad.connect.intake import Intake
 from cometad.errors import CometadError, MissingExtraError, unknown
 from cometad.lazy import LazyTable
 
-FIRST_WAIT = 0.5  # seconds until a lost source is tried again
+FIRST_WAIT = 0.5  # seconds until a lost source is retried
 LONGEST_WAIT = 30.0
 
 
 class ReadingSource(Protocol):
-    """A place that readings come from. `CONNECTORS` makes one from an `Address`; a bad one raises `ParameterError`."""
+    """A source of readings. `CONNECTORS` creates one from an `Address`; a bad address raises `ParameterError`."""
 
     async def run(self, intake: Intake) -> None:
-        """Read until cancelled; returns only if the source has an end, as a file that is not followed.
+        """Read until cancelled; returns only if the source has an end, like a file that is not followed.
 
-        Calls `intake.connected` once the source answers. Raises `Lost` if it vanishes, and any other `CometadError`
-        if only a person can help: a wrong password, a query that cannot be read. A message is acknowledged to the
-        source after `intake.take` or `intake.deliver` returned. All state that a restart needs is kept by the source
-        itself (a broker's session, a consumer group), follows from `intake.last_time`, or is given to `deliver` as a
-        position.
+        Calls `intake.connected` once the source responds. Raises `Lost` if it vanishes, and any other `CometadError`
+        if it needs a person: a wrong password, an invalid query. A message is acknowledged to the source after
+        `intake.take` or `intake.deliver` returns. All state that a restart needs is kept by the source itself (a
+        broker's session, a consumer group), follows from `intake.last_time`, or is passed to `deliver` as a position.
         """
 
 
@@ -61,10 +60,9 @@ def source_of(address: Address) -> ReadingSource:
 
 
 async def supervise(source: ReadingSource, intake: Intake) -> None:
-    """Run a source; whenever it is lost, wait and run it again. Returns at its end, or when it is cancelled.
+    """Run a source and restart it, with back-off, when it is lost. Returns at its end, or when cancelled.
 
-    After an error that only a person can mend, it is tried again as well, after the longest wait: passwords and
-    permissions are mended elsewhere.
+    An error that needs a person is retried too, after the longest wait: passwords and permissions are fixed elsewhere.
     """
     wait = FIRST_WAIT
     while True:
@@ -72,11 +70,11 @@ async def supervise(source: ReadingSource, intake: Intake) -> None:
         begun = time.monotonic()
         try:
             for stream in intake.connection.streams:
-                intake.layout(stream)  # raises an error if it was not created yet: better now than message by message
+                intake.layout(stream)  # fails now if a stream is missing, rather than message by message
             await source.run(intake)
             return
         except (Lost, Unavailable) as error:
-            # One that is lost again at once is overloaded, or nearly down: it is not asked twice a second.
+            # A source that is lost again at once is overloaded or nearly down, so back off.
             wait = FIRST_WAIT if time.monotonic() - begun > LONGEST_WAIT else min(2 * wait, LONGEST_WAIT)
             intake.mark("lost", str(error))
         except MissingExtraError:
@@ -87,4 +85,4 @@ async def supervise(source: ReadingSource, intake: Intake) -> None:
         except CometadError as error:
             wait = LONGEST_WAIT
             intake.mark("failed", str(error))
-        await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # not all sources of a broker at once
+        await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # jitter: not all sources of a broker at once

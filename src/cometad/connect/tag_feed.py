@@ -1,4 +1,4 @@
-"""Values of single variables on their way to a stream: put on a grid, checked, and stored with the table's state."""
+"""Feeds values of single variables to a stream: aligned to a grid, checked, and stored with the table's state."""
 
 import json
 import math
@@ -12,15 +12,15 @@ from cometad.connect.tags import HOLD, PATIENCE, Row, TagTable, stacked
 from cometad.errors import ParameterError
 
 AHEAD = 86_400.0  # seconds; a value with a wrong year would make all others late
-BEHIND = 60.0  # seconds that the times of values may be behind without a remark
+BEHIND = 60.0  # seconds that values may be behind before it is reported
 GAP_RULE = "Fit the detector with a gap rule, such as --gaps forward-fill:5"
 
 
 class TagFeed:
-    """Gathers values in a `TagTable` and stores the rows; what was added is on disk once `store` returned.
+    """Collects values in a `TagTable` and stores the rows; added values are on disk once `store` returns.
 
     The state of the table is stored with the rows, as the position of the connection, so that a value can be
-    acknowledged before its row is complete, and a restart gives the same rows.
+    acknowledged before its row is complete, and a restart emits the same rows.
     """
 
     def __init__(self, address: Address, intake: Intake, hold: int | None = HOLD) -> None:
@@ -36,12 +36,12 @@ class TagFeed:
         self._rows: list[Row] = []
         self._aside: list[Unused] = []
         self._behind = 0.0  # seconds from the next row back to the value that came last
-        self._arrived: float | None = None  # when the newest value came, by a clock that never goes back
+        self._arrived: float | None = None  # arrival of the newest value, by the monotonic clock
 
     def add(self, name: str, at: float, value: float, where: str) -> None:
-        """Take a value; one that is more than a day ahead of the clock here is set aside."""
+        """Add a value; one more than a day ahead of the local clock is set aside."""
         if at > time.time() + AHEAD:
-            reason = f"The time {_shown(at)} of {name!r} is more than a day ahead of the clock here. Correct it."
+            reason = f"The time {_shown(at)} of {name!r} is more than a day ahead of the local clock. Correct it."
             self.set_aside(where, json.dumps({"time": at, "value": value}).encode(), reason)
             return
         newest = self.table.newest
@@ -51,25 +51,25 @@ class TagFeed:
             self._arrived = time.monotonic()
 
     def set_aside(self, where: str, content: bytes, reason: str) -> None:
-        """Take a message that cannot be used; it is on disk once `store` returned."""
+        """Set an unusable message aside; it is on disk once `store` returns."""
         self._aside.append(Unused(where, content, reason))
 
     def pass_time(self) -> None:
-        """Complete rows that no value will complete: the source's clock runs on from its newest value."""
+        """Complete rows when no values arrive: the source's clock is extrapolated from its newest value."""
         if self._arrived is not None and self.table.newest is not None:
             self.clock(self.table.newest + time.monotonic() - self._arrived)
 
     def clock(self, now: float) -> None:
-        """Complete the rows that are patient no longer when the source's clock shows `now`."""
+        """Complete the rows whose waiting time is over when the source's clock is at `now`."""
         self._rows += self.table.until(now - PATIENCE * self.period)
 
     async def store(self, news: bool) -> None:
-        """Store the rows that are complete and, if there are any or `news` to keep, the state of the table."""
+        """Store complete rows and, if there are any or `news` is true, the state of the table."""
         rows, self._rows = self._rows, []
         self._mention_clocks(bool(rows))
         layout = self._intake.layout(self.stream)
         if layout.names != self._layout.names:
-            raise Lost(f"The detector of stream {self.stream!r} changed. Its tags are read again.")
+            raise Lost(f"The detector of stream {self.stream!r} changed. Reading its tags again.")
         if not layout.gaps:
             rows = self._without_gaps(rows)
         aside, self._aside = self._aside, []
@@ -81,18 +81,18 @@ class TagFeed:
             await self._intake.deliver(batches, position={"tags": self.table.state()})
 
     def _mention_clocks(self, progress: bool) -> None:
-        """Let people see why nothing is scored after a clock went back."""
+        """Report why nothing is scored after a clock went back."""
         if progress:
             self._intake.connected()
         elif self._behind > max(BEHIND, 60 * self.period):
             self._intake.mark(
                 "connected",
-                f"Values come with times that are {self._behind:,.0f} s before those that came earlier. Nothing is "
-                "scored until they have caught up; check the clocks.",
+                f"Values arrive with times {self._behind:,.0f} s before those of earlier ones. Nothing is scored until "
+                "they catch up; check the clocks.",
             )
 
     def _without_gaps(self, rows: list[Row]) -> list[Row]:
-        """The rows without a missing value; the others are set aside, because the detector has no gap rule."""
+        """The complete rows; the others are set aside, because the detector has no gap rule."""
         complete = []
         for at, row in rows:
             named = dict(zip(self._layout.names, row, strict=True))
@@ -101,7 +101,7 @@ class TagFeed:
                 complete.append((at, row))
                 continue
             listed = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
-            reason = f"There is no good value for {listed} at {_shown(at)}. {GAP_RULE}, or mend the source."
+            reason = f"There is no good value for {listed} at {_shown(at)}. {GAP_RULE}, or fix the source."
             values = {name: None if math.isnan(value) else value for name, value in named.items()}
             self.set_aside(_shown(at), json.dumps(values).encode(), reason)
         return complete
@@ -115,15 +115,15 @@ def checked_stream(address: Address) -> str:
     >>> checked_stream(Address("mqtt://plant", tags={"flow": "pump/flow"}))
     Traceback (most recent call last):
     ...
-    cometad.errors.ParameterError: The tags of mqtt://plant belong to one stream. Name it with stream or --stream.
+    cometad.errors.ParameterError: The tags of mqtt://plant need a stream. Name it with stream or --stream.
     """
     if address.stream is None:
-        raise ParameterError(f"The tags of {address.shown} belong to one stream. Name it with stream or --stream.")
+        raise ParameterError(f"The tags of {address.shown} need a stream. Name it with stream or --stream.")
     return address.stream
 
 
 def checked_period(address: Address) -> float:
-    """Seconds between the rows that tags are put on.
+    """Seconds between the rows of the grid.
 
     >>> from cometad.connect.address import Address
     >>> from cometad.connect.tag_feed import checked_period
@@ -132,14 +132,14 @@ def checked_period(address: Address) -> float:
     """
     if address.seconds is None:
         raise ParameterError(
-            f"The tags of {address.shown} come one by one and need a period, the time between readings when the "
-            "detector was fitted: period or --period, such as 1s."
+            f"The tags of {address.shown} need a period: the time between the readings the detector was fitted on. "
+            "Set period or --period, such as 1s."
         )
     return address.seconds
 
 
 def _check_tags(address: Address, names: list[str], gaps: bool) -> None:
-    """Refuse tags that are not the variables of the detector."""
+    """Refuse tags that do not match the detector's variables."""
     stream = address.stream
     extra = next((name for name in address.tags if name not in names), None)
     if extra is not None:
@@ -156,7 +156,7 @@ def _check_tags(address: Address, names: list[str], gaps: bool) -> None:
 
 
 def _shown(at: float) -> str:
-    """A time for people; odd ones as the number they are."""
+    """A time for display; one outside the calendar stays a number."""
     try:
         return datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
     except (OverflowError, ValueError, OSError):

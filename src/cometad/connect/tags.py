@@ -1,4 +1,4 @@
-"""Values that come variable by variable, each at its own rate, put on one grid: a reading per period."""
+"""Aligns values that arrive variable by variable, each at its own rate, to one grid: a reading per period."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,22 +9,22 @@ import numpy as np
 from cometad.arrays import Floats
 from cometad.errors import ParameterError
 
-HOLD = 10  # periods that a value holds
-LONGEST_HOLD = 1000  # periods; also the longest silence that values without a limit are held over
+HOLD = 10  # periods for which a value is valid
+LONGEST_HOLD = 1000  # periods; also the longest silence that values without a limit bridge
 PATIENCE = 2  # periods that a row waits for slow variables
 
 Row = tuple[float, list[float]]  # time in seconds, and a value per variable
 
 
 class TagTable:
-    """The last value of each variable; gives a row (variable,) per period, once it is complete.
+    """The last value of each variable; emits a row (variable,) per period, once it is complete.
 
-    Rows are at whole multiples of the period since 1970. A row holds each variable's last value up to the row's time,
-    NaN if that is bad or `hold` periods old or older; None as `hold` is no limit. A row is given as soon as every
-    variable has a value after it, or any has one more than `patience` periods after it, or `until` says that the clock
-    has passed it. A value that comes after its row was given is late: it never changes that row, and counts from the
-    next row on, unless a newer one is known. The first rows wait until every variable had a value, for `hold` periods
-    at most. No rows are given for a silence in which no value holds, or one of more than 1,000 periods.
+    Rows fall on whole multiples of the period since 1970. A row has each variable's last value up to the row's time, or
+    NaN if that is bad or at least `hold` periods old (None: no limit). A row is emitted as soon as every variable has a
+    later value, or any has one more than `patience` periods later, or `until` says that the clock has passed it. A
+    value that arrives after its row was emitted is late: it never changes that row, and applies from the next row on,
+    unless a newer one is known. The first rows wait until every variable has a value, for `hold` periods at most. No
+    rows are emitted for a silence in which no value is valid, or for one of more than 1,000 periods.
 
     >>> from cometad.connect.tags import TagTable
     >>> table = TagTable(["flow", "speed"], period=1.0)
@@ -38,24 +38,24 @@ class TagTable:
 
     def __init__(self, names: Sequence[str], period: float, patience: int = PATIENCE, hold: int | None = HOLD) -> None:
         if hold is not None and not 1 <= hold <= LONGEST_HOLD:
-            raise ParameterError(f"A value can hold for 1 to {LONGEST_HOLD:,} periods, not for {hold}.")
+            raise ParameterError(f"A value can be valid for 1 to {LONGEST_HOLD:,} periods, not for {hold}.")
         self._names, self._period = list(names), round(period * 1e6)  # microseconds, so that the grid does not drift
         self._patience, self._hold = patience, hold
         self._next: int | None = None  # number of the next row, in periods since 1970
         self._first = 0  # number of the row of the first value
         self._newest = -math.inf  # time of the newest value, in microseconds
-        self._known: dict[str, tuple[int, float]] = {}  # time and value that hold at the last row
+        self._known: dict[str, tuple[int, float]] = {}  # time and value as of the last row
         self._waiting: dict[int, dict[str, tuple[int, float]]] = {}  # the last value of each variable, by row
         self._reached: dict[str, int] = {}  # the newest row of each variable
         self.late = 0
 
     @property
     def newest(self) -> float | None:
-        """The time of the newest value in seconds; None if there was none."""
+        """The time of the newest value in seconds; None if there is none."""
         return None if self._next is None or self._newest == -math.inf else self._newest / 1e6
 
     def begin(self, at: float) -> None:
-        """Give no row before a time, and forget the values before it as if they had never come."""
+        """Emit no row before a time, and forget earlier values."""
         number = -(-round(at * 1e6) // self._period)
         self._next = self._first = number if self._next is None else max(number, self._next)
         self._known.clear()
@@ -63,7 +63,7 @@ class TagTable:
         self._reached.clear()
 
     def add(self, name: str, at: float, value: float) -> list[Row]:
-        """Take a value, NaN if it is bad; returns the rows that became complete, with their times."""
+        """Add a value, NaN if it is bad; returns the rows this completes, with their times."""
         moment = round(at * 1e6)
         number = -(-moment // self._period)
         if self._next is None:
@@ -78,11 +78,11 @@ class TagTable:
         return self._advance(self._complete()) if number > self._next else []
 
     def until(self, now: float) -> list[Row]:
-        """The rows up to a time that the clock has passed."""
+        """The rows up to a time, when the clock has passed it."""
         return [] if self._next is None else self._advance(round(now * 1e6) // self._period)
 
     def _complete(self) -> int:
-        """The number of the last row that is complete by what came."""
+        """The number of the last row that is complete, given the values so far."""
         everyone = min(self._reached.values()) - 1 if len(self._reached) == len(self._names) else -(2**62)
         # Strictly after `patience` periods: the row with the newest value is complete up to the one before.
         patient = math.ceil(self._newest / self._period) - 1 - self._patience
@@ -104,7 +104,7 @@ class TagTable:
         return rows
 
     def _is_silent(self, number: int, following: int) -> bool:
-        """Whether no row is given from `number` on, up to the row in which the next value comes."""
+        """Whether no row is emitted from `number` until the row of the next value."""
         if self._hold is None:
             return following - number > LONGEST_HOLD
         return not any(self._holds(moment, number) for moment, _ in self._known.values())
@@ -113,7 +113,7 @@ class TagTable:
         return self._hold is None or moment > (number - self._hold) * self._period
 
     def _row(self, number: int) -> Row | None:
-        """A row; None if it has no value, or if a variable may just not have come yet."""
+        """A row; None if it has no value, or if a variable may still be about to arrive."""
         for name, (moment, value) in self._waiting.pop(number, {}).items():
             _keep_newer(self._known, name, moment, value)
         if len(self._known) < len(self._names) and number < self._first + (self._hold or HOLD):
@@ -125,7 +125,7 @@ class TagTable:
         return None if all(map(math.isnan, row)) else (number * self._period / 1e6, row)
 
     def state(self) -> dict[str, Any]:
-        """Everything that a restart needs, as JSON."""
+        """Everything a restart needs, as JSON."""
         known = {name: [moment, _or_none(value)] for name, (moment, value) in self._known.items()}
         waiting = [
             [number, name, moment, _or_none(value)]
@@ -137,7 +137,7 @@ class TagTable:
         return {"names": self._names, "period": self._period, **facts, "known": known, "waiting": waiting}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Continue from a saved state; False if it is that of another table.
+        """Resume from a saved state; False if it belongs to another table.
 
         >>> from cometad.connect.tags import TagTable
         >>> table, other = (TagTable(["flow"], period=1.0) for _ in range(2))
@@ -171,7 +171,7 @@ def _or_nan(value: float | None) -> float:
 
 
 def stacked(rows: Sequence[Row]) -> tuple[list[float], Floats]:
-    """The times (reading,) and values (reading, variable) of rows that have a value at all.
+    """The times (reading,) and values (reading, variable) of rows that have any value.
 
     >>> from cometad.connect.tags import stacked
     >>> stacked([(1.0, [1.5, 2.0]), (2.0, [float("nan"), float("nan")])])

@@ -1,4 +1,4 @@
-"""Detectors as files that other programs run: ONNX, for devices without Python or without cometad."""
+"""Export detectors to ONNX, for devices without Python or cometad."""
 
 from cometad.errors import imported_for
 

@@ -1,4 +1,4 @@
-"""Compare an exported file with its detector: both score generated series, and must agree."""
+"""Check an exported file against its detector: both score generated series and must agree."""
 
 from typing import Any, NamedTuple
 
@@ -20,11 +20,11 @@ class Agreement(NamedTuple):
 
     readings: int  # scored by both
     difference: float  # the largest, of alert scores, variables' scores and thresholds, relative to max(1, |value|)
-    other_flags: int  # flags that differ; only allowed where a score is within the tolerance of its threshold
+    other_flags: int  # flags that differ; allowed only where the score is within the tolerance of its threshold
 
 
 class StepScored(NamedTuple):
-    """What an exported file computed for a series, and the state after it."""
+    """The outputs of an exported file for a series, and the final state."""
 
     alert_scores: Floats  # (time,)
     variables: Floats  # (time, variable)
@@ -54,7 +54,7 @@ def run(session: Any, series: Floats, state: Floats | None = None) -> StepScored
 
 
 def checked(detector: Comet, model: bytes) -> Agreement:
-    """Compare a file with its detector over generated series; raises an error if they disagree."""
+    """Compare a file with its detector on generated series; raises an error if they disagree."""
     session, agreement = opened(model), Agreement(0, 0.0, 0)
     for name, series in generated(detector, SEED):
         ours, theirs = detector.stream().update_many(series), run(session, series)

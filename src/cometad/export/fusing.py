@@ -10,7 +10,7 @@ from cometad.scoring.tail import LEVEL
 
 
 def variable_scores(graph: Graph, errors: Wire, known: Wire, tails: Floats) -> Wire:
-    """The scores (1, variable) of errors (view, variable); only those of `known` views (view, 1) count."""
+    """The scores (1, variable) of errors (view, variable); only `known` views (view, 1) count."""
     middle, high, excess = (np.ascontiguousarray(tails[:, k]) for k in range(3))
     beyond = graph("Log", graph("Relu", errors - high) / excess + 1.0)
     calibrated = graph.clip((errors - middle) * (LEVEL / (high - middle)), 0.0, LEVEL) + beyond
@@ -31,11 +31,11 @@ def pooled(graph: Graph, values: Wire, pooling: int) -> Wire:
 def excused(
     graph: Graph, precedents: Precedents, highs: Floats, pooling: int, row: Wire, errors: Wire, known: Wire, own: Wire
 ) -> Wire:
-    """The alert score (1, 1) without what a person called normal: `Precedents.scores` as a graph.
+    """The alert score (1, 1), excusing patterns judged normal: `Precedents.scores` as a graph.
 
     The inputs are a scaled row (1, variable), errors (view, variable) of the `known` views (view, 1) with the high
-    quantiles `highs` (view, variable), and the variables' `own` scores (1, variable). Precedents of faults are left
-    out, because only streams have any.
+    quantiles `highs` (view, variable), and the variables' `own` scores (1, variable). Precedents of faults are omitted,
+    because only streams have any.
     """
     low, high, limits = _boxes(precedents, len(highs))
     inside = (row >= low - precedents.margin) & (row <= high + precedents.margin)  # (precedent, part, variable)

@@ -1,4 +1,4 @@
-"""A small language for ONNX graphs: wires with operators, constants by value, and branches."""
+"""A small language for ONNX graphs: wires with operators, deduplicated constants, and branches."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -70,7 +70,7 @@ class Graph:
         return self("ReduceMax", values, axes=[axis], keepdims=1)
 
     def any(self, flags: "Wire", axis: int | None = None) -> "Wire":
-        """Whether any flag is true: along an axis, which is dropped, or of all of them (1,)."""
+        """Whether any flag is true: along an axis, which is dropped, or of all (1,)."""
         if axis is None:
             flags, axis = self.reshape(flags, (1, -1)), 1
         return self("Cast", self("ReduceMax", flags.cast(TensorProto.INT32), axes=[axis], keepdims=0), to=BOOL)
@@ -80,7 +80,7 @@ class Graph:
         return ~self.any(~flags, axis)
 
     def reshape(self, values: "Wire", shape: Sequence[int]) -> "Wire":
-        """The same values in another shape; -1 takes whatever is left."""
+        """The same values in another shape; -1 is inferred."""
         return self("Reshape", values, np.array(shape, np.int64))
 
     def rows(self, values: "Wire", start: int, stop: int | None = None) -> "Wire":
@@ -95,7 +95,7 @@ class Graph:
     def branch(
         self, condition: "Wire", then: "Callable[[Graph], Wire]", otherwise: "Callable[[Graph], Wire]", kind: int
     ) -> "Wire":
-        """The result of one of two subgraphs; only that one runs. `kind` is the type of its elements."""
+        """The result of one of two subgraphs; only that one runs. `kind` is its element type."""
         return self(
             "If",
             self.reshape(condition, ()),
@@ -104,7 +104,7 @@ class Graph:
         )
 
     def accumulate(self, step: "Callable[[Graph, Wire, Wire], Wire]", start: "Wire", items: "Wire") -> "Wire":
-        """Fold `step`, a function of the result so far and the next item, over `items`, beginning with `start`."""
+        """Fold `step`, a function of the result so far and the next item, over `items`, from `start`."""
         body = Graph(self)
         before, item = self._new_name(), self._new_name()
         after = step(body, Wire(body, before), Wire(body, item))
@@ -114,7 +114,7 @@ class Graph:
         return self("Scan", start, items, body=scanned, num_scan_inputs=1)
 
     def identity(self, values: "Wire", name: str) -> None:
-        """Give values the name of an output."""
+        """Name values as an output."""
         self.nodes.append(helper.make_node("Identity", [values.name], [name]))
 
     def _subgraph(self, make: "Callable[[Graph], Wire]", kind: int) -> GraphProto:
@@ -181,5 +181,5 @@ class Wire:
         return self.graph("Abs", self)
 
     def same(self, other: Operand) -> "Wire":
-        """Where two values are equal; not `==`, because wires would then not be hashable."""
+        """Where two values are equal; not `==`, which would make wires unhashable."""
         return self.graph("Equal", self, other)

@@ -1,8 +1,8 @@
-"""The nearest code as a graph: the same code that `cometad.views.nearest` finds, even if another is about as near.
+"""The nearest code as a graph: the same code that `cometad.views.nearest` finds, even in near-ties.
 
-Our search adds products in single precision, one after the other. Where two codes are about as near, rounding decides,
-and another code may blame other variables. So the graph computes distances in double precision, and if the two nearest
-are closer than rounding could explain, it repeats our additions one by one.
+Our search adds products in single precision, one after the other. When two codes are almost equally near, rounding
+decides, and another code may blame other variables. So the graph computes distances in double precision, and if the two
+nearest are closer than rounding error, it repeats our additions one by one.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from cometad.arrays import Floats, Floats32
 from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
 from cometad.views.nearest import search_tables
 
-UNIT = 2.0**-24  # rounding of single precision
-SLACK = 2.1  # 2 for two rounded distances, and a bit for the rounding of the graph's own
+UNIT = 2.0**-24  # unit roundoff of single precision
+SLACK = 2.1  # 2 for two rounded distances, plus a margin for the graph's own rounding
 
 
 def nearest(graph: Graph, windows: Wire, codes: Sequence[Floats]) -> Wire:
-    """The index (window,) of the nearest code for each of the windows (window, dim), which have codes of their own."""
+    """The index (window,) of the nearest code for each of the windows (window, dim), each with its own codes."""
     dim = codes[0].shape[1]
     table, halves = _tables(codes)
     if halves.shape[1] == 1:
@@ -44,7 +44,7 @@ def nearest(graph: Graph, windows: Wire, codes: Sequence[Floats]) -> Wire:
 def _tables(codes: Sequence[Floats]) -> tuple[Floats32, Floats]:
     """The tables of our search: negative codes (window, dim, code) and half their squared lengths (window, code).
 
-    Where a window has fewer codes than others, the rest are infinitely far.
+    Windows with fewer codes are padded with infinitely distant ones.
     """
     most = max(len(own) for own in codes)
     weights, halves = np.zeros((len(codes), codes[0].shape[1], most), np.float32), np.full((len(codes), most), np.inf)
@@ -54,7 +54,7 @@ def _tables(codes: Sequence[Floats]) -> tuple[Floats32, Floats]:
 
 
 def _one_by_one(graph: Graph, windows: Wire, weights: Wire, halves: Floats) -> Wire:
-    """The index (window,) of the nearest code, by our additions: in single precision and in their order."""
+    """The index (window,) of the nearest code, with our additions: in single precision and the same order."""
     columns = graph("Unsqueeze", graph("Transpose", windows, perm=[1, 0]), np.array([2]))  # (dim, window, 1)
     products = columns * graph("Transpose", weights, perm=[1, 0, 2])  # exact in double precision
 
@@ -66,7 +66,7 @@ def _one_by_one(graph: Graph, windows: Wire, weights: Wire, halves: Floats) -> W
 
 
 def without_repeats(codes: Floats) -> Floats:
-    """Codes (code, dim) without those that equal an earlier one.
+    """Codes (code, dim) without duplicates, in the original order.
 
     >>> import numpy as np
     >>> from cometad.export.nearest import without_repeats

@@ -1,4 +1,4 @@
-"""Write a detector as an ONNX file, checked against the detector itself."""
+"""Write a detector as an ONNX file and check it against the detector."""
 
 import json
 import os
@@ -25,26 +25,26 @@ from cometad.export.step import (
 )
 from cometad.files import write_whole
 
-OPSET, IR_VERSION = 17, 8  # old enough for older runtimes: onnxruntime 1.15 was tried
+OPSET, IR_VERSION = 17, 8  # old enough for older runtimes; tried with onnxruntime 1.15
 PRODUCER = "cometad"
 DOCUMENTED = {
-    READING: "one reading (1, variable), in the units of the sensors and the order of the variables",
+    READING: "one reading (1, variable), in sensor units and in the order of the variables",
     STATE: "next_state of the previous reading; zeros for the first one",
-    ALERT_SCORE: "the alert score (1,) that a stream of cometad gives; NaN if a value of the reading is not finite",
+    ALERT_SCORE: "the alert score (1,), as in a cometad stream; NaN if a value of the reading is not finite",
     VARIABLE_SCORES: "each variable's calibrated score (1, variable)",
     THRESHOLD: "the threshold (1,) that applies to this alert score",
     FLAG: "1 if the alert score is above the threshold, else 0",
-    NEXT_STATE: "the state for the next reading; the same as before if the reading has a value that is not finite",
+    NEXT_STATE: "the state for the next reading; unchanged if a value of the reading is not finite",
 }
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: its variables, its state, and how well it agrees with the detector."""
+    """A description of an exported file: its variables, its state, and its agreement with the detector."""
 
     variables: tuple[str, ...]
-    delay: int  # readings by which a score is late
-    warm_up: int  # readings before the first score that all views contribute to
+    delay: int  # readings by which a score lags
+    warm_up: int  # readings before all views contribute to the score
     threshold: str
     state: list[dict[str, object]]  # name, offset, shape and meaning of each part
     state_size: int  # numbers
@@ -57,7 +57,7 @@ class Exported:
         return 8 * self.state_size
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain values, as in the metadata of the file."""
+        """The description as JSON values, as in the metadata of the file."""
         return {
             "variables": list(self.variables),
             "delay": self.delay,
@@ -69,11 +69,11 @@ class Exported:
 
 
 def to_onnx(detector: Detector, path: str | os.PathLike[str]) -> Exported:
-    """Write the live scores of a fitted detector as an ONNX file, and return its description.
+    """Export the live scoring of a fitted detector as an ONNX file, and return its description.
 
-    The file takes one reading and a state, and gives the alert score, the scores of the variables, the threshold, the
-    flag and the next state. Before it is written, it scores generated series in onnxruntime: if its scores or flags
-    differ from those of the detector, nothing is written.
+    The graph takes one reading and a state, and returns the alert score, the variable scores, the threshold, the flag
+    and the next state. The file is first checked on generated series in onnxruntime; if its scores or flags differ from
+    the detector's, nothing is written.
 
     >>> import tempfile
     >>> from pathlib import Path

@@ -16,7 +16,7 @@ def trend_slots(trends: Trends) -> list[Slot]:
     zeros = np.zeros(len(trends.gain))
     return [
         Slot("level", zeros, "level of each variable that grows or wanders"),
-        Slot("away", zeros, "readings in a row that were too far for the level to follow"),
+        Slot("away", zeros, "consecutive readings too far for the level to follow"),
     ]
 
 
@@ -25,7 +25,7 @@ def movements(
 ) -> tuple[Wire, Wire, Wire]:
     """The values (variable,) to score for a reading (variable,), and `level` and `away` after it.
 
-    `first` (1,) says whether it is the first reading. As in `TrendRun`, without imputed readings.
+    `first` (1,) is true for the first reading. As in `TrendRun`, without imputed readings.
     """
     gain, usual, far = trends.gain, trends.usual, trends.far
     anew = first | (away >= float(LASTING))

@@ -1,4 +1,4 @@
-"""Why a detector cannot be exported."""
+"""Checks whether a detector can be exported."""
 
 from typing import cast
 
@@ -10,7 +10,7 @@ from cometad.export.views import VIEW_GRAPHS
 
 
 def exportable(detector: Detector) -> Comet:
-    """The detector, if its scores can be a graph; otherwise an error that says why they cannot.
+    """The detector, if it can be exported; otherwise raises an error that says why not.
 
     >>> import numpy as np
     >>> from cometad import BASELINES
@@ -26,13 +26,13 @@ def exportable(detector: Detector) -> Comet:
     comet._check_fitted()
     if comet.gaps.allowed:
         raise ParameterError(
-            f"A detector with the gap rule {comet.gaps!r} cannot be exported to ONNX, because a graph does not impute "
-            "missing readings.",
+            f"A detector with the gap rule {comet.gaps!r} cannot be exported to ONNX, because the graph cannot impute "
+            "missing values.",
             advice="refuse gaps",
         )
     if comet.adaptation.follow(comet.panel_) is not None:
         raise ParameterError(
-            f"A detector with the adaptation {comet.adaptation!r} cannot be exported to ONNX, because a graph does not "
+            f"A detector with the adaptation {comet.adaptation!r} cannot be exported to ONNX, because the graph cannot "
             "learn. Fit one with adaptation=KeepFitted()."
         )
     for view, fitted in zip(comet.views, comet.panel_.views, strict=True):

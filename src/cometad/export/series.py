@@ -1,4 +1,4 @@
-"""Generated series in the units of a detector, to compare an exported file with it: normal, faulty and drifting."""
+"""Generated series in a detector's units, to check an exported file: normal, faulty and drifting."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from cometad.data.trends import Trends
 from cometad.views.joint import FittedJoint
 
 READINGS = 400  # of each series
-NOISE = 0.3  # standard deviations around the windows that the detector knows
+NOISE = 0.3  # standard deviations around the detector's known windows
 HUGE = 1e30  # what a broken sensor may send
 
 
@@ -32,7 +32,7 @@ def generated(detector: Comet, seed: int) -> Iterator[tuple[str, Floats]]:
 
 
 def _usual(detector: Comet, rng: np.random.Generator) -> Floats:
-    """Scaled rows (time, variable) that look normal: windows that the detector knows, in any order, and noise."""
+    """Scaled rows (time, variable) that look normal: the detector's known windows in random order, plus noise."""
     width = detector.panel_.width
     noise = NOISE * rng.normal(size=(READINGS, width))
     for view in detector.panel_.views:
@@ -47,7 +47,7 @@ def _unchanged(rows: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _with_faults(rows: Floats, rng: np.random.Generator) -> Floats:
-    """A spike, a stuck sensor, a shift of all, readings that no sensor has, and a stretch in which nothing moves."""
+    """A spike, a stuck sensor, a shift of all variables, impossible readings, and a stretch in which nothing moves."""
     i, j = rng.integers(rows.shape[1], size=2)
     rows[60, i] += 12.0
     rows[100:140, j] = rows[100, j]

@@ -21,14 +21,14 @@ class Slot(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of its elements."""
+        """The number of elements."""
         return math.prod(self.initial.shape)
 
 
 class StateLayout:
-    """Where each part of the state is. The first one counts readings; while it is 0, the others have initial values.
+    """The positions of the parts of the state. The first part counts readings; while it is 0, all have initial values.
 
-    So a device starts with zeros, and only needs to know how many.
+    So a device starts with zeros, and only needs to know the size.
 
     >>> import numpy as np
     >>> from cometad.export.state import Slot, StateLayout
@@ -38,7 +38,7 @@ class StateLayout:
     """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
-        self._slots = [Slot(SEEN, np.zeros(1), "readings so far, up to the number that views look back"), *slots]
+        self._slots = [Slot(SEEN, np.zeros(1), "readings so far, capped at the longest look-back of the views"), *slots]
         self.size = sum(slot.size for slot in self._slots)
 
     def described(self) -> list[dict[str, object]]:
@@ -62,7 +62,7 @@ class StateLayout:
         }
 
     def packed(self, graph: Graph, parts: Mapping[str, Wire]) -> Wire:
-        """The state (number,) that has these parts."""
+        """The state (number,) with these parts."""
         flat = [
             parts[slot.name] if slot.initial.ndim == 1 else graph.reshape(parts[slot.name], (-1,))
             for slot in self._slots

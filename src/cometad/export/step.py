@@ -25,7 +25,7 @@ class Step(NamedTuple):
 
 
 def step_of(detector: Comet) -> Step:
-    """The graph that scores one reading as a stream of the detector does."""
+    """The graph that scores one reading like a stream of the detector."""
     layout, graph = layout_of(detector), Graph()
     given, state = graph.wire(READING), graph.wire(STATE)  # (1, variable), (number,)
     valid = graph.all(abs(given) <= LARGEST)  # (1,)  false for NaN
@@ -49,7 +49,7 @@ def step_of(detector: Comet) -> Step:
 
 
 def layout_of(detector: Comet) -> StateLayout:
-    """What the graph of a detector has to remember."""
+    """The state that the graph of a detector needs."""
     panel = detector.panel_
     rows = Slot("rows", np.zeros((max(panel.context, 1), panel.width)), "the last scaled readings, oldest first")
     rule = RULE_GRAPHS[type(detector.threshold)]

@@ -30,9 +30,9 @@ def fixed(graph: Graph, rule: Any, state: Floats, score: Wire, before: Mapping[s
 
 
 def budget_slots(state: Floats) -> list[Slot]:
-    """What a budget remembers."""
+    """The state of a budget."""
     meanings = {
-        "position": "how far the threshold is from its start, on the scale of the budget",
+        "position": "distance of the threshold from its start, on the scale of the budget",
         "allowance": "flags that may hold the threshold; for a budget of alerts, flags of the current alert",
         "quiet": "readings since the last flag, up to the number that ends an event",
         "last": "the previous score",
@@ -100,7 +100,7 @@ def _score_at(graph: Graph, position: Wire, start: float, spread: float) -> Wire
 
 
 def _expm1(graph: Graph, values: Wire) -> Wire:
-    """exp(values) - 1 to the last digits, also near 0: Kahan's formula, because ONNX has no such operator."""
+    """exp(values) - 1 accurate even near 0: Kahan's formula, because ONNX has no such operator."""
     powers = graph("Exp", values)
     return graph.where(powers.same(1.0), values, (powers - 1.0) * (values / graph("Log", powers)))
 

@@ -1,7 +1,7 @@
-"""Where the work of a fleet runs: an engine calls one function on many tasks, anywhere, in any order.
+"""Where a fleet's work runs: an engine calls one function on many tasks, anywhere, in any order.
 
-An engine has one method, `run`. It takes the next task only when somebody is free to work on it, so work is never cut
-into shares beforehand, and no more tasks than workers are in memory. Pass your own object with the same method.
+An engine has one method, `run`. It pulls the next task only when a worker is free, so work is never divided up
+beforehand, and no more tasks than workers are in memory. Pass your own object with the same method.
 """
 
 import importlib.util
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol
 
 from cometad.errors import ParameterError, needs_extra, unknown
 
-ATTEMPTS = 3  # times that a task is tried whose worker dies
+ATTEMPTS = 3  # for a task whose workers die
 
 
 class TaskOutcome(NamedTuple):
-    """What became of a task."""
+    """The outcome of a task."""
 
     number: int  # of the task, counted from 0
     result: Any  # what the function returned; None if there is an error
@@ -30,14 +30,14 @@ class Engine(Protocol):
     """
 
     same_disk: bool  # whether the workers can read the files that this process can
-    workers: int  # that work at once
+    workers: int  # working at once
 
     def run(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[TaskOutcome]:
         """Yield the outcome of each task once, in any order; an error that the function raises is raised here."""
 
 
 class SerialEngine:
-    """Works in this process, one task after the other: for tests, and for a debugger.
+    """Runs tasks in this process, one after the other; for tests and debugging.
 
     >>> from cometad.fleet.engines import SerialEngine
     >>> list(SerialEngine().run(len, ["ab"]))
@@ -59,7 +59,7 @@ ENGINES = ("local", "ray", "serial")
 def engine_of(engine: "str | Engine", workers: int | None = None, address: str | None = None) -> Engine:
     """An engine by its name, or the object itself.
 
-    `workers` is their number, by default one for each core; `address` is that of a Ray cluster.
+    `workers` defaults to one per core; `address` is that of a Ray cluster.
 
     >>> from cometad.fleet.engines import engine_of
     >>> engine_of("local", workers=3).workers
@@ -76,12 +76,12 @@ def engine_of(engine: "str | Engine", workers: int | None = None, address: str |
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     if address is not None and engine != "ray":
-        raise ParameterError(f"An address belongs to the engine ray, not to {engine}. Leave it out, or choose ray.")
+        raise ParameterError(f"An address needs the engine ray, not {engine}. Remove it, or choose ray.")
     if engine == "ray":
         from cometad.fleet.ray_engine import RayEngine, check_reachable
 
         if address is not None:
-            check_reachable(address)  # now, not when a large table was read
+            check_reachable(address)  # before reading a large table
         if importlib.util.find_spec("ray") is None:
             needs_extra("ray", "ray")
         return RayEngine(address, workers)
@@ -93,7 +93,7 @@ def engine_of(engine: "str | Engine", workers: int | None = None, address: str |
 
 
 def in_order(outcomes: Iterable[TaskOutcome]) -> Iterator[TaskOutcome]:
-    """Outcomes in the order of their tasks; those that are early wait in memory.
+    """Outcomes in the order of their tasks; early ones wait in memory.
 
     >>> from cometad.fleet.engines import TaskOutcome, in_order
     >>> [outcome.number for outcome in in_order([TaskOutcome(1, "b"), TaskOutcome(0, "a")])]

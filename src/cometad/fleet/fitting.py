@@ -1,4 +1,4 @@
-"""Fitting a fleet: every entity once, on any engine; what is done already is not done again."""
+"""Fit a fleet on any engine; finished entities are not fitted again."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ from cometad.progress import show_progress
 
 @dataclass
 class FleetRun:
-    """What a run did.
+    """The result of a run.
 
     >>> from cometad.fleet.fitting import FleetRun
     >>> FleetRun(requested=3, fitted=2, failed={"pump 7": "It has one reading."}).sentence()
@@ -40,12 +40,12 @@ class FleetRun:
 
     requested: int = 0
     fitted: int = 0
-    before: int = 0  # that were done already
-    unchanged: int = 0  # of files that changed, but not in the readings of these
+    before: int = 0  # done in an earlier run
+    unchanged: int = 0  # in changed files, but with the same readings
     failed: dict[str, str] = field(default_factory=dict)
     failed_before: int = 0
-    pooled: int = 0  # of those fitted
-    absent: int = 0  # of the fleet, but not of the data: they are kept
+    pooled: int = 0  # of the fitted ones
+    absent: int = 0  # in the fleet but not in the data; they are kept
 
     def sentence(self) -> str:
         """The run in one sentence."""
@@ -68,10 +68,10 @@ class FitPlan:
     by: str | None
     detector: Detector
     options: ReadOptions
-    pool: int = 0  # entities with fewer readings borrow from others; 0: none does
+    pool: int = 0  # entities with fewer readings borrow from others; 0 turns this off
 
     def about(self) -> dict[str, Any]:
-        """What holds for the whole fleet, for its folder; refuses parameters that cannot be saved."""
+        """The settings of the whole fleet, for its folder; refuses parameters that cannot be saved."""
         return {
             "by": self.by,
             "detector": type(self.detector).__name__,
@@ -81,19 +81,19 @@ class FitPlan:
         }
 
 
-FIXED = ("detector", "parameters", "options", "pool")  # of a fleet: to change them means to fit all again
+FIXED = ("detector", "parameters", "options", "pool")  # changing any of these means refitting everything
 
 
 def recipe(about: Mapping[str, Any]) -> str:
-    """A hash of what may not differ within a fleet. Rows carry it: an interrupted `refit` leaves old ones behind."""
+    """A hash of what must not differ within a fleet. Rows carry it, because an interrupted `refit` leaves old rows."""
     return hashlib.sha256(json.dumps({name: about[name] for name in FIXED}).encode()).hexdigest()[:16]
 
 
 class Switches(NamedTuple):
-    """How a run treats what is there already."""
+    """How a run treats existing results."""
 
-    retry: bool  # try entities again that failed before
-    refit: bool  # fit everything again
+    retry: bool  # retry entities that failed before
+    refit: bool  # refit everything
     verbose: bool
 
 
@@ -108,7 +108,7 @@ def fit_fleet(
 ) -> FleetRun:
     """Fit the entities that have no detector yet, or whose readings changed.
 
-    `retry` tries those again that failed before, `refit` fits everything again.
+    `retry` retries those that failed before, `refit` refits everything.
     """
     plan.detector.check_parameters()
     plan.about()  # refuses what cannot be saved
@@ -116,12 +116,12 @@ def fit_fleet(
     _check_place(folder.path, plan.data)
     absent = not folder.path.exists()
     with writing(folder) as writer:
-        new = absent and not folder.is_fleet  # another process may have been quicker
+        new = absent and not folder.is_fleet  # another process may have been faster
         try:
             return _fit(plan, folder, writer, engine, signature, Switches(retry, refit, verbose))
         except CometadError:
             writer.flush()
-            if new and not writer.entries:  # nothing was there before, and nothing was fitted
+            if new and not writer.entries:  # a new folder, and nothing was fitted
                 shutil.rmtree(folder.path, ignore_errors=True)
             raise
 
@@ -150,7 +150,7 @@ def _fit(
 
 
 def _check_place(folder: Path, data: object) -> None:
-    """Refuse a folder that holds something else, or that the data would include."""
+    """Refuse a folder with other content, or one inside the data."""
     try:
         others = [file for file in folder.iterdir() if file.name not in (LOCK, SCRATCH)] if folder.exists() else []
     except OSError as error:
@@ -166,14 +166,14 @@ def _check_place(folder: Path, data: object) -> None:
 
 
 def _check_same(folder: Path, writer: FleetWriter, known: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    """Refuse other parameters than those of the fleet."""
+    """Refuse parameters that differ from those of the fleet."""
     if not writer.entries:
         return
     for name in FIXED:
         if known.get(name) != about[name]:
             raise ParameterError(
                 f"The fleet in '{folder}' was fitted with {_difference(name, known.get(name), about[name])}. Choose "
-                "another folder, or fit all of it again with --refit (refit=True)."
+                "another folder, or refit everything with --refit (refit=True)."
             )
 
 
@@ -186,7 +186,7 @@ def _difference(name: str, known: Any, wanted: Any) -> str:
 
 
 def _is_done(known: Mapping[str, Any], writer: FleetWriter, signature: str | None, retry: bool) -> bool:
-    """Whether the last run was finished on the same files."""
+    """Whether the last run finished on the same files."""
     if signature is None or known.get("finished") != signature:
         return False
     return not (retry and any(not entry.is_fitted for entry in writer.entries.values()))
@@ -224,7 +224,7 @@ def _run(plan: FitPlan, found: Entities, writer: FleetWriter, engine: Engine, sw
 
 
 def _left(found: Entities, source: str | None, writer: FleetWriter, run: FleetRun, switches: Switches) -> list[str]:
-    """The entities without an answer for these very files."""
+    """The entities without a result for exactly these files."""
     left = []
     for name in found.readings:
         known = writer.entries.get(name)
@@ -285,9 +285,9 @@ def _keep(
 def _donations(
     plan: FitPlan, readings: Mapping[str, EntityReadings], left: list[str], engine: Engine, verbose: bool
 ) -> dict[str, tuple[Donation, ...]]:
-    """What each entity with too few readings borrows; those that no other can help borrow nothing.
+    """What each entity with too few readings borrows; nothing if there is no suitable donor.
 
-    Everything is read once more for this, so that donors depend on the data only, never on what happens to be fitted.
+    This reads everything once more, so that donors depend only on the data, never on which entities are already fitted.
     """
     measured = dict(_results(measure_entity, readings, engine, verbose, "measured"))
     alike: defaultdict[tuple[str, ...], dict[str, Measured]] = defaultdict(dict)

@@ -27,7 +27,7 @@ from cometad.fleet.storage import Entry, FleetFolder, manifest_of, writing
 from cometad.progress import show_progress
 from cometad.validation import check_integer
 
-OPEN = 32  # detectors that stay in memory
+OPEN = 32  # detectors kept in memory
 
 
 class EntityScores(NamedTuple):
@@ -38,20 +38,20 @@ class EntityScores(NamedTuple):
 
 
 class FleetCheck(NamedTuple):
-    """What is wrong with a fleet, in words; empty if nothing is."""
+    """The problems of a fleet, in words."""
 
     damaged: dict[str, str]  # entities whose detectors cannot be loaded
-    failed: dict[str, str]  # that were never fitted
-    different: dict[str, str]  # whose variables are not those of most
-    unknown: list[str]  # of the data, without a detector
-    silent: list[str]  # of the fleet, without readings in the data
+    failed: dict[str, str]  # never fitted
+    different: dict[str, str]  # whose variables differ from the majority
+    unknown: list[str]  # in the data, without a detector
+    silent: list[str]  # in the fleet, without readings in the data
 
 
 class Fleet(Mapping[str, Detector]):
-    """Detectors of many entities, by name; each is read from the folder when it is asked for.
+    """Detectors of many entities, by name; each is loaded from the folder on access.
 
-    `Fleet.fit` creates one, `Fleet.load` opens one. `entries` has a row for each entity, also for those whose fit
-    failed; as a mapping, a fleet has those with a detector.
+    `Fleet.fit` creates a fleet, `Fleet.load` opens one. `entries` has a row for every entity, including failed ones; as
+    a mapping, a fleet has only those with a detector.
 
     >>> import tempfile
     >>> import numpy as np
@@ -69,7 +69,7 @@ class Fleet(Mapping[str, Detector]):
 
     def __init__(self, folder: FleetFolder) -> None:
         self.folder, self.about = folder, folder.about
-        self.run = FleetRun()  # what `fit` did
+        self.run = FleetRun()  # the result of `fit`
         self.entries: dict[str, Entry] = {}
         self._open: OrderedDict[str, Detector] = OrderedDict()
         self._reread()
@@ -94,15 +94,15 @@ class Fleet(Mapping[str, Detector]):
         refit: bool = False,
         verbose: bool = False,
     ) -> "Fleet":
-        """Fit a detector for each entity, and keep them in a folder; an interrupted run goes on where it stopped.
+        """Fit a detector for each entity, and keep them in a folder; an interrupted run resumes where it stopped.
 
         `data` is a CSV or Parquet file, or a folder of them, with an entity column `by`; a folder with one file per
         entity; a frame with a column `by`; or a mapping from names to readings. An entity that fails is recorded with
-        the reason. Called again, it fits only entities that are new or whose readings changed; other parameters are
-        refused, unless `refit` is true. `retry` tries those again that failed.
+        the reason. A repeated call fits only entities that are new or whose readings changed; other parameters are
+        refused, unless `refit` is true. `retry` retries failed entities.
 
         `engine` is "local" (processes on this machine), "ray" (a cluster at `address`) or your own. With `pool`,
-        entities with few readings (fewer than `pool`; 2,000 if it is true) borrow from others.
+        entities with few readings (fewer than `pool`, or than 2,000 if it is true) borrow from others.
         """
         check_integer("pool", int(pool), 0)
         options = ReadOptions(time_column, tuple(drop), resample, dialect or Dialect())
@@ -115,7 +115,7 @@ class Fleet(Mapping[str, Detector]):
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Fleet":
-        """Open the fleet in a folder, also one whose run was interrupted."""
+        """Open the fleet in a folder, even after an interrupted run."""
         return cls(FleetFolder(folder))
 
     def _reread(self) -> None:
@@ -139,13 +139,13 @@ class Fleet(Mapping[str, Detector]):
         return len(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.entries and self.entries[str(name)].is_fitted  # the inherited one would load it
+        return name in self.entries and self.entries[str(name)].is_fitted  # the inherited method would load it
 
     def __repr__(self) -> str:
         return f"Fleet({str(self.folder.path)!r}, {len(self):,} detectors)"
 
     def content(self, name: str) -> bytes:
-        """The bytes of the saved detector of an entity, as `Detector.save` would write them."""
+        """The saved detector of an entity as bytes, as `Detector.save` would write them."""
         if name not in self:
             raise KeyError(name)
         try:
@@ -159,13 +159,13 @@ class Fleet(Mapping[str, Detector]):
 
     @property
     def manifest(self) -> pl.DataFrame:
-        """The rows of all entities, also of those whose fit failed."""
+        """The rows of all entities, including failed ones."""
         return manifest_of(self.entries)
 
     # -- changes ----------------------------------------------------------------------------------------------------
 
     def replace(self, name: str, detector: Detector) -> None:
-        """Replace the detector of an entity, or add one; on disk at once."""
+        """Replace or add the detector of an entity, on disk at once."""
         content = detector.to_bytes()
         kind, parameters = type(detector).__name__, json.dumps(parameters_of(detector))
         with writing(self.folder) as writer:
@@ -178,7 +178,7 @@ class Fleet(Mapping[str, Detector]):
         self._reread()
 
     def remove(self, name: str) -> None:
-        """Remove an entity, say of a machine that was scrapped; on disk at once."""
+        """Remove an entity, such as a scrapped machine, on disk at once."""
         with writing(self.folder) as writer:
             if name not in writer.entries:
                 raise unknown("entity", name, writer.entries)
@@ -211,9 +211,9 @@ class Fleet(Mapping[str, Detector]):
         dialect: Dialect | None = None,
         verbose: bool = False,
     ) -> Iterator[EntityScores]:
-        """Yield the scores of each entity in the data, by name, with few of them in memory.
+        """Yield the scores of each entity in the data, keeping few of them in memory.
 
-        How the data is read is taken from the fit, unless it is given here.
+        How to read the data defaults to the options of the fit.
         """
         chosen = engine_of(engine, workers, address)
         with self._entities(data, by, time_column, drop, resample, dialect, verbose) as found:
@@ -274,9 +274,9 @@ class Fleet(Mapping[str, Detector]):
         verbose: bool = False,
         **reading: Any,
     ) -> Overview:
-        """Write a page with all entities, worst first; the worst `most` get a report in a folder beside it.
+        """Write a page with all entities, worst first; the worst `most` get a report in a folder next to it.
 
-        `reading` says how the data is read, as in `score_each`.
+        `reading` has the options for reading the data, as in `score_each`.
         """
         chosen, rule = engine_of(engine, workers, address), alerts or Alerts()
         with self._entities(data, **reading, verbose=verbose) as found:
@@ -292,7 +292,7 @@ class Fleet(Mapping[str, Detector]):
     # -- checks -----------------------------------------------------------------------------------------------------
 
     def check(self, data: object = None, by: str | None = None) -> FleetCheck:
-        """Load every detector, compare their variables, and the entities with those of `data`."""
+        """Load every detector, and compare variables among entities and entities with those of `data`."""
         damaged = {}
         for name in self:
             try:
@@ -309,7 +309,7 @@ class Fleet(Mapping[str, Detector]):
         return FleetCheck(damaged, failed, self._different(), unknown, silent)
 
     def _different(self) -> dict[str, str]:
-        """Entities whose variables are not those of most, and how they differ."""
+        """Entities whose variables differ from the majority, and how."""
         usual = Counter(self.entries[name].variables for name in self).most_common(1)
         if not usual:
             return {}

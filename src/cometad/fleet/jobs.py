@@ -1,4 +1,4 @@
-"""What workers do for one entity: fit it, score it, or write its report. An error is an answer, too."""
+"""A worker's jobs for one entity: fit it, score it, or write its report. Errors are returned, not raised."""
 
 import hashlib
 import json
@@ -41,8 +41,8 @@ class FitTask:
     name: str
     readings: EntityReadings
     detector: Detector  # not fitted
-    known: str | None = None  # fingerprint that a detector of the fleet was fitted on
-    donations: tuple[Donation, ...] = ()  # readings of others, for an entity with too few
+    known: str | None = None  # fingerprint of the readings behind the existing detector
+    donations: tuple[Donation, ...] = ()  # borrowed readings, for an entity with too few
 
 
 class FitAnswer(NamedTuple):
@@ -59,7 +59,7 @@ class FitAnswer(NamedTuple):
 
 
 def fit_entity(task: FitTask) -> FitAnswer:
-    """Fit the detector of one entity; whatever goes wrong with it is the answer.
+    """Fit the detector of one entity; any error is part of the answer.
 
     >>> import numpy as np
     >>> from cometad import BASELINES
@@ -90,17 +90,17 @@ def _fresh(detector: Detector) -> Detector:
 
 
 def problem(error: Exception) -> str:
-    """An error in one sentence; one that nobody foresaw is named as such.
+    """An error in one sentence; an unexpected one is reported as a bug.
 
     >>> from cometad.fleet.jobs import problem
     >>> problem(KeyError("flow"))
-    "KeyError: 'flow'. This is a bug in cometad or in a class of yours."
+    "KeyError: 'flow'. This is a bug in cometad or in your own code."
     """
     if isinstance(error, CometadError):
         return str(error)
     if isinstance(error, MemoryError):
-        return "There is not enough memory for this entity. Use fewer workers, or a shorter series."
-    return f"{type(error).__name__}: {error}. This is a bug in cometad or in a class of yours."
+        return "Not enough memory for this entity. Use fewer workers, or a shorter series."
+    return f"{type(error).__name__}: {error}. This is a bug in cometad or in your own code."
 
 
 def fingerprint(series: Series) -> str:
@@ -141,12 +141,12 @@ class ScoreAnswer(NamedTuple):
     events: int = 0
     severity: float = 0.0  # of the worst event
     worst_time: str = ""  # of that event
-    variable: str = ""  # that is highest most often where readings are flagged
+    variable: str = ""  # most often the highest among flagged readings
     error: str | None = None
 
 
 def score_entity(task: ScoreTask) -> ScoreAnswer:
-    """Score the readings of one entity; whatever goes wrong with it is the answer.
+    """Score the readings of one entity; any error is part of the answer.
 
     >>> import numpy as np
     >>> from cometad import Comet
@@ -177,7 +177,7 @@ def _opened(task: ScoreTask) -> tuple[Detector, Series]:
 
 
 def _scored(detector: Detector, series: Series, alerts: Alerts) -> tuple[pl.DataFrame, float, int, str]:
-    """The rows as `cometad score` writes them, and what is known of the events."""
+    """The rows as written by `cometad score`, and a summary of the events."""
     times = pl.DataFrame([] if series.times is None else [pl.Series("time", series.times)])
     if detector.can_stream:
         check_length(len(series), detector.min_readings, "a window")
@@ -203,7 +203,7 @@ def _shown(time: np.datetime64) -> str:
 
 
 class PageTask(NamedTuple):
-    """An entity to write a report of."""
+    """An entity to report on."""
 
     task: ScoreTask
     most_events: int
@@ -217,7 +217,7 @@ class PageAnswer(NamedTuple):
 
 
 def page_of_entity(wanted: PageTask) -> PageAnswer:
-    """The HTML report of one entity; whatever goes wrong with it is the answer."""
+    """The HTML report of one entity; any error is part of the answer."""
     named = {"entity": wanted.task.name}
     try:
         detector, series = _opened(wanted.task)
@@ -228,7 +228,7 @@ def page_of_entity(wanted: PageTask) -> PageAnswer:
 
 
 class Measured(NamedTuple):
-    """What is known of an entity before anything is fitted: enough to choose donors."""
+    """Facts about an entity before anything is fitted, enough to choose donors."""
 
     readings: int
     variables: tuple[str, ...]
@@ -241,7 +241,7 @@ def measure_entity(readings: EntityReadings) -> Measured:
     try:
         series = readings.open()
         return Measured(len(series), series.names, correlations(series.values))
-    except Exception as error:  # the fit records it
+    except Exception as error:  # recorded by the fit
         return Measured(0, (), error=problem(error))
 
 
@@ -249,5 +249,5 @@ def donate_entity(task: FitTask) -> Donation | None:
     """The readings that an entity lends to others; None if they cannot be read."""
     try:
         return donation(task.name, task.readings.open())
-    except CometadError:  # it fails in its own fit, with the reason
+    except CometadError:  # its own fit records the reason
         return None

@@ -1,8 +1,7 @@
 """Processes on this machine: each takes the next task when it is free; one that dies is replaced.
 
-On Linux, workers are forked from a server that has loaded the libraries and compiled kernels, which takes less than
-0.1 s. Each computes with one thread. After some tasks a worker ends and a new one takes its place, so that whatever
-memory it has collected is given back.
+On Linux, workers are forked from a server with preloaded libraries and compiled kernels, which takes less than 0.1 s.
+Each computes with one thread. Workers are recycled after a number of tasks, to free any memory they have accumulated.
 """
 
 import multiprocessing
@@ -22,23 +21,22 @@ from cometad.fleet.engines import ATTEMPTS, TaskOutcome
 from cometad.fleet.processes import death, end_with_parent, hidden_main
 from cometad.validation import check_integer
 
-PAUSE = 8  # other tasks that start before one is tried again: what killed its worker may be over by then
-RECYCLE = 500  # tasks of one worker
-WARM = "cometad.fleet.warm"  # the module that the server imports before it forks
+PAUSE = 8  # other tasks that start before a retry: what killed the worker may be over by then
+RECYCLE = 500  # tasks per worker
+WARM = "cometad.fleet.warm"  # module preloaded by the fork server
 
 
 class _Assignment(NamedTuple):
     number: int
     task: Any
     attempt: int = 1
-    after: int = 0  # tasks that must have started before
+    after: int = 0  # number of tasks that must have started first
 
 
 class LocalEngine:
-    """Runs tasks in processes of this machine, as many as `workers`, by default one for each core.
+    """Runs tasks in `workers` processes on this machine, by default one per core.
 
-    A worker ends after `recycle` tasks, and another one replaces it. If a worker dies, its task is tried again, at most
-    `attempts` times in all.
+    A worker is recycled after `recycle` tasks. If it dies, its task is retried, up to `attempts` attempts in all.
 
     >>> from cometad.fleet.local_engine import LocalEngine
     >>> sorted(outcome.result for outcome in LocalEngine(workers=2).run(abs, [-1, -2, -3]))
@@ -53,14 +51,14 @@ class LocalEngine:
         self._recycle, self._attempts = recycle, attempts
 
     def run(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[TaskOutcome]:
-        """Yield the outcomes as they come; closing the iterator ends the workers."""
+        """Yield the outcomes as they arrive; closing the iterator ends the workers."""
         crew = _Crew(function, enumerate(tasks), self._attempts, self._recycle)
         try:
             crew.hire(self.workers)
             while crew.members:
                 for outcome in crew.turn():
                     yield outcome
-                    crew.hand_out()  # what the caller did meanwhile may have taken long
+                    crew.hand_out()  # the caller may have taken long meanwhile
                 crew.retire()
                 crew.hire(self.workers)
         finally:
@@ -68,14 +66,14 @@ class LocalEngine:
 
 
 class _Member:
-    """A worker: its process, the pipe to it, and what it is doing."""
+    """A worker: its process, the pipe to it, and its current task."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.pipe, theirs = _context().Pipe()
         self.process: BaseProcess = _context().Process(target=_work, args=(theirs, function), daemon=True)
         with hidden_main():
             self.process.start()
-        theirs.close()  # so that the pipe ends with the process
+        theirs.close()  # so that the pipe closes with the process
         self.job: _Assignment | None = None
         self.done = 0
 
@@ -86,7 +84,7 @@ class _Member:
 
 
 class _Crew:
-    """The workers of one run and the tasks that are left."""
+    """The workers of one run, and the remaining tasks."""
 
     def __init__(
         self, function: Callable[[Any], Any], tasks: Iterator[tuple[int, Any]], attempts: int, recycle: int
@@ -98,7 +96,7 @@ class _Crew:
         self.members: list[_Member] = []
 
     def _peek(self) -> _Assignment | None:
-        """The next task, which stays the next one until it is taken."""
+        """The next task, without removing it."""
         if self._next is None and self._again and self._again[0].after <= self._started:
             self._next = self._again.popleft()
         if self._next is None:
@@ -110,13 +108,13 @@ class _Crew:
         return self._next
 
     def hire(self, most: int) -> None:
-        """Start workers while there are tasks for them."""
+        """Start workers while there are tasks."""
         while len(self.members) < most and self._peek() is not None:
             self.members.append(_Member(self._function))
             self.hand_out()
 
     def hand_out(self) -> None:
-        """Give a task to each worker that has none."""
+        """Give a task to each idle worker."""
         for member in self.members:
             if member.job is not None or not member.process.is_alive():
                 continue
@@ -127,14 +125,14 @@ class _Crew:
             self._started += 1
             try:
                 member.pipe.send(job.task)
-            except (BrokenPipeError, ConnectionResetError):  # it has just died; `turn` finds that out
+            except (BrokenPipeError, ConnectionResetError):  # it has just died; `turn` notices
                 return
 
     def turn(self) -> list[TaskOutcome]:
-        """Wait until some worker has an answer, or died; returns the outcomes."""
+        """Wait until a worker answers or dies; returns the outcomes."""
         self.hand_out()
         waiting: list[Connection] = [member.pipe for member in self.members if member.job is not None]
-        if not waiting:  # all of them died before they got a task
+        if not waiting:  # all of them died before getting a task
             return []
         ready = wait(waiting)
         return [outcome for member in list(self.members) if member.pipe in ready for outcome in self._answer(member)]
@@ -155,7 +153,7 @@ class _Crew:
         return [TaskOutcome(number, result)]
 
     def _bury(self, member: _Member) -> list[TaskOutcome]:
-        """Replace a worker that died; its task is tried again, or given up."""
+        """Remove a dead worker; its task is retried or given up on."""
         job = member.job
         assert job is not None
         member.process.join()
@@ -163,11 +161,11 @@ class _Crew:
         if job.attempt < self._attempts:
             self._again.append(job._replace(attempt=job.attempt + 1, after=self._started + PAUSE))
             return []
-        why = death(member.process.exitcode, f"Each of {self._attempts} workers that tried it ended early; the last")
+        why = death(member.process.exitcode, f"All {self._attempts} attempts failed; the last worker")
         return [TaskOutcome(job.number, None, why)]
 
     def retire(self) -> None:
-        """End the workers without a task that died, or for which there is nothing left."""
+        """End idle workers that died or have nothing left to do."""
         for member in list(self.members):
             if member.job is None and (not member.process.is_alive() or self._peek() is None):
                 self._dismiss(member)
@@ -182,8 +180,8 @@ class _Crew:
 
 
 def _work(pipe: Connection, function: Callable[[Any], Any]) -> None:
-    """Answer tasks until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends this process
+    """Work on tasks until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches the parent, which ends this process
     threading.Thread(target=end_with_parent, daemon=True).start()
     one_thread()
     while True:
@@ -193,7 +191,7 @@ def _work(pipe: Connection, function: Callable[[Any], Any]) -> None:
             return
         try:
             answer: tuple[Any, Exception | None] = (function(task), None)
-        except Exception as error:  # raised again by the parent
+        except Exception as error:  # re-raised by the parent
             answer = (None, error)
         with suppress(BrokenPipeError, ConnectionResetError):
             pipe.send(answer)
@@ -201,7 +199,7 @@ def _work(pipe: Connection, function: Callable[[Any], Any]) -> None:
 
 @cache
 def one_thread() -> None:
-    """Compute with one thread in this process: there is a worker for every core."""
+    """Limit this process to one thread, because there is a worker per core."""
     from threadpoolctl import threadpool_limits
 
     os.environ |= dict.fromkeys(("COMETAD_THREADS", "POLARS_MAX_THREADS"), "1")
@@ -211,7 +209,7 @@ def one_thread() -> None:
 
 
 def _context() -> Any:
-    """How processes are started; the server is told what to import before it starts."""
+    """The start method of processes, with the modules that the fork server preloads."""
     context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     if sys.platform == "linux":
         from multiprocessing.forkserver import _forkserver

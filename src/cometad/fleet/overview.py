@@ -20,7 +20,7 @@ from cometad.report.html import render
 if TYPE_CHECKING:
     from cometad.fleet.fleet import EntityScores, Fleet
 
-MARK = ".cometad-fleet-report"  # a file that says who wrote a folder of reports
+MARK = ".cometad-fleet-report"  # marks a folder of reports as ours
 
 
 class EntityLine(NamedTuple):
@@ -35,11 +35,11 @@ class EntityLine(NamedTuple):
     variable: str = ""
     error: str | None = None
     link: str | None = None
-    no_report: str | None = None  # why it has none, though it is among the worst
+    no_report: str | None = None  # why it has no report, though it is among the worst
 
 
 class Overview(NamedTuple):
-    """What was written."""
+    """The written overview."""
 
     headline: str
     pages: int
@@ -114,11 +114,11 @@ def _write(path: Path, text: str) -> None:
 
 
 def _prepare(folder: Path) -> None:
-    """An empty folder for reports; refuses one that holds something else."""
+    """Create or empty the folder for reports; refuses one with other content."""
     try:
         if folder.exists() and any(folder.iterdir()):
             if not (folder / MARK).exists():
-                raise OutputError(f"'{folder}' exists and holds something else. Choose another name for the page.")
+                raise OutputError(f"'{folder}' exists and has other content. Choose another name for the page.")
             shutil.rmtree(folder)
         folder.mkdir(exist_ok=True)
         (folder / MARK).touch()

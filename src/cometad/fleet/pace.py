@@ -1,4 +1,4 @@
-"""Progress of a fleet: how many are done, at what rate, and how long the rest takes."""
+"""Progress of a fleet: entities done, rate and time left."""
 
 import time
 
@@ -22,7 +22,7 @@ class FleetPace:
         report(0, total, "")
 
     def lap(self, more: str = "") -> None:
-        """Count one more; `more` is shown behind the rest."""
+        """Count one more; `more` is appended to the note."""
         self._done += 1
         seconds = max(time.monotonic() - self._began, 1e-9)
         left = (self._total - self._done) * seconds / self._done

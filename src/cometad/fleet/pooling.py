@@ -2,16 +2,16 @@
 
 The rule, for an entity with n readings, means c and standard deviations s, and donors d with c_d and s_d:
 
-1. Donors are the entities with enough readings whose variables move together most like its own: those with the smallest
+1. Donors are the entities with enough readings whose variables correlate most like its own: those with the smallest
    mean absolute difference between the correlation matrices.
-2. Its unit is its own standard deviation, held up by those of the donors while it has few readings:
+2. Its unit is its own standard deviation, stabilized by those of the donors while it has few readings:
    u^2 = (n s^2 + K median_d(s_d^2)) / (n + K).
 3. A reading x of a donor becomes c + u (x - c_d) / s_d: the donor's movement, in the units of the entity.
-4. A detector is fitted on these readings followed by its own. So views and codes are learned from all, and the scores
-   that calibrate the tails and the threshold are those of all.
+4. A detector is fitted on these readings followed by its own. So views, codes, tails and threshold come from all of
+   them.
 
-The result is an ordinary detector. It leaves nothing out (`trim=False`): its own readings are few, and would be the
-first to not fit the rest.
+The result is an ordinary detector. Nothing is trimmed (`trim=False`), because its own few readings would be trimmed
+first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,14 +27,14 @@ from cometad.detector import Detector
 from cometad.series import Series
 
 POOL = 2_000  # readings; an entity with fewer borrows
-DONORS = 4  # that an entity borrows from
-DONATED = 1_500  # readings of each, the last ones
+DONORS = 4  # per entity
+DONATED = 1_500  # last readings of each donor
 CANDIDATES = 64  # donors to choose from, for entities with the same variables
 STEADY = 100  # readings of its own at which an entity's unit counts as much as the donors' (K above)
 
 
 class Donation(NamedTuple):
-    """The last readings of an entity in its own units, for others."""
+    """The last readings of an entity in its own units, to lend to others."""
 
     name: str
     scaled: Floats  # (time, variable)
@@ -43,7 +43,7 @@ class Donation(NamedTuple):
 
 
 def donation(name: str, series: Series) -> Donation:
-    """What an entity lends to others.
+    """The readings an entity lends to others.
 
     >>> import numpy as np
     >>> from cometad.fleet.pooling import donation
@@ -58,7 +58,7 @@ def donation(name: str, series: Series) -> Donation:
 
 
 def correlations(values: Floats) -> Floats:
-    """How the variables of a series (time, variable) move together: (variable, variable), 0 for a constant one.
+    """The correlations (variable, variable) of a series (time, variable), 0 for a constant variable.
 
     >>> import numpy as np
     >>> from cometad.fleet.pooling import correlations
@@ -71,7 +71,7 @@ def correlations(values: Floats) -> Floats:
 
 
 def _moments(values: Floats) -> tuple[Floats, Floats]:
-    """The mean and the standard deviation of each variable, without missing readings; 0 and 0 if it has none."""
+    """The mean and standard deviation of each variable, ignoring missing readings; 0 and 0 if it has none."""
     known = ~np.isnan(values)
     count = np.maximum(known.sum(axis=0), 1)
     centers = np.where(known, values, 0.0).sum(axis=0) / count
@@ -80,7 +80,7 @@ def _moments(values: Floats) -> tuple[Floats, Floats]:
 
 
 def candidates(readings: Mapping[str, int], least: int) -> list[str]:
-    """The donors to choose from among entities with the same variables: enough readings, and the order of their hash.
+    """The candidate donors among entities with the same variables: those with enough readings, ordered by hash.
 
     >>> from cometad.fleet.pooling import candidates
     >>> candidates({"new": 20, "old": 5000}, least=2000)
@@ -91,7 +91,7 @@ def candidates(readings: Mapping[str, int], least: int) -> list[str]:
 
 
 def nearest(own: Floats, donations: Sequence[Donation]) -> tuple[Donation, ...]:
-    """The donors whose variables move together most like those of an entity with these correlations."""
+    """The donors whose correlations are closest to an entity's own."""
     return tuple(
         sorted(donations, key=lambda each: (float(np.abs(each.correlations - own).mean()), each.name))[:DONORS]
     )
@@ -117,7 +117,7 @@ def pooled_series(series: Series, donations: Sequence[Donation]) -> Series:
 
 
 def _times_before(series: Series, count: int) -> Array | None:
-    """Times for borrowed readings: as far apart as the entity's own, and before them."""
+    """Times for borrowed readings: before the entity's own, with the same period."""
     period = Statistics.fit(series).period
     if series.times is None or np.isnan(period):
         return None
@@ -128,7 +128,7 @@ def _times_before(series: Series, count: int) -> Array | None:
 
 
 def pooled(detector: Detector, series: Series, donations: Sequence[Donation]) -> Detector:
-    """A detector for an entity with too few readings, fitted on those of others as well.
+    """A detector for an entity with too few readings, fitted on its own and borrowed ones.
 
     >>> import numpy as np
     >>> from cometad import Comet

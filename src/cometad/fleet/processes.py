@@ -1,4 +1,4 @@
-"""Processes that end with their parent, and why one died, in words."""
+"""Processes that end with their parent, and the reason a process died, in words."""
 
 import multiprocessing
 import os
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def hidden_main() -> Iterator[None]:
-    """Hide the script that runs, which a new process would import: work that is sent to it needs nothing of it.
+    """Hide the running script from new processes, which would import it; their work does not need it.
 
     >>> import sys
     >>> from cometad.fleet.processes import hidden_main
@@ -28,7 +28,7 @@ def hidden_main() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Wait for the parent to end, even if it is killed, and end this process; run it in a thread of its own."""
+    """Wait for the parent to end, even if killed, and end this process; run it in its own thread."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

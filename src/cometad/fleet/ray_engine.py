@@ -1,7 +1,7 @@
 """Ray: the same function on the same tasks, on the processes of a cluster.
 
-A task runs on one core. Ray tries it again, elsewhere, if its process or its machine dies. The readings travel with the
-task, so machines need no common disk; at most two tasks per core are on their way.
+A task runs on one core. Ray retries it elsewhere if its process or its machine dies. Readings travel with the task, so
+machines need no shared disk; at most two tasks per core are in flight.
 """
 
 import logging
@@ -13,17 +13,17 @@ from typing import Any
 from cometad.errors import InputError, needs_extra
 from cometad.fleet.engines import ATTEMPTS, TaskOutcome
 
-REACH = 5.0  # seconds for a cluster to answer
-AHEAD = 2  # tasks for each core that are sent before it asks
+REACH = 5.0  # seconds to wait for a cluster
+AHEAD = 2  # tasks in flight per core
 
 
 class RayEngine:
     """Runs tasks on a Ray cluster at `address`, or on one that it starts on this machine with `workers` cores.
 
-    A cluster that this process has connected to already is used as it is.
+    If this process is already connected to a cluster, that one is used.
 
     >>> from cometad.fleet.ray_engine import RayEngine
-    >>> RayEngine("10.0.0.5:6379", workers=40).workers  # nothing is started before there are tasks
+    >>> RayEngine("10.0.0.5:6379", workers=40).workers  # nothing starts before there are tasks
     40
     """
 
@@ -34,7 +34,7 @@ class RayEngine:
         self.workers = workers or 1  # known once it is connected
 
     def run(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[TaskOutcome]:
-        """Yield the outcomes as they come; closing the iterator cancels the rest."""
+        """Yield the outcomes as they arrive; closing the iterator cancels the rest."""
         ray = self._connected()
         cores = int(ray.cluster_resources().get("CPU", 1))
         self.workers = min(self._asked or cores, cores)
@@ -64,16 +64,16 @@ class RayEngine:
     def _outcome(self, ray: Any, reference: Any, number: int) -> TaskOutcome:
         try:
             return TaskOutcome(number, ray.get(reference))
-        except ray.exceptions.RayTaskError as error:  # the function raised: a bug, or a class that a node lacks
+        except ray.exceptions.RayTaskError as error:  # the function raised: a bug, or a class missing on a node
             raise error.as_instanceof_cause() from None
         except ray.exceptions.RayError as error:
             reason = str(error).strip().partition("\n")[0].rstrip(".")
-            return TaskOutcome(number, None, f"Each of {self._attempts} workers that tried it ended early ({reason}).")
+            return TaskOutcome(number, None, f"All {self._attempts} attempts failed ({reason}).")
 
     def _connected(self) -> Any:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        if self._address is not None:  # 30 s for an address where something else answers, not 20 times that
+        if self._address is not None:  # 30 s if something else listens at the address, not 20 times that
             os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
         ray = needs_extra("ray", "ray")
         if ray.is_initialized():
@@ -100,7 +100,7 @@ def _call(function: Callable[[Any], Any], task: Any) -> Any:
 
 
 def check_reachable(address: str) -> None:
-    """Refuse an address that nobody listens on: Ray would try for minutes.
+    """Refuse an address where nobody listens, because Ray would retry for minutes.
 
     >>> from cometad.fleet.ray_engine import check_reachable
     >>> check_reachable("127.0.0.1:1")
@@ -121,7 +121,7 @@ def check_reachable(address: str) -> None:
 
 
 def unreachable(address: str, reason: str) -> InputError:
-    """The error for a cluster that does not answer."""
+    """The error for an unreachable cluster."""
     first = reason.strip().partition("\n")[0].rstrip(".")
     return InputError(
         f"Cannot reach a Ray cluster at {address!r} ({first}). Check the address, or start one with ray start --head."

@@ -1,7 +1,6 @@
-"""Where the readings of the entities come from: a table with an entity column, a folder of files, or objects.
+"""The readings of entities: from a table with an entity column, a folder of files, or objects.
 
-An entity is named by text of any kind. Its readings are opened by whoever works on it: a worker that shares this disk
-reads them itself; otherwise they are sent to it.
+Any text can name an entity. A worker opens the readings itself if it shares this disk; otherwise they are sent to it.
 """
 
 import hashlib
@@ -31,12 +30,12 @@ from cometad.fleet.split import FrameReader, Segment, SplitTable, by_entity, row
 from cometad.progress import show_progress
 from cometad.series import Series, as_series, together
 
-UNNAMED = "__HIVE_DEFAULT_PARTITION__"  # how Hive, Spark and pyarrow write a missing value as the name of a folder
+UNNAMED = "__HIVE_DEFAULT_PARTITION__"  # folder name that Hive, Spark and pyarrow use for a missing value
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How the readings of every entity are read; the same options as for a single file."""
+    """How to read the readings of every entity; the same options as for a single file."""
 
     time_column: str | None = None
     drop: tuple[str, ...] = ()
@@ -49,17 +48,17 @@ class ReadOptions:
 
 
 class Wanted(NamedTuple):
-    """The variables of a detector that is going to score the readings."""
+    """The variables needed by the detector that will score the readings."""
 
     names: tuple[str, ...]
-    gaps: bool  # whether some may be missing
+    gaps: bool  # whether values may be missing
 
 
 class EntityReadings(Protocol):
     """The readings of one entity; can be sent to another process."""
 
     def open(self, wanted: Wanted | None = None) -> Series:
-        """The checked series; missing readings are allowed here, and refused by a detector without a gap rule."""
+        """The checked series; missing values are allowed here, but refused by a detector without a gap rule."""
 
     def carried(self) -> "EntityReadings":
         """The same with the readings in memory, for a worker that does not share this disk."""
@@ -90,7 +89,7 @@ class FileReadings:
 
 @dataclass(frozen=True)
 class SplitReadings:
-    """An entity whose rows were taken out of a table."""
+    """An entity whose rows were split off a table."""
 
     name: str
     data: Path
@@ -128,7 +127,7 @@ class CarriedReadings:
 
 @dataclass(frozen=True)
 class ObjectReadings:
-    """An entity that was passed as an array or a frame."""
+    """An entity passed as an array or a frame."""
 
     value: Any
 
@@ -159,7 +158,7 @@ class Entities(NamedTuple):
     """The entities of some data, by name."""
 
     readings: Mapping[str, EntityReadings]
-    signature: str | None  # of files: their names, sizes and times of change; None for objects
+    signature: str | None  # of files: names, sizes and modification times; None for objects
 
 
 @contextmanager
@@ -225,13 +224,13 @@ def _scratch(folder: Path | None) -> Iterator[Path]:
 
 
 def signature_of(files: list[Path], more: object) -> str:
-    """A hash of the names, sizes and times of change of files, and of `more`: equal for files that did not change."""
+    """A hash of the names, sizes and modification times of files, and of `more`."""
     facts = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(json.dumps([more, facts]).encode()).hexdigest()[:32]
 
 
 def data_signature(data: object, by: str | None, options: ReadOptions) -> str | None:
-    """The signature of the data, found without reading it; None for objects."""
+    """The signature of the data, without reading it; None for objects."""
     if not isinstance(data, str | os.PathLike):
         return None
     return signature_of(_files(Path(os.fspath(data))), [by, options.as_json()])
@@ -265,27 +264,27 @@ def _one_each(files: list[Path], root: Path, options: ReadOptions) -> dict[str, 
     if twice:
         which = [str(file.name) for file, name in names.items() if name == twice[0]]
         raise InputError(
-            f"Two files of '{root}' name the same entity {twice[0]!r}: '{which[0]}' and '{which[1]}'. Rename or remove "
+            f"Two files in '{root}' name the same entity {twice[0]!r}: '{which[0]}' and '{which[1]}'. Rename or remove "
             "one of them."
         )
     return {names[file]: FileReadings((file,), options) for file in sorted(files, key=names.__getitem__)}
 
 
 def _entity_of(file: Path, root: Path) -> str:
-    """The name of a file below the folder, without its ending: a/pump.csv is a/pump."""
+    """The path of a file below the folder, without its suffix: a/pump.csv is a/pump."""
     relative = file.relative_to(root)
     return relative.with_name(relative.name[: -len(suffix_of(file))] or relative.name).as_posix()
 
 
 def _hive(files: list[Path], root: Path, by: str) -> dict[str, list[Path]] | None:
-    """Files by entity, if the folders name it, as in machine=7/part-0.parquet; None if they do not."""
+    """Files by entity, if folders name the entities, as in machine=7/part-0.parquet; None otherwise."""
     found: dict[str, list[Path]] = {}
     for file in files:
         parts = dict(part.split("=", 1) for part in file.relative_to(root).parts[:-1] if "=" in part)
         if by not in parts:
             return None
         if parts[by] in ("", UNNAMED):
-            raise InputError(f"The folder of '{file}' names no entity. Every reading must belong to one.")
+            raise InputError(f"The folder of '{file}' names no entity. Every reading needs one.")
         found.setdefault(unquote(parts[by]), []).append(file)
     return {name: found[name] for name in sorted(found)}
 
@@ -301,12 +300,12 @@ def _from_frame(data: object, by: str | None, options: ReadOptions) -> dict[str,
             "names to readings."
         )
     if by is None:
-        raise ParameterError("A frame holds all entities. Name the column that tells them apart: by=COLUMN.")
+        raise ParameterError("A frame needs an entity column. Name it with by=COLUMN.")
     part = Part(frame.to_polars().drop(options.drop), False, 0, lambda row: f"row {row + 1}")
     return {name: CarriedReadings(f"entity {name!r}", rows, options) for name, rows in by_entity(part, by, "the frame")}
 
 
 def _named(name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise ParameterError(f"An entity is named by text that is not empty. Got {name!r} instead.")
+        raise ParameterError(f"The name of an entity must be non-empty text. Got {name!r} instead.")
     return name

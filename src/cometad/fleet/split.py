@@ -1,8 +1,8 @@
-"""A table with an entity column, split into one series per entity, with bounded memory.
+"""Splits a table with an entity column into one series per entity, with bounded memory.
 
-One pass reads the table in blocks. Whenever enough rows are in memory they are sorted by entity and appended to one
-file, and the place of each entity is noted. So an entity is then read without the rest of the table, and the number of
-files does not grow with the number of entities.
+One pass reads the table in blocks. Whenever enough rows are in memory, they are sorted by entity and appended to one
+file, and each entity's position is recorded. So an entity can be read without the rest of the table, and the number
+of files does not grow with the number of entities.
 """
 
 import io
@@ -29,14 +29,14 @@ DATA, INDEX = "rows.bin", "index.parquet"
 
 
 class Segment(NamedTuple):
-    """Where some rows of an entity are in the file."""
+    """The position of some rows of an entity in the file."""
 
     offset: int
     length: int
 
 
 class SplitTable:
-    """The rows of a table by entity, in a folder of scratch files; `signature` says which table it is.
+    """The rows of a table by entity, in a folder of scratch files; `signature` identifies the table.
 
     >>> import tempfile
     >>> import polars as pl
@@ -66,13 +66,13 @@ class SplitTable:
         buffer: int = BUFFER,
         report: ProgressCallback = lambda done, total, note: None,
     ) -> "SplitTable":
-        """Split a table, unless the folder holds it already; `report` is called with the number of files."""
+        """Split a table, unless the folder holds it already; `report` gets the number of files."""
         known = cls._found(folder, signature)
         if known is not None:
             return known
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / INDEX).unlink(missing_ok=True)  # it names rows of another table, which go now
+            (folder / INDEX).unlink(missing_ok=True)  # it refers to rows of another table, which are overwritten now
             with (folder / DATA).open("wb") as file:
                 segments = _split(_counted(tables, report), tables.shown, by, file, dialect, buffer)
         except OSError as error:
@@ -128,7 +128,7 @@ def _split(
     parts: Iterator[Part], shown: str, by: str, file: io.BufferedWriter, dialect: Dialect, buffer: int
 ) -> dict[str, list[Segment]]:
     segments: dict[str, list[Segment]] = defaultdict(list)
-    waiting: list[pl.DataFrame] = []  # whole blocks: many small frames would take far more memory than their rows
+    waiting: list[pl.DataFrame] = []  # whole blocks, because many small frames take far more memory
 
     def append() -> None:
         for name, rows in _sorted_by_entity(pl.concat(waiting, how="vertical_relaxed"), by):
@@ -139,7 +139,7 @@ def _split(
 
     for part in parts:
         rows = _named_rows(part, by, shown)
-        # Blocks are joined only where the same columns hold text: numbers must never become text and back.
+        # Join blocks only if the same columns hold text: numbers must never become text and back.
         if waiting and (_texts(rows) != _texts(waiting[0]) or sum(map(_size, waiting)) > buffer):
             append()
         waiting.append(rows)
@@ -160,7 +160,7 @@ def _texts(frame: pl.DataFrame) -> list[str]:
 
 
 def _sorted_by_entity(rows: pl.DataFrame, by: str) -> Iterator[tuple[str, pl.DataFrame]]:
-    """The rows of one entity after the other, each without the entity column; only one has a copy in memory."""
+    """The rows of each entity in turn, without the entity column; only one is copied in memory."""
     rows = rows.sort(by, maintain_order=True)
     runs = rows[by].rle().struct.unnest()
     rows, begin = rows.drop(by), 0
@@ -170,9 +170,9 @@ def _sorted_by_entity(rows: pl.DataFrame, by: str) -> Iterator[tuple[str, pl.Dat
 
 
 def _with_own_numbers(rows: pl.DataFrame, dialect: Dialect, shown: str) -> pl.DataFrame:
-    """The rows of an entity with numbers where its own cells are numbers.
+    """The rows of an entity, with numbers where its own cells are numbers.
 
-    A word in the cells of another one makes a column of the whole block text.
+    A word in another entity's cells turns a column of the whole block into text.
     """
     texts = [column for column in rows if column.dtype == pl.String and _starts_with_a_number(column)]
     if not texts:
@@ -194,20 +194,20 @@ def by_entity(part: Part, by: str, shown: str) -> Iterator[tuple[str, pl.DataFra
 
 
 def _named_rows(part: Part, by: str, shown: str) -> pl.DataFrame:
-    """The rows with names as text; columns without a value have no type, so that they go with any other."""
+    """The rows with names as text; empty columns have no type, so that they join with any other."""
     check_column(part.frame, by, shown)
     names = _names(part.own[by], shown)
     unnamed = names.is_null() | (names == "")
     if unnamed.any():
         raise InputError(
-            f"The column {by!r} is empty in {part.own_place(unnamed.arg_max() or 0)}. Every row must name its entity."
+            f"The column {by!r} is empty in {part.own_place(unnamed.arg_max() or 0)}. Every row needs an entity."
         )
     empty = [column.name for column in part.own if column.dtype == pl.String and column.null_count() == len(column)]
     return part.own.with_columns(names, pl.col(empty).cast(pl.Null))
 
 
 def _names(column: pl.Series, shown: str) -> pl.Series:
-    """The names of entities as text: 7 for the number 7.0, which is what a table makes of 7 if some are missing."""
+    """The names of entities as text: 7 for 7.0, because a column with missing values turns 7 into 7.0."""
     if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
         raise InputError(
             f"The column {column.name!r} of '{shown}' holds values of type {column.dtype}, which cannot name "
@@ -221,7 +221,7 @@ def _names(column: pl.Series, shown: str) -> pl.Series:
 
 
 def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """One frame; a word somewhere makes a column text."""
+    """One frame; a word anywhere turns its column into text."""
     if len(frames) == 1:
         return frames[0]
     schemas = [frame.schema for frame in frames]
@@ -239,7 +239,7 @@ def rows_of(data: Path, segments: tuple[Segment, ...]) -> pl.DataFrame:
                 file.seek(segment.offset)
                 frames.append(pl.read_ipc(io.BytesIO(file.read(segment.length))))
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"The scratch file '{data}' cannot be read ({error}). Delete it and start again.") from error
+        raise InputError(f"Cannot read the scratch file '{data}' ({error}). Delete it and start again.") from error
     return _joined(frames)
 
 
@@ -283,7 +283,7 @@ class FrameReader(TableReader):
         self._columns = Columns(shown, time_column, dialect, False, variables)
 
     def whole(self, select: Select | None = None, check: Check | None = None) -> pl.DataFrame:
-        """The rows; a single table needs no order."""
+        """The rows; a single table needs no sorting."""
         part = self._tables.whole()
         frame = self._columns.apply(part, lambda: [part])
         return frame if select is None else self._checked(select(frame), part, check)

@@ -1,13 +1,13 @@
-"""The folder of a fleet: a manifest, a journal of what changed since, and packs with the saved detectors.
+"""The folder of a fleet: a manifest, a journal of later changes, and packs with the saved detectors.
 
     fleet.json         format, detector, parameters and how the readings were read
     manifest.parquet   one row per entity
-    journal.jsonl      rows that replace or extend those of the manifest, one per line; empty most of the time
-    pack-00001.bin     saved detectors one after the other; the manifest has the place of each
+    journal.jsonl      rows that replace or extend those of the manifest, one per line; usually empty
+    pack-00001.bin     saved detectors, concatenated; the manifest has the position of each
 
-A detector is appended to a pack and synced, then its row is appended to the journal and synced: a row never names bytes
-that are not on disk. What a killed process left behind a pack's last row is cut off by the next writer. A finished run
-folds the journal into the manifest, which is written whole or not at all.
+A detector is appended to a pack and synced, then its row is appended to the journal and synced: a row never refers to
+bytes that are not on disk. If a killed process left bytes after a pack's last row, the next writer cuts them off. A
+finished run folds the journal into the manifest, which is replaced atomically.
 """
 
 import hashlib
@@ -31,9 +31,9 @@ from cometad.files import lock, status_of, write_whole
 
 FORMAT = 1
 ABOUT, MANIFEST, JOURNAL, LOCK, SCRATCH = "fleet.json", "manifest.parquet", "journal.jsonl", ".lock", ".scratch"
-PACK = 64 * 2**20  # bytes after which the next pack begins
-BATCH, PATIENCE = 64, 1.0  # rows and seconds that may wait to be synced together
-WASTE = 2**20  # bytes of replaced detectors that are always tolerated
+PACK = 64 * 2**20  # size at which the next pack begins
+BATCH, PATIENCE = 64, 1.0  # rows and seconds to wait before syncing together
+WASTE = 2**20  # tolerated bytes of replaced detectors
 
 _PACK = re.compile(r"pack-(\d{5,})\.bin")
 
@@ -64,15 +64,15 @@ class Entry:
     name: str
     status: str  # "fitted" or "failed"
     error: str | None = None
-    detector: str | None = None  # its class
+    detector: str | None = None  # class name
     parameters: str | None = None  # JSON
     variables: tuple[str, ...] = ()
-    readings: int | None = None  # it was fitted on
+    readings: int | None = None  # used to fit
     fingerprint: str | None = None  # of these readings
     threshold: float | None = None
     seconds: float = 0.0  # of the fit
     donors: tuple[str, ...] = ()  # entities it borrowed readings from
-    source: str | None = None  # signature of the files, and of how they were fitted
+    source: str | None = None  # signature of the files and of the settings
     pack: int | None = None
     offset: int | None = None
     length: int | None = None
@@ -88,7 +88,7 @@ def entry_of(row: Mapping[str, Any]) -> Entry:
     """An entry from a row of the manifest or a line of the journal."""
     known: dict[str, Any] = {name: row.get(name) for name in SCHEMA}
     parameters = known["parameters"]
-    known["parameters"] = None if parameters is None else sys.intern(parameters)  # the same text in most rows
+    known["parameters"] = None if parameters is None else sys.intern(parameters)  # identical in most rows
     known["variables"] = _shared(tuple(known["variables"] or ()))
     known["donors"] = tuple(known["donors"] or ())
     return Entry(**known)
@@ -96,7 +96,7 @@ def entry_of(row: Mapping[str, Any]) -> Entry:
 
 @lru_cache(maxsize=1024)
 def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The same tuple for equal ones: most entities have the same variables."""
+    """One shared tuple for equal ones, because most entities have the same variables."""
     return names
 
 
@@ -122,12 +122,12 @@ class FleetFolder:
 
     @property
     def is_fleet(self) -> bool:
-        """Whether there is a fleet."""
+        """Whether the folder holds a fleet."""
         return (self.path / ABOUT).is_file()
 
     @property
     def about(self) -> dict[str, Any]:
-        """What holds for the whole fleet."""
+        """The settings of the whole fleet."""
         if not self.is_fleet:
             raise ModelFileError(
                 f"'{self.path}' is not the folder of a fleet. Create one with cometad fleet fit DATA --by COLUMN -o "
@@ -146,11 +146,11 @@ class FleetFolder:
         return dict(about)
 
     def entries(self) -> dict[str, Entry]:
-        """The rows by name: those of the manifest, and the later ones of the journal."""
+        """The rows by name: those of the manifest, updated from the journal."""
         while True:
             before = self._manifest_status()
             found = self._rows()
-            if self._manifest_status() == before:  # else a writer has just folded the journal into a new one
+            if self._manifest_status() == before:  # otherwise a writer has just folded the journal into a new manifest
                 return found
 
     def _manifest_status(self) -> tuple[int, int, int] | None:
@@ -202,24 +202,24 @@ class FleetFolder:
                 content = file.read(entry.length)
         except OSError as error:
             raise ModelFileError(
-                f"Cannot read '{self.pack(entry.pack)}': {error.strerror}. Restore the fleet from a copy, or fit it "
+                f"Cannot read '{self.pack(entry.pack)}': {error.strerror}. Restore the fleet from a backup, or fit it "
                 "again."
             ) from error
         if hashlib.sha256(content).hexdigest() != entry.sha256:
             raise ModelFileError(
                 f"The detector of {entry.name!r} in '{self.pack(entry.pack)}' is damaged: it does not match its "
-                "SHA-256. Restore the fleet from a copy, or fit that entity again with --refit."
+                "SHA-256. Restore the fleet from a backup, or fit that entity again with --refit."
             )
         return content
 
     def _damaged(self, name: str) -> ModelFileError:
         return ModelFileError(
-            f"'{self.path / name}' is damaged. Restore the fleet from a copy, or fit it again in another folder."
+            f"'{self.path / name}' is damaged. Restore the fleet from a backup, or fit it again in another folder."
         )
 
 
 class FleetWriter:
-    """Changes the folder of a fleet; only one process may at a time."""
+    """Changes the folder of a fleet; only one process at a time."""
 
     def __init__(self, folder: FleetFolder) -> None:
         self.folder = folder
@@ -229,18 +229,18 @@ class FleetWriter:
         self._number, self._end = self._cut()
 
     def describe(self, about: Mapping[str, Any]) -> None:
-        """Write what holds for the whole fleet."""
+        """Write the settings of the whole fleet."""
         text = json.dumps({"format": FORMAT, **about}, indent=2, ensure_ascii=False)
         write_whole(self.folder.path / ABOUT, lambda temporary: temporary.write_text(text + "\n", encoding="utf-8"))
 
     def add(self, entry: Entry, content: bytes | None = None) -> None:
-        """Keep an entry and its saved detector; an earlier one of the same name is replaced."""
+        """Store an entry and its saved detector, replacing an earlier one of the same name."""
         self._waiting.append((entry, content))
         if len(self._waiting) >= BATCH or time.monotonic() - self._since >= PATIENCE:
             self.flush()
 
     def flush(self) -> None:
-        """Bring everything that was added to disk: detectors first, then their rows."""
+        """Write everything added to disk: detectors first, then their rows."""
         with _disk_errors(self.folder.path):
             rows = [self._packed(entry, content) for entry, content in self._waiting]
             if any(content is not None for _, content in self._waiting):
@@ -258,7 +258,7 @@ class FleetWriter:
             self._sync(self.folder.pack(self._number))
             self._number, self._end = self._number + 1, 0
         with self.folder.pack(self._number).open("ab") as file:
-            if file.tell() != self._end:  # of an earlier attempt that the disk had no room for
+            if file.tell() != self._end:  # left by an earlier attempt that ran out of disk space
                 file.truncate(self._end)
             file.write(content)
         place: dict[str, Any] = {"pack": self._number, "offset": self._end, "length": len(content)}
@@ -273,7 +273,7 @@ class FleetWriter:
                 file.write(lines)
                 file.flush()
                 os.fsync(file.fileno())
-            except BaseException:  # also an interrupt: half a line would make the rest unreadable
+            except BaseException:  # including an interrupt: half a line would make the rest unreadable
                 with suppress(OSError):
                     file.close()
                 os.truncate(path, begin)
@@ -284,7 +284,7 @@ class FleetWriter:
             os.fsync(file.fileno())
 
     def _cut(self) -> tuple[int, int]:
-        """Cut off what no row names, and return where to go on: a pack and its end."""
+        """Cut off bytes that no row refers to; returns the pack to append to and its end."""
         ends: dict[int, int] = {}
         for entry in self.entries.values():
             if entry.pack is not None and entry.offset is not None and entry.length is not None:
@@ -299,7 +299,7 @@ class FleetWriter:
         return last, ends.get(last, 0)
 
     def _cut_journal(self) -> None:
-        """Cut off a last line that is not complete."""
+        """Cut off an incomplete last line."""
         path = self.folder.path / JOURNAL
         if path.exists():
             content = path.read_bytes()
@@ -312,7 +312,7 @@ class FleetWriter:
         self.settle()
 
     def settle(self) -> None:
-        """Fold the journal into the manifest, and rewrite packs that are mostly waste."""
+        """Fold the journal into the manifest, and rewrite packs that are mostly unused."""
         self.flush()
         with _disk_errors(self.folder.path):
             wasteful = self._wasteful()
@@ -328,7 +328,7 @@ class FleetWriter:
         write_whole(self.folder.path / MANIFEST, lambda temporary: frame.write_parquet(temporary))
 
     def _wasteful(self) -> list[int]:
-        """The packs in which more than half, and more than a little, is no longer used."""
+        """The packs with more unused than used bytes, beyond the tolerance."""
         used: Counter[int] = Counter()
         for entry in self.entries.values():
             if entry.pack is not None and entry.length is not None:
@@ -337,7 +337,7 @@ class FleetWriter:
         return [number for number, size in sizes.items() if size - used[number] > max(WASTE, used[number])]
 
     def _rewrite(self, wasteful: list[int]) -> None:
-        """Append the detectors of wasteful packs to a new one; the old ones go once the manifest is written."""
+        """Copy the detectors of wasteful packs to a new one; the old ones are deleted after the manifest is written."""
         self._number, self._end = max(self.folder.packs()) + 1, 0
         moved = [entry for entry in self.entries.values() if entry.pack in wasteful]
         rows = [self._packed(entry, self.folder.content(entry)) for entry in moved]
@@ -348,7 +348,7 @@ class FleetWriter:
 
 @contextmanager
 def writing(folder: FleetFolder) -> Iterator[FleetWriter]:
-    """A writer of a folder, which is created if need be; refuses a folder that another process is writing."""
+    """A writer of a folder, which is created if necessary; refuses one that another process is writing to."""
     with _disk_errors(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
         file = os.open(folder.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -359,7 +359,7 @@ def writing(folder: FleetFolder) -> Iterator[FleetWriter]:
         try:
             yield writer
         finally:
-            writer.flush()  # also after an interrupt
+            writer.flush()  # even after an interrupt
     finally:
         os.close(file)
 
@@ -371,5 +371,5 @@ def _disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise OutputError(
             f"Cannot write to '{path}': {error.strerror or error}. Choose a writable folder with enough free "
-            "space; the same command continues where it stopped."
+            "space; the same command resumes where it stopped."
         ) from error

@@ -1,11 +1,11 @@
 """Importing this module loads the libraries and kernels that fits use, so that a forked worker starts at once.
 
-It starts no threads: the process that imports it is going to fork. For that reason it does not use polars, which would
-start its own.
+It starts no threads, because the process that imports it will fork. So it does not use polars, which would start its
+own.
 """
 
 import numpy as np
-import polars  # noqa: F401  (for its effect)
+import polars  # noqa: F401  (preloaded)
 from threadpoolctl import threadpool_limits
 
 import cometad.fleet.jobs  # noqa: F401  (what workers run)

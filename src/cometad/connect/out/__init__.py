@@ -1,4 +1,4 @@
-"""Where events and scores go: webhooks, Alertmanager, topics of brokers, and Prometheus by remote write."""
+"""Sends events and scores: to webhooks, Alertmanager, broker topics, and Prometheus by remote write."""
 
 from cometad.connect.out.notice import Notice, NoticedVariable
 from cometad.connect.out.notifier import NOTIFIERS, Notifier, Rejected, notifier_of

@@ -1,4 +1,4 @@
-"""Alertmanager, by its API v2: an event is an alert that is sent again until it is over."""
+"""Alertmanager, API v2: an event is an alert that is resent until it closes."""
 
 import json
 import time
@@ -12,15 +12,15 @@ from cometad.connect.out.posting import Poster
 from cometad.errors import ParameterError
 
 PATH = "/api/v2/alerts"
-EVERY = 60.0  # seconds until an open event is sent again
-LASTS = 5  # times as long, an alert lasts without being sent again, as with Prometheus: it may miss four
-PLAUSIBLE = 946_684_800.0  # 2000-01-01: times before it count from some start, and are no dates
+EVERY = 60.0  # seconds between resends of an open event
+LASTS = 5  # resend intervals until an alert expires, as with Prometheus: four may be missed
+PLAUSIBLE = 946_684_800.0  # 2000-01-01: earlier times are relative, not dates
 
 
 class Alertmanager:
-    """Posts events as alerts. `?resend=60` in the URL says how often open ones are sent again.
+    """Posts events as alerts. `?resend=60` in the URL sets how often open ones are resent.
 
-    The labels of an alert never change while its event is open; what changes, such as the severity, is an annotation.
+    Labels never change while an event is open; what changes, such as the severity, is an annotation.
     """
 
     most = 200

@@ -1,4 +1,4 @@
-"""Where events or scores are sent, and how: from a table `[[notify]]` of `cometad.toml`."""
+"""The destination of events or scores, from a `[[notify]]` table of `cometad.toml`."""
 
 import os
 import re
@@ -14,7 +14,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Destination:
-    """A receiver of events or scores: its address, and what the messages look like.
+    """A receiver of events or scores: its address, and the format of its messages.
 
     Secrets are never part of the file: `secret_variable` names the environment variable with the key that signs
     webhooks, and a header may contain `${VARIABLE}`.
@@ -42,7 +42,7 @@ class Destination:
 
     @property
     def shown(self) -> str:
-        """The address as people see it; the path of a webhook is often a secret."""
+        """The address for display; without a webhook's path, which is often secret."""
         if not self.address.scheme.startswith("webhook+"):
             return self.address.shown
         port = f":{self.address.parts.port}" if self.address.parts.port else ""
@@ -50,13 +50,13 @@ class Destination:
 
     @staticmethod
     def from_variable(variable: str | None, receiver: str) -> str | None:
-        """What an environment variable holds that a receiver needs; None if it needs none."""
+        """The value of an environment variable that a receiver needs; None if it needs none."""
         if variable is None:
             return None
         found = os.environ.get(variable)
         if not found:
             raise ParameterError(
-                f"The environment variable {variable!r}, which the receiver {receiver!r} needs, is not set. "
+                f"The receiver {receiver!r} needs the environment variable {variable!r}, which is not set. "
                 "Set it first."
             )
         return found

@@ -1,4 +1,4 @@
-"""Publishes to Kafka: all replicas acknowledge each message, and the producer does not repeat any by itself."""
+"""Publishes to Kafka: all replicas acknowledge each message, and the producer is idempotent."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ REFUSALS = (
 
 
 class KafkaPublisher:
-    """A producer of Kafka. `?security=ssl` in the URL turns on TLS; with a user, it logs in by SASL PLAIN."""
+    """A Kafka producer. `?security=ssl` in the URL enables TLS; with a user, it logs in by SASL PLAIN."""
 
     def __init__(self, destination: Destination) -> None:
         self._kafka: Any = needs_extra("confluent_kafka", "connect")
@@ -41,20 +41,20 @@ class KafkaPublisher:
             "enable.idempotence": True,
             "message.timeout.ms": int(1000 * destination.timeout),
             "security.protocol": security if address.username is None else f"sasl_{security}",
-            "log_level": 0,  # errors come out of `publish`
+            "log_level": 0,  # `publish` raises errors
         }
         if address.username is not None:
             login = {"sasl.username": address.username, "sasl.password": address.password or ""}
             self._settings |= {"sasl.mechanism": "PLAIN", **login}
         self._producer: Any = None
-        self._problem = ""  # what the client said last
+        self._problem = ""  # the client's last error
 
     async def publish(self, messages: "Sequence[TopicMessage]") -> None:
         """Publish messages; returns once all replicas have them."""
         await asyncio.to_thread(self._publish, messages)
 
     async def close(self) -> None:
-        """Forget the producer, which ends its connections."""
+        """Drop the producer, which closes its connections."""
         self._producer = None
 
     def _publish(self, messages: "Sequence[TopicMessage]") -> None:
@@ -73,9 +73,9 @@ class KafkaPublisher:
                     one.topic, one.body, key=one.key, headers=[("id", one.id.encode())], on_delivery=done
                 )
         except (self._kafka.KafkaException, BufferError) as error:
-            raise Rejected(f"{who} does not take messages: {error}. Check its url.") from error
+            raise Rejected(f"{who} does not accept messages: {error}. Check its url.") from error
         left = self._producer.flush(self._destination.timeout + 1)
-        if left:  # they must not arrive later than what follows them
+        if left:  # they must not arrive after later messages
             self._producer.purge()
             self._producer.flush(1)
         if left or errors:
@@ -88,6 +88,6 @@ class KafkaPublisher:
         name = errors[0].name() if errors else ""
         said = str(errors[0].str()) if errors else "no acknowledgement in time"
         if name in REFUSALS:
-            return Rejected(f"{who} refused a message: {said}. Check its topic and its rights.")
+            return Rejected(f"{who} refused a message: {said}. Check its topic and its access rights.")
         more = f" ({' '.join(self._problem.split())})" if self._problem else ""
         return Lost(f"{who} cannot be reached at {self._destination.shown}: {said}{more}.")

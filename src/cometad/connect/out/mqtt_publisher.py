@@ -1,4 +1,4 @@
-"""Publishes to an MQTT broker: quality of service 1, so the broker acknowledges each message."""
+"""Publishes to an MQTT broker with QoS 1, so the broker acknowledges each message."""
 
 import asyncio
 import threading
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from cometad.connect.out.topic import TopicMessage
 
 PORT, TLS_PORT = 1883, 8883
-OLDER = "Unsupported protocol version"  # a broker that only knows MQTT 3.1.1
+OLDER = "Unsupported protocol version"  # from a broker that only speaks MQTT 3.1.1
 PERSON = ("Not authorized", "Bad user name or password", "Banned", "Client identifier not valid")
 
 
 class MqttPublisher:
-    """A connection to an MQTT broker: version 5, whose acknowledgements say if a message was refused, else 3.1.1."""
+    """A connection to an MQTT broker, with version 5 if possible: its acknowledgements report refused messages."""
 
     def __init__(self, destination: Destination) -> None:
         self._mqtt: Any = needs_extra("paho.mqtt.client", "connect")

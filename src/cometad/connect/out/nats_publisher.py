@@ -1,4 +1,4 @@
-"""Publishes to NATS JetStream, which drops repeats by the id of a message."""
+"""Publishes to NATS JetStream, which deduplicates by message id."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ PORT = 4222
 
 
 class NatsPublisher:
-    """A connection to a NATS server; a JetStream stream must keep the subject."""
+    """A connection to a NATS server; a JetStream stream must store the subject."""
 
     def __init__(self, destination: Destination) -> None:
         self._nats: Any = needs_extra("nats", "connect")
@@ -34,9 +34,7 @@ class NatsPublisher:
                     one.topic, one.body, timeout=self._destination.timeout, headers={"Nats-Msg-Id": one.id}
                 )
             except self._errors.NoStreamResponseError as error:
-                raise Rejected(
-                    f"{who} has no JetStream stream that takes the subject {one.topic!r}. Create one that does."
-                ) from error
+                raise Rejected(f"{who} has no JetStream stream for the subject {one.topic!r}. Create one.") from error
             except (self._errors.APIError, self._nats.errors.MaxPayloadError, ValueError) as error:
                 raise Rejected(f"{who} refused a message: {_words(error)}.") from error
             except (self._nats.errors.Error, OSError, TimeoutError) as error:
@@ -50,7 +48,7 @@ class NatsPublisher:
         said: list[Exception] = []
 
         async def hear(error: Exception) -> None:
-            said[:] = [*said[:9], error]  # errors of later come out of `publish`, too
+            said[:] = [*said[:9], error]  # `publish` raises later errors too
 
         client = self._nats.NATS()
         try:

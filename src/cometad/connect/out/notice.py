@@ -1,10 +1,10 @@
-"""What receivers are told about an event."""
+"""The message that receivers get about an event."""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-EARLIEST, LATEST = 0.0, 253_402_300_800.0  # 1970 and the year 10000: other times are numbers, not dates
+EARLIEST, LATEST = 0.0, 253_402_300_800.0  # 1970 and the year 10000; other times are numbers, not dates
 SHOWN = 3  # variables in a message
 
 Told = Literal["opened", "closed"]
@@ -12,18 +12,18 @@ Told = Literal["opened", "closed"]
 
 @dataclass(frozen=True)
 class NoticedVariable:
-    """A variable of an event: what it read where that is furthest from what was expected."""
+    """A variable of an event, with its reading furthest from the expected value."""
 
     name: str
     share: float | None = None  # of the score of the event; None if the event could not be explained
     observed: float | None = None
-    expected: float | None = None  # None if nothing particular was expected
+    expected: float | None = None  # None if no particular value was expected
     sentence: str = ""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A message about an event. The `id` is the same whenever it is sent again, so that receivers can drop repeats.
+    """A message about an event. A redelivery has the same `id`, so that receivers can deduplicate.
 
     >>> from cometad.connect.out import Notice, NoticedVariable
     >>> flow = NoticedVariable("flow", 0.8, 7.1, 4.2, "Not what its last readings lead to: it read 7.1, expected 4.2.")
@@ -52,7 +52,7 @@ class Notice:
 
     @property
     def message(self) -> str:
-        """The notice as text: which stream, since when, which variables, what was expected, and the link."""
+        """The notice as text: stream, time, variables, expected values and link."""
         when = self.start_time if self.change == "opened" else self.stop_time
         at = "" if when is None else f" at {moment_of(when)}"
         reasons = " ".join(f"{one.name}: {one.sentence}" for one in self.variables[:SHOWN] if one.sentence)
@@ -63,7 +63,7 @@ class Notice:
 
     @property
     def content(self) -> dict[str, Any]:
-        """Everything as JSON, with the text as `message`."""
+        """All fields as JSON, with the text as `message`."""
         return {**asdict(self), "variables": [asdict(one) for one in self.variables], "message": self.message}
 
 
@@ -83,11 +83,11 @@ EXAMPLE = Notice(
     threshold=1.0,
     variables=(NoticedVariable("flow", 1.0, 7.1, 4.2, "Not what was expected: it read 7.1, expected 4.2."),),
     link="http://127.0.0.1:8080/#/events/0-0",
-)  # what templates are tried with
+)  # for validating templates
 
 
 def moment_of(seconds: float) -> str:
-    """A time as a date in UTC; one that is no date stays a number.
+    """A time as a date in UTC; one outside the calendar stays a number.
 
     >>> from cometad.connect.out.notice import moment_of
     >>> moment_of(1_772_366_400.25), moment_of(-3.0)

@@ -1,4 +1,4 @@
-"""What a receiver of events is, and the table of those there are."""
+"""The protocol of receivers of events, and the table of available ones."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -10,28 +10,28 @@ from cometad.lazy import LazyTable
 
 
 class Rejected(CometadError):
-    """A receiver answered that it does not take a message; sending the same again rarely helps."""
+    """A receiver refused a message; retrying rarely helps."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
-        self.status = status  # of HTTP
+        self.status = status  # HTTP status
         super().__init__(message)
 
 
 class Notifier(Protocol):
-    """Somebody who is told about events. A bad `Destination` raises `ParameterError` when one is made."""
+    """A receiver of events. Creating one with a bad `Destination` raises `ParameterError`."""
 
-    most: int  # notices that it takes at once
-    resend: float | None  # seconds after which it must hear of an open event again; None: once is enough
+    most: int  # notices per request
+    resend: float | None  # seconds between resends of open events; None: send once
 
     async def send(self, notices: Sequence[Notice]) -> None:
-        """Send notices in order; returns once the receiver has taken all of them.
+        """Send notices in order; returns once the receiver has accepted all of them.
 
-        Raises `Lost` if the receiver cannot be reached or is busy, and `Rejected` if it refuses. In both cases it may
-        have taken some of them: they come again with the same ids.
+        Raises `Lost` if the receiver is unreachable or busy, and `Rejected` if it refuses. In both cases it may have
+        accepted some of them; they are redelivered with the same ids.
         """
 
     async def close(self) -> None:
-        """End connections."""
+        """Close connections."""
 
 
 _HERE = "cometad.connect.out"

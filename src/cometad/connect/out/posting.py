@@ -1,4 +1,4 @@
-"""HTTP requests to receivers: with a timeout, without redirects, and with every failure in one sentence."""
+"""HTTP requests to receivers: with a timeout, no redirects, and every failure in one sentence."""
 
 from types import TracebackType
 
@@ -9,15 +9,15 @@ from cometad.connect.out.destination import Destination
 from cometad.connect.out.notifier import Rejected
 from cometad.errors import ParameterError
 
-AGAIN = (408, 425, 429)  # and all of 500 and above: the receiver may take it later
-SHOWN = 200  # characters of an answer in a message
+AGAIN = (408, 425, 429)  # and 500 and above: worth a retry
+SHOWN = 200  # characters of a response shown in a message
 ADVICE = "Check its url and its template."
 
 
 class Poster:
     """Posts to one receiver and keeps the connection open.
 
-    A redirect is refused: a signed message goes to nobody but the address in the file.
+    Redirects are refused: a signed message goes only to the configured address.
     """
 
     def __init__(self, destination: Destination) -> None:
@@ -30,14 +30,14 @@ class Poster:
         self._client: httpx.AsyncClient | None = None
 
     async def post(self, url: str, body: bytes, headers: dict[str, str], advice: str = ADVICE) -> None:
-        """Post a body; raises `Lost` or `Rejected` unless the answer is 2xx. A refusal ends with `advice`."""
+        """Post a body; raises `Lost` or `Rejected` unless the status is 2xx. A refusal ends with `advice`."""
         who = f"The receiver {self._destination.name!r}"
-        if self._client is None:  # made here because it belongs to the event loop that runs
+        if self._client is None:  # created here because it belongs to the running event loop
             self._client = httpx.AsyncClient(timeout=self._destination.timeout, follow_redirects=False, auth=self._auth)
         try:
             answer = await self._client.post(url, content=body, headers={**headers, **self._headers})
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise Rejected(f"{who} has an address that cannot be used: {error}. Correct its url.") from error
+            raise Rejected(f"{who} has an invalid address: {error}. Correct its url.") from error
         except httpx.HTTPError as error:
             problem = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             raise Lost(f"{who} cannot be reached at {self._destination.shown}: {problem}.") from error

@@ -9,7 +9,7 @@ from cometad.connect.out.destination import Destination
 from cometad.connect.out.posting import Poster
 from cometad.errors import needs_extra
 
-ADVICE = "Prometheus takes recent scores only, about the last hour. If these are recent, check its url."
+ADVICE = "Prometheus accepts only scores of about the last hour. If these are recent, check its url."
 NAMES = ("anomaly_score", "anomaly_threshold", "anomaly_event_open")  # the same as at /metrics
 HEADERS = {
     "content-type": "application/x-protobuf",
@@ -28,7 +28,7 @@ class ScoreSamples(NamedTuple):
 
 
 class RemoteWriter:
-    """Writes scores to a server that takes remote write: `remote-write+http://prometheus:9090/api/v1/write`."""
+    """Writes scores to a remote-write server: `remote-write+http://prometheus:9090/api/v1/write`."""
 
     def __init__(self, destination: Destination) -> None:
         self._snappy: Any = needs_extra("cramjam", "connect").snappy
@@ -45,7 +45,7 @@ class RemoteWriter:
 
 
 def write_request(samples: Iterable[ScoreSamples], labels: dict[str, str]) -> bytes:
-    """A `WriteRequest`: field 1 has a time series, with labels (1) and samples (2).
+    """A `WriteRequest`: field 1 holds time series, each with labels (1) and samples (2).
 
     >>> import numpy as np
     >>> from cometad.connect.out.remote_write import ScoreSamples, write_request
@@ -59,9 +59,9 @@ def write_request(samples: Iterable[ScoreSamples], labels: dict[str, str]) -> by
 
 def _series(samples: ScoreSamples, column: int, labels: dict[str, str]) -> bytes:
     named = {**labels, "stream": samples.stream, "__name__": NAMES[column]}
-    parts = [_field(1, _text(1, name) + _text(2, named[name])) for name in sorted(named)]  # the protocol wants an order
+    parts = [_field(1, _text(1, name) + _text(2, named[name])) for name in sorted(named)]  # must be sorted
     for at, value in zip(samples.ats.tolist(), samples.values[:, column].tolist(), strict=True):
-        milliseconds = round(1000 * at) % 2**64  # as protobuf has negative numbers
+        milliseconds = round(1000 * at) % 2**64  # two's complement, as in protobuf
         parts.append(_field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(milliseconds)))
     return _field(1, b"".join(parts))
 

@@ -1,4 +1,4 @@
-"""Templates for messages: jinja2, in a sandbox, tried once before anything happens."""
+"""Message templates: sandboxed jinja2, validated with an example at startup."""
 
 import json
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _ENVIRONMENT.filters["time"] = moment_of
 
 @dataclass(frozen=True)
 class MessageTemplate:
-    """A template for the message of a receiver; the fields of a `Notice` are its variables.
+    """A template for the messages of a receiver; its variables are the fields of a `Notice`.
 
     >>> from cometad.connect.out.notice import EXAMPLE
     >>> from cometad.connect.out.templates import MessageTemplate
@@ -24,7 +24,7 @@ class MessageTemplate:
     >>> MessageTemplate("{{ pump }}", "chat")
     Traceback (most recent call last):
     ...
-    cometad.errors.ParameterError: The template of the receiver 'chat' cannot be used: 'pump' is undefined. Correct it.
+    cometad.errors.ParameterError: The template of the receiver 'chat' is invalid: 'pump' is undefined. Correct it.
     """
 
     source: str
@@ -34,19 +34,19 @@ class MessageTemplate:
     def __post_init__(self) -> None:
         try:
             text = self._rendered(EXAMPLE)
-        except Exception as error:  # a template may fail in any way that Python can
+        except Exception as error:  # a template can fail in any way Python can
             problem = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             raise ParameterError(
-                f"The template of the receiver {self.receiver!r} cannot be used: {problem}. Correct it."
+                f"The template of the receiver {self.receiver!r} is invalid: {problem}. Correct it."
             ) from error
         if self.json_wanted and not _is_json(text):
             raise ParameterError(
-                f"The template of the receiver {self.receiver!r} does not give JSON. Write texts as "
+                f"The template of the receiver {self.receiver!r} does not produce JSON. Write strings as "
                 "{{ message | tojson }}, or set content_type."
             )
 
     def text(self, notice: Notice) -> str:
-        """The message about an event; one for which the template fails is told in plain words."""
+        """The message about an event; falls back to the default if the template fails."""
         try:
             return self._rendered(notice)
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Topics of brokers: each notice is one message, as JSON or as what the template gives."""
+"""Broker topics: each notice is one message, as JSON or as rendered by the template."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ STREAM = "{stream}"  # in a topic, the name of the stream
 class TopicMessage(NamedTuple):
     """A message for a broker."""
 
-    id: str  # the same if it is sent again
+    id: str  # the same in a redelivery
     topic: str
-    key: str  # messages of one key stay in order
+    key: str  # messages with the same key stay in order
     body: bytes
 
 
@@ -27,16 +27,16 @@ class Publisher(Protocol):
     """A connection to a broker."""
 
     async def publish(self, messages: Sequence[TopicMessage]) -> None:
-        """Publish messages; returns once the broker has all of them. Raises `Lost` or `Rejected`."""
+        """Publish messages; returns once the broker has accepted all of them. Raises `Lost` or `Rejected`."""
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
 
 
 class EventTopic:
     """Publishes notices to a topic: `mqtt://host/plant/{stream}/events`.
 
-    The id of a notice goes along, as the broker has it: `Nats-Msg-Id`, or a property or header named `id`.
+    The id of a notice is sent along: as `Nats-Msg-Id`, or as a property or header named `id`.
     """
 
     most = 100
@@ -59,7 +59,7 @@ class EventTopic:
         await self._publisher.publish([self._message(notice) for notice in notices])
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         await self._publisher.close()
 
     def _message(self, notice: Notice) -> TopicMessage:
@@ -69,15 +69,15 @@ class EventTopic:
 
 
 def mqtt_topic(destination: Destination) -> EventTopic:
-    """A topic of an MQTT broker, with quality of service 1."""
+    """A topic of an MQTT broker, with QoS 1."""
     return EventTopic(destination, MqttPublisher, "+#\0")
 
 
 def nats_topic(destination: Destination) -> EventTopic:
-    """A subject of NATS that a JetStream stream keeps."""
+    """A NATS subject stored by a JetStream stream."""
     return EventTopic(destination, NatsPublisher, "*> /\t\r\n\0")
 
 
 def kafka_topic(destination: Destination) -> EventTopic:
-    """A topic of Kafka; the name of the stream is the key."""
+    """A Kafka topic, keyed by stream name."""
     return EventTopic(destination, KafkaPublisher, "+#*>/ \t\r\n\0{}")

@@ -1,4 +1,4 @@
-"""Webhooks, signed as https://www.standardwebhooks.com describes."""
+"""Webhooks, signed according to https://www.standardwebhooks.com."""
 
 import base64
 import binascii
@@ -17,9 +17,9 @@ PREFIX = "whsec_"  # of a secret in base64
 
 
 class Webhook:
-    """Posts each notice as a JSON object, or as what the template gives.
+    """Posts each notice as a JSON object, or as rendered by the template.
 
-    The header `webhook-id` has the id of the notice, which is the same if it is sent again.
+    The header `webhook-id` has the id of the notice, which is the same in a redelivery.
     """
 
     most = 1
@@ -55,7 +55,7 @@ class Webhook:
 
 
 def key_of(secret: str) -> bytes:
-    """The key in a secret: the bytes after `whsec_` in base64, or the text itself.
+    """The key in a secret: base64 after `whsec_`, or the text itself.
 
     >>> from cometad.connect.out.webhook import key_of
     >>> key_of("whsec_a2V5"), key_of("plain")
@@ -66,7 +66,7 @@ def key_of(secret: str) -> bytes:
     try:
         return base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except binascii.Error as error:
-        raise ParameterError("A secret that begins with whsec_ must go on in base64. Copy it again.") from error
+        raise ParameterError("A secret that begins with whsec_ must continue in base64. Copy it again.") from error
 
 
 def signature(key: bytes, notice: str, at: int, body: bytes) -> str:

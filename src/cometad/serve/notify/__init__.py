@@ -1,1 +1,1 @@
-"""What goes out: events to receivers, through an outbox, and copies of scores to Prometheus."""
+"""Outgoing messages: events to receivers through an outbox, and copies of scores to Prometheus."""

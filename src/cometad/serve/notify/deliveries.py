@@ -1,4 +1,4 @@
-"""The thread that tells receivers about events: each by itself, so that a dead one delays neither others nor scores."""
+"""The thread that sends events; receivers are independent, so a dead one delays neither others nor scoring."""
 
 import asyncio
 import random
@@ -20,50 +20,50 @@ from cometad.serve.notify.notices import NoticeWriter
 from cometad.serve.notify.outbox import Outbox
 from cometad.serve.storage.store import StorageError
 
-FIRST_WAIT = 0.5  # seconds until a receiver that failed is tried again
+FIRST_WAIT = 0.5  # seconds until a failed receiver is retried
 LONGEST_WAIT = 300.0
-REFUSALS = 5  # times that a receiver refuses a message until it is given up
-LOOK_EVERY = 30.0  # seconds, in case that nobody wakes us
+REFUSALS = 5  # refusals after which a message is given up on
+LOOK_EVERY = 30.0  # seconds between checks if nobody wakes us
 SHORTEST_WAIT = 0.05
 FORGET_EVERY = 3600.0
-STOP_WITHIN = 5.0  # seconds for requests that run when the service stops
+STOP_WITHIN = 5.0  # seconds for running requests when the service stops
 
 _log = structlog.get_logger("cometad.serve")
 
 
 @dataclass
 class EventReceiver:
-    """A receiver of events, and how it does."""
+    """A receiver of events, and its state."""
 
     name: str
     url: str  # without secrets
     notifier: Notifier
     give_up_hours: float
-    failures: int = 0  # since the last message that it took
-    error: str | None = None  # why the last message was not taken
+    failures: int = 0  # since the last accepted message
+    error: str | None = None  # why the last message was not accepted
     last_delivered: float | None = None
     refusals: Counter[int] = field(default_factory=Counter)  # by delivery
-    retry_at: float = 0.0  # when it is tried again after a failure
-    resent: float = 0.0  # when it heard of open events again, by `time.monotonic`
+    retry_at: float = 0.0  # next attempt after a failure
+    resent: float = 0.0  # when open events were last resent, by `time.monotonic`
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def answered(self) -> None:
-        """Note that it took a message."""
+        """Record that it accepted a message."""
         self.failures, self.error = 0, None
 
     def lost(self, error: str) -> None:
-        """Note that it cannot be reached, and when it is tried again."""
-        if self.error is None:  # once for each outage
+        """Record that it is unreachable, and schedule the next attempt."""
+        if self.error is None:  # once per outage
             _log.warning("receiver failed", receiver=self.name, problem=error)
         self.failures, self.error = self.failures + 1, error
         wait = min(FIRST_WAIT * 2.0 ** min(self.failures - 1, 30), LONGEST_WAIT)
-        self.retry_at = time.time() + wait * random.uniform(0.8, 1.2)  # not all receivers of a broken network at once
+        self.retry_at = time.time() + wait * random.uniform(0.8, 1.2)  # jitter: not all receivers at once
 
 
 class Deliveries:
-    """Sends what is in the outbox. `count` is told what became of messages: receiver, result, number.
+    """Sends messages from the outbox. `count` is called with receiver, result and number of messages.
 
-    `others` run beside it until it is stopped.
+    `others` run alongside until it is stopped.
     """
 
     def __init__(
@@ -83,25 +83,25 @@ class Deliveries:
         self._thread = threading.Thread(target=self._run, name="cometad-deliveries", daemon=True)
 
     def start(self) -> None:
-        """Start the thread, if there is anybody to tell."""
+        """Start the thread, if there are receivers."""
         self._outbox.give_up_unknown()
         if self.receivers or self._others:
             self._outbox.wake = self.wake
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; what was not sent waits for the next start."""
+        """Stop the thread; unsent messages wait for the next start."""
         self._stopping = True
         if self._loop is not None:
-            with suppress(RuntimeError):  # it ended just now
+            with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(self._stop.set)
         if self._thread.ident is not None:
             self._thread.join(STOP_WITHIN)
 
     def wake(self, asked: bool = False) -> None:
-        """Look at the outbox now; may be called from any thread.
+        """Check the outbox now; may be called from any thread.
 
-        New events do not wake a receiver that does not answer; somebody who `asked` for it does.
+        New events do not wake a receiver that is failing; an explicit request (`asked`) does.
         """
         loop = self._loop
         if loop is not None and not loop.is_closed():
@@ -117,7 +117,7 @@ class Deliveries:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        if self._stopping:  # before there was a loop to say so
+        if self._stopping:  # stopped before the loop existed
             return
         tasks = [asyncio.create_task(self._serve(one)) for one in self.receivers.values()]
         tasks += [asyncio.create_task(self._guarded(other())) for other in self._others]
@@ -133,7 +133,7 @@ class Deliveries:
             await asyncio.sleep(FORGET_EVERY)
 
     async def _serve(self, receiver: EventReceiver) -> None:
-        """Send what is due, again and again."""
+        """Send due messages until cancelled."""
         try:
             while True:
                 wait = await self._guarded(self._round(receiver))
@@ -142,10 +142,10 @@ class Deliveries:
             await receiver.notifier.close()
 
     async def _guarded(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Do some work; returns how long to wait. Whatever happens, others and the next round go on."""
+        """Do some work; returns how long to wait. An error affects neither others nor the next round."""
         try:
             return await work
-        except StorageError as error:  # the database is away
+        except StorageError as error:  # the database is unavailable
             _log.error("deliveries failed", problem=str(error))
         except Exception:
             _log.exception("deliveries failed")
@@ -157,7 +157,7 @@ class Deliveries:
         receiver.woken.clear()
 
     async def _round(self, receiver: EventReceiver) -> float:
-        """Send everything that is due; returns how long to wait until the next round."""
+        """Send all due messages; returns how long to wait until the next round."""
         while True:
             rows, later = await asyncio.to_thread(self._outbox.due, receiver.name, receiver.notifier.most)
             if not rows:
@@ -175,12 +175,12 @@ class Deliveries:
         return min(waits)
 
     async def _drop(self, rows: Sequence[Any]) -> None:
-        """Give up messages about events that are gone."""
+        """Give up on messages about deleted events."""
         if rows:
             await asyncio.to_thread(self._outbox.give_up, rows, "The event was deleted.")
 
     async def _send(self, receiver: EventReceiver, written: Sequence[tuple[Any, Notice]]) -> bool:
-        """Send notices and note what became of them; returns whether the receiver can be reached."""
+        """Send notices and record the results; returns whether the receiver is reachable."""
         if not written:
             return True
         rows = [row for row, _ in written]
@@ -190,7 +190,7 @@ class Deliveries:
             await self._lost(receiver, rows, str(error))
             return False
         except Exception as error:
-            if len(written) > 1:  # find out which one it is
+            if len(written) > 1:  # find out which one is refused
                 for one in written:
                     if not await self._send(receiver, [one]):
                         return False
@@ -215,7 +215,7 @@ class Deliveries:
             _log.error("receiver given up", receiver=receiver.name, messages=given_up, problem=error)
 
     async def _refused(self, receiver: EventReceiver, row: Any, error: Exception) -> None:
-        """A message that the receiver does not want: tried a few times, while others go on."""
+        """Handle a refused message: retry a few times, without blocking others."""
         if isinstance(error, CometadError):
             reason = str(error)
         else:
@@ -237,7 +237,7 @@ class Deliveries:
             self._count(receiver.name, "failed", 1)
 
     async def _resend(self, receiver: EventReceiver) -> bool:
-        """Tell a receiver again of open events, if it needs that; returns whether it can be reached."""
+        """Resend open events to a receiver that needs it; returns whether it is reachable."""
         every, now = receiver.notifier.resend, time.monotonic()
         if every is None or (receiver.resent and now - receiver.resent < every):
             return True
@@ -251,7 +251,7 @@ class Deliveries:
             except Lost as error:
                 receiver.lost(str(error))
                 return False
-            except CometadError as error:  # the next one may be taken
+            except CometadError as error:  # the next one may be accepted
                 receiver.error = str(error)
         receiver.resent = now
         return True

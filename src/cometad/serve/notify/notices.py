@@ -1,4 +1,4 @@
-"""What a receiver is told about an event, with the explanation from the stored readings."""
+"""Writes messages about events, with explanations from the stored readings."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -14,18 +14,18 @@ from cometad.serve.models import EventSummary, Explained, VariableReason
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 
-KEPT = 1000  # explanations in memory: the same event goes to several receivers, and again to those that did not answer
+KEPT = 1000  # cached explanations: an event goes to several receivers, and is retried
 
 
 class NoticeWriter:
-    """Writes notices for rows of the outbox; explanations are computed here, far from the thread that scores."""
+    """Writes notices for rows of the outbox; explanations are computed here, outside the scoring thread."""
 
     def __init__(self, store: Store, streams: Callable[[], dict[int, LiveStream]], link: Callable[[str], str]) -> None:
         self._store, self._streams, self._link = store, streams, link
         self._known: OrderedDict[tuple[Any, ...], tuple[NoticedVariable, ...]] = OrderedDict()
 
     def written(self, rows: Sequence[Any]) -> list[tuple[Any, Notice]]:
-        """Rows of the outbox with their notices; an event that is gone, or of another process, has none."""
+        """Rows of the outbox with their notices; without those of deleted events or of other processes."""
         streams, table = self._streams(), schema.events
         keys = [(row.stream_id, row.number) for row in rows]
         with self._store.read() as connection:
@@ -59,7 +59,7 @@ class NoticeWriter:
 
     def _variables(self, event: EventSummary, found: Any, stream: LiveStream) -> tuple[NoticedVariable, ...]:
         key = (event.id, event.peak, event.closed_at)
-        variables = self._known.get(key)  # receivers ask at the same time, each in a thread of its own
+        variables = self._known.get(key)  # receivers ask concurrently, each in its own thread
         if variables is None:
             variables = self._known[key] = variables_of(event, keep_explanation(self._store, stream, found))
             while len(self._known) > KEPT:
@@ -80,7 +80,7 @@ def variables_of(event: EventSummary, explained: Explained | None) -> tuple[Noti
 
 
 def _noticed(reason: VariableReason, inside: Sequence[int]) -> NoticedVariable:
-    """What a variable read where it is furthest from what was expected, within the event."""
+    """A variable with its reading within the event that is furthest from the expected value."""
     pairs = [(reason.observed[i], reason.expected[i]) for i in inside]
     known = [(read, wanted) for read, wanted in pairs if read is not None and wanted is not None]
     read, wanted = max(known, key=lambda pair: abs(pair[0] - pair[1]), default=(None, None))

@@ -1,4 +1,4 @@
-"""Everything that goes out: who is told about events, through the outbox, and who gets a copy of the scores."""
+"""All outgoing messages: events to receivers through the outbox, and copies of scores."""
 
 import time
 import uuid
@@ -25,14 +25,14 @@ from cometad.serve.storage.store import Store
 
 
 class Receivers(NamedTuple):
-    """The receivers of the settings."""
+    """The configured receivers."""
 
     told: dict[str, EventReceiver]  # of events, by name
-    written: list[tuple[NotifySettings, str, RemoteWriter]]  # of scores, with their addresses for people
+    written: list[tuple[NotifySettings, str, RemoteWriter]]  # of scores, with their addresses for display
 
 
 class Notifications:
-    """The receivers of the settings. `url` is where people find the service."""
+    """Sends to the configured receivers. `url` is the public address of the service."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class Notifications:
         figures.watch_deliveries(self.outbox.counts)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._deliveries.start()
 
     def stop(self) -> None:
-        """Stop sending; what was not sent waits for the next start."""
+        """Stop sending; unsent messages wait for the next start."""
         self._deliveries.stop()
 
     def _link(self, event: str) -> str:
@@ -69,14 +69,14 @@ class Notifications:
         yield from self._deliveries.receivers.values()
 
     def scored(self, scores: FreshScores) -> None:
-        """Take new scores, for those who get a copy; called by the thread that scores."""
+        """Queue new scores for copying; called by the scoring thread."""
         for one in self.copies:
             one.add(scores)
 
     # -- people -----------------------------------------------------------------------------------------------------
 
     def receivers(self) -> list[ReceiverState]:
-        """How the receivers do."""
+        """The state of the receivers."""
         counts = self.outbox.counts()
         told = [
             ReceiverState(
@@ -129,7 +129,7 @@ class Notifications:
         ]
 
     async def send_example(self, receiver: str) -> None:
-        """Send an example to a receiver now, beside everything that waits; raises `Lost` or `Rejected`."""
+        """Send an example to a receiver now, ahead of waiting messages; raises `Lost` or `Rejected`."""
         settings = self._settings.get(receiver)
         if settings is None or receiver not in self._deliveries.receivers:
             raise _no_receiver(receiver)
@@ -142,28 +142,28 @@ class Notifications:
             await notifier.close()
 
     def retry_one(self, delivery: int) -> int:
-        """Try a message again that was not delivered; returns 0 if it was delivered meanwhile."""
+        """Retry an undelivered message; returns 0 if it was delivered meanwhile."""
         if not self.outbox.exists(delivery):
             raise Missing(f"There is no delivery {delivery}.")
         return self.outbox.retry(delivery=delivery)
 
     def retry_all(self, receiver: str) -> int:
-        """Try everything again that a receiver did not get; returns how many messages."""
+        """Retry everything a receiver missed; returns the number of messages."""
         if receiver not in self._deliveries.receivers:
             raise _no_receiver(receiver)
         return self.outbox.retry(receiver=receiver)
 
 
 def _no_receiver(name: str) -> Missing:
-    return Missing(f"There is no receiver {name!r} of events. Add it to cometad.toml, in a table [[notify]].")
+    return Missing(f"There is no receiver {name!r} of events. Add a [[notify]] table for it to cometad.toml.")
 
 
 def receivers_of(notify: Sequence[NotifySettings]) -> Receivers:
-    """The receivers in the settings; bad ones are refused in one sentence."""
+    """The configured receivers; a bad one is refused in one sentence."""
     names = [one.name for one in notify]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ParameterError(f"Two receivers have the name {twice!r}. Give each table [[notify]] its own.")
+        raise ParameterError(f"Two receivers have the name {twice!r}. Give each [[notify]] table its own.")
     found = Receivers({}, [])
     for one in notify:
         to = one.destination()

@@ -1,4 +1,4 @@
-"""How receivers of events and scores are configured: tables `[[notify]]` of `cometad.toml`."""
+"""Settings of receivers of events and scores: the `[[notify]]` tables of `cometad.toml`."""
 
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,7 +16,7 @@ Label = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")]
 
 
 class NotifySettings(BaseModel):
-    """A receiver of events, or of scores by remote write; docs/notify.md says what each kind of URL needs.
+    """A receiver of events, or of scores by remote write; docs/notify.md describes each kind of URL.
 
     >>> from cometad.serve.notify.notify_settings import NotifySettings
     >>> chat = NotifySettings(name="chat", url="webhook+https://chat.example/hooks/a1", streams=["pump-*"])
@@ -28,7 +28,7 @@ class NotifySettings(BaseModel):
 
     name: Annotated[str, Field(pattern=NAME)]
     url: Annotated[str, Field(max_length=4000)] | None = None
-    url_variable: str | None = None  # an environment variable with the URL, if the URL is a secret
+    url_variable: str | None = None  # environment variable with the URL, if it is secret
     streams: list[str] = Field(default_factory=lambda: ["*"])  # names, or patterns such as pump-*
     min_severity: Annotated[float, Field(ge=0, le=1)] = 0.0
     template: Annotated[str, Field(max_length=100_000)] | None = None
@@ -40,7 +40,7 @@ class NotifySettings(BaseModel):
     user: str | None = None
     password_variable: str | None = None
     timeout: Annotated[float, Field(gt=0, le=300)] = 10.0  # seconds
-    max_age_hours: Annotated[float, Field(gt=0)] | None = None  # events older than this are not told
+    max_age_hours: Annotated[float, Field(gt=0)] | None = None  # older events are not sent
     give_up_hours: Annotated[float, Field(gt=0, le=8760)] = 24.0
 
     @model_validator(mode="after")
@@ -52,17 +52,17 @@ class NotifySettings(BaseModel):
         return self
 
     def wants(self, stream: str, severity: float | None = None) -> bool:
-        """Whether the receiver hears of a stream, and of an event this severe."""
+        """Whether the receiver gets events of this stream and severity."""
         if severity is not None and severity < self.min_severity:
             return False
         return any(fnmatchcase(stream, pattern) for pattern in self.streams)
 
     def is_old(self, stop_at: float | None, now: float) -> bool:
-        """Whether an event whose last reading has this time is too old to be told."""
+        """Whether an event whose last reading has this time is too old to send."""
         return self.max_age_hours is not None and stop_at is not None and stop_at < now - 3600 * self.max_age_hours
 
     def destination(self) -> Destination:
-        """What a receiver is made from; bad values are refused."""
+        """The destination of the receiver; bad values are refused."""
         url = Destination.from_variable(self.url_variable, self.name) if self.url is None else self.url
         address = Address(url or "", given_name=self.name, user=self.user, password_variable=self.password_variable)
         return Destination(

@@ -1,7 +1,7 @@
-"""The outbox: one row for each receiver and change of an event, stored in one transaction with the event.
+"""The outbox: one row per receiver and change of an event, stored in one transaction with the event.
 
-So a crash neither loses nor invents a message. A row is `waiting` until the receiver has taken the message
-(`delivered`), or until nobody tries any more (`undelivered`). Rows that are done are kept for a while.
+So a crash neither loses nor invents a message. A row is `waiting` until the receiver has accepted the message
+(`delivered`), or until it is given up on (`undelivered`). Finished rows are kept for a while.
 """
 
 import time
@@ -15,14 +15,14 @@ from cometad.serve.notify.notify_settings import NotifySettings
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 
-KEEP_DAYS = 30  # rows that are done
-LOOKED_AT = 1000  # waiting rows of a receiver
+KEEP_DAYS = 30  # finished rows
+LOOKED_AT = 1000  # waiting rows per query
 
 _TABLE = schema.deliveries
 
 
 class Outbox:
-    """What receivers of events are told, and what became of it."""
+    """Messages to receivers of events, and their delivery state."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class Outbox:
         in_charge: Callable[[Collection[int]], Collection[int]],
     ) -> None:
         self._store, self._receivers, self._names = store, receivers, names  # of our streams, by id
-        self._in_charge = in_charge  # of these streams, those whose messages this process sends
+        self._in_charge = in_charge  # returns the streams whose messages this process sends
         self.wake: Callable[[bool], None] = lambda asked: None  # called when there is something to send
 
     def write(self, connection: Connection, events: Sequence[dict[str, Any]]) -> bool:
-        """Add rows for events that were opened, became severe enough, or closed; returns whether there are any.
+        """Add rows for events that opened, became severe enough, or closed; returns whether there are any.
 
-        A change that is known is left alone, so that whatever is scored again is told once.
+        A known change is left alone, so that an event that is scored again is sent once.
         """
         if not (self._receivers and events):
             return False
@@ -60,7 +60,7 @@ class Outbox:
         return bool(rows)
 
     def _was_told(self, connection: Connection, receiver: str, event: dict[str, Any]) -> bool:
-        """Whether a receiver knows of an event: then it also hears of its end."""
+        """Whether a receiver was sent an event: then it is also sent the end of it."""
         same = (_TABLE.c.stream_id == event["stream_id"]) & (_TABLE.c.number == event["number"])
         return connection.execute(select(_TABLE.c.id).where(same, _TABLE.c.receiver == receiver)).first() is not None
 
@@ -69,7 +69,7 @@ class Outbox:
     def due(self, receiver: str, most: int) -> tuple[list[Any], float | None]:
         """The rows to send now, oldest first, and when the next one is due.
 
-        The end of an event waits for its beginning.
+        The closing of an event waits for its opening.
         """
         mine = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "waiting")
         with self._store.read() as connection:
@@ -88,33 +88,33 @@ class Outbox:
         return due, min(later, default=None)
 
     def delivered(self, rows: Iterable[Any]) -> None:
-        """Note that a receiver has taken messages."""
+        """Record that a receiver accepted messages."""
         self._change(rows, state="delivered", error=None, done_at=time.time(), attempts=_TABLE.c.attempts + 1)
 
     def failed(self, rows: Iterable[Any], error: str, next_at: float) -> None:
-        """Note that messages were not taken, and when they are tried again."""
+        """Record that messages were not accepted, and when to retry."""
         self._change(rows, error=error, next_at=next_at, attempts=_TABLE.c.attempts + 1)
 
     def give_up(self, rows: Iterable[Any], error: str) -> None:
-        """Note that messages are not tried any more."""
+        """Give up on messages."""
         values = {"state": "undelivered", "error": error, "done_at": time.time()}
         self._change(rows, attempts=_TABLE.c.attempts + 1, **values)
 
     def give_up_old(self, receiver: str, hours: float, error: str) -> int:
-        """Give up the messages of a receiver that have waited longer than this; returns how many."""
+        """Give up on messages of a receiver that have waited longer than this; returns how many."""
         waiting = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "waiting")
         old = waiting & (_TABLE.c.since < time.time() - 3600 * hours)
         return self._update(old, {"state": "undelivered", "error": error, "done_at": time.time()})
 
     def give_up_unknown(self) -> int:
-        """Give up what waits for receivers that are not configured any more; returns how many."""
+        """Give up on messages to receivers that are no longer configured; returns how many."""
         names = [one.name for one in self._receivers]
         gone = (_TABLE.c.state == "waiting") & _TABLE.c.receiver.not_in(names)
-        error = "The receiver is not in cometad.toml any more."
+        error = "The receiver is no longer in cometad.toml."
         return self._update(gone, {"state": "undelivered", "error": error, "done_at": time.time()})
 
     def still_open(self, receiver: str) -> list[Any]:
-        """The delivered openings of events that are still open, for receivers that must hear of them again."""
+        """The delivered openings of events that are still open, to resend them."""
         events = schema.events
         same = (events.c.stream_id == _TABLE.c.stream_id) & (events.c.number == _TABLE.c.number)
         mine = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "delivered") & (_TABLE.c.change == "opened")
@@ -125,12 +125,12 @@ class Outbox:
         return [row for row in rows if row.stream_id in mine_to_send]
 
     def _sent_here(self, rows: Sequence[Any]) -> set[int]:
-        """The streams of rows whose messages this process sends, not another one that shares the database."""
+        """The streams whose messages this process sends, rather than another one that shares the database."""
         known = {row.stream_id for row in rows} & self._names().keys()
         return set(self._in_charge(known)) if known else set()
 
     def forget_old(self) -> None:
-        """Delete rows that have been done for a month, unless their event is still open."""
+        """Delete rows finished a month ago, unless their event is still open."""
         events = schema.events
         ids = (events.c.stream_id == _TABLE.c.stream_id) & (events.c.number == _TABLE.c.number)
         still = select(events.c.number).where(ids, events.c.closed_at.is_(None)).exists()
@@ -161,7 +161,7 @@ class Outbox:
             return {(receiver, state): count for receiver, state, count in connection.execute(query)}
 
     def retry(self, delivery: int | None = None, receiver: str | None = None) -> int:
-        """Try what waits or was given up again, now: one delivery, or all of a receiver; returns how many."""
+        """Retry waiting and undelivered messages now: one delivery, or all of a receiver; returns how many."""
         where = _TABLE.c.state != "delivered"
         if delivery is not None:
             where = and_(where, _TABLE.c.id == delivery)

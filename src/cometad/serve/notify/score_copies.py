@@ -1,6 +1,6 @@
-"""Copies of scores for Prometheus: a queue that never grows, sent as fast as the receiver takes it.
+"""Copies scores to Prometheus: a bounded queue, sent as fast as the receiver accepts it.
 
-The scores themselves are in the database, so a receiver that is away for long misses the oldest, and they are counted.
+The scores themselves are in the database. If a receiver is down for long, the oldest copies are dropped and counted.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ MOST = 500_000  # scores that wait
 BATCH = 5000  # scores in a request
 GATHER = 1.0  # seconds
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-BAD_REQUEST = 400  # also the answer of Prometheus to a request with one sample that is too old: it takes none of them
+BAD_REQUEST = 400  # also Prometheus's response to a request with one sample that is too old: it accepts none
 
 _log = structlog.get_logger("cometad.serve")
 
 
 class ScoreCopies:
-    """The scores for one receiver. `count` is told what became of them: receiver, result, number."""
+    """The scores for one receiver. `count` is called with receiver, result and number of scores."""
 
     def __init__(
         self, settings: NotifySettings, url: str, writer: RemoteWriter, count: Callable[[str, str, int], None]
@@ -42,10 +42,10 @@ class ScoreCopies:
         self._lock = threading.Lock()
         self.waiting = self.written = self.lost = 0  # scores
         self.last_written: float | None = None
-        self.error: str | None = None  # why the last ones were not taken
+        self.error: str | None = None  # why the last ones were not accepted
 
     def add(self, scores: FreshScores) -> None:
-        """Take new scores; called by the thread that scores."""
+        """Queue new scores; called by the scoring thread."""
         if not self._settings.wants(scores.stream.name):
             return
         values = np.column_stack([scores.cells[:, :2], is_open(scores)])
@@ -82,13 +82,13 @@ class ScoreCopies:
             await self._writer.close()
 
     async def _write(self, batch: list[ScoreSamples]) -> list[list[ScoreSamples]]:
-        """Write scores; returns what to write in parts, because it was refused as a whole."""
+        """Write scores; returns smaller batches to write instead if this one was refused as a whole."""
         count = sum(len(one.ats) for one in batch)
         try:
             await self._writer.write(batch)
         except Lost:
             raise
-        except Exception as error:  # the next ones may be taken
+        except Exception as error:  # the next ones may be accepted
             streams = {one.stream for one in batch}
             if isinstance(error, Rejected) and error.status == BAD_REQUEST and len(streams) > 1:
                 return [[one for one in batch if one.stream == stream] for stream in sorted(streams)]
@@ -117,7 +117,7 @@ class ScoreCopies:
         self._count(self.name, result, count)
 
     def _failed(self, error: str) -> None:
-        if self.error is None:  # once for each outage
+        if self.error is None:  # once per outage
             _log.warning("receiver failed", receiver=self.name, problem=error)
         self.error = error
 
@@ -127,7 +127,7 @@ def is_open(scores: FreshScores) -> Floats:
     if not scores.events:
         return np.full(len(scores.ats), float(scores.stream.open_event is not None))
     found = np.zeros(len(scores.ats))
-    for event in {event.id: event for _, event in scores.events}.values():  # as each was last
+    for event in {event.id: event for _, event in scores.events}.values():  # the last state of each
         start = -np.inf if event.start_time is None else event.start_time
         stop = np.inf if event.state == "open" or event.stop_time is None else event.stop_time
         found[(scores.ats >= start) & (scores.ats <= stop)] = 1.0

@@ -1,1 +1,1 @@
-"""Several services on one database: who scores which stream, and how a stream moves."""
+"""Several services on one database: which one scores a stream, and how streams move."""

@@ -1,14 +1,14 @@
-"""Who scores which stream. Several processes may share a PostgreSQL database; a SQLite file belongs to one.
+"""Ownership of streams. Several processes may share a PostgreSQL database; a SQLite file belongs to one.
 
-Each process is a row of the table `members` and holds a lock of PostgreSQL on its number, which the server frees the
-moment the process dies. A member without its lock, or one that has not been seen for a while, is dead: any other
-deletes its row, and its streams are free. Every transaction that writes readings or scores first locks the row of its
-member against that. So a process that was taken for dead writes nothing more: it is fenced, joins again as a new
-member, and takes its streams again unless others have them.
+Each process is a row of the table `members` and holds a PostgreSQL advisory lock on its id, which the server frees the
+moment the process dies. A member without its lock, or without a recent heartbeat, is dead: any other deletes its row,
+and its streams are free. Every transaction that writes readings or scores first locks its member's row against that. So
+a process that was declared dead writes nothing more: it is fenced, rejoins as a new member, and takes its streams again
+unless others have them.
 
-A stream is taken when readings for it come. Its epoch counts how often it was taken or released. If nobody else had it
-since it was released, what is known of it in memory still holds; otherwise it is read from the database, as after a
-restart. That includes what was read while another process still had it.
+A stream is taken when readings for it arrive. Its epoch counts how often it was taken or released. If nobody else owned
+it since it was released, the state in memory is still valid; otherwise it is reloaded from the database, as after a
+restart. That includes state that was loaded while another process still owned the stream.
 """
 
 import json
@@ -30,9 +30,9 @@ from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store, storage_errors
 
 LOCKS = 0x636F6D65  # "come": the class of our locks in PostgreSQL
-BEAT = 2.0  # seconds between signs of life
-DEAD_AFTER = 15.0  # seconds without one
-NEVER = -2  # an epoch before all others: what is known in memory does not hold
+BEAT = 2.0  # seconds between heartbeats
+DEAD_AFTER = 15.0  # seconds without a heartbeat
+NEVER = -2  # an epoch before all others: the state in memory is stale
 _NOW = func.extract("epoch", func.clock_timestamp()).cast(Float)
 _LOCKED = text(
     "SELECT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid::bigint = :locks "
@@ -43,14 +43,16 @@ _log = structlog.get_logger("cometad.serve")
 
 
 class Fenced(Lost):
-    """Other processes took this one for dead; its streams may be theirs."""
+    """Other processes declared this one dead; its streams may be theirs."""
 
     def __init__(self) -> None:
-        super().__init__("Other processes took this one for dead, so it takes its streams again. Send these again.")
+        super().__init__(
+            "Other processes declared this one dead, so it is reloading its streams. Send these readings again."
+        )
 
 
 class Ownership(Protocol):
-    """Which streams, and which parts of sources, are this process's own."""
+    """Which streams and parts of sources this process owns."""
 
     @property
     def alone(self) -> bool:
@@ -58,40 +60,40 @@ class Ownership(Protocol):
 
     @property
     def leads(self) -> bool:
-        """Whether this process does what only one of them has to do."""
+        """Whether this process does the work that only one of them should do."""
 
     def join(self) -> None:
-        """Become one of the processes that share the database, unless this one is."""
+        """Join the processes that share the database, unless already joined."""
 
     def leave(self) -> None:
         """Release everything."""
 
     def in_charge(self, streams: Collection[int]) -> Collection[int]:
-        """The streams that this process answers for: its own and, if it leads, those that nobody has."""
+        """The streams this process is responsible for: its own and, if it leads, those without an owner."""
 
     def fence(self, connection: Connection) -> None:
-        """Make sure, until the transaction ends, that no other process takes anything from this one."""
+        """Ensure, until the transaction ends, that no other process takes anything from this one."""
 
     def take(self, streams: Collection[LiveStream]) -> dict[str, Elsewhere]:
-        """Take streams; returns those that other processes have, by name."""
+        """Take streams; returns those owned by other processes, by name."""
 
     def release(self, streams: Collection[LiveStream]) -> None:
-        """Leave streams to others."""
+        """Release streams."""
 
     def forget(self) -> None:
-        """Give up everything, after this process was fenced."""
+        """Give up everything after being fenced."""
 
     def share(self, connection: str, parts: int) -> int:
-        """How many of the parts of a source this process should read; with none, it reads the source no longer."""
+        """How many parts of a source this process should read; zero `parts` means it no longer reads the source."""
 
     def take_part(self, connection: str, part: int) -> bool:
-        """Take a part of a source, if no other process has it."""
+        """Take a part of a source, if no other process owns it."""
 
     def leave_part(self, connection: str, part: int) -> None:
-        """Leave a part of a source to others."""
+        """Release a part of a source."""
 
     def holds(self, connection: str, part: int) -> bool:
-        """Whether a part of a source is this process's own."""
+        """Whether this process owns a part of a source."""
 
 
 class SoleOwner:
@@ -117,7 +119,7 @@ class SoleOwner:
         return {}
 
     def release(self, streams: Collection[LiveStream]) -> None:
-        """Do nothing: there is nobody to leave them to."""
+        """Do nothing: there is no other process."""
 
     def forget(self) -> None:
         """Do nothing: it is never fenced."""
@@ -131,18 +133,18 @@ class SoleOwner:
         return True
 
     def leave_part(self, connection: str, part: int) -> None:
-        """Do nothing: there is nobody to leave it to."""
+        """Do nothing: there is no other process."""
 
     def holds(self, connection: str, part: int) -> bool:
-        """Every part is this process's own."""
+        """Every part is owned."""
         return True
 
 
 class SharedOwnership:
     """One of several processes that share a PostgreSQL database.
 
-    `restore` gives the stream in a row of the database, in place of the one in memory; `fenced` is called once it is
-    noticed that this process was taken for dead while it had nothing to write; `tick` after each sign of life.
+    `restore` creates a stream from its database row, to replace the one in memory; `fenced` is called when this process
+    was declared dead while it had nothing to write; `tick` is called after each heartbeat.
     """
 
     def __init__(
@@ -167,7 +169,7 @@ class SharedOwnership:
     # -- membership -------------------------------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Become one of the processes that share the database, as a new member, unless this one is."""
+        """Join the processes that share the database as a new member, unless already joined."""
         if self.id is not None:
             return
         with self._lock:
@@ -194,11 +196,11 @@ class SharedOwnership:
         self._bury()
 
     def leave(self) -> None:
-        """Release all streams and parts, and end."""
+        """Release all streams and parts, and stop."""
         self._end.set()
         if self._thread.ident is not None:
             self._thread.join()
-        with self._lock, suppress(CometadError, SQLAlchemyError):  # others notice it by the lock
+        with self._lock, suppress(CometadError, SQLAlchemyError):  # others notice by the lock
             if self.id is not None:
                 with self._store.write() as connection:
                     streams, parts = schema.streams, schema.parts
@@ -210,10 +212,10 @@ class SharedOwnership:
             self.id = None
 
     def _unlink(self) -> None:
-        """End the session that holds the lock."""
+        """Close the session that holds the lock."""
         if self._link is not None:
             with suppress(SQLAlchemyError):
-                self._link.invalidate()  # else the pool would keep the session, and with it the lock
+                self._link.invalidate()  # otherwise the pool would keep the session, and the lock with it
                 self._link.close()
             self._link = None
 
@@ -224,11 +226,11 @@ class SharedOwnership:
                     self._fenced()
                 self._bury()
                 self._tick()
-            except Exception as error:  # the database may be away for a while
+            except Exception as error:  # the database may be unavailable for a while
                 _log.error("membership failed", problem=str(error), exc_info=not isinstance(error, CometadError))
 
     def _signed(self) -> bool:
-        """Give a sign of life, over the session with the lock; False if this member is dead."""
+        """Send a heartbeat over the session with the lock; False if this member is dead."""
         with self._lock:
             if self.id is None:
                 return True
@@ -236,7 +238,7 @@ class SharedOwnership:
                 return self._sign(self._link)
             except SQLAlchemyError:
                 self._unlink()
-            with storage_errors():  # a new session: nobody may have noticed that the lock was free for a moment
+            with storage_errors():  # a new session: perhaps nobody noticed that the lock was briefly free
                 self._link = self._store.engine.connect()
                 taken = text("SELECT pg_try_advisory_lock(:locks, :id)")
                 with self._link.begin():
@@ -261,7 +263,7 @@ class SharedOwnership:
             for row in found:
                 if row.id in locked and row.seen > now - DEAD_AFTER:
                     continue
-                # It may have given a sign of life meanwhile, and a transaction of its own is waited for.
+                # It may have sent a heartbeat meanwhile; the delete waits for its running transaction.
                 dead = (table.c.id == row.id) & (table.c.seen <= row.seen)
                 if connection.execute(delete(table).where(dead)).rowcount:
                     _log.warning("process died", process=row.name)
@@ -281,7 +283,7 @@ class SharedOwnership:
         return self._ids()[:1] == [self.id]
 
     def in_charge(self, streams: Collection[int]) -> Collection[int]:
-        """The streams that this process answers for: its own and, if it leads, those that nobody has."""
+        """The streams this process is responsible for: its own and, if it leads, those without an owner."""
         table = schema.streams
         with self._store.read() as connection:
             members = list(connection.execute(select(schema.members.c.id).order_by(schema.members.c.id)).scalars())
@@ -290,14 +292,14 @@ class SharedOwnership:
         return {row.id for row in rows if row.owner == self.id or (leads and row.owner not in members)}
 
     def fence(self, connection: Connection) -> None:
-        """Make sure, until the transaction ends, that no other process takes anything from this one."""
+        """Ensure, until the transaction ends, that no other process takes anything from this one."""
         own = select(schema.members.c.id).where(schema.members.c.id == self.id)
-        # A sign of life does not wait for this lock, but deleting the row does.
+        # A heartbeat does not wait for this lock, but deleting the row does.
         if connection.execute(own.with_for_update(read=True, key_share=True)).one_or_none() is None:
             raise Fenced
 
     def forget(self) -> None:
-        """Give up everything, after this process was fenced."""
+        """Give up everything after being fenced."""
         with self._lock:
             for stream in list(self._streams.values()):
                 stream.gone, stream.owned = True, False
@@ -307,25 +309,25 @@ class SharedOwnership:
     # -- streams ----------------------------------------------------------------------------------------------------
 
     def take(self, streams: Collection[LiveStream]) -> dict[str, Elsewhere]:
-        """Take streams; returns those that other processes have, by name.
+        """Take streams; returns those owned by other processes, by name.
 
-        Called while no transaction of the recorder runs. Where another process had a stream meanwhile, the one in
+        Called while no transaction of the recorder runs. If another process owned a stream meanwhile, the one in
         memory is replaced.
         """
         self.join()
         missing = self._taken(streams)
-        if missing:  # one of them may have died just now
+        if missing:  # one of the owners may have just died
             self._bury()
             missing = self._taken(missing)
         return self._whereabouts(missing) if missing else {}
 
     def _taken(self, streams: Iterable[LiveStream]) -> list[LiveStream]:
-        """Take what is free; returns the others."""
+        """Take free streams; returns the others."""
         by_id = {stream.id: stream for stream in streams}
         table = schema.streams
         with self._store.write() as connection:
             self.fence(connection)
-            # First the rows are locked, then those who live are looked up: one may have joined while this waited.
+            # Lock the rows first, then look up the living members: one may have joined while this waited.
             wanted = select(table.c.id, table.c.owner).where(table.c.id.in_(by_id)).order_by(table.c.id)
             found = connection.execute(wanted.with_for_update()).all()
             living = set(connection.execute(select(schema.members.c.id)).scalars()) - {self.id}
@@ -338,7 +340,7 @@ class SharedOwnership:
         return [stream for stream_id, stream in by_id.items() if stream_id not in set(free)]
 
     def _own(self, row: Any, known: LiveStream, before: int | None) -> None:
-        # One that died may have written after the stream was read here, and released nothing.
+        # A dead owner may have written after the stream was loaded here, without releasing it.
         if known.gone or before is not None or row.epoch != known.epoch + 1:
             known.gone, known.owned = True, False
             known = self._streams[row.name] = self._restore(row)
@@ -356,7 +358,7 @@ class SharedOwnership:
         return {name: Elsewhere(name, *places.get(one, ("another", None))) for one, name in names.items()}
 
     def release(self, streams: Collection[LiveStream]) -> None:
-        """Leave streams to others; called while no transaction of the recorder runs, and with everything stored."""
+        """Release streams; called while no transaction of the recorder runs, with everything stored."""
         own = {stream.id: stream for stream in streams if stream.owned and not stream.gone}
         if not own:
             return
@@ -372,9 +374,9 @@ class SharedOwnership:
     # -- parts of sources -------------------------------------------------------------------------------------------
 
     def share(self, connection: str, parts: int) -> int:
-        """How many of the parts of a source this process should read: as many as others that read it, or one more.
+        """How many parts of a source this process should read: as many as its other readers, or one more.
 
-        With no parts, it reads the source no longer.
+        Zero `parts` means that it no longer reads the source.
         """
         self.join()
         if (connection in self._reads) != (parts > 0):
@@ -386,12 +388,12 @@ class SharedOwnership:
         with self._store.read() as link:
             rows = link.execute(select(schema.members.c.id, schema.members.c.reads).order_by(schema.members.c.id)).all()
         readers = [row.id for row in rows if connection in json.loads(row.reads)]
-        if self.id not in readers:  # it is taken for dead
+        if self.id not in readers:  # declared dead
             return 0
         return parts // len(readers) + (readers.index(self.id) < parts % len(readers))
 
     def take_part(self, connection: str, part: int) -> bool:
-        """Take a part of a source, if no other process has it."""
+        """Take a part of a source, if no other process owns it."""
         table = schema.parts
         self.join()
         one = (table.c.connection == connection) & (table.c.part == part)
@@ -408,7 +410,7 @@ class SharedOwnership:
         return True
 
     def leave_part(self, connection: str, part: int) -> None:
-        """Leave a part of a source to others."""
+        """Release a part of a source."""
         table = schema.parts
         if not self.holds(connection, part):
             return
@@ -418,11 +420,11 @@ class SharedOwnership:
             link.execute(update(table).where(one).values(owner=None))
 
     def holds(self, connection: str, part: int) -> bool:
-        """Whether a part of a source is this process's own."""
+        """Whether this process owns a part of a source."""
         return (connection, part) in self._parts
 
 
 def _released(which: ColumnElement[bool]) -> Update:
-    """The change that releases streams."""
+    """The update that releases streams."""
     table = schema.streams
     return update(table).where(which).values(owner=None, epoch=table.c.epoch + 1)

@@ -1,4 +1,4 @@
-"""What people see of streams that other processes score: as far as it is stored."""
+"""Shows streams that other processes score, from what is stored."""
 
 import time
 from typing import Any
@@ -13,7 +13,7 @@ from cometad.serve.storage.store import Store
 
 
 def stored_states(store: Store, streams: dict[int, LiveStream]) -> list[tuple[Any, Any]]:
-    """The newest readings and scores of streams, and the events that are open, as rows."""
+    """The newest readings and scores of streams, and their open events, as rows."""
     table = schema.streams
     readings, scores = _newest(schema.readings), _newest(schema.scores)
     kinds = (("reading", readings), ("score", scores))
@@ -35,7 +35,7 @@ def _newest(table: Table) -> FromClause:
 
 
 def show(stream: LiveStream, row: Any, event: Any) -> None:
-    """Show what is stored of a stream; it is read anew before this process scores it again."""
+    """Show the stored state of a stream; it is reloaded before this process scores it again."""
     stream.paused, stream.reason = row.paused or stream.lost_detector, row.reason
     if row.reading_first is not None:
         seq = row.reading_first + row.reading_count

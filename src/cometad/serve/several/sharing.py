@@ -1,4 +1,4 @@
-"""How a service shares its streams with other processes: finds new ones, releases them, finishes those of the dead."""
+"""Shares streams with other processes: finds new ones, releases idle ones, finishes those of dead processes."""
 
 import threading
 import time
@@ -16,16 +16,16 @@ from cometad.serve.several.seen_elsewhere import show, stored_states
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 
-UNKNOWN_FOR = 1.0  # seconds until an unknown stream is looked for again
-LEFT_FOR = 10.0  # seconds until the streams of a dead process are finished, unless their readings come again
+UNKNOWN_FOR = 1.0  # seconds until an unknown stream is looked up again
+LEFT_FOR = 10.0  # seconds until the streams of a dead process are finished, unless new readings arrive
 LOOK_EVERY = 1.0  # seconds
-TRIES = 100  # to release a stream while readings come
+TRIES = 100  # to release a stream while readings arrive
 
 
 class StreamSharing:
-    """Moves streams between this process and others; with SQLite there are none, and it does nothing.
+    """Moves streams between this process and others; with SQLite there are no others, and it does nothing.
 
-    `restore` gives the stream in a row of the database. `lock` is that of the streams.
+    `restore` creates a stream from its database row. `lock` guards the streams.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class StreamSharing:
     ) -> None:
         self._store, self._streams, self._owners = store, streams, owners
         self._recorder, self._scorer, self._restore, self._lock = recorder, scorer, restore, lock
-        self._unknown: dict[str, float] = {}  # when a stream was looked for in vain
-        self._orphans: dict[str, float] = {}  # when a stream was found to be a dead process's
+        self._unknown: dict[str, float] = {}  # when a lookup found nothing
+        self._orphans: dict[str, float] = {}  # when a stream's process was found dead
         self._idle: list[str] = []
         self._looked = -LOOK_EVERY
 
     def find(self, name: str) -> LiveStream | None:
-        """A stream that another process has created."""
+        """A stream created by another process."""
         now = time.monotonic()
         if self._store.is_sqlite or now - self._unknown.get(name, -UNKNOWN_FOR) < UNKNOWN_FOR:
             return None
@@ -65,19 +65,19 @@ class StreamSharing:
             raise elsewhere[stream.name]
 
     def release(self, names: Iterable[str]) -> None:
-        """Leave streams to others, once all their readings are scored and stored."""
+        """Release streams once all their readings are scored and stored."""
         left = [stream for name in names if (stream := self._streams.get(name)) is not None and stream.owned]
         for _ in range(TRIES):
             if self._store.is_sqlite or not left:
                 return
             left = self._scorer.do(partial(self._released, left)).result()
-        with self._recorder.paused():  # readings do not end; whoever takes the stream scores what is left
+        with self._recorder.paused():  # readings keep arriving; the next owner scores the rest
             for stream in left:
                 stream.gone = True
             self._owners.release(left)
 
     def _released(self, streams: list[LiveStream]) -> list[LiveStream]:
-        """Save and release streams, in the thread that scores; returns those with readings that came meanwhile."""
+        """Save and release streams, in the scoring thread; returns those that received readings meanwhile."""
         streams = [stream for stream in streams if stream.owned and not stream.gone]
         self._scorer.save(streams)
         self._recorder.flush()
@@ -89,13 +89,13 @@ class StreamSharing:
         return [stream for stream in streams if stream.owned and not stream.gone]
 
     def leave_part(self, connection: str, part: int, names: Collection[str]) -> None:
-        """Leave a part of a source and the streams it feeds to others."""
+        """Release a part of a source and the streams it feeds."""
         self.release(names)
         with self._recorder.paused():
             self._owners.leave_part(connection, part)
 
     def look(self) -> None:
-        """Update what people see of the streams that other processes score, at most once a second."""
+        """Update the displayed state of streams that other processes score, at most once a second."""
         now = time.monotonic()
         if self._store.is_sqlite or now - self._looked < LOOK_EVERY:
             return
@@ -105,17 +105,17 @@ class StreamSharing:
         with self._recorder.paused():
             for row, event in rows:
                 stream = foreign[row.id]
-                if not stream.owned and row.epoch > stream.epoch:  # else what is known here may be needed
+                if not stream.owned and row.epoch > stream.epoch:  # otherwise the state in memory may still be needed
                     show(stream, row, event)
 
     # -- regular work -----------------------------------------------------------------------------------------------
 
     def release_idle(self) -> None:
-        """Release streams that were opened at the start, soon; what is known of them here stays, in case it is used."""
+        """Release streams opened at startup at the next tick; their state stays in memory in case it is needed."""
         self._idle = [stream.name for stream in list(self._streams.values()) if stream.owned and not stream.fed]
 
     def tick(self) -> None:
-        """Release what is idle, learn what others changed, and finish streams of the dead."""
+        """Release idle streams, pick up changes by others, and finish the streams of dead processes."""
         idle, self._idle = self._idle, []
         self.release(name for name in idle if name in self._streams and not self._streams[name].fed)
         self.refresh()
@@ -123,7 +123,7 @@ class StreamSharing:
             self._finish_orphans()
 
     def refresh(self) -> None:
-        """Learn of streams that others created, changed, scored or deleted."""
+        """Pick up streams that others created, changed, scored or deleted."""
         with self._store.read() as connection:
             rows = {row.name: row for row in connection.execute(select(schema.streams)).all()}
         with self._lock, self._recorder.paused():
@@ -142,7 +142,7 @@ class StreamSharing:
                         known.gone, self._streams[name] = True, fresh
 
     def _finish_orphans(self) -> None:
-        """Score what dead processes had stored but not scored, unless somebody has taken the streams meanwhile."""
+        """Score what dead processes had stored but not scored, unless their streams were taken meanwhile."""
         table, now = schema.streams, time.monotonic()
         living = select(schema.members.c.id)
         with self._store.read() as connection:
