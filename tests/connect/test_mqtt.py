@@ -194,7 +194,7 @@ def test_one_topic_per_variable_is_put_on_a_grid(mosquitto, running, pump_file):
     assert found[0] == (
         "Topic 'tags/flow': variable 'flow' is 'high', not a number. Correct that reading and send it again."
     )
-    assert "is more than a day ahead of the clock here" in found[1]
+    assert "is more than a day ahead of the local clock" in found[1]
 
 
 def test_plain_numbers_are_rows_at_the_time_they_come(mosquitto, running):  # noqa: F811

@@ -1,4 +1,4 @@
-"""The contract between connectors and whoever scores readings.
+"""The contract between connectors and the receiver that scores their readings.
 
 A connector parses what arrives into batches, one per stream, and awaits `Receiver.receive`. Once that returns, the
 readings are on disk, and the connector may acknowledge them: an HTTP answer, an MQTT PUBACK, a NATS ack, a Kafka

@@ -11,7 +11,7 @@ from cometad.connect.contract import Busy, Position, ReadingBatch, Receipt, Rece
 from cometad.live.readings import Layout
 
 KEPT = 4096  # bytes kept of a message that is set aside
-MOVING = 0.2  # seconds until a stream owned by another process is tried again
+MOVING = 0.2  # seconds until a stream owned by another process is retried
 Link = Literal["connecting", "connected", "lost", "failed"]
 
 

@@ -240,8 +240,8 @@ def _checked_filter(topic: str, address: Address) -> str:
     for level in levels:
         if level not in ("+", "#", TOKEN) and re.search(r"[+#{}\0]", level):
             raise ParameterError(
-                f"The level {level!r} of the topic {topic!r} mixes text with a wildcard. A wildcard (+, #, {TOKEN}) is "
-                "a level of its own."
+                f"The level {level!r} of the topic {topic!r} mixes text with a wildcard. A wildcard (+, #, {TOKEN}) "
+                "must be a whole level."
             )
     if levels.count(TOKEN) > 1:
         raise ParameterError(f"The topic {topic!r} has {TOKEN} twice. Keep one, and write + for the other.")
