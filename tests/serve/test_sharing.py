@@ -12,6 +12,7 @@ from cometad.connect.contract import Lost, Position
 from cometad.connect.intake import Connection, Intake, Message
 from cometad.serve.several.ownership import LOCKS
 from cometad.serve.storage import schema
+from cometad.serve.storage.store import StorageError
 from serve_case import (
     START,
     Server,
@@ -211,6 +212,25 @@ def test_a_process_that_loses_its_lock_for_a_moment_keeps_its_streams(pair):
     assert one.ownership._signed()
     assert post(first, "a", READINGS[50:100])["accepted"] == 50
     assert one.ownership.id == before
+
+
+def test_a_process_that_is_stopped_within_a_transaction_does_not_stop_the_others(pair, monkeypatch):
+    monkeypatch.setattr("cometad.serve.storage.store.FROZEN", 1)
+    (one, first), (_, second) = pair
+    put(first, "a")
+    post(first, "a", READINGS[:10])
+    settled(first, "a", 10)
+    one.recorder.flush()
+
+    def stop_within():
+        with one.store.write() as connection:
+            one.ownership.fence(connection)
+            cut(one)
+            with one.ownership._lock:  # no sign of life
+                post(second, "a", READINGS[10:20])
+
+    with pytest.raises(StorageError):  # PostgreSQL ended it
+        stop_within()
 
 
 def test_parts_of_a_source_are_divided_and_left(pair):
