@@ -233,6 +233,45 @@ def test_a_process_that_is_stopped_within_a_transaction_does_not_stop_the_others
         stop_within()
 
 
+def test_a_part_is_left_with_all_that_was_on_its_way(pair, monkeypatch):
+    (one, first), (two, second) = pair
+    put(first, "a")
+    lines = [Message(b'{"flow": %d, "level": 0, "heat": 0}' % i, str(i), "a") for i in range(20)]
+    may, wait_for_work, release = threading.Event(), one.recorder._wait_for_work, one.sharing.release
+
+    def held():
+        while not may.is_set():
+            one.recorder._wake.wait(0.01)
+        wait_for_work()
+
+    def released(names):
+        release(names)
+        may.set()  # what is on its way is stored now, at the worst moment
+        until(lambda: not one.recorder._requests and not one.recorder._busy)
+
+    async def steps():
+        mine, theirs = (Intake(service, Connection("c", "nats://x")) for service in (one, two))
+        part = await mine.take_part(3)
+        assert (await part.take(lines[:10], 10)).accepted == 10
+        release(["a"])
+        one.sharing.take(one.streams["a"])  # with nothing to save
+        monkeypatch.setattr(one.recorder, "_wait_for_work", held)
+        one.recorder.wake()
+        monkeypatch.setattr(one.sharing, "release", released)
+        task = asyncio.create_task(part.take(lines[10:], 20))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        threading.Timer(0.5, may.set).start()
+        await asyncio.gather(task, return_exceptions=True)
+        await mine.leave_part(part)
+        assert owner(one, "a") is None
+        part = await theirs.take_part(3)
+        assert part.position == 20
+
+    asyncio.run(steps())
+    assert settled(second, "a", 20)["total"] == 20
+
+
 def test_parts_of_a_source_are_divided_and_left(pair):
     (one, _), (two, _) = pair
 
@@ -262,7 +301,7 @@ def test_a_position_is_written_only_by_the_process_that_reads_the_part(pair):
         assert await theirs.take_part(3) is None
         with pytest.raises(Lost, match="Another process reads part 3"):
             await two.receive([], Position("c", 99, 3))
-        await part.leave_part()
+        await mine.leave_part(part)
         part = await theirs.take_part(3)
         assert part.position == 10
         assert (await part.take(lines[10:], 20)).accepted == 10
