@@ -49,6 +49,13 @@ class Fenced(Lost):
         super().__init__("Other processes took this one for dead, so it takes its streams again. Send these again.")
 
 
+class Moved(Lost):
+    """A stream was left to other processes just now."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"The stream {stream!r} is moving to another process. Try again.")
+
+
 class Ownership(Protocol):
     """Which streams, and which parts of sources, are this process's own."""
 
@@ -77,6 +84,12 @@ class Ownership(Protocol):
 
     def release(self, streams: Collection[LiveStream]) -> None:
         """Leave streams to others."""
+
+    def doubt(self, streams: Iterable[LiveStream]) -> None:
+        """Read streams again before they are used: it is not known whether a transaction was stored."""
+
+    def orphans(self) -> set[str]:
+        """The streams that this process has to finish: they were taken, but nobody scores them now."""
 
     def forget(self) -> None:
         """Give up everything, after this process was fenced."""
@@ -119,6 +132,13 @@ class SoleOwner:
     def release(self, streams: Collection[LiveStream]) -> None:
         """Do nothing: there is nobody to leave them to."""
 
+    def doubt(self, streams: Iterable[LiveStream]) -> None:
+        """Do nothing: SQLite says what became of a transaction."""
+
+    def orphans(self) -> set[str]:
+        """None: all streams are scored here."""
+        return set()
+
     def forget(self) -> None:
         """Do nothing: it is never fenced."""
 
@@ -142,7 +162,7 @@ class SharedOwnership:
     """One of several processes that share a PostgreSQL database.
 
     `restore` gives the stream in a row of the database, in place of the one in memory; `fenced` is called once it is
-    noticed that this process was taken for dead while it had nothing to write; `tick` after each sign of life.
+    noticed that this process was taken for dead while it had nothing to write.
     """
 
     def __init__(
@@ -151,9 +171,8 @@ class SharedOwnership:
         streams: dict[str, LiveStream],
         restore: Callable[[Any], LiveStream],
         fenced: Callable[[], None],
-        tick: Callable[[], None],
     ) -> None:
-        self._store, self._streams, self._restore, self._fenced, self._tick = store, streams, restore, fenced, tick
+        self._store, self._streams, self._restore, self._fenced = store, streams, restore, fenced
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self.url: str | None = None  # where it listens
         self.id: int | None = None
@@ -223,7 +242,6 @@ class SharedOwnership:
                 if not self._signed():
                     self._fenced()
                 self._bury()
-                self._tick()
             except Exception as error:  # the database may be away for a while
                 _log.error("membership failed", problem=str(error), exc_info=not isinstance(error, CometadError))
 
@@ -233,7 +251,8 @@ class SharedOwnership:
             if self.id is None:
                 return True
             try:
-                return self._sign(self._link)
+                if self._link is not None:  # it is None after a new session could not be had
+                    return self._sign(self._link)
             except SQLAlchemyError:
                 self._unlink()
             with storage_errors():  # a new session: nobody may have noticed that the lock was free for a moment
@@ -243,8 +262,7 @@ class SharedOwnership:
                     self._link.execute(taken, {"locks": LOCKS, "id": self.id})
                 return self._sign(self._link)
 
-    def _sign(self, link: Connection | None) -> bool:
-        assert link is not None
+    def _sign(self, link: Connection) -> bool:
         own = schema.members.c.id == self.id
         with link.begin():
             return link.execute(update(schema.members).where(own).values(seen=_NOW)).rowcount == 1
@@ -356,18 +374,41 @@ class SharedOwnership:
         return {name: Elsewhere(name, *places.get(one, ("another", None))) for one, name in names.items()}
 
     def release(self, streams: Collection[LiveStream]) -> None:
-        """Leave streams to others; called while no transaction of the recorder runs, and with everything stored."""
+        """Leave streams to others; called while no transaction of the recorder runs, and with everything stored.
+
+        If the transaction fails, they are `orphans`.
+        """
         own = {stream.id: stream for stream in streams if stream.owned and not stream.gone}
         if not own:
             return
+        self.doubt(own.values())  # an error may come from a transaction that was stored
         table = schema.streams
         with self._store.write() as connection:
             mine = table.c.id.in_(own) & (table.c.owner == self.id)
             rows = connection.execute(_released(mine).returning(table.c.id, table.c.epoch)).all()
-        epochs = {row.id: row.epoch for row in rows}
         for stream in own.values():
-            stream.owned, stream.fed, stream.source = False, False, None
-            stream.epoch = epochs.get(stream.id, NEVER)
+            stream.fed, stream.source = False, None
+        for row in rows:
+            own[row.id].epoch = row.epoch
+
+    def doubt(self, streams: Iterable[LiveStream]) -> None:
+        """Read streams again before they are used: it is not known whether a transaction was stored."""
+        for stream in streams:
+            stream.owned, stream.epoch = False, NEVER
+
+    def orphans(self) -> set[str]:
+        """The streams whose owner is dead, if this process leads, and those that it has in the database only."""
+        table = schema.streams
+        with self._store.read() as connection:
+            members = list(connection.execute(select(schema.members.c.id).order_by(schema.members.c.id)).scalars())
+            rows = connection.execute(select(table.c.name, table.c.owner).where(table.c.owner.is_not(None))).all()
+        own = {stream.name for stream in list(self._streams.values()) if stream.owned}
+        leads = members[:1] == [self.id]
+        return {
+            row.name
+            for row in rows
+            if (leads and row.owner not in members) or (row.owner == self.id and row.name not in own)
+        }
 
     # -- parts of sources -------------------------------------------------------------------------------------------
 
@@ -377,11 +418,12 @@ class SharedOwnership:
         With no parts, it reads the source no longer.
         """
         self.join()
-        if (connection in self._reads) != (parts > 0):
-            self._reads ^= {connection}
+        reads = self._reads | {connection} if parts else self._reads - {connection}
+        if reads != self._reads:
             own = schema.members.c.id == self.id
             with self._store.write() as link:
-                link.execute(update(schema.members).where(own).values(reads=json.dumps(sorted(self._reads))))
+                link.execute(update(schema.members).where(own).values(reads=json.dumps(sorted(reads))))
+            self._reads = reads
         self._bury()
         with self._store.read() as link:
             rows = link.execute(select(schema.members.c.id, schema.members.c.reads).order_by(schema.members.c.id)).all()
