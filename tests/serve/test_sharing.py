@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, delete, select, text
 from cometad.connect.contract import Lost, Position
 from cometad.connect.intake import Connection, Intake, Message
 from cometad.serve.several.ownership import LOCKS
-from cometad.serve.storage import schema
+from cometad.serve.storage import history, schema
 from cometad.serve.storage.store import StorageError
 from serve_case import (
     START,
@@ -470,6 +470,35 @@ def test_a_process_that_loses_its_lock_for_a_moment_keeps_its_streams(pair):
     assert one.ownership._signed()
     assert post(first, "a", READINGS[50:100])["accepted"] == 50
     assert one.ownership.id == before
+
+
+def test_two_processes_that_join_the_chunks_of_a_stream_at_once_lose_none(pair, monkeypatch):
+    (one, first), (two, _) = pair
+    put(first, "a")
+    for i in range(8):
+        post(first, "a", READINGS[10 * i : 10 * i + 10])
+    stream_id, neighbors = one.streams["a"].id, history._neighbors
+
+    def join(store, before):
+        with store.write() as connection:
+            history.join_chunks(connection, schema.readings, stream_id, before)
+
+    others = threading.Thread(target=join, args=[two.store, 80])
+
+    def meanwhile(chunks):
+        monkeypatch.setattr(history, "_neighbors", neighbors)
+        others.start()
+        others.join(0.5)
+        return neighbors(chunks)
+
+    monkeypatch.setattr(history, "_neighbors", meanwhile)
+    join(one.store, 50)
+    others.join(60)
+    with one.store.read() as connection:
+        rows = connection.execute(
+            select(schema.readings.c.first, schema.readings.c.count).order_by(schema.readings.c.first)
+        )
+        assert [i for first, count in rows for i in range(first, first + count)] == list(range(80))
 
 
 def test_parts_of_a_source_are_divided_and_left(pair):
