@@ -13,6 +13,7 @@ from cometad.connect.intake import Connection, Intake, Message
 from cometad.connect.parts import Placed, read_parts, take
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings
+from cometad.serve.storage.store import StorageError
 from serve_case import faulty, until
 from servers.kafka import running_mock
 from servers.nats import running_nats
@@ -130,3 +131,55 @@ def test_parts_that_are_added_later_are_read_as_well(service, monkeypatch):
     with pytest.raises(Lost, match="was lost"):
         asyncio.run(asyncio.wait_for(read_parts(source, Intake(service, Connection("broker", "kafka://host/t"))), 30))
     assert source.begun == [0, 1, 2, 3, 4]
+
+
+class Endless:
+    """A source with two parts that feeds the stream of a name, and is lost at once if told so."""
+
+    def __init__(self, is_lost):
+        self._is_lost, self.begun = is_lost, []
+
+    async def parts(self):
+        return 2
+
+    async def read(self, part, intake):
+        await intake.take([Message(bodies(VALUES[:1])[0], "0", "ab"[part])], 1)
+        self.begun.append(part)
+        await asyncio.Event().wait()
+
+    async def ended(self):
+        while not self._is_lost or len(self.begun) < 2:
+            await asyncio.sleep(0.01)
+
+
+def test_parts_that_could_not_be_left_are_left_before_parts_are_taken_again(tmp_path, postgres, pump, monkeypatch):
+    monkeypatch.setattr(parts, "LOOK", 0.01)
+    database = postgres()
+    with ExitStack() as stack:
+        one, two = (
+            stack.enter_context(closing(Service(Settings(data_dir=tmp_path / name, database=database))))
+            for name in ("one", "two")
+        )
+        for service in (one, two):
+            service.start()
+        prepare(one, pump[1], ["a", "b"])
+        mine, theirs = (Intake(service, Connection("broker", "kafka://host/t")) for service in (one, two))
+
+        async def away(*_):
+            raise StorageError("The database is away.")
+
+        async def steps():
+            with monkeypatch.context() as patch:
+                patch.setattr(one, "leave_part", away)
+                with pytest.raises(Lost):
+                    await read_parts(Endless(True), mine)
+            assert await theirs.share(2) == 2
+            sources = Endless(False), Endless(False)
+            reading = [asyncio.create_task(read_parts(*pair)) for pair in zip(sources, (mine, theirs), strict=True)]
+            while not all(len(source.begun) == 1 for source in sources):  # one part each, with its stream
+                await asyncio.sleep(0.01)
+            for task in reading:
+                task.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
+        asyncio.run(asyncio.wait_for(steps(), 30))

@@ -172,6 +172,31 @@ def test_a_partition_that_waits_is_paused_and_holds_up_no_other(mock, service, p
         assert problems_of(service.store, name, VALUES, pump[0]) == []
 
 
+def test_a_partition_that_was_left_while_it_was_paused_is_read_when_it_is_taken_again(mock, monkeypatch):
+    monkeypatch.setattr(kafka_link, "BATCH", 20)
+    monkeypatch.setattr(kafka_link, "PATIENCE", 0.1)
+    mock.create("left", 1)
+    mock.publish("left", [("a", body) for body in bodies(VALUES)])
+
+    async def steps():
+        settings = {"bootstrap.servers": mock.servers, "group.id": "cometad"}
+        link = kafka_link.KafkaLink(settings, "left", mock.url)
+        pull = asyncio.create_task(link.pull())
+        try:
+            await link.assign(0, 0)
+            while 0 not in link._paused:
+                await asyncio.sleep(0.02)
+            await link.unassign(0)
+            await link.assign(0, 0)
+            return [one.offset() for one in await link.messages(0)]
+        finally:
+            pull.cancel()
+            await link.close()
+
+    found = asyncio.run(asyncio.wait_for(steps(), 30))
+    assert found == list(range(len(found)))
+
+
 @pytest.mark.parametrize(
     "url",
     [

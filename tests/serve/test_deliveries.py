@@ -12,12 +12,13 @@ import pytest
 from sqlalchemy import func, select, update
 
 from cometad.errors import ParameterError
-from cometad.serve.notify import deliveries
+from cometad.serve.notify import deliveries, outbox
 from cometad.serve.notify.outbox import KEEP_DAYS
 from cometad.serve.run import plan
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings, load_settings
 from cometad.serve.storage import schema
+from cometad.serve.storage.store import Store
 from contract import is_a_sentence
 from serve_case import Server, as_readings, expected, faulty, in_process, is_refusal, post, put, settled, until, upload
 from servers.webhook import hook
@@ -439,3 +440,14 @@ def test_streams_have_figures_of_their_own_only_up_to_a_number(serving):
         assert 'anomaly_event_open{stream="a"} 0.0' in client.get("/metrics").text
         put(client, "b")
         assert "anomaly_event_open{" not in client.get("/metrics").text
+
+
+def test_messages_that_another_process_sends_do_not_hide_our_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(outbox, "LOOKED_AT", 5)
+    with closing(Store.in_folder(tmp_path)) as store:
+        ours = outbox.Outbox(store, [], lambda: {1: "theirs", 2: "ours"}, lambda streams: set(streams) & {2})
+        with store.write() as connection:
+            rows = [outbox._row("hook", stream, number, "opened", 0.0) for stream in (1, 2) for number in range(5)]
+            connection.execute(schema.deliveries.insert(), rows)
+        found, later = ours.due("hook", 10)
+        assert ([row.stream_id for row in found], later) == ([2] * 5, None)

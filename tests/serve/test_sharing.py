@@ -3,15 +3,16 @@
 import asyncio
 import signal
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
-from sqlalchemy import delete, select, text
+from sqlalchemy import create_engine, delete, select, text
 
 from cometad.connect.contract import Lost, Position
 from cometad.connect.intake import Connection, Intake, Message
 from cometad.serve.several.ownership import LOCKS
-from cometad.serve.storage import schema
+from cometad.serve.storage import history, schema
+from cometad.serve.storage.store import StorageError
 from serve_case import (
     START,
     Server,
@@ -119,6 +120,264 @@ def test_what_was_read_while_another_process_had_a_stream_is_read_again(pair, pu
     assert (found["scores"], found["thresholds"], found["flags"]) == expected(pump[0], VALUES)
 
 
+def test_a_stream_whose_first_readings_are_on_their_way_is_scored_before_it_is_released(pair, pump, monkeypatch):
+    (one, first), (_, second) = pair
+    put(first, "a")
+    one.sharing.take(one.streams["a"])
+    one.scorer.do(lambda: setattr(one.streams["a"], "session", None)).result()  # as after it was read from disk
+    flush = one.recorder.flush
+
+    def readings_come(*stream):
+        monkeypatch.setattr(one.recorder, "flush", flush)
+        post(first, "a", READINGS[:100])
+        flush()
+
+    monkeypatch.setattr(one.recorder, "flush", readings_come)
+    one.sharing.release(["a"])
+    assert owner(one, "a") is None
+    assert one.streams["a"].scored_seq == 100
+    post(second, "a", READINGS[100:])
+    assert settled(second, "a", 400)["scores"] == expected(pump[0], VALUES)[0]
+
+
+def test_a_stream_that_cannot_be_released_goes_on(pair, pump, monkeypatch):
+    (one, first), _ = pair
+    put(first, "a")
+    post(first, "a", READINGS[:100])
+    monkeypatch.setattr("cometad.serve.several.sharing.TRIES", 0)  # as if readings never ended
+    one.sharing.release(["a"])
+    post(first, "a", READINGS[100:])
+    assert settled(first, "a", 400)["scores"] == expected(pump[0], VALUES)[0]
+
+
+def failing_after(store, monkeypatch):
+    """Let the next transaction be stored, but end with an error: the connection broke before the answer came."""
+    write, left = store.write, [1]
+
+    @contextmanager
+    def broken():
+        with write() as connection:
+            yield connection
+        if left:
+            left.clear()
+            raise StorageError("The connection was lost.")
+
+    monkeypatch.setattr(store, "write", broken)
+
+
+def test_readings_that_were_stored_although_the_connection_broke_do_not_stop_the_stream(pair, pump, monkeypatch):
+    (one, first), _ = pair
+    put(first, "a")
+    post(first, "a", READINGS[:100])
+    settled(first, "a", 100)
+    one.recorder.flush()
+    failing_after(one.store, monkeypatch)
+    assert first.post("/v1/streams/a/readings", json=READINGS[100:200]).status_code == 503
+    assert post(first, "a", READINGS[100:300]) | {"refused": []} == {
+        "accepted": 100,
+        "repeated": 100,
+        "dropped": 0,
+        "refused": [],
+    }
+    post(first, "a", READINGS[300:])
+    assert settled(first, "a", 400)["scores"] == expected(pump[0], VALUES)[0]
+
+
+def test_a_stream_that_may_have_been_released_is_not_scored_by_two(pair, pump, monkeypatch):
+    (one, first), (_, second) = pair
+    put(first, "a")
+    post(first, "a", READINGS[:100])
+    settled(first, "a", 100)
+    one.recorder.flush()
+    with monkeypatch.context() as patch:
+        failing_after(one.store, patch)
+        with pytest.raises(StorageError):
+            one.ownership.release([one.streams["a"]])
+    post(second, "a", READINGS[100:200])
+    assert first.post("/v1/streams/a/readings", json=READINGS[200:]).status_code == 409
+    post(second, "a", READINGS[200:])
+    assert settled(second, "a", 400)["scores"] == expected(pump[0], VALUES)[0]
+
+
+def test_a_stream_that_was_not_released_because_of_an_error_is_released_later(pair, pump, monkeypatch):
+    monkeypatch.setattr("cometad.serve.several.sharing.LEFT_FOR", 0.0)
+    (one, first), (_, second) = pair
+    put(first, "a")
+    post(first, "a", READINGS[:100])
+    settled(first, "a", 100)
+    one.ownership.doubt([one.streams["a"]])
+    one.sharing.tick()
+    assert owner(one, "a") is None
+    post(second, "a", READINGS[100:])
+    assert settled(second, "a", 400)["scores"] == expected(pump[0], VALUES)[0]
+
+
+def test_a_stream_that_was_deleted_and_made_anew_takes_readings_everywhere(pair):
+    (_, first), (two, second) = pair
+    put(first, "a")
+    post(second, "a", READINGS[:10])
+    settled(second, "a", 10)
+    two.sharing.release(["a"])
+    assert first.delete("/v1/streams/a").status_code == 204
+    put(first, "a")
+    two.sharing.refresh()
+    assert post(second, "a", READINGS[:10])["accepted"] == 10
+
+
+def test_a_stream_that_is_deleted_while_its_readings_come_is_gone(pair, monkeypatch):
+    (one, first), _ = pair
+    put(first, "a")
+    post(first, "a", READINGS[:10])
+    flush = one.recorder.flush
+
+    def while_it_is_deleted(*stream):
+        monkeypatch.setattr(one.recorder, "flush", flush)
+        post(first, "a", READINGS[10:20])
+        flush()
+
+    monkeypatch.setattr(one.recorder, "flush", while_it_is_deleted)
+    assert first.delete("/v1/streams/a").status_code == 204
+    assert first.post("/v1/streams/a/readings", json=READINGS[20:30]).status_code == 404
+    assert "a" not in one.streams
+
+
+def test_a_stream_is_compared_with_what_others_made_of_it(pair):
+    (one, first), (_, second) = pair
+    put(first, "a")
+    assert second.get("/v1/streams/a").status_code == 200
+    put(first, "a", budget={"rate": 0.02})
+    put(second, "a")  # what it was when this process saw it last
+    one.sharing.refresh()
+    assert first.get("/v1/streams/a").json()["budget"] == second.get("/v1/streams/a").json()["budget"] != {"rate": 0.02}
+
+
+def test_a_process_that_was_taken_for_dead_changes_no_stream(pair):
+    (one, first), (_, second) = pair
+    for name in ("a", "b", "c"):
+        put(first, name)
+        post(first, name, READINGS[:100])
+        settled(first, name, 100)
+    assert first.post("/v1/streams/c/pause").status_code == 200
+    event = until(lambda: first.get("/v1/streams/a/events").json()["events"])[0]
+    one.recorder.flush()
+    one.ownership._lock.acquire()  # it does not notice
+    try:
+        with one.store.write() as connection:
+            connection.execute(delete(schema.members).where(schema.members.c.id == one.ownership.id))
+        for name in ("a", "b", "c"):
+            post(second, name, READINGS[100:110])
+        assert all(one.streams[name].owned for name in ("a", "b", "c"))
+        answers = [
+            first.put("/v1/streams/a", json={"detector": "pump", "budget": {"rate": 0.02}}),
+            first.delete("/v1/streams/b"),
+            first.post("/v1/streams/c/resume"),
+        ]
+    finally:
+        one.ownership._lock.release()
+    assert [answer.status_code for answer in answers] == [503, 503, 503]
+    answer = first.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"})
+    assert answer.status_code in (409, 503), answer.text
+    found = {one["name"]: one for one in second.get("/v1/streams").json()["streams"]}
+    assert found["a"]["budget"] == {"rate": 0.01}
+    assert found.keys() == {"a", "b", "c"}
+    assert found["c"]["state"] == "paused"
+
+
+def test_a_process_that_is_stopped_within_a_transaction_does_not_stop_the_others(pair, monkeypatch):
+    monkeypatch.setattr("cometad.serve.storage.store.FROZEN", 1)
+    (one, first), (_, second) = pair
+    put(first, "a")
+    post(first, "a", READINGS[:10])
+    settled(first, "a", 10)
+    one.recorder.flush()
+
+    def stop_within():
+        with one.store.write() as connection:
+            one.ownership.fence(connection)
+            cut(one)
+            with one.ownership._lock:  # no sign of life
+                post(second, "a", READINGS[10:20])
+
+    with pytest.raises(StorageError):  # PostgreSQL ended it
+        stop_within()
+
+
+def test_a_process_gives_signs_of_life_again_once_the_database_is_back(pair):
+    (one, _), _ = pair
+    engine = one.store.engine
+    with one.ownership._lock:
+        cut(one)
+        one.store.engine = create_engine("postgresql+psycopg://127.0.0.1:1/nothing")
+        for _ in range(2):
+            with pytest.raises(StorageError):
+                one.ownership._signed()
+        one.store.engine = engine
+        one.ownership._signed()  # false if the other process was quicker
+        assert one.ownership._link is not None
+
+
+def test_signs_of_life_do_not_wait_for_the_scorer(pair):
+    (one, first), (two, _) = pair
+    put(first, "a")
+    post(first, "a", READINGS[:10])
+    settled(first, "a", 10)
+    stuck = threading.Event()
+    one.scorer.do(lambda: stuck.wait(60))
+    one.sharing._idle = ["a"]
+    one.streams["a"].fed = False
+    try:
+        until(lambda: not one.sharing._idle)  # it waits now
+
+        def seen():
+            with two.store.read() as connection:
+                own = schema.members.c.id == one.ownership.id
+                return connection.execute(select(schema.members.c.seen).where(own)).scalar_one()
+
+        before = seen()
+        until(lambda: seen() > before)
+    finally:
+        stuck.set()
+
+
+def test_a_part_is_left_with_all_that_was_on_its_way(pair, monkeypatch):
+    (one, first), (two, second) = pair
+    put(first, "a")
+    lines = [Message(b'{"flow": %d, "level": 0, "heat": 0}' % i, str(i), "a") for i in range(20)]
+    may, wait_for_work, release = threading.Event(), one.recorder._wait_for_work, one.sharing.release
+
+    def held():
+        while not may.is_set():
+            one.recorder._wake.wait(0.01)
+        wait_for_work()
+
+    def released(names):
+        release(names)
+        may.set()  # what is on its way is stored now, at the worst moment
+        until(lambda: not one.recorder._requests and not one.recorder._busy)
+
+    async def steps():
+        mine, theirs = (Intake(service, Connection("c", "nats://x")) for service in (one, two))
+        part = await mine.take_part(3)
+        assert (await part.take(lines[:10], 10)).accepted == 10
+        release(["a"])
+        one.sharing.take(one.streams["a"])  # with nothing to save
+        monkeypatch.setattr(one.recorder, "_wait_for_work", held)
+        one.recorder.wake()
+        monkeypatch.setattr(one.sharing, "release", released)
+        task = asyncio.create_task(part.take(lines[10:], 20))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        threading.Timer(0.5, may.set).start()
+        await asyncio.gather(task, return_exceptions=True)
+        await mine.leave_part(part)
+        assert owner(one, "a") is None
+        part = await theirs.take_part(3)
+        assert part.position == 20
+
+    asyncio.run(steps())
+    assert settled(second, "a", 20)["total"] == 20
+
+
 def test_a_released_stream_that_nobody_took_needs_no_reading_from_disk(pair):
     (one, first), _ = pair
     put(first, "a")
@@ -213,6 +472,35 @@ def test_a_process_that_loses_its_lock_for_a_moment_keeps_its_streams(pair):
     assert one.ownership.id == before
 
 
+def test_two_processes_that_join_the_chunks_of_a_stream_at_once_lose_none(pair, monkeypatch):
+    (one, first), (two, _) = pair
+    put(first, "a")
+    for i in range(8):
+        post(first, "a", READINGS[10 * i : 10 * i + 10])
+    stream_id, neighbors = one.streams["a"].id, history._neighbors
+
+    def join(store, before):
+        with store.write() as connection:
+            history.join_chunks(connection, schema.readings, stream_id, before)
+
+    others = threading.Thread(target=join, args=[two.store, 80])
+
+    def meanwhile(chunks):
+        monkeypatch.setattr(history, "_neighbors", neighbors)
+        others.start()
+        others.join(0.5)
+        return neighbors(chunks)
+
+    monkeypatch.setattr(history, "_neighbors", meanwhile)
+    join(one.store, 50)
+    others.join(60)
+    with one.store.read() as connection:
+        rows = connection.execute(
+            select(schema.readings.c.first, schema.readings.c.count).order_by(schema.readings.c.first)
+        )
+        assert [i for first, count in rows for i in range(first, first + count)] == list(range(80))
+
+
 def test_parts_of_a_source_are_divided_and_left(pair):
     (one, _), (two, _) = pair
 
@@ -242,7 +530,7 @@ def test_a_position_is_written_only_by_the_process_that_reads_the_part(pair):
         assert await theirs.take_part(3) is None
         with pytest.raises(Lost, match="Another process reads part 3"):
             await two.receive([], Position("c", 99, 3))
-        await part.leave_part()
+        await mine.leave_part(part)
         part = await theirs.take_part(3)
         assert part.position == 10
         assert (await part.take(lines[10:], 20)).accepted == 10

@@ -63,6 +63,7 @@ class Intake:
     ) -> None:
         self._receiver, self.connection, self._changed, self._part = receiver, connection, changed, part
         self._streams: set[str] = set()  # those it has fed, or tried to
+        self._held: list[Intake] = []  # parts taken and not yet released
 
     # -- parts: if several processes share a source, each part is read by one of them at a time ----------------------
 
@@ -77,13 +78,20 @@ class Intake:
         """Take a part and return an intake for it; None if another process reads it."""
         if not await self._receiver.take_part(self.connection.name, part):
             return None
-        return Intake(self._receiver, self.connection, self._changed, part)
+        self._held.append(Intake(self._receiver, self.connection, self._changed, part))
+        return self._held[-1]
 
-    async def leave_part(self) -> None:
-        """Release the part and the streams it feeds; returns once everything stored is scored."""
-        assert self._part is not None
-        self.connection.streams -= self._streams
-        await self._receiver.leave_part(self.connection.name, self._part, self._streams)
+    async def leave_part(self, part: "Intake") -> None:
+        """Release a part and the streams it feeds; returns once everything stored is scored."""
+        assert part._part is not None
+        self.connection.streams -= part._streams
+        await self._receiver.leave_part(self.connection.name, part._part, part._streams)
+        self._held.remove(part)
+
+    async def leave_rest(self) -> None:
+        """Release the parts that could not be released before: other processes wait for them."""
+        for part in list(self._held):
+            await self.leave_part(part)
 
     # -- readings ---------------------------------------------------------------------------------------------------
 
@@ -140,7 +148,7 @@ class Intake:
         receipt, moving = Receipt(), False
         while True:
             try:
-                receipt.add(await self._receiver.receive(batches, reached))
+                receipt.add(await self._received(batches, reached))
                 if not receipt.elsewhere:
                     break
                 batches = [batch for batch, _ in receipt.elsewhere]
@@ -156,6 +164,18 @@ class Intake:
         self.connection.last_message = time.time()
         await self._put_aside(receipt.refused, origin)
         return receipt
+
+    async def _received(self, batches: Sequence[ReadingBatch], position: Position | None) -> Receipt:
+        """What became of readings; if it is cancelled, it waits for them first.
+
+        Else those of a part that was left would be stored after the next one has read its position, and come twice.
+        """
+        receipt = asyncio.ensure_future(self._receiver.receive(batches, position))
+        try:
+            return await asyncio.shield(receipt)
+        except asyncio.CancelledError:
+            await asyncio.gather(receipt, return_exceptions=True)
+            raise
 
     def _fed(self, streams: set[str]) -> None:
         if not streams <= self.connection.streams:

@@ -161,7 +161,12 @@ class KafkaLink:
     async def assign(self, part: int, offset: int) -> None:
         """Start reading a partition at an offset."""
         self._buffers[part] = []
-        await self._do(self._consumer.incremental_assign, [self._at(part, offset)])
+        self._paused.discard(part)
+        await self._do(self._assign, part, offset)
+
+    def _assign(self, part: int, offset: int) -> None:
+        self._consumer.incremental_assign([self._at(part, offset)])
+        self._consumer.resume([self._at(part)])  # librdkafka keeps a pause beyond the end of an assignment
 
     async def unassign(self, part: int) -> None:
         """Stop reading a partition."""

@@ -42,6 +42,7 @@ async def read_parts(source: PartedSource, intake: Intake) -> NoReturn:
 
     Raises `Lost` once the connection ends, or the error of a part that cannot be read.
     """
+    await intake.leave_rest()
     reading: dict[int, tuple[Intake, asyncio.Task[None]]] = {}
     end = asyncio.create_task(source.ended())
     try:
@@ -49,7 +50,7 @@ async def read_parts(source: PartedSource, intake: Intake) -> NoReturn:
             count = await source.parts()
             share = await intake.share(count)
             for part in list(reading)[share:]:
-                await _left(*reading.pop(part))
+                await _left(intake, *reading.pop(part))
             for part in range(count):
                 if len(reading) < share and part not in reading:
                     own = await intake.take_part(part)
@@ -66,16 +67,16 @@ async def read_parts(source: PartedSource, intake: Intake) -> NoReturn:
         raise Lost(f"The connection to {intake.connection.url} was lost.")
     finally:
         end.cancel()
-        # A part that cannot be released now is released when this process ends; keep the original error.
-        await asyncio.gather(end, *(_left(*one) for one in reading.values()), return_exceptions=True)
+        # A part that cannot be released now is released by the next run or when this process ends; raise the first error.
+        await asyncio.gather(end, *(_left(intake, *one) for one in reading.values()), return_exceptions=True)
         await asyncio.gather(intake.share(0), return_exceptions=True)
 
 
-async def _left(part: Intake, task: "asyncio.Task[None]") -> None:
+async def _left(intake: Intake, part: Intake, task: "asyncio.Task[None]") -> None:
     """Stop reading a part and release it; what was not stored is redelivered."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await part.leave_part()
+    await intake.leave_part(part)
 
 
 async def take(intake: Intake, messages: Sequence[Placed], position: Any) -> None:

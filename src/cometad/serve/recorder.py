@@ -23,7 +23,7 @@ from cometad.errors import CometadError, InputError
 from cometad.serve.arrivals import Admitted, admit
 from cometad.serve.live_stream import Arrivals, LiveStream
 from cometad.serve.notify.outbox import Outbox
-from cometad.serve.several.ownership import Fenced, Ownership
+from cometad.serve.several.ownership import Fenced, Moved, Ownership
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, KnownTimes, chunk
 from cometad.serve.storage.store import StorageError, Store
@@ -205,7 +205,7 @@ class Recorder:
             begun = time.monotonic()
             try:
                 with self._committing:
-                    accepted = self._commit(requests, rulings, stored)
+                    accepted = self._committed(requests, rulings, stored)
                 self.problem = None
                 self._rounds += 1
             except Fenced as error:
@@ -249,7 +249,8 @@ class Recorder:
             if not request.done.done():
                 request.done.set_exception(error)
         for ruling in rulings:
-            ruling.done.set_exception(error)
+            if not ruling.done.done():
+                ruling.done.set_exception(error)
         with self._wake:
             stored.add(self._stored)
             self._stored = stored
@@ -262,7 +263,8 @@ class Recorder:
         """After others took this process for dead: whatever it knows is out of date, and requests are tried again."""
         _log.warning("fenced", problem=str(error))
         for ruling in rulings:
-            ruling.done.set_exception(error)
+            if not ruling.done.done():
+                ruling.done.set_exception(error)
         with self._wake:
             requests = [request for request in requests if not request.done.done()]
             self._owners.forget()
@@ -281,6 +283,18 @@ class Recorder:
         wanted = [stream for name in names if (stream := self._streams.get(name)) is not None and not stream.owned]
         return self._owners.take(wanted) if wanted else {}
 
+    def _committed(self, requests: list[_Request], rulings: list[Ruling], stored: Stored) -> list[Accepted | Ruling]:
+        try:
+            return self._commit(requests, rulings, stored)
+        except Fenced:
+            raise
+        except Exception:
+            # The connection may have ended after the transaction was stored and before its answer came.
+            names = {batch.stream for request in requests for batch in request.batches}
+            found = [stream for name in names if (stream := self._streams.get(name)) is not None]
+            self._owners.doubt([*found, *(ruling.stream for ruling in rulings)])
+            raise
+
     def _commit(self, requests: list[_Request], rulings: list[Ruling], stored: Stored) -> list[Accepted | Ruling]:
         chunks: list[dict[str, Any]] = []
         accepted: list[Accepted | Ruling] = []
@@ -288,6 +302,7 @@ class Recorder:
         receipts: list[Receipt] = []
         self._owners.join()
         requests = self._still_read(requests)
+        rulings = self._still_owned(rulings)
         elsewhere = self._take_streams(requests)
         with self._store.write() as connection:
             self._owners.fence(connection)
@@ -326,6 +341,13 @@ class Recorder:
             else:
                 request.done.set_exception(Lost(f"Another process reads part {at.part} of {at.connection} now."))
         return found
+
+    def _still_owned(self, rulings: list[Ruling]) -> list[Ruling]:
+        """The verdicts without those on streams that this process has left meanwhile."""
+        for ruling in rulings:
+            if not ruling.stream.owned:
+                ruling.done.set_exception(Moved(ruling.stream.name))
+        return [ruling for ruling in rulings if ruling.stream.owned]
 
     def _taken_in(
         self,

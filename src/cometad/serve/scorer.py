@@ -131,7 +131,7 @@ class LiveScorer:
     def _score_guarded(self, work: Accepted) -> None:
         stream = work.stream
         stream.waiting_since = None
-        if stream.paused or stream.gone:
+        if stream.paused or not stream.owned:  # whoever takes it next scores what is stored
             return
         try:
             self.open(stream)
@@ -258,6 +258,12 @@ class LiveScorer:
     def _rule(self, ruling: Ruling) -> None:
         stream = ruling.stream
         try:
+            if not stream.owned:
+                stream.session = None  # it does not know the verdict, unlike the database
+                ruling.done.set_result(
+                    (False, "The stream is moving; the verdict takes effect once it is scored again.")
+                )
+                return
             if stream.paused:
                 ruling.done.set_result((False, "The stream is paused; the verdict takes effect once it is resumed."))
                 return
@@ -281,7 +287,7 @@ class LiveScorer:
     def save(self, streams: Iterable[LiveStream]) -> None:
         """Store a snapshot of each open session, so that the next start is quick."""
         for stream in streams:
-            if stream.session is not None and stream.snapshot_due < SNAPSHOT_EVERY:
+            if stream.owned and stream.session is not None and stream.snapshot_due < SNAPSHOT_EVERY:
                 self._keep(stream, Stored(snapshots=[self._snapshot(stream)]))
 
 

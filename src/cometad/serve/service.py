@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import structlog
+from sqlalchemy import Connection as SqlConnection
 from sqlalchemy import delete, func, insert, select, update
 
 from cometad.connect.address import Address
@@ -32,7 +33,7 @@ from cometad.serve.restoring import restored
 from cometad.serve.scorer import FreshScores, LiveScorer
 from cometad.serve.set_aside import keep_aside, stored_position
 from cometad.serve.settings import Settings
-from cometad.serve.several.ownership import Ownership, SharedOwnership, SoleOwner
+from cometad.serve.several.ownership import Fenced, Moved, Ownership, SharedOwnership, SoleOwner
 from cometad.serve.several.sharing import StreamSharing
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import next_number
@@ -112,6 +113,7 @@ class Service:
         for stream in list(self.streams.values()):
             if stream.owned:
                 self._open(stream)
+        self.sharing.start()
         self.upkeep.start()
         self.notifications.start()
         self.connections.start()
@@ -125,9 +127,7 @@ class Service:
     def _ownership(self) -> Ownership:
         if self.store.is_sqlite:
             return SoleOwner()
-        return SharedOwnership(
-            self.store, self.streams, self._restored, lambda: self.recorder.wake(), lambda: self.sharing.tick()
-        )
+        return SharedOwnership(self.store, self.streams, self._restored, lambda: self.recorder.wake())
 
     def _restored(self, row: Any) -> LiveStream:
         stream, known = restored(self.store, self.detectors, row), self.streams.get(row.name)
@@ -152,6 +152,7 @@ class Service:
             self.demo.stop()
             self.connections.stop()
             self.upkeep.stop()
+            self.sharing.stop()
             self.recorder.close_intake()
             self.scorer.do(lambda: self.scorer.save(self.streams.values()))
             self.scorer.stop()
@@ -277,20 +278,39 @@ class Service:
     @contextmanager
     def _own(self, name: str) -> Iterator[LiveStream]:
         """A stream that no other process has, nor takes in the meantime; raises `Elsewhere`."""
-        stream = self.stream(name)
-        if stream.owned:
-            yield stream
-            return
-        self.sharing.take(stream)
-        try:
+        if self.store.is_sqlite:
             yield self.stream(name)
-        finally:
-            self.sharing.release([name])
+            return
+        with self._lock:  # one at a time: whoever took the stream releases it again
+            stream = self.stream(name)
+            if stream.owned:
+                yield stream
+                return
+            self.sharing.take(stream)
+            try:
+                yield self.stream(name)
+            finally:
+                self.sharing.release([name])
+
+    @contextmanager
+    def _writing(self, stream: LiveStream) -> Iterator[SqlConnection]:
+        """A transaction during which a stream is this process's own; call it while none of the recorder runs."""
+        try:
+            with self.store.write() as connection:
+                self.ownership.fence(connection)
+                if not stream.owned:
+                    raise Moved(stream.name)
+                yield connection
+        except (Fenced, Moved):
+            raise
+        except Exception:
+            self.ownership.doubt([stream])
+            raise
 
     def put_stream(self, name: str, settings: StreamSettings) -> tuple[LiveStream, bool]:
         """Create a stream, or change its settings: then it starts anew from its next reading."""
         with self._lock:
-            known = self.streams.get(name) or self.sharing.find(name)
+            known = self.sharing.current(name)
             if known is not None and known.settings == settings:
                 return known, False
             detector, layout = self.detectors.for_stream(settings)
@@ -324,7 +344,7 @@ class Service:
 
     def _start_anew(self, known: LiveStream, settings: StreamSettings, detector: Detector, layout: Layout) -> None:
         """Store and take other settings: numbers before those of now belong to the earlier ones."""
-        with self.store.write() as connection:
+        with self._writing(known) as connection:
             own = schema.events.c.stream_id == known.id
             newest = connection.execute(select(func.max(schema.events.c.number)).where(own)).scalar()
             first = {
@@ -355,10 +375,15 @@ class Service:
             def drop() -> None:
                 stream.paused = True  # whatever is on its way is not scored any more
                 self.recorder.flush()
-                with self.store.write() as connection:
-                    for table in OWNED:
-                        connection.execute(delete(table).where(table.c.stream_id == stream.id))
-                    connection.execute(delete(schema.streams).where(schema.streams.c.id == stream.id))
+                with self.recorder.paused():
+                    with self._writing(stream) as connection:
+                        for table in OWNED:
+                            connection.execute(delete(table).where(table.c.stream_id == stream.id))
+                        connection.execute(delete(schema.streams).where(schema.streams.c.id == stream.id))
+                    found = self.streams.get(name)
+                    if found is not None and found.id == stream.id:  # its readings come, and it was found once more
+                        found.gone, found.owned = True, False
+                        del self.streams[name]
 
             was_paused = stream.paused
             try:
@@ -371,8 +396,14 @@ class Service:
     def pause(self, name: str, reason: str = "Paused by a person.") -> LiveStream:
         """Stop scoring a stream; readings are stored and scored once it is resumed."""
         with self._own(name) as stream:
+
+            def stop() -> None:
+                if not stream.owned:
+                    raise Moved(name)
+                self.scorer.pause(stream, reason)
+
             if not stream.paused:
-                self.scorer.do(lambda: self.scorer.pause(stream, reason)).result()
+                self.scorer.do(stop).result()
         return stream
 
     def resume(self, name: str) -> LiveStream:
@@ -383,7 +414,7 @@ class Service:
                 stream.lost_detector = False
             if stream.paused:
                 self.recorder.flush()
-                with self.store.write() as connection:
+                with self.recorder.paused(), self._writing(stream) as connection:
                     own = schema.streams.c.id == stream.id
                     connection.execute(update(schema.streams).where(own).values(paused=False, reason=None))
                 stream.paused, stream.reason = False, None
@@ -395,7 +426,7 @@ class Service:
         """Open the session of a stream; a failure pauses it."""
 
         def open_guarded() -> None:
-            if stream.paused or stream.gone:
+            if stream.paused or not stream.owned:  # another process may have it already, and scores it
                 return
             try:
                 self.scorer.open(stream)

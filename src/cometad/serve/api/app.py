@@ -15,7 +15,7 @@ from cometad.serve.api.common import Refused
 from cometad.serve.api.guards import Guards
 from cometad.serve.detector_shelf import Conflict, Missing
 from cometad.serve.service import Service
-from cometad.serve.several.ownership import Fenced
+from cometad.serve.several.ownership import Fenced, Moved
 from cometad.serve.storage.store import StorageError
 
 STATUS: dict[type[CometadError], int] = {
@@ -29,6 +29,7 @@ STATUS: dict[type[CometadError], int] = {
     OutputError: 503,
     StorageError: 503,
     Fenced: 503,
+    Moved: 503,
 }
 # What to do about a problem, in terms of requests; errors.py has the same advice for Python users.
 ADVICE = {

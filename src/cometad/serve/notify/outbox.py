@@ -73,13 +73,13 @@ class Outbox:
         """
         mine = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "waiting")
         with self._store.read() as connection:
+            streams = set(connection.execute(select(_TABLE.c.stream_id).where(mine).distinct()).scalars())
+        mine &= _TABLE.c.stream_id.in_(self._sent_here(streams))  # those of others may be many
+        with self._store.read() as connection:
             rows = connection.execute(select(_TABLE).where(mine).order_by(_TABLE.c.id).limit(LOOKED_AT)).all()
         now, due, later, seen = time.time(), list[Any](), list[float](), set[tuple[int, int]]()
-        mine_to_send = self._sent_here(rows)
         for row in rows:
             event = (row.stream_id, row.number)
-            if row.stream_id not in mine_to_send:
-                continue
             if row.next_at > now:
                 later.append(row.next_at)
             elif event not in seen and len(due) < most:
@@ -121,12 +121,12 @@ class Outbox:
         query = select(_TABLE).join(events, same).where(mine, events.c.closed_at.is_(None)).order_by(_TABLE.c.id)
         with self._store.read() as connection:
             rows = list(connection.execute(query).all())
-        mine_to_send = self._sent_here(rows)
+        mine_to_send = self._sent_here({row.stream_id for row in rows})
         return [row for row in rows if row.stream_id in mine_to_send]
 
-    def _sent_here(self, rows: Sequence[Any]) -> set[int]:
+    def _sent_here(self, streams: set[int]) -> set[int]:
         """The streams whose messages this process sends, rather than another one that shares the database."""
-        known = {row.stream_id for row in rows} & self._names().keys()
+        known = streams & self._names().keys()
         return set(self._in_charge(known)) if known else set()
 
     def forget_old(self) -> None:

@@ -51,6 +51,13 @@ class Fenced(Lost):
         )
 
 
+class Moved(Lost):
+    """A stream was released to other processes just now."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"The stream {stream!r} is moving to another process. Try again.")
+
+
 class Ownership(Protocol):
     """Which streams and parts of sources this process owns."""
 
@@ -79,6 +86,12 @@ class Ownership(Protocol):
 
     def release(self, streams: Collection[LiveStream]) -> None:
         """Release streams."""
+
+    def doubt(self, streams: Iterable[LiveStream]) -> None:
+        """Reload streams before they are used: it is unknown whether a transaction was committed."""
+
+    def orphans(self) -> set[str]:
+        """The streams that this process has to finish: they have an owner, but nobody scores them now."""
 
     def forget(self) -> None:
         """Give up everything after being fenced."""
@@ -121,6 +134,13 @@ class SoleOwner:
     def release(self, streams: Collection[LiveStream]) -> None:
         """Do nothing: there is no other process."""
 
+    def doubt(self, streams: Iterable[LiveStream]) -> None:
+        """Do nothing: with SQLite, the outcome of a transaction is known."""
+
+    def orphans(self) -> set[str]:
+        """None: all streams are scored here."""
+        return set()
+
     def forget(self) -> None:
         """Do nothing: it is never fenced."""
 
@@ -144,7 +164,7 @@ class SharedOwnership:
     """One of several processes that share a PostgreSQL database.
 
     `restore` creates a stream from its database row, to replace the one in memory; `fenced` is called when this process
-    was declared dead while it had nothing to write; `tick` is called after each heartbeat.
+    was declared dead while it had nothing to write.
     """
 
     def __init__(
@@ -153,9 +173,8 @@ class SharedOwnership:
         streams: dict[str, LiveStream],
         restore: Callable[[Any], LiveStream],
         fenced: Callable[[], None],
-        tick: Callable[[], None],
     ) -> None:
-        self._store, self._streams, self._restore, self._fenced, self._tick = store, streams, restore, fenced, tick
+        self._store, self._streams, self._restore, self._fenced = store, streams, restore, fenced
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self.url: str | None = None  # where it listens
         self.id: int | None = None
@@ -225,7 +244,6 @@ class SharedOwnership:
                 if not self._signed():
                     self._fenced()
                 self._bury()
-                self._tick()
             except Exception as error:  # the database may be unavailable for a while
                 _log.error("membership failed", problem=str(error), exc_info=not isinstance(error, CometadError))
 
@@ -235,7 +253,8 @@ class SharedOwnership:
             if self.id is None:
                 return True
             try:
-                return self._sign(self._link)
+                if self._link is not None:  # it is None if no new session could be opened
+                    return self._sign(self._link)
             except SQLAlchemyError:
                 self._unlink()
             with storage_errors():  # a new session: perhaps nobody noticed that the lock was briefly free
@@ -245,8 +264,7 @@ class SharedOwnership:
                     self._link.execute(taken, {"locks": LOCKS, "id": self.id})
                 return self._sign(self._link)
 
-    def _sign(self, link: Connection | None) -> bool:
-        assert link is not None
+    def _sign(self, link: Connection) -> bool:
         own = schema.members.c.id == self.id
         with link.begin():
             return link.execute(update(schema.members).where(own).values(seen=_NOW)).rowcount == 1
@@ -358,18 +376,41 @@ class SharedOwnership:
         return {name: Elsewhere(name, *places.get(one, ("another", None))) for one, name in names.items()}
 
     def release(self, streams: Collection[LiveStream]) -> None:
-        """Release streams; called while no transaction of the recorder runs, with everything stored."""
+        """Release streams; called while no transaction of the recorder runs, with everything stored.
+
+        If the transaction fails, they are `orphans`.
+        """
         own = {stream.id: stream for stream in streams if stream.owned and not stream.gone}
         if not own:
             return
+        self.doubt(own.values())  # an error may come from a transaction that was stored
         table = schema.streams
         with self._store.write() as connection:
             mine = table.c.id.in_(own) & (table.c.owner == self.id)
             rows = connection.execute(_released(mine).returning(table.c.id, table.c.epoch)).all()
-        epochs = {row.id: row.epoch for row in rows}
         for stream in own.values():
-            stream.owned, stream.fed, stream.source = False, False, None
-            stream.epoch = epochs.get(stream.id, NEVER)
+            stream.fed, stream.source = False, None
+        for row in rows:
+            own[row.id].epoch = row.epoch
+
+    def doubt(self, streams: Iterable[LiveStream]) -> None:
+        """Reload streams before they are used: it is unknown whether a transaction was committed."""
+        for stream in streams:
+            stream.owned, stream.epoch = False, NEVER
+
+    def orphans(self) -> set[str]:
+        """The streams whose owner is dead, if this process leads, and those that it has in the database only."""
+        table = schema.streams
+        with self._store.read() as connection:
+            members = list(connection.execute(select(schema.members.c.id).order_by(schema.members.c.id)).scalars())
+            rows = connection.execute(select(table.c.name, table.c.owner).where(table.c.owner.is_not(None))).all()
+        own = {stream.name for stream in list(self._streams.values()) if stream.owned}
+        leads = members[:1] == [self.id]
+        return {
+            row.name
+            for row in rows
+            if (leads and row.owner not in members) or (row.owner == self.id and row.name not in own)
+        }
 
     # -- parts of sources -------------------------------------------------------------------------------------------
 
@@ -379,11 +420,12 @@ class SharedOwnership:
         Zero `parts` means that it no longer reads the source.
         """
         self.join()
-        if (connection in self._reads) != (parts > 0):
-            self._reads ^= {connection}
+        reads = self._reads | {connection} if parts else self._reads - {connection}
+        if reads != self._reads:
             own = schema.members.c.id == self.id
             with self._store.write() as link:
-                link.execute(update(schema.members).where(own).values(reads=json.dumps(sorted(self._reads))))
+                link.execute(update(schema.members).where(own).values(reads=json.dumps(sorted(reads))))
+            self._reads = reads
         self._bury()
         with self._store.read() as link:
             rows = link.execute(select(schema.members.c.id, schema.members.c.reads).order_by(schema.members.c.id)).all()

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
+import structlog
 from sqlalchemy import select
 
+from cometad.errors import CometadError
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.recorder import Recorder
 from cometad.serve.scorer import LiveScorer
@@ -20,6 +22,9 @@ UNKNOWN_FOR = 1.0  # seconds until an unknown stream is looked up again
 LEFT_FOR = 10.0  # seconds until the streams of a dead process are finished, unless new readings arrive
 LOOK_EVERY = 1.0  # seconds
 TRIES = 100  # to release a stream while readings arrive
+TICK = 2.0  # seconds
+
+_log = structlog.get_logger("cometad.serve")
 
 
 class StreamSharing:
@@ -44,6 +49,27 @@ class StreamSharing:
         self._orphans: dict[str, float] = {}  # when a stream's process was found dead
         self._idle: list[str] = []
         self._looked = -LOOK_EVERY
+        self._end = threading.Event()
+        # Not the heartbeat thread: this one waits for the scorer, and a process without heartbeat is declared dead.
+        self._thread = threading.Thread(target=self._run, name="cometad-sharing", daemon=True)
+
+    def start(self) -> None:
+        """Start the regular work."""
+        if not self._store.is_sqlite:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the regular work; the scorer must still run."""
+        self._end.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(TICK):
+            try:
+                self.tick()
+            except Exception as error:  # the database may be unavailable for a while
+                _log.error("sharing failed", problem=str(error), exc_info=not isinstance(error, CometadError))
 
     def find(self, name: str) -> LiveStream | None:
         """A stream created by another process."""
@@ -57,6 +83,17 @@ class StreamSharing:
             return None
         return self._streams.setdefault(name, self._restore(row))
 
+    def current(self, name: str) -> LiveStream | None:
+        """A stream as it is stored now, if there is one: others may have created, changed or deleted it."""
+        known = self._streams.get(name)
+        if self._store.is_sqlite or (known is not None and known.owned):
+            return known
+        with self._store.read() as connection:
+            row = connection.execute(select(schema.streams).where(schema.streams.c.name == name)).one_or_none()
+        if row is not None:
+            self._learn(row)
+        return None if row is None else self._streams.get(name)
+
     def take(self, stream: LiveStream) -> None:
         """Take a stream; raises `Elsewhere` if another process has it."""
         with self._recorder.paused():
@@ -67,25 +104,19 @@ class StreamSharing:
     def release(self, names: Iterable[str]) -> None:
         """Release streams once all their readings are scored and stored."""
         left = [stream for name in names if (stream := self._streams.get(name)) is not None and stream.owned]
-        for _ in range(TRIES):
+        for again in range(TRIES):
             if self._store.is_sqlite or not left:
                 return
-            left = self._scorer.do(partial(self._released, left)).result()
-        with self._recorder.paused():  # readings keep arriving; the next owner scores the rest
-            for stream in left:
-                stream.gone = True
-            self._owners.release(left)
+            left = self._scorer.do(partial(self._released, left, again > 0)).result()
+        # The others keep receiving readings: another source feeds them here.
 
-    def _released(self, streams: list[LiveStream]) -> list[LiveStream]:
+    def _released(self, streams: list[LiveStream], again: bool) -> list[LiveStream]:
         """Save and release streams, in the scoring thread; returns those that received readings meanwhile."""
         streams = [stream for stream in streams if stream.owned and not stream.gone]
         self._scorer.save(streams)
         self._recorder.flush()
         with self._recorder.paused():
-            done = [
-                one for one in streams if one.paused or one.session is None or one.scored_seq == one.arrivals.next_seq
-            ]
-            self._owners.release(done)
+            self._owners.release([stream for stream in streams if _is_done(stream, again)])
         return [stream for stream in streams if stream.owned and not stream.gone]
 
     def leave_part(self, connection: str, part: int, names: Collection[str]) -> None:
@@ -119,44 +150,53 @@ class StreamSharing:
         idle, self._idle = self._idle, []
         self.release(name for name in idle if name in self._streams and not self._streams[name].fed)
         self.refresh()
-        if self._owners.leads:
-            self._finish_orphans()
+        self._finish_orphans()
 
     def refresh(self) -> None:
         """Pick up streams that others created, changed, scored or deleted."""
+        before = list(self._streams.items())  # streams created later may not be among the rows
         with self._store.read() as connection:
             rows = {row.name: row for row in connection.execute(select(schema.streams)).all()}
         with self._lock, self._recorder.paused():
-            for name, stream in list(self._streams.items()):
-                if name not in rows and not stream.owned:
+            for name, stream in before:
+                if name not in rows and not stream.owned and self._streams.get(name) is stream:
                     stream.gone = True
                     del self._streams[name]
-        for name, row in rows.items():
-            known = self._streams.get(name)
-            if known is None:
-                self._streams.setdefault(name, self._restore(row))
-            elif not known.owned and (known.gone or row.epoch > known.epoch):
-                fresh = self._restore(row)
-                with self._recorder.paused():
-                    if not known.owned and self._streams.get(name) is known:
-                        known.gone, self._streams[name] = True, fresh
+        for row in rows.values():
+            self._learn(row)
+
+    def _learn(self, row: Any) -> None:
+        """Know a stream as it is in a row of the database, unless this process has it."""
+        known = self._streams.get(row.name)
+        if known is None:
+            self._streams.setdefault(row.name, self._restore(row))
+        elif not known.owned and (known.gone or row.id != known.id or row.epoch > known.epoch):
+            fresh = self._restore(row)
+            with self._recorder.paused():
+                if not known.owned and self._streams.get(row.name) is known:
+                    known.gone, self._streams[row.name] = True, fresh
 
     def _finish_orphans(self) -> None:
-        """Score what dead processes had stored but not scored, unless their streams were taken meanwhile."""
-        table, now = schema.streams, time.monotonic()
-        living = select(schema.members.c.id)
-        with self._store.read() as connection:
-            orphan = table.c.owner.is_not(None) & table.c.owner.not_in(living)
-            names = set(connection.execute(select(table.c.name).where(orphan)).scalars())
-        self._orphans = {name: self._orphans.get(name, now) for name in names}
+        """Score what dead processes had stored but not scored, unless their streams were taken meanwhile.
+
+        The same for streams whose release failed in this process.
+        """
+        now = time.monotonic()
+        self._orphans = {name: self._orphans.get(name, now) for name in self._owners.orphans()}
         due = [name for name, since in self._orphans.items() if now - since >= LEFT_FOR]
-        found = [stream for name in due if (stream := self._streams.get(name)) is not None]
-        if not found:
-            return
         with self._recorder.paused():
-            self._owners.take(found)
+            found = [one for name in due if (one := self._streams.get(name)) is not None and not one.owned]
+            if found:
+                self._owners.take(found)
         mine = [self._streams[one.name] for one in found if one.name in self._streams]
         for stream in mine:
             if stream.owned and not stream.paused:
                 self._scorer.do(partial(self._scorer.open, stream)).result()
         self.release(stream.name for stream in mine if not stream.fed)
+
+
+def _is_done(stream: LiveStream, again: bool) -> bool:
+    """Whether all readings of a stream that can be scored here are; `again` tells that none waits to be passed on."""
+    if stream.session is None:  # its first readings may be on their way, or the database did not give its session
+        return stream.paused or again or not stream.fed
+    return stream.paused or stream.scored_seq == stream.arrivals.next_seq

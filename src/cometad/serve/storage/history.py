@@ -144,6 +144,7 @@ def join_chunks(connection: Connection, table: Table, stream_id: int, before: in
         .where(table.c.stream_id == stream_id, small, table.c.first + table.c.count <= before)
         .order_by(table.c.first)
         .limit(FULL)
+        .with_for_update()  # the process that had the stream before may still join its chunks
     ).all()
     fewer = 0
     for group in _neighbors(chunks):

@@ -22,6 +22,7 @@ from cometad.serve.settings import Settings
 FILE = "cometad.sqlite"
 CONNECTIONS = 50  # more than there are threads that answer requests
 BUSY = 30  # seconds to wait for another writer
+FROZEN = 15  # seconds without a statement until PostgreSQL ends a transaction that writes: others wait for its locks
 _INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
@@ -154,6 +155,8 @@ def _engine(url: str) -> Engine:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
+    else:
+        event.listen(engine, "begin", _begin_postgres)
     return engine
 
 
@@ -170,6 +173,11 @@ def _begin_sqlite(connection: Connection) -> None:
     # A writer waits for the others here. With a plain BEGIN it would fail at its first write instead.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _begin_postgres(connection: Connection) -> None:
+    if connection.get_execution_options().get("writes", False):
+        connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{FROZEN}s'")
 
 
 def _config() -> Config:
