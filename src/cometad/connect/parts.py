@@ -67,7 +67,7 @@ async def read_parts(source: PartedSource, intake: Intake) -> NoReturn:
         raise Lost(f"The connection to {intake.connection.url} was lost.")
     finally:
         end.cancel()
-        # A part that cannot be released now is released by the next run or when this process ends; raise the first error.
+        # A part that cannot be released now is released by the next run, or when this process ends.
         await asyncio.gather(end, *(_left(intake, *one) for one in reading.values()), return_exceptions=True)
         await asyncio.gather(intake.share(0), return_exceptions=True)
 
