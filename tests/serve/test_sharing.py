@@ -241,6 +241,18 @@ def test_a_stream_that_is_deleted_while_its_readings_come_is_gone(pair, monkeypa
     assert "a" not in one.streams
 
 
+def test_a_row_that_was_read_before_its_stream_was_deleted_does_not_bring_it_back(pair):
+    (one, first), _ = pair
+    put(first, "a")
+    with one.store.read() as connection:
+        row = connection.execute(select(schema.streams).where(schema.streams.c.name == "a")).one()
+    assert first.delete("/v1/streams/a").status_code == 204
+    one.sharing._learn(row)
+    assert "a" not in one.streams
+    put(first, "a")
+    assert "a" in one.streams
+
+
 def test_a_stream_is_compared_with_what_others_made_of_it(pair):
     (one, first), (_, second) = pair
     put(first, "a")

@@ -380,6 +380,7 @@ class Service:
                         for table in OWNED:
                             connection.execute(delete(table).where(table.c.stream_id == stream.id))
                         connection.execute(delete(schema.streams).where(schema.streams.c.id == stream.id))
+                    self.sharing.deleted(stream)
                     found = self.streams.get(name)
                     if found is not None and found.id == stream.id:  # its readings come, and it was found once more
                         found.gone, found.owned = True, False

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ LEFT_FOR = 10.0  # seconds until the streams of a dead process are finished, unl
 LOOK_EVERY = 1.0  # seconds
 TRIES = 100  # to release a stream while readings arrive
 TICK = 2.0  # seconds
+MOST_DELETED = 1000  # streams deleted here that a row read just before must not bring back
 
 _log = structlog.get_logger("cometad.serve")
 
@@ -47,6 +49,7 @@ class StreamSharing:
         self._recorder, self._scorer, self._restore, self._lock = recorder, scorer, restore, lock
         self._unknown: dict[str, float] = {}  # when a lookup found nothing
         self._orphans: dict[str, float] = {}  # when a stream's process was found dead
+        self._deleted: deque[int] = deque(maxlen=MOST_DELETED)
         self._idle: list[str] = []
         self._looked = -LOOK_EVERY
         self._end = threading.Event()
@@ -81,7 +84,12 @@ class StreamSharing:
         if row is None:
             self._unknown = {one: at for one, at in self._unknown.items() if now - at < UNKNOWN_FOR} | {name: now}
             return None
-        return self._streams.setdefault(name, self._restore(row))
+        self._add(row)
+        return self._streams.get(name)
+
+    def deleted(self, stream: LiveStream) -> None:
+        """Remember that this process deleted a stream; called while no transaction of the recorder runs."""
+        self._deleted.append(stream.id)
 
     def current(self, name: str) -> LiveStream | None:
         """A stream as it is stored now, if there is one: others may have created, changed or deleted it."""
@@ -169,12 +177,19 @@ class StreamSharing:
         """Know a stream as it is in a row of the database, unless this process has it."""
         known = self._streams.get(row.name)
         if known is None:
-            self._streams.setdefault(row.name, self._restore(row))
+            self._add(row)
         elif not known.owned and (known.gone or row.id != known.id or row.epoch > known.epoch):
             fresh = self._restore(row)
             with self._recorder.paused():
                 if not known.owned and self._streams.get(row.name) is known:
                     known.gone, self._streams[row.name] = True, fresh
+
+    def _add(self, row: Any) -> None:
+        """Know a stream that is new here, unless this process deleted it after the row was read."""
+        fresh = self._restore(row)
+        with self._recorder.paused():
+            if row.id not in self._deleted:
+                self._streams.setdefault(row.name, fresh)
 
     def _finish_orphans(self) -> None:
         """Score what dead processes had stored but not scored, unless their streams were taken meanwhile.
