@@ -400,7 +400,7 @@ class Recorder:
         return ruling._replace(id=int(found), after_seq=after.next_seq)
 
     def _write_results(self, connection: Connection, stored: Stored) -> bool:
-        """Store results, with what receivers are told about events; returns whether they are told anything."""
+        """Store results and the messages about their events; returns whether there are any messages."""
         if stored.scores:
             # A session that was opened again while the database was away may have given some of them twice.
             connection.execute(self._store.insert(schema.scores).on_conflict_do_nothing(), stored.scores)
