@@ -513,9 +513,17 @@ def test_the_contamination_plot_has_contamination_on_the_x_axis(adapting, fixed)
     np.testing.assert_allclose(points[:, 1], [after(adapting, "auc_pr")] * 4)
 
 
+def figures_drawn(monkeypatch):
+    """The figures that are saved from now on."""
+    drawn, save = [], Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda figure, *args, **more: drawn.append(figure) or save(figure, *args, **more)
+    )
+    return drawn
+
+
 def test_the_whole_figure_has_a_row_per_dataset_and_one_for_the_long_stream(monkeypatch, adapting, fixed, tmp_path):
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: drawn.append(figure) or path.write_bytes(b""))
+    drawn = figures_drawn(monkeypatch)
     places = [("SMD", "a"), ("SMD", "b"), ("plant", "short"), ("plant", "long")]
     basis = {"experiment": "drift", "arm": "comet", "error": None}
     save_drift(
@@ -534,8 +542,7 @@ def test_the_whole_figure_has_a_row_per_dataset_and_one_for_the_long_stream(monk
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_texts_of_the_whole_figure_do_not_overlap(monkeypatch, adapting, fixed, tmp_path, seeds):
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: drawn.append(figure) or path.write_bytes(b""))
+    drawn = figures_drawn(monkeypatch)
     basis = {"experiment": "drift", "arm": "comet", "error": None, "dataset": "plant"}
     records = [
         result | basis | {"entity": entity}
