@@ -288,8 +288,8 @@ class Recorder:
             return self._commit(requests, rulings, stored)
         except Fenced:
             raise
-        except Exception:
-            # The connection may have ended after the transaction was stored and before its answer came.
+        except Exception:  # raised again
+            # The connection may have ended after the transaction was committed and before the answer arrived.
             names = {batch.stream for request in requests for batch in request.batches}
             found = [stream for name in names if (stream := self._streams.get(name)) is not None]
             self._owners.doubt([*found, *(ruling.stream for ruling in rulings)])

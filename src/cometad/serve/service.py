@@ -303,7 +303,7 @@ class Service:
                 yield connection
         except (Fenced, Moved):
             raise
-        except Exception:
+        except Exception:  # raised again: it is unknown whether the transaction was committed
             self.ownership.doubt([stream])
             raise
 

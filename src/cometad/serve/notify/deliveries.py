@@ -147,7 +147,7 @@ class Deliveries:
             return await work
         except StorageError as error:  # the database is unavailable
             _log.error("deliveries failed", problem=str(error))
-        except Exception:
+        except Exception:  # a bug with one receiver must not end the thread that serves all of them
             _log.exception("deliveries failed")
         return LOOK_EVERY
 
