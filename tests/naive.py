@@ -421,13 +421,23 @@ def calibrated_tail(error, middle, high, excess):
     return max(0.0, level * (error - middle) / (high - middle))
 
 
-def rise_of_voice(before, inside):
-    """The highest score of an event less the median of the scores before it, at least 0; scores may be NaN."""
+def usual_rise(steps, span):
+    """The calibrated score of the highest of exponential errors: two for each window that fits beside the others."""
+    return calibrated_tail(math.log(2 * (steps + span - 1) / span), 0.0, math.log(25), 1.0)
+
+
+def usual_rise_of_level(steps):
+    """About how much ln(1 + |z|) rises above its median in so many normal readings."""
+    return math.log(1 + math.log(steps)) / 2
+
+
+def rise_of_voice(before, inside, usual):
+    """The highest score of an event less the median before it and the usual rise, at least 0; scores may be NaN."""
     known = sorted(score for score in before if not math.isnan(score))
     half = len(known) // 2
     median = 0.0 if not known else known[half] if len(known) % 2 else (known[half - 1] + known[half]) / 2
     heard = [score for score in inside if not math.isnan(score)]
-    return max(0.0, max(heard) - median) if heard else math.nan
+    return max(0.0, max(heard) - median - usual) if heard else math.nan
 
 
 def known_mean(values):
@@ -440,6 +450,21 @@ def joined_rise(views, level):
     """The mean of what the views rose on average and what the level rose, as far as they are known."""
     rise = known_mean([known_mean(views), level])
     return 0.0 if math.isnan(rise) else rise
+
+
+def own_rises(rises, replaced_by, rises_with, most=3):
+    """What is left of rises after the highest variables, one after the other, read what is expected of them.
+
+    `replaced_by(i)` replaces the readings of variable `i`, and `rises_with()` gives the rises after that.
+    """
+    own, replaced = list(rises), []
+    while len(replaced) < min(most, len(own) - 1):
+        i = max((i for i in range(len(own)) if i not in replaced), key=lambda i: own[i])
+        replaced.append(i)
+        replaced_by(i)
+        left = rises_with()
+        own = [own[k] if k in replaced else min(own[k], left[k]) for k in range(len(own))]
+    return own
 
 
 def worst_patch(window, variable, steps, scales, levels):

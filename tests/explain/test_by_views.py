@@ -16,8 +16,9 @@ from cometad.errors import InputError, NotFittedError, ParameterError
 from cometad.explain.bands import fit_bands
 from cometad.explain.by_views import BEFORE, NOTHING, SHOWN
 from cometad.explain.level import Level
-from cometad.explain.reasons import Reason, joined_rises, rises_of_voices, rounded
-from cometad.views import VIEWS, Activity, Forecast
+from cometad.explain.reasons import Reason, joined_rises, rises_of_voices, rounded, usual_rises
+from cometad.scoring.tail import Tails
+from cometad.views import VIEWS, Activity, Balance, Forecast
 from cometad.views.crossfit import cross_fit
 from contract import saved
 
@@ -74,15 +75,18 @@ def detector():
 # --- the arithmetic ---------------------------------------------------------------------------------------------------
 
 
-@given(seeds, st.integers(0, 6), st.integers(1, 5), st.integers(2, 4), st.integers(1, 4))
-def test_rises_and_their_means_equal_the_loops(seed, before, inside, voices, variables):
+@given(
+    seeds, st.integers(0, 6), st.integers(1, 5), st.lists(st.integers(1, 40), min_size=1, max_size=3), st.integers(1, 4)
+)
+def test_rises_and_their_means_equal_the_loops(seed, before, inside, spans, variables):
     rng = np.random.default_rng(seed)
-    scores = rng.exponential(size=(before + inside, voices, variables))
+    scores = 5 * rng.exponential(size=(before + inside, len(spans) + 1, variables))
     scores[rng.random(scores.shape) < 0.3] = np.nan
-    found = rises_of_voices(scores, before)
+    found = rises_of_voices(scores, before, spans)
+    usual = [*(naive.usual_rise(inside, span) for span in spans), naive.usual_rise_of_level(inside)]
     expected = [
-        [naive.rise_of_voice(scores[:before, v, i].tolist(), scores[before:, v, i].tolist()) for i in range(variables)]
-        for v in range(voices)
+        [naive.rise_of_voice(own[:before, i].tolist(), own[before:, i].tolist(), usual[v]) for i in range(variables)]
+        for v, own in enumerate(np.swapaxes(scores, 0, 1))
     ]
     np.testing.assert_allclose(found, expected)
     joined = [naive.joined_rise([row[i] for row in expected[:-1]], expected[-1][i]) for i in range(variables)]
@@ -90,9 +94,28 @@ def test_rises_and_their_means_equal_the_loops(seed, before, inside, voices, var
 
 
 def test_a_variable_that_was_as_odd_before_has_not_risen():
-    odd = np.full((50, 1, 2), 8.0)
-    odd[:40, 0, 1] = 1.0
-    assert rises_of_voices(odd, 40).tolist() == [[0.0, 7.0]]
+    odd = np.full((41, 2, 2), 8.0)
+    odd[:40, :, 1] = 1.0
+    assert rises_of_voices(odd, 40, [1])[:, 0].tolist() == [0.0, 0.0]
+    assert rises_of_voices(odd, 40, [1])[:, 1].min() > 6
+
+
+@pytest.mark.parametrize("steps", [10, 100, 1000])
+def test_the_usual_rise_is_about_the_highest_of_healthy_errors(steps):
+    rng = np.random.default_rng(0)
+    tails = Tails.fit(rng.exponential(size=(100_000, 1)))
+    highest = tails(rng.exponential(size=(500, steps)).max(axis=1)[:, None])
+    away = np.abs(rng.normal(size=(500, steps)))
+    levels = np.log1p(away.max(axis=1)) - np.median(np.log1p(away))
+    view, level = usual_rises(steps, [1])
+    assert 0.7 < (highest < view).mean() < 0.9
+    assert 0.4 < (levels < level).mean() < 0.9
+
+
+@given(st.integers(1, 10_000), st.integers(1, 100))
+def test_the_usual_rise_grows_with_the_event_and_shrinks_with_the_span(steps, span):
+    assert (usual_rises(steps + 1, [span]) >= usual_rises(steps, [span])).all()
+    assert usual_rises(steps, [span + 1])[0] <= usual_rises(steps, [span])[0]
 
 
 @given(seeds)
@@ -148,10 +171,35 @@ def test_a_planted_fault_is_attributed_to_its_variable(detector, fault):
     values, variable, event = faulty(fault)
     first, second, *_ = detector.explain(values, event).reasons
     assert first.variable == f"v{variable}"
-    assert first.share > second.share
+    assert first.share > 0.8 > 0.1 > second.share
     assert first.why == REASONS[first.view]
     assert event[0] <= first.start <= first.step < first.stop <= event[1]
     assert first.observed[first.step - first.start] == values[first.step, variable]
+
+
+def test_two_broken_variables_share_an_event(detector):
+    values, _, event = faulty(shift)
+    stuck(values)
+    first, second, *rest = detector.explain(values, event).causes
+    assert {first.variable, second.variable} == {"v0", "v3"}
+    assert min(first.share, second.share) > 0.4
+    assert sum(reason.share for reason in rest) < 0.1
+
+
+@pytest.mark.parametrize("fault", [spike, shift], ids=lambda fault: fault.__name__)
+def test_a_variable_that_only_leans_on_a_broken_one_is_no_cause(fault):
+    detector = Comet(views=(Balance(),)).fit(plant(3000, seed=0))
+    values, variable, event = faulty(fault)
+    assert [reason.variable for reason in detector.explain(values, event).causes] == [f"v{variable}"]
+
+
+def test_the_rounding_errors_of_a_counter_are_no_cause():
+    counter = np.arange(5000) * 0.001 / 3 + 30  # its increments differ in the last bits only, more so from 32 on
+    detector = Comet().fit(np.column_stack([plant(3000, seed=0), counter[:3000]]))
+    values, _, event = faulty(shift)
+    explanation = detector.explain(np.column_stack([values, counter[3000 : 3000 + ROWS] + 1]), event)
+    (rounded,) = (reason for reason in explanation.reasons if reason.variable == "v5")
+    assert (rounded.share, rounded.why) == (0.0, NOTHING)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
@@ -213,26 +261,42 @@ def test_expectations_are_those_of_the_view_in_sensor_units():
 # --- laws -------------------------------------------------------------------------------------------------------------
 
 
-def test_shares_equal_the_loops(detector):
-    values, _, (start, stop) = faulty(broken)
-    panel, views = detector.panel_, len(detector.views)
-    rows = np.clip(detector.scaling_(values), -50, 50).astype(np.float64)
-    errors = panel.errors(rows, 0)
-    raised = []
-    for i in range(5):
+def naive_rises(detector, scaled, start, stop):
+    """The rises (variable, voice) of the steps start..stop of scaled readings (time, variable)."""
+    panel, found = detector.panel_, []
+    rows = np.clip(scaled, -50, 50).astype(np.float64)
+    errors, steps = panel.errors(rows, 0), range(start - BEFORE, stop)
+    for i in range(rows.shape[1]):
         rises = []
-        for v in range(views):
-            own = [
-                naive.known_mean(errors[t : t + panel.views[v].span, v, i].tolist())
-                for t in range(start - BEFORE, stop)
-            ]
+        for v, view in enumerate(panel.views):
+            own = [naive.known_mean(errors[t : t + view.span, v, i].tolist()) for t in steps]
             heard = [naive.calibrated_tail(error, *panel.ranking[v, :, i]) for error in own]
-            rises.append(naive.rise_of_voice(heard[:BEFORE], heard[BEFORE:]))
+            rises.append(naive.rise_of_voice(heard[:BEFORE], heard[BEFORE:], naive.usual_rise(stop - start, view.span)))
         center, deviation = detector.level_.center[i], detector.level_.deviation[i]
-        away = [math.log(1 + abs(rows[t, i] - center) / deviation) for t in range(start - BEFORE, stop)]
-        raised.append(naive.joined_rise(rises, naive.rise_of_voice(away[:BEFORE], away[BEFORE:])))
+        away = [math.log(1 + abs(scaled[t, i] - center) / deviation) for t in steps]
+        rises.append(naive.rise_of_voice(away[:BEFORE], away[BEFORE:], naive.usual_rise_of_level(stop - start)))
+        found.append(rises)
+    return found
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_shares_equal_the_loops(detector, fault):
+    values, _, (start, stop) = faulty(fault)
+    scaled, views = detector.scaling_(values), detector.panel_.views
+    rises = naive_rises(detector, scaled, start, stop)
+
+    def joined():
+        return [naive.joined_rise(own[:-1], own[-1]) for own in naive_rises(detector, scaled, start, stop)]
+
+    def replace(i):
+        best = max((1, 2, 3), key=lambda v: rises[i][v])  # joint, forecast and balance compare variables
+        expected = views[best].expected(np.clip(scaled, -50, 50).astype(np.float64)[:stop], start)
+        scaled[start:stop, i] = expected[:, i]
+
+    raised = naive.own_rises(joined(), replace, joined)
     share = {reason.variable: reason.share for reason in detector.explain(values, (start, stop)).reasons}
-    assert [share[f"v{i}"] for i in range(5)] == pytest.approx([one / sum(raised) for one in raised])
+    total = sum(one**2 for one in raised)
+    assert [share[f"v{i}"] for i in range(5)] == pytest.approx([one**2 / total for one in raised], abs=1e-6)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)

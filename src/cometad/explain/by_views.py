@@ -19,6 +19,8 @@ from cometad.views.run import clipped
 
 BEFORE = 500  # readings before an event that its scores are compared with
 SHOWN = 16  # readings of a reason, at most
+REPLACED = 3  # variables that others may lean on
+ROUNDING = 4 * np.finfo(np.float64).eps  # of a movement, relative to the readings
 NOTHING = "no more unusual than before"
 
 
@@ -64,15 +66,20 @@ class ViewsExplainer:
         check_integer("context", context, 0)
         start, stop = stretch_of(event, len(values))
         begin, end = max(0, start - context), min(len(values), stop + context)
-        scores, voices, before = self._voices(scaled, start, stop, imputed)
+        scores, rises = self._scores(scaled, start, stop, imputed)
         peak, score = start + int(scores.argmax()), float(scores.max())
         if isinstance(event, Event):  # keep the score it was raised with
             peak, score = event.peak, event.peak_score
-        rises = rises_of_voices(voices, before)
+        away = np.abs(moved[start:stop] - self.scaling.center).max(axis=0)
+        rises *= away > ROUNDING * np.abs(values[start:stop]).max(axis=0)
         named = [self._named(rises[:, i], i) for i in range(len(names))]
-        normal = self._normal(scaled, begin, end, named) + _levels(values, moved, imputed, begin, end)
+        expected = self._expected(scaled, begin, end, [one.expects for one in named])
+        normal = self.scaling.back(expected) + _levels(values, moved, imputed, begin, end)
         observed = values[begin:end].copy() if imputed is None else _measured(values, imputed, begin, end)
-        share = self._shares(rises)
+        own = self._own_rises(rises, scaled, start, stop, imputed)
+        measured = (~np.isnan(rises)).max(axis=0).astype(np.float64)
+        # Squares, because many slightly odd variables must not drown the cause.
+        share = shares(own[None] ** 2 if own.any() else measured[None])
         reasons = [
             self._reason(names[i], i, float(share[i]), named[i], slice(start, stop), begin, peak, observed, normal)
             for i in range(len(names))
@@ -80,11 +87,11 @@ class ViewsExplainer:
         ranked = tuple(sorted(reasons, key=lambda reason: -reason.share))
         return Explanation(start, stop, peak, score, ranked, begin, observed, normal, tuple(names))
 
-    def _voices(self, scaled: Floats32, start: int, stop: int, imputed: Flags | None) -> tuple[Floats, Floats, int]:
-        """The alert scores (time,) of the steps start..stop, every voice's scores, and the row of `start`.
+    def _scores(self, scaled: Floats32, start: int, stop: int, imputed: Flags | None) -> tuple[Floats, Floats]:
+        """The alert scores (time,) of the steps start..stop, and how far each voice rises there (voice, variable).
 
-        The voices (time, views and level, variable) begin up to 500 steps earlier; NaN where imputed. A view's is its
-        calibrated error averaged over the windows that cover a step, so that it rises where the fault begins.
+        The voices are the views and the level; NaN where imputed. A view's score is its calibrated error averaged over
+        the windows that cover a step, so that it rises where the fault begins.
         """
         first, last = max(start - BEFORE, 0), min(stop + self.panel.span - 1, len(scaled))
         origin = max(first - self.panel.context, 0)
@@ -98,16 +105,30 @@ class ViewsExplainer:
         levels = self.level(scaled[first:stop])  # not clipped
         if imputed is not None:
             levels[imputed[first:stop]] = np.nan
-        return scores, np.stack([*heard, levels], axis=1), start - first
+        spans = [view.span for view in self.panel.views]
+        return scores, rises_of_voices(np.stack([*heard, levels], axis=1), start - first, spans)
 
-    def _shares(self, rises: Floats) -> Floats:
-        """The share of each variable (variable,), given rises (voice, variable); 0 for one that was imputed."""
-        raised = joined_rises(rises)
-        measured = ~np.isnan(rises).all(axis=0)
-        if raised.max() > 0 or not measured.any():
-            return shares(raised[None])
-        equal: Floats = measured / measured.sum()
-        return equal
+    def _own_rises(self, rises: Floats, scaled: Floats32, start: int, stop: int, imputed: Flags | None) -> Floats:
+        """How far each variable rises by itself (variable,), given rises (voice, variable).
+
+        Views that compare variables find a healthy one odd next to a broken one. So the highest variables get, one
+        after the other, the readings that such a view expects: what is left of the others' rises is their own.
+        """
+        begin, end = max(start - BEFORE - self.panel.context, 0), stop + self.panel.span - 1
+        rows, mask = scaled[begin:end].copy(), None if imputed is None else imputed[begin:end]
+        start, stop = start - begin, stop - begin
+        comparing = [v for v, view in enumerate(self.panel.views) if getattr(view, "mixes_variables", True)]
+        own, done = joined_rises(rises), np.zeros(rises.shape[1], bool)
+        for _ in range(min(REPLACED, len(own) - 1)):
+            i = int(np.where(done, -1.0, own).argmax())
+            done[i] = True
+            order = [v for v in np.argsort(-rises[:-1, i], kind="stable").tolist() if v in comparing]
+            view = next((v for v in order if not np.isnan(self.bands[v, i])), None)
+            expected = self._expected(rows, start, stop, [view if k == i else None for k in range(len(own))])[:, i]
+            rows[start:stop, i] = np.where(np.isnan(expected), rows[start:stop, i], expected)
+            left = joined_rises(self._scores(rows, start, stop, mask)[1])
+            own = np.where(done, own, np.minimum(own, left))
+        return own
 
     def _named(self, rises: Floats, i: int) -> Named:
         """The voices that count for variable `i`, given how far each rose (voice,).
@@ -126,19 +147,19 @@ class ViewsExplainer:
         """The band of each voice (voice,) for variable `i`, in scaled units; NaN if it expects nothing particular."""
         return np.append(self.bands[:, i], self.level.band[i])
 
-    def _normal(self, scaled: Floats32, begin: int, end: int, named: Sequence[Named]) -> Floats:
-        """What is expected of the movements of the steps begin..end (time, variable), in sensor units."""
-        normal = np.full((end - begin, len(named)), np.nan)
-        for v in {one.expects for one in named if one.expects is not None}:
-            chosen = [i for i, one in enumerate(named) if one.expects == v]
+    def _expected(self, scaled: Floats32, begin: int, end: int, voices: Sequence[int | None]) -> Floats:
+        """What a voice of each variable expects of the scaled movements of the steps begin..end (time, variable)."""
+        expected = np.full((end - begin, len(voices)), np.nan)
+        for v in {voice for voice in voices if voice is not None}:
+            chosen = [i for i, voice in enumerate(voices) if voice == v]
             if v == len(self.views):
-                normal[:, chosen] = self.level.center[chosen]
+                expected[:, chosen] = self.level.center[chosen]
                 continue
             view = self.panel.views[v]
             origin = max(begin - view.context, 0)
             rows = clipped(scaled[origin:end])
-            normal[:, chosen] = view.expected(rows, begin - origin)[:, chosen]
-        return self.scaling.back(normal)
+            expected[:, chosen] = view.expected(rows, begin - origin)[:, chosen]
+        return expected
 
     def _reason(
         self,

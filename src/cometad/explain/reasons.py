@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from cometad.alerting.alerts import Event
 from cometad.arrays import Floats, Floats32
 from cometad.errors import InputError
+from cometad.scoring.tail import calibrated
 from cometad.validation import is_integer
 
 LARGE = 1e9  # from here on numbers are written with an exponent
 MAX_PLACES = 12
+LEAST_SHARE = 0.03  # of a variable that is shown as a cause
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,11 @@ class Explanation:
     normal: Floats  # (time, variable)  what was expected instead, in sensor units; NaN where unknown
     names: tuple[str, ...] = ()  # of the variables
 
+    @property
+    def causes(self) -> tuple[Reason, ...]:
+        """The reasons that are worth showing: the first, and others with a share of at least 3 %."""
+        return tuple(reason for k, reason in enumerate(self.reasons) if k == 0 or reason.share >= LEAST_SHARE)
+
     def as_json(self) -> dict[str, Any]:
         """The explanation in types that JSON can hold; an imputed reading is None."""
         return {name: _plain(value) for name, value in asdict(self).items()}
@@ -145,23 +152,40 @@ def shares(raised: Floats) -> Floats:
 
 
 ROUNDING = 1e-9  # a rise this small is a rounding error of the scores
+TAIL = math.log(25)  # from the median to the 98 % quantile of an exponential distribution, in units of its mean
 
 
-def rises_of_voices(voices: Floats, start: int) -> Floats:
+def usual_rises(steps: int, spans: Sequence[int]) -> Floats:
+    """How far views with these spans and, last, the level (voice,) rise for a healthy variable in `steps` readings.
+
+    The highest of n exponential errors is about ln n means above their median. Windows that overlap by half count as
+    independent. The level is that of a normal distribution.
+
+    >>> from cometad.explain.reasons import usual_rises
+    >>> usual_rises(1, [1, 32]).round(2).tolist(), usual_rises(100, [1, 32]).round(2).tolist()
+    ([0.84, 0.84, 0.0], [5.04, 2.56, 0.86])
+    """
+    counts = [2 * (steps + span - 1) / span for span in spans]
+    return np.array([*(calibrated(math.log(n), 0.0, TAIL, 1.0) for n in counts), 0.5 * math.log1p(math.log(steps))])
+
+
+def rises_of_voices(voices: Floats, start: int, spans: Sequence[int]) -> Floats:
     """How far each voice rose for each variable (voice, variable), given calibrated scores (time, voice, variable).
 
-    A rise is the highest score from row `start` on, less the median of the rows before: a variable that was odd for
-    days is not the cause of what began a minute ago. It is at least 0. Unknown scores (NaN) are left out; without
-    any known one before, the median is 0; without any from `start` on, the rise is NaN.
+    A rise is the highest score from row `start` on, less the median of the rows before and the usual rise: a variable
+    that was odd for days is not the cause of what began a minute ago, and in a long event any score is high at times.
+    It is at least 0. Unknown scores (NaN) are left out; without any known one before, the median is 0; without any
+    from `start` on, the rise is NaN. `spans` are those of the views; the last voice is the level.
 
     >>> import numpy as np
     >>> from cometad.explain.reasons import rises_of_voices
-    >>> rises_of_voices(np.array([[[1.0, 2.0]], [[1.0, 2.0]], [[5.0, 1.0]], [[4.0, np.nan]]]), start=2)
-    array([[4., 0.]])
+    >>> scores = np.array([[[1.0], [0.0]], [[1.0], [0.0]], [[5.0], [2.0]]])  # of a view and the level
+    >>> rises_of_voices(scores, 2, spans=[1]).round(2).tolist()
+    [[3.16], [2.0]]
     """
     inside = voices[start:]
     highest = np.where(np.isnan(inside), -np.inf, inside).max(axis=0)
-    above: Floats = highest - _medians(voices[:start])
+    above: Floats = highest - _medians(voices[:start]) - usual_rises(len(inside), spans)[:, None]
     above = np.where(above > ROUNDING, above, 0.0)
     return np.where(np.isneginf(highest), np.nan, above)
 

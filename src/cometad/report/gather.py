@@ -26,7 +26,6 @@ from cometad.series import Series, as_series
 
 MAX_EVENTS = 20  # events with a panel of their own
 MAX_TRACES = 3  # variables drawn per event
-MIN_SHARE = 0.03  # variables with less are not drawn, except the first
 MARKS = 1000  # positions on the overview; events without a panel share a mark if they share a position
 MIN_CONTEXT, MAX_CONTEXT = 60, 1000  # readings shown before and after an event: its own length, within these
 
@@ -189,7 +188,7 @@ def _panel(
         explanation = explain(event, context)
         begin, end = explanation.begin, explanation.begin + len(explanation.observed)
         names = series.names if series.named else explanation.names
-        readings, reasons = series.values[begin:end], _leading(explanation.reasons)
+        readings, reasons = series.values[begin:end], explanation.causes[:MAX_TRACES]
         traces = tuple(_trace(explanation, reason, readings, names, axis) for reason in reasons)
     return EventPanel(
         number=event.number,
@@ -203,11 +202,6 @@ def _panel(
         strip=_strip(curves.during(begin, end), axis, [_mark(event, begin, end - begin)], begin),
         traces=traces,
     )
-
-
-def _leading(reasons: Sequence[Reason]) -> list[Reason]:
-    """The reasons to draw, given all of them with the largest share first."""
-    return [reason for k, reason in enumerate(reasons[:MAX_TRACES]) if k == 0 or reason.share >= MIN_SHARE]
 
 
 def _trace(explanation: Explanation, reason: Reason, readings: Floats, names: Sequence[str], axis: TimeAxis) -> Trace:
