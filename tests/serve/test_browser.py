@@ -215,7 +215,7 @@ def test_a_stream_is_paused_and_resumed_by_keyboard(shown):
 
 def test_an_event_is_explained(shown, client):
     shown.go(f"events/{latest_event(client, 'pump-1')['id']}")
-    expect(shown.page.get_by_role("heading", level=1)).to_contain_text("pump-1: unusual")
+    expect(shown.page.get_by_role("heading", level=1)).to_contain_text("pump-1: unusual flow")
     expect(shown.page.get_by_role("img", name=re.compile("^flow: observed and expected"))).to_be_visible()
     expect(shown.page.get_by_role("region", name="What was expected")).to_contain_text("it read")
     expect(shown.page.get_by_role("region", name="Similar events", exact=True)).to_contain_text("pump-1")

@@ -1,7 +1,7 @@
 """What variables read and what was expected, from the stored readings of a stream."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from cometad.arrays import Floats
 from cometad.data.resample import parse_period
 from cometad.errors import CometadError
-from cometad.explain.reasons import Explanation
+from cometad.explain.reasons import Explanation, Reason
 from cometad.live.grid import Grid
 from cometad.live.readings import Reading
 from cometad.serve.live_stream import LiveStream, resampling_of
@@ -35,7 +35,7 @@ def variables_between(store: Store, stream: LiveStream, start: float, stop: floa
     if explained is None:
         return Variables(stream=stream.name, times=[], variables=[])
     explanation, ats = explained
-    return Variables(stream=stream.name, times=ats.tolist(), variables=_reasons(explanation, top))
+    return Variables(stream=stream.name, times=ats.tolist(), variables=_reasons(explanation, explanation.reasons[:top]))
 
 
 def explain_event(store: Store, stream: LiveStream, row: Any) -> Explained | None:
@@ -47,7 +47,7 @@ def explain_event(store: Store, stream: LiveStream, row: Any) -> Explained | Non
     if explained is None:
         return None
     explanation, ats = explained
-    reasons = _reasons(explanation, TOP)
+    reasons = _reasons(explanation, explanation.causes[:TOP])
     sentence = f"{reasons[0].name}: {reasons[0].sentence}" if reasons else ""
     return Explained(sentence=sentence, times=ats.tolist(), variables=reasons)
 
@@ -116,7 +116,7 @@ def _scored_rows(store: Store, stream: LiveStream, start: int, stop: int) -> His
     return HistoryRows(steps.first, steps.ats[: len(cells)], cells)
 
 
-def _reasons(explanation: Explanation, top: int) -> list[VariableReason]:
+def _reasons(explanation: Explanation, reasons: Sequence[Reason]) -> list[VariableReason]:
     column = {name: i for i, name in enumerate(explanation.names)}
     return [
         VariableReason(
@@ -129,7 +129,7 @@ def _reasons(explanation: Explanation, top: int) -> list[VariableReason]:
             expected=_known(explanation.normal[:, column[reason.variable]]),
             band=reason.band,
         )
-        for reason in explanation.reasons[:top]
+        for reason in reasons
     ]
 
 

@@ -233,10 +233,8 @@ export class EventView {
 
 /** @param {EventDetail} event */
 function headline(event) {
-  const names = event.variables
-    .slice(0, 2)
-    .map(([name]) => name)
-    .join(" and ");
+  const explained = event.explanation?.variables.map(({ name }) => name);
+  const names = (explained ?? event.variables.map(([name]) => name)).slice(0, 2).join(" and ");
   const what = names ? `unusual ${names}` : "unusual readings";
   return `${event.stream}: ${what}`;
 }
