@@ -1,0 +1,1 @@
+"""The tables of `benchmarks/alerts.py`, one per file."""
