@@ -9,9 +9,9 @@ already in the results file are skipped, so the command can be interrupted and r
 detectors. `--network` adds the detectors with a trained network, a minute or more for each machine.
 
 References are chance (the average over random rankings), the mean squared scaled reading of the event, the largest
-absolute reading, and its rise above the median of the 500 readings before. The definition of shares was chosen on the
-machines of SELECT only. The second table compares event by event: the mean difference, its 95 % bootstrap interval over
-machines, and the p value of a two-sided Wilcoxon test over events.
+absolute reading, and its rise above the median of the 500 readings before. docs/explanations.md says how shares were
+chosen, at first on the machines of SELECT only. The second table compares event by event: the mean difference, its 95 %
+bootstrap interval over machines, and the p value of a two-sided Wilcoxon test over events.
 """
 
 import argparse
