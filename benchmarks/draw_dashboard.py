@@ -29,7 +29,7 @@ WIDTHS, HEIGHT = (1280, 390), 1400  # pixels; the height at most
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 STREAMS = [f"line-{number}" for number in range(1, 10)]
 ROWS, PERIOD = 2000, 1.0  # readings of each stream, and seconds between them
-SETTINGS = {"detector": "line", "budget": {"rate": 0.005}, "period": "60s", "min_length": 3, "merge_gap": 30}
+SETTINGS = {"detector": "line", "period": "60s"}
 QUIET = 1.0  # seconds for a page to draw
 
 

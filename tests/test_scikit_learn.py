@@ -62,9 +62,13 @@ def test_an_unfitted_detector_raises_scikit_learns_error_and_ours():
     assert str(again) == str(caught.value)
 
 
+def comet():
+    return Comet(views=SHORT, threshold=Budget(rate=0.01))
+
+
 @pytest.fixture(scope="module")
 def detector():
-    return Comet(views=SHORT).fit(NORMAL)
+    return comet().fit(NORMAL)
 
 
 def test_labels_are_the_flags_of_the_training_series(detector):
@@ -85,7 +89,7 @@ def test_imputed_readings_are_not_labeled():
 
 
 def test_fit_predict_fits_and_returns_the_labels(detector):
-    assert np.array_equal(Comet(views=SHORT).fit_predict(NORMAL), detector.labels_)
+    assert np.array_equal(comet().fit_predict(NORMAL), detector.labels_)
 
 
 def test_contamination_is_the_rate_of_the_threshold():
@@ -100,6 +104,7 @@ def test_contamination_is_the_rate_of_the_threshold():
 def test_contamination_is_no_parameter_so_a_clone_has_one_rate():
     detector = Comet()
     detector.contamination = 0.003
+    assert detector.threshold == Budget(rate=0.003)  # instead of the budget of alerts
     assert "contamination" not in detector.get_params()
     assert clone(detector).contamination == 0.003
 
@@ -112,7 +117,7 @@ def test_an_invalid_contamination_is_refused(rate):
 
 
 def test_a_field_of_a_parameter_can_be_set():
-    detector = Comet().set_params(threshold__rate=0.05, pooling=4)
+    detector = comet().set_params(threshold__rate=0.05, pooling=4)
     assert detector.threshold == Budget(rate=0.05)
     assert detector.pooling == 4
     assert detector.set_params(threshold__rate=0.1, threshold=Quantile()).threshold == Quantile(rate=0.1)
@@ -126,6 +131,6 @@ def test_an_unknown_field_is_refused():
 
 
 def test_a_changed_field_needs_another_fit(detector):
-    other = Comet(views=SHORT).fit(NORMAL).set_params(threshold__rate=0.1)
+    other = comet().fit(NORMAL).set_params(threshold__rate=0.1)
     with pytest.raises(NotFittedError, match="'threshold' was changed after fit"):
         other.predict(FRESH)

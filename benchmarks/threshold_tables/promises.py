@@ -41,7 +41,7 @@ SCORES: dict[str, Draw] = {
     f"normal, rising by {RISE:g} deviations": drifting,
 }
 RULES: dict[str, Threshold] = {
-    "Budget": Budget(),
+    "Budget": Budget(0.01),
     "Quantile": Quantile(),
     "Conformal": Conformal(),
     "Spot": Spot(),

@@ -128,7 +128,7 @@ class Comet(Detector):
     gaps
         How missing readings are handled: refused, or imputed and never flagged.
     threshold
-        Which alert scores are anomalous: a `Budget` tracks the scores and keeps its rate when they drift; `Quantile`,
+        Which alert scores are anomalous: a `Budget` of alerts tracks the scores and holds when they drift; `Quantile`,
         `Conformal` and `Spot` trust the training scores.
     seed, verbose
         Random seed (equal seeds give equal bytes); whether `fit` shows progress.
@@ -158,7 +158,7 @@ class Comet(Detector):
         adaptation: LevelAdaptation = KeepFitted(),
         scaler: str = "standard",
         gaps: Gaps = RefuseGaps(),
-        threshold: Threshold = Budget(rate=0.01),
+        threshold: Threshold = Budget(),
         seed: int = 42,
         verbose: bool = False,
     ) -> None:
@@ -292,8 +292,10 @@ class Comet(Detector):
             stream.restore(snapshot)
         return stream
 
-    def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> Explanation:
-        """Attribute the score of an event, a time step or a pair (start, stop) of a series to variables.
+    def explain(self, X: object, event: object, *, context: int = 32) -> Explanation:
+        """Attribute the score of an event, a time, a time step or a pair (start, stop) of a series to variables.
+
+        A time is a text such as "2026-11-18T09:30Z" or a datetime.
 
         Each reason names the view that rose most above the 500 readings before, and what was expected instead. The
         explanation has the readings and expectations of `context` more time steps on either side. Imputed readings are
@@ -329,8 +331,8 @@ class Comet(Detector):
 
         return of_series
 
-    def learn_normal(self, X: object, event: Event | int | Sequence[int]) -> Self:
-        """A copy that no longer alerts about what looks like an event, a time step or a pair (start, stop) of a series.
+    def learn_normal(self, X: object, event: object) -> Self:
+        """A copy that no longer alerts about what looks like an event, a time, a time step or a pair of a series.
 
         `verdicts_` lists what it learned, `without_verdict` takes one back. Only alert scores, flags and events change,
         and neither the threshold nor the ranking score does. A stream learns the same from `Stream.verdict`.
@@ -347,7 +349,7 @@ class Comet(Detector):
         (Verdict(number=1, start=300, stop=301, called='normal', variables=('v1',)),)
         """
         series = self._checked(X)
-        start, stop = stretch_of(event, len(series), "learn")
+        start, stop = stretch_of(series.located(event), len(series), "learn")
         if len(self.verdicts_) >= MOST_LEARNED:
             raise ParameterError(
                 f"A detector holds at most {MOST_LEARNED:,} verdicts. Take one back with without_verdict, or fit a new "

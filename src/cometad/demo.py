@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cometad.alerting.alerts import Alerts, Change, Event
+from cometad.alerting.alerts import Change, Event
 from cometad.alerting.budget import SECONDS_PER_DAY, Budget
 from cometad.alerting.verdicts import Verdict
 from cometad.arrays import Floats
@@ -24,11 +24,8 @@ from cometad.live.stream import Scored
 from cometad.report.gather import gather
 from cometad.report.page import save_report
 from cometad.report.plots import Excerpt, save_overview
-from cometad.views.adaptation import FollowLevel
 
-ALERTS_PER_WEEK, PERIOD = 12, 60.0  # one reading a minute
-THRESHOLD = Budget(alerts_per_day=ALERTS_PER_WEEK / 7, period=PERIOD)
-ALERTS = Alerts(min_length=3, merge_gap=30)  # short enough for a spike, long enough to skip most of the noise
+PERIOD = 60.0  # one reading a minute
 AFTER = 64  # readings after a fault that a window or an event may still contain
 AROUND = 40  # readings shown before and after a fault
 PICTURE, PAGE = "demo.png", "report.html"  # names of the files it writes
@@ -46,7 +43,7 @@ class FaultResult:
 
 
 class Alert(NamedTuple):
-    """An event, and the time step at which it was announced."""
+    """An event that was an alert, and the time step at which it became one."""
 
     raised: int
     event: Event
@@ -94,7 +91,7 @@ def run(out: Path, seed: int) -> None:
         f"then {len(plant.test)} readings with drifting sensors, {len(plant.faults)} planted faults, and a sensor that "
         f"is flushed {len(flushed.starts)} times, which is harmless."
     )
-    detector = new_detector(verbose=True).fit(plant.train)
+    detector = Comet(verbose=True).fit(plant.train)
     console.print(f"Fitted. The threshold begins at {detector.threshold_:.2f}. Now live, one reading at a time:\n")
     watched = watch(detector, flushed, lambda scored: _announce(scored, plant, console), console.print)
     results = [judge(fault, watched) for fault in plant.faults]
@@ -128,11 +125,6 @@ def flush(plant: Plant) -> Flushed:
     return Flushed(replace(plant, test=test), variable, starts)
 
 
-def new_detector(threshold: Budget = THRESHOLD, *, verbose: bool = False) -> Comet:
-    """The demo's detector, not fitted yet: it follows drifting sensors and has a budget of alerts."""
-    return Comet(threshold=threshold, adaptation=FollowLevel(), verbose=verbose)
-
-
 def watch(
     detector: Comet,
     flushed: Flushed,
@@ -142,7 +134,7 @@ def watch(
     verdicts: bool = True,
 ) -> Watched:
     """Stream the test part; with `verdicts`, the first alert about a flush is called normal once it is over."""
-    stream = detector.stream(alerts=ALERTS)
+    stream = detector.stream()
     parts: list[Scored] = []
     verdict = None
     for reading in flushed.plant.test:
@@ -156,8 +148,12 @@ def watch(
     parts.append(stream.finish())
     live = Live(*(np.concatenate([getattr(part, field) for part in parts]) for field in Live._fields))
     changes: list[Change] = [change for part in parts for change in part.changes]
-    raised = {change.event.number: change.step for change in changes if change.kind == "opened"}
-    alerts = [Alert(raised[change.event.number], change.event) for change in changes if change.kind == "closed"]
+    raised: dict[int, int] = {}
+    for change in changes:
+        if change.event.level == "alert":
+            raised.setdefault(change.event.number, change.step)
+    closed = {change.event.number: change.event for change in changes if change.kind == "closed"}
+    alerts = [Alert(step, closed[number]) for number, step in raised.items()]
     return Watched(live, alerts, verdict)
 
 
@@ -233,8 +229,8 @@ def _summary(flushed: Flushed, watched: Watched) -> str:
     told = "the first one raised an alert, which was called normal" if watched.verdict else "none raised an alert"
     return (
         f"{len(watched.alerts)} alerts in {days:.1f} days at one reading a minute, {len(false)} of them false; the "
-        f"budget of {ALERTS_PER_WEEK} a week allows {ALERTS_PER_WEEK / 7 * days:.0f}. Of {len(flushed.starts)} flushes "
-        f"{told}; {max(len(flushes) - 1, 0)} raised one after that."
+        f"default budget of {Budget()} allows {len(flushed.plant.test) * Budget().share(PERIOD):.0f}. Of "
+        f"{len(flushed.starts)} flushes {told}; {max(len(flushes) - 1, 0)} raised one after that."
     )
 
 
@@ -280,6 +276,4 @@ def _excerpt(detector: Comet, plant: Plant, result: FaultResult) -> Excerpt:
 
 def _report(path: Path, detector: Comet, plant: Plant, live: Live) -> None:
     readings = pl.DataFrame(plant.test, schema=list(plant.names))
-    save_report(
-        path, gather(detector, readings, alerts=ALERTS, scored=StepScores(live.scores, live.alert_scores, None))
-    )
+    save_report(path, gather(detector, readings, scored=StepScores(live.scores, live.alert_scores, None)))

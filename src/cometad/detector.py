@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+import logging
 import math
 import os
 from abc import ABC, abstractmethod
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from cometad.explain.reasons import Explanation
     from cometad.live.stream import Stream
 
+
+_log = logging.getLogger("cometad")
 
 # Valid values of the parameters that detectors share.
 RULES: dict[str, Rule] = {
@@ -140,8 +143,9 @@ class Detector(Parameters, ABC):
         _check_measured(series, rows)
         self._remember(series.names, series.named)
         self.statistics_, self.trends_ = Statistics.fit(series), Trends.none(len(series.names))
-        if isinstance(self.threshold, Budget):
-            self.threshold.share(self.statistics_.period)  # refuses a budget without a period before any work is done
+        rule = self.threshold  # a budget without a period is refused before any work is done
+        if isinstance(rule, Budget) and (reduced := rule.reduced(self.statistics_.period)):
+            _log.warning("%s", reduced)
         return series
 
     def decision_function(self, X: object) -> Floats:
@@ -187,7 +191,7 @@ class Detector(Parameters, ABC):
         >>> import numpy as np
         >>> from cometad.baselines import BASELINES
         >>> normal = np.random.default_rng(0).normal(size=(500, 2))
-        >>> int(BASELINES["squared-norm"]().fit_predict(normal).sum())  # the default rate is 0.01
+        >>> int(BASELINES["squared-norm"]().fit_predict(normal).sum())  # a budget of 0.01 of the readings
         5
         """
         return self.fit(X).labels_
@@ -234,8 +238,9 @@ class Detector(Parameters, ABC):
         >>> [(event.start, event.stop) for event in BASELINES["squared-norm"]().fit(normal).events(fresh)]
         [(40, 43)]
         """
-        judge, scored = self.judge(alerts), self.step_scores(X)
-        changes = judge.push(scored.alerts, scored.imputed).changes + judge.finish()
+        judge, series = self.judge(alerts), self._checked(X)
+        scored = self._step_scores(self._scaled(series), series)
+        changes = judge.push(scored.alerts, scored.imputed, series.micros).changes + judge.finish()
         return [change.event for change in changes if change.kind == "closed"]
 
     def judge(self, alerts: Alerts | None = None) -> Judge:
@@ -248,7 +253,7 @@ class Detector(Parameters, ABC):
         array([0, 1])
         """
         self._check_fitted()
-        return Judge(self.threshold, self.threshold_state_, alerts or Alerts(), self.tail_)
+        return Judge(self.threshold, self.threshold_state_, alerts or Alerts(), self.tail_, self.statistics_.period)
 
     @property
     def min_readings(self) -> int:
@@ -302,15 +307,19 @@ class Detector(Parameters, ABC):
         """Open a stream from the fitted state or from a snapshot; see `can_stream`."""
         raise self._cannot("score a stream", "decision_function")
 
-    def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> "Explanation":
-        """Attribute the score of an event, a time step or a pair (start, stop) to variables; see `can_explain`."""
-        return self.explainer(X)(event, context)
+    def explain(self, X: object, event: object, *, context: int = 32) -> "Explanation":
+        """Attribute the score of an event, a time, a time step or a pair (start, stop) to variables; see `can_explain`.
+
+        A time is a text such as "2026-11-18T09:30Z" or a datetime.
+        """
+        series = self._checked(X)
+        return self.explainer(series)(series.located(event), context)
 
     def explainer(self, X: object) -> Callable[[Event | int | Sequence[int], int], "Explanation"]:
         """A function that explains events of one series, which is checked only once; see `can_explain`."""
         raise self._cannot("explain its scores", "decision_function")
 
-    def learn_normal(self, X: object, event: Event | int | Sequence[int]) -> Self:
+    def learn_normal(self, X: object, event: object) -> Self:
         """A copy that no longer alerts about what looks like an event of a series; see `can_take_verdicts`."""
         raise self._cannot("take verdicts", "fit it on readings like those of the event")
 
@@ -473,9 +482,7 @@ class Detector(Parameters, ABC):
     def _fitted_rule(self, scores: Floats) -> Floats:
         """The state of the threshold rule; a budget of alerts per day needs to know how many readings a day has."""
         rule = self.threshold
-        if isinstance(rule, Budget):
-            return rule.fit(scores, self.statistics_.period)
-        return rule.fit(scores)
+        return rule.fit(scores, self.statistics_.period) if isinstance(rule, Budget) else rule.fit(scores)
 
     def _set_threshold(self, state: Floats, tail: ScoreTail) -> None:
         self._parameters, self._digest = self.get_params(deep=False), None

@@ -256,7 +256,7 @@ class NetworkComet(Detector):
         blocks = [block for release in releases for block in release]
         return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
 
-    def explain(self, X: object, event: Event | int | Sequence[int], *, context: int = 32) -> Explanation:
+    def explain(self, X: object, event: object, *, context: int = 32) -> Explanation:
         """Attribute the score of an event, a time step or a pair (start, stop) of a series to variables.
 
         The explanation has the readings and their reconstruction from normal codes, with `context` time steps on either

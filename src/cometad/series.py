@@ -7,6 +7,7 @@ of 1 (`True`) means anomalous; intervals are half-open.
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats
+from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.errors import CellError, InputError, unknown
 from cometad.validation import is_number
 
@@ -46,6 +47,42 @@ class Series:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def micros(self) -> Integers | None:
+        """The times (time,) in microseconds since 1970, if they are known."""
+        return None if self.times is None else self.times.astype("datetime64[us]").astype(np.int64)
+
+    def located(self, when: object) -> Any:
+        """Time steps for times: one, or a pair (start, stop); anything else as it is.
+
+        A time is a text such as "2026-11-18T09:30Z" or a datetime; without a zone it is in UTC, like the series. It is
+        that of the reading at or before it.
+
+        >>> import numpy as np
+        >>> from cometad.series import Series
+        >>> times = np.array(["2024-03-01", "2024-03-03"], "datetime64[us]")
+        >>> Series(np.zeros((2, 1)), ("flow",), times, named=True).located("2024-03-02T12:00+01:00")
+        0
+        """
+        if isinstance(when, tuple | list) and len(when) == 2:
+            return tuple(self.located(one) for one in when)
+        return self._step_at(when) if isinstance(when, str | date | np.datetime64) else when
+
+    def _step_at(self, when: Any) -> int:
+        if self.times is None:
+            raise InputError(f"The series has no times, so {str(when)!r} cannot be found. Pass a time step.")
+        try:
+            moment = datetime.fromisoformat(when) if isinstance(when, str) else when
+            if isinstance(moment, datetime) and moment.tzinfo is not None:
+                moment = moment.astimezone(UTC).replace(tzinfo=None)
+            found = np.datetime64(moment).astype("datetime64[us]")
+        except ValueError as error:
+            raise InputError(f"Cannot read the time {when!r}. Write it like 2026-11-18T09:30Z.") from error
+        first, last = self.times[0], self.times[-1]
+        if not first <= found <= last:
+            raise InputError(f"The time {when} is outside the series, which is from {first} to {last}.")
+        return int(np.searchsorted(self.times, found, side="right")) - 1
 
     def when(self, step: int) -> str:
         """A time step for messages, with its place in a file and its time if known."""

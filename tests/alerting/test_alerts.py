@@ -1,22 +1,25 @@
-"""Each event opens and closes exactly once, however the scores arrive, and severity measures how rare its peak is."""
+"""Each event opens and closes exactly once, however the scores arrive, and a fault that lasts is news only once."""
 
 import itertools
+import json
 import math
 import pickle
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometad.alerting import alerts as alerts_module
-from cometad.alerting.alerts import AlertRun, Alerts, Change, Event, find_events
-from cometad.alerting.severity import ScoreTail, severity
-from cometad.alerting.tail import Tail, fit_tail
-from cometad.errors import InputError, ParameterError
+from cometad.alerting.alerts import AlertRun, Alerts, find_events
+from cometad.alerting.severity import ScoreTail
+from cometad.errors import InputError, ModelFileError, ParameterError
 from contract import is_a_sentence
+from naive_alerts import NaiveRun
 
 ROOT = Path(__file__).parents[2]
 TAIL = ScoreTail(center=1.0, base=2.0, start=1.5, share=0.02, shape=0.1, scale=0.7)
@@ -24,85 +27,20 @@ BELOW_ZERO = TAIL._replace(center=-5.0, base=-2.0, start=-3.0)
 SHARP = Alerts(low=1.0)
 
 
-# The definitions as loops.
-
-
-def naive_severity(score, tail):
-    def log_probability(value):
-        excess = max((value - tail.start) / tail.scale, 0.0)
-        return math.log(tail.share) - (math.log(1 + tail.shape * excess) / tail.shape if tail.shape else excess)
-
-    base = log_probability(tail.base)
-    rarest = min(math.log(1e-9), base + math.log(1e-3))
-    return min(max((base - log_probability(score)) / (base - rarest), 0.0), 1.0)
-
-
-class Naive:
-    """All changes of a whole series, and how many hot steps were suppressed or short."""
-
-    def __init__(self, scores, thresholds, imputed, alerts, tail):
-        self.scores, self.tail, self.count = scores, tail, len(scores)
-        self.changes, self.suppressed, self.short = [], 0, 0
-        self.measured = [step for step in range(len(scores)) if not imputed[step]]
-        self.hot = {step for step in self.measured if scores[step] > thresholds[step]}
-        self.marks = [min(top, alerts.low * top + (1 - alerts.low) * tail.center) for top in thresholds]
-        self.scan(alerts)
-
-    def scan(self, alerts):
-        at, free = 0, 0
-        while at < len(self.measured):
-            step = self.measured[at]
-            together = self.until_quiet(at, 0)
-            if step not in self.hot:
-                at += 1
-            elif step < free:
-                self.suppressed += 1
-                at += 1
-            elif len(together) < alerts.min_length:
-                self.short += len(self.hot.intersection(together))
-                at += len(together)
-            else:
-                seen = self.until_quiet(at, alerts.merge_gap)
-                at += len(seen) + 1  # one quiet step too many
-                closes = self.measured[at - 1] if at <= len(self.measured) else self.count - 1
-                self.add(seen, together[alerts.min_length - 1], closes)
-                free = closes + alerts.hold_off + 1
-
-    def until_quiet(self, at, gap):
-        """The measured steps from a given one up to the first run of quiet steps longer than the gap."""
-        seen, quiet = [], 0
-        for step in self.measured[at:]:
-            quiet = 0 if self.is_warm(step, self.measured[at]) else quiet + 1
-            if quiet > gap:
-                break
-            seen.append(step)
-        return seen
-
-    def is_warm(self, step, start):
-        """Whether a step of an event is at or above its own low mark or, early on, that of the start."""
-        early = step - start < 500
-        return self.scores[step] >= (min(self.marks[step], self.marks[start]) if early else self.marks[step])
-
-    def add(self, seen, opens, closes):
-        number = 1 + sum(change.kind == "opened" for change in self.changes)
-        for step in seen:
-            best_before = max((self.scores[s] for s in seen if s < step and s in self.hot), default=-math.inf)
-            if step == opens:
-                self.changes.append(Change("opened", self.event(number, seen, step, True), step))
-            elif step > opens and step in self.hot and self.scores[step] > best_before:
-                self.changes.append(Change("updated", self.event(number, seen, step, True), step))
-        self.changes.append(Change("closed", self.event(number, seen, closes, False), closes))
-
-    def event(self, number, seen, now, is_open):
-        hot = [step for step in seen if step <= now and step in self.hot]
-        peak = max(hot, key=lambda step: (self.scores[step], -step))
-        stop = max(step for step in seen if step <= now and self.is_warm(step, seen[0])) + 1
-        score = self.scores[peak]
-        return Event(number, seen[0], stop, peak, score, naive_severity(score, self.tail), len(hot), is_open)
-
-
 # Few distinct values, so that scores often equal each other, the threshold or the low mark.
 LEVELS = st.sampled_from([-6.0, -2.0, 0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 7.0])
+
+
+alert_rules = st.builds(
+    Alerts,
+    low=st.sampled_from([0.25, 0.5, 1.0]),
+    min_length=st.integers(1, 4),
+    merge_gap=st.integers(0, 3),
+    hold_off=st.integers(0, 6),
+    longest=st.sampled_from([1, 3, 8, 64]),
+    longest_hours=st.sampled_from([0.1, 8.0]),
+    alert_from=st.sampled_from([0.0, 0.15, 0.3, 1.0]),
+)
 
 
 @st.composite
@@ -112,13 +50,7 @@ def cases(draw):
     moving = draw(st.booleans())
     thresholds = draw(st.lists(LEVELS, min_size=count, max_size=count)) if moving else [draw(LEVELS)] * count
     imputed = draw(st.lists(st.sampled_from([False, False, False, True]), min_size=count, max_size=count))
-    alerts = Alerts(
-        draw(st.sampled_from([0.25, 0.5, 1.0])),
-        draw(st.integers(1, 4)),
-        draw(st.integers(0, 3)),
-        draw(st.integers(0, 6)),
-    )
-    return scores, thresholds, imputed, alerts, draw(st.sampled_from([TAIL, BELOW_ZERO]))
+    return scores, thresholds, imputed, draw(alert_rules), draw(st.sampled_from([TAIL, BELOW_ZERO]))
 
 
 def whole(case):
@@ -127,18 +59,22 @@ def whole(case):
     return run, run.push(scores, thresholds, imputed) + run.finish()
 
 
-def rounded(changes):
-    """The changes with rounded severities, because the naive formula rounds differently."""
-    return [(kind, {**vars(event), "severity": round(event.severity, 9)}, step) for kind, event, step in changes]
-
-
-@settings(max_examples=200)
-@given(cases())
-def test_a_run_equals_the_loops(case):
-    run, changes = whole(case)
-    naive = Naive(*case)
-    assert rounded(changes) == rounded(naive.changes)
-    assert (run.suppressed, run.short) == (naive.suppressed, naive.short)
+@settings(max_examples=300)
+@given(cases(), st.sampled_from([math.nan, 60.0, 3600.0]), st.booleans())
+def test_a_run_equals_the_loops(case, period, timed):
+    scores, thresholds, imputed, alerts, tail = case
+    times = [1_000_000 * (step - 3) for step in range(len(scores))] if timed else None
+    run, naive = AlertRun(alerts, tail, period=period), NaiveRun(alerts, tail, period=period)
+    measured = ~np.array(imputed, bool)
+    shown, changes = run.advance(np.array(scores), np.array(thresholds), measured, times and np.array(times))
+    for step, score in enumerate(scores):
+        naive.take(score, thresholds[step], measured[step], times[step] if times else None)
+    assert run.since == (None if naive.event is None else naive.event.start)
+    changes += run.finish()
+    naive.finish()
+    assert changes == naive.changes
+    assert shown.tolist() == thresholds
+    assert (run.suppressed, run.short, run.opened) == (naive.suppressed, naive.short, naive.opened)
 
 
 @settings(max_examples=60)
@@ -310,25 +246,6 @@ def test_the_peak_is_a_hot_step_even_if_the_threshold_moves():
     assert (event.peak, event.steps) == (2, 2)
 
 
-@pytest.mark.parametrize("length, ends", [(400, 400), (800, 500)])
-def test_a_threshold_that_rises_above_a_fault_does_not_end_its_event_for_500_steps(length, ends):
-    scores, thresholds = np.full(1000, 5.0), np.full(1000, 2.0)
-    scores[length:] = 0.0
-    thresholds[10:] = 9.0
-    [event] = find_events(scores, thresholds, Alerts(), ScoreTail.fit([0.0, 0.0, 1.0]))
-    assert (event.start, event.stop, event.steps) == (0, ends, 10)
-
-
-def test_the_low_mark_is_never_above_the_threshold():
-    thresholds = np.linspace(-9, 9, 101)
-    for low in (1e-3, 0.3, 0.8, 1.0):
-        for center in (-4.0, 0.0, 4.0):
-            marks = Alerts(low=low).low_marks(thresholds, center)
-            assert (marks <= thresholds).all()
-            assert (marks[thresholds <= center] == thresholds[thresholds <= center]).all()
-            assert (marks[thresholds > center] >= center - 1e-9).all()
-
-
 def test_negative_scores_have_hysteresis_too():
     tail = TAIL._replace(center=-10.0)
     (event,) = find_events([-9.0, -1.0, -3.0, -9.0], -2.0, Alerts(), tail)
@@ -363,7 +280,7 @@ def test_a_state_is_small_and_unaffected_by_later_scores():
     state = run.state()
     copy = {name: value.copy() for name, value in state.items()}
     run.push([9.0, 0.0], 2.0)
-    assert sum(value.nbytes for value in state.values()) < 200
+    assert sum(value.nbytes for value in state.values()) < 250
     assert all(np.array_equal(state[name], value) for name, value in copy.items())
 
 
@@ -377,17 +294,6 @@ def size_after(rounds):
 
 def test_the_memory_of_a_run_does_not_grow_with_events():
     assert size_after(1000) < size_after(10) + 50  # the numbers grow, their count does not
-
-
-def test_blocks_without_hot_steps_are_skipped(monkeypatch):
-    taken = []
-    through = AlertRun._through_block
-    monkeypatch.setattr(AlertRun, "_through_block", lambda run, *block: taken.extend(block[0]) or through(run, *block))
-    scores = np.zeros(100_000)
-    scores[[5, 70_000]] = 3.0
-    assert len(find_events(scores, 2.0, Alerts(merge_gap=2), TAIL)) == 2
-    assert {5, 6, 7, 8, 70_000, 70_003} <= set(taken)
-    assert len(taken) < 1000
 
 
 def test_refused_scores_leave_a_run_unchanged():
@@ -420,6 +326,9 @@ def test_the_error_for_nan_names_its_time_step_even_if_nothing_is_hot():
         *({"min_length": length} for length in (0, -1, 1.5, True, "2")),
         *({"merge_gap": gap} for gap in (-1, 0.5, False)),
         *({"hold_off": steps} for steps in (-1, 2.0, None)),
+        *({"longest": length} for length in (0, 2.5, None)),
+        *({"longest_hours": hours} for hours in (0, -1, math.nan, "8")),
+        *({"alert_from": least} for least in (-0.1, 1.1, math.nan, None)),
     ],
 )
 def test_invalid_parameters_are_refused_in_one_sentence(wrong):
@@ -427,138 +336,181 @@ def test_invalid_parameters_are_refused_in_one_sentence(wrong):
         Alerts(**wrong)
 
 
-# Severity.
+# States that last.
 
 
-@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=200), st.none() | st.floats(-1e9, 1e9))
-@example([0.0], None)
-@example([1.0] * 7, 1.0)
-@example([0.0, 5e-324], None)
-@example([0.0, 0.0, 1e-200], None)  # in these units, high scores overflow
-@example([3.0, 4.0], -7.0)
-@example([0.0, 1e-118], 1.0)  # a tail narrower than rounding errors
-def test_severity_rises_with_the_score_from_0_to_1(scores, threshold):
-    tail = ScoreTail.fit(scores, threshold)
-    ladder = np.concatenate([[-np.inf], np.linspace(-2e9, 2e9, 50), [1e300, np.inf]])
-    ladder = np.sort(np.concatenate([ladder, scores, tail.start + np.geomspace(1e-6, 1e6, 50) * tail.scale]))
-    rungs = severity(ladder, tail)
-    assert (np.diff(rungs) >= -1e-12).all()
-    assert rungs[0] == 0.0
-    assert rungs[-1] == 1.0
-    assert severity(tail.base, tail) == 0.0
+def events_of(scores, alerts=None, threshold=2.0, tail=TAIL):
+    return find_events(scores, threshold, alerts or Alerts(), tail)
 
 
-def test_severity_rises_strictly_between_the_threshold_and_one_in_a_billion():
-    tail = ScoreTail(center=0.7, base=5.0, start=4.0, share=math.exp(-4.0), shape=0.0, scale=1.0)  # exponential scores
-    rungs = severity(np.linspace(5.0, math.log(1e9) - 1e-6, 100), tail)
-    assert (np.diff(rungs) > 0).all()
-    assert 0.999 < rungs[-1] < 1.0
+@settings(max_examples=60)
+@given(
+    st.integers(1, 3000),
+    st.floats(2.5, 1e6),
+    st.floats(0.0, 0.04),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 9),
+    st.integers(1, 100),
+)
+def test_a_fault_of_any_length_is_one_event_and_opens_again_only_once_it_was_over(length, high, noise, seed, gap, rest):
+    """Its scores vary by less than a tenth of their distance from the median, with short pauses."""
+    fault = 1.0 + (high - 1.0) * (1 + noise * np.random.default_rng(seed).uniform(-1, 1, length))
+    pauses = (np.arange(length) % 30 > 10) & (np.arange(length) % 30 <= 10 + gap) & (np.arange(length) < length - 1)
+    scores = np.concatenate([np.zeros(5), np.where(pauses, 0.0, fault), np.zeros(rest), [high]])
+    found = events_of(scores, Alerts(merge_gap=9))
+    again = rest > (10 if length > 64 else 9)
+    assert [event.start for event in found] == [5, *([5 + length + rest] if again else [])]
+    assert found[0].new_level == (length >= 64)
 
 
-def log10_ratio(tail, score, true):
-    """By how many powers of ten a tail overestimates the probability of a score."""
-    return float(tail.log_probability(score)) / math.log(10) - math.log10(true)
+def test_a_state_that_lasts_is_news_again_only_if_it_is_a_tenth_further_from_the_median():
+    for high, news in ((4.0, False), (4.29, False), (4.31, True)):  # 3.3 above the median of 1
+        scores = [*[4.0] * 200, *[high] * 100, 0.0]
+        found = events_of(scores)
+        assert [event.start for event in found] == ([0, 200] if news else [0])
+        assert all(event.new_level for event in found)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_tail_of_exponential_scores_is_calibrated(seed):
-    tail = ScoreTail.fit(np.random.default_rng(seed).exponential(size=50_000))
-    for power in (2, 3, 4):
-        assert abs(log10_ratio(tail, math.log(10**power), 10**-power)) < 0.2
-    assert abs(log10_ratio(tail, math.log(1e9), 1e-9)) < 1.5
-    assert abs(float(severity(tail.base + 0.5 * (math.log(1e9) - tail.base), tail)) - 0.5) < 0.05
+def test_a_state_may_fade_and_return_slowly_without_being_news_but_not_at_once():
+    weaker, slowly = [*[9.0] * 100, *[3.0] * 1000], np.linspace(3.0, 9.0, 2000)
+    assert len(events_of([*weaker, *slowly])) == 1
+    assert [event.start for event in events_of([*weaker, *[9.0] * 100])] == [0, 1100]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_tail_of_normal_scores_is_calibrated_and_cautious_far_out(seed):
-    tail = ScoreTail.fit(np.random.default_rng(seed).normal(size=50_000))
-    for score in (2.1, 2.5, 3.0, 3.5):
-        assert abs(log10_ratio(tail, score, math.erfc(score / math.sqrt(2)) / 2)) < 0.4
-    for score in (4.5, 5.0, 6.0):
-        assert 0 < log10_ratio(tail, score, math.erfc(score / math.sqrt(2)) / 2) < 4
+def test_hot_steps_of_a_state_that_lasts_are_suppressed():
+    run = Alerts(longest=5).start(TAIL)
+    run.push([3.0] * 20, 2.0)
+    assert (run.suppressed, run.event, run.opened) == (15, None, 1)
+    run.push([0.0] * 11, 2.0)
+    assert [change.kind for change in run.push([3.0], 2.0)] == ["opened"]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_heavy_tail_is_recognized(seed):
-    scores = np.random.default_rng(seed).pareto(3.0, size=50_000)
-    tail = ScoreTail.fit(scores)
-    rare = 1e6 ** (1 / 3) - 1  # has a probability of 1e-6
-    assert abs(log10_ratio(tail, rare, 1e-6)) < 1.0
-    assert (
-        log10_ratio(tail._replace(shape=0.0, scale=np.mean(scores[scores > tail.start]) - tail.start), rare, 1e-6) < -4
+@pytest.mark.parametrize("merge_gap, calm", [(0, 11), (10, 11), (20, 21)])
+def test_a_state_is_over_after_more_quiet_readings_than_a_merge_gap_and_than_ten(merge_gap, calm):
+    for quiet, again in ((calm - 1, False), (calm, True)):
+        scores = [*[3.0] * 80, *[0.0] * quiet, 3.0]
+        assert len(events_of(scores, Alerts(merge_gap=merge_gap))) == 1 + again
+
+
+@pytest.mark.parametrize("period, longest", [(math.nan, 64), (1.0, 64), (450.0, 64), (3600.0, 8), (86_400.0, 8)])
+def test_an_event_lasts_64_readings_or_eight_hours(period, longest):
+    run = AlertRun(Alerts(), TAIL, period=period)
+    changes = run.push([3.0] * 200, 2.0)
+    assert [change.kind for change in changes] == ["opened", "closed"]
+    assert changes[-1].event.stop == max(longest, 2)  # one reading opens it, a later one closes it
+    assert changes[-1].event.new_level
+
+
+def test_longest_is_not_part_of_what_a_stream_has_to_resume_with():
+    """The text of Alerts is part of a stream's fingerprint: it is the same as in 0.2."""
+    assert repr(Alerts(longest=5, longest_hours=1, alert_from=0.5)) == (
+        "Alerts(low=0.8, min_length=1, merge_gap=0, hold_off=0)"
     )
 
 
-def test_severity_uses_the_threshold_tail_with_the_lightest_shape_the_scores_allow():
-    scores = np.random.default_rng(6).pareto(2.0, size=4000)
-    tail = ScoreTail.fit(scores)
-    excess = scores[scores > tail.start] - tail.start
-    likeliest = fit_tail(excess, np.zeros(len(excess), bool))
-    assert tail.shape == pytest.approx(likeliest.shape - 1.645 * (1 + likeliest.shape) / math.sqrt(len(excess)))
-    assert tail.scale / (1 - tail.shape) == pytest.approx(excess.mean())  # the mean of the excesses is kept
+# Alerts and notices.
 
 
-@pytest.mark.parametrize("shape", [-0.7, 0.0, 0.4])
-def test_log_survival_is_the_inverse_of_above(shape):
-    tail = Tail(shape, 3.0)
-    for share in (0.9, 0.1, 1e-6):
-        assert float(tail.log_survival(tail.above(share))) == pytest.approx(math.log(share))
-    assert float(tail.log_survival(-1.0)) == 0.0
+@settings(max_examples=100)
+@given(cases())
+def test_a_notice_may_become_an_alert_and_an_alert_never_a_notice(case):
+    _, changes = whole(case)
+    for before, after in itertools.pairwise(changes):
+        if before.event.number == after.event.number:
+            assert (before.event.level, after.event.level) != ("alert", "notice")
+            assert before.event.severity <= after.event.severity
 
 
-def test_beyond_the_end_of_a_bounded_tail_nothing_survives():
-    assert float(Tail(-1.0, 3.0).log_survival(3.5)) == -math.inf
+@settings(max_examples=100)
+@given(cases(), st.sampled_from([0.0, 0.15, 0.3, 0.5, 1.0]))
+def test_a_higher_limit_for_alerts_changes_no_event_and_adds_no_alert(case, limit):
+    *given_, alerts, tail = case
+    _, changes = whole(case)
+    _, others = whole((*given_, replace(alerts, alert_from=limit), tail))
+    assert [change._replace(event=replace(change.event, level="alert")) for change in changes] == [
+        change._replace(event=replace(change.event, level="alert")) for change in others
+    ]
+    for one, other in zip(changes, others, strict=True):
+        assert (other.event.level == "alert") == (one.event.severity >= limit)
 
 
-@pytest.mark.parametrize("count, above", [(10_000, 200), (1000, 50), (60, 30), (1, 0)])
-def test_a_tail_is_fitted_to_enough_scores(count, above):
-    assert ScoreTail.fit(np.arange(float(count))).share == pytest.approx((above + 1) / (count + 1))
+def test_a_notice_becomes_an_alert_at_a_higher_peak():
+    run = Alerts(alert_from=0.4).start(TAIL)
+    changes = run.push([2.5, 4.0, 9.0, 2.5, 0.0], 2.0)
+    assert [(c.kind, c.event.level) for c in changes] == [
+        ("opened", "notice"),
+        ("updated", "notice"),
+        ("updated", "alert"),
+        ("closed", "alert"),
+    ]
 
 
-def test_severities_of_normal_readings_follow_the_documented_distribution():
-    rng = np.random.default_rng(3)
-    tail = ScoreTail.fit(rng.exponential(size=50_000), threshold=math.log(100))
-    fresh = rng.exponential(size=400_000)
-    grades = severity(fresh[fresh > math.log(100)], tail)
-    # Between the threshold and one in a billion lie seven powers of ten; each adds 1/7.
-    for powers, share in ((1, 0.1), (2, 0.01)):
-        assert np.mean(grades > powers / 7) == pytest.approx(share, rel=0.5)
+# Times.
 
 
-def test_severity_does_not_depend_on_the_units_of_the_scores():
-    scores = np.random.default_rng(1).normal(size=5000)
-    peaks = np.linspace(2.5, 6.0, 20)
-    plain = severity(peaks, ScoreTail.fit(scores, 2.4))
-    moved = severity(peaks * 1000 - 7, ScoreTail.fit(scores * 1000 - 7, 2.4 * 1000 - 7))
-    assert plain == pytest.approx(moved, abs=1e-9)
-    assert 0.0 < plain[0] < 0.1
+def test_an_event_knows_its_times_in_utc():
+    run, second = Alerts(merge_gap=1).start(TAIL), 1_000_000
+    times = np.array([-1, 0, 1, 60, 3600]) * second + second // 4
+    (*_, last) = run.advance(np.array([0.0, 3.0, 4.0, 1.9, 0.0]), np.full(5, 2.0), np.ones(5, bool), times).changes
+    assert last.event.as_json() == {
+        "number": 1,
+        "start": 1,
+        "stop": 3,
+        "peak": 2,
+        "peak_score": 4.0,
+        "severity": last.event.severity,
+        "steps": 2,
+        "open": True,
+        "level": "alert",
+        "new_level": False,
+        "rarity": round(10 ** (9 * last.event.severity)),
+        "start_time": "1970-01-01T00:00:00.250Z",
+        "stop_time": "1970-01-01T00:00:01.250Z",
+        "peak_time": "1970-01-01T00:00:01.250Z",
+    }
+    (closed,) = run.finish()
+    assert closed.event.stop_time == datetime(1970, 1, 1, 0, 1, 0, 250_000, UTC)
 
 
-def test_a_threshold_below_the_tail_moves_its_start():
-    scores = np.random.default_rng(2).exponential(size=20_000)
-    tail = ScoreTail.fit(scores, threshold=0.5)
-    assert tail.start == 0.5
-    assert float(tail.probability(1.0)) == pytest.approx(math.exp(-1.0), rel=0.05)
+def test_an_event_without_times_has_none_and_does_not_write_any():
+    (event,) = events_of([3.0, 0.0])
+    assert (event.start_time, event.stop_time, event.peak_time) == (None, None, None)
+    assert not [name for name in event.as_json() if name.endswith("_time")]
+    assert json.loads(json.dumps(event.as_json())) == event.as_json()
 
 
-def test_an_extremely_rare_threshold_still_leaves_room_for_severities():
-    tail = ScoreTail.fit(np.random.default_rng(4).exponential(size=20_000), threshold=60.0)
-    assert float(severity(60.0, tail)) == 0.0
-    assert 0.1 < float(severity(62.0, tail)) < 0.9
+# States of version 0.2.
 
 
-def test_a_tail_can_be_rebuilt_from_its_six_numbers():
-    tail = ScoreTail.fit(np.random.default_rng(5).normal(size=300), 2.0)
-    state = np.array(tail)
-    assert state.shape == (6,)
-    assert ScoreTail(*state) == tail
+@settings(max_examples=60)
+@given(cases(), st.integers(0, 60), st.sampled_from([1, 2]), LEVELS)
+def test_a_run_resumes_from_a_state_of_an_earlier_version(case, cut, marks, top):
+    """It had 12 counts; 0.2 kept two marks, 0.1 only one. Neither knew states that last."""
+    scores, _, imputed, alerts, tail = case
+    alerts = replace(alerts, longest=100)
+    run = alerts.start(tail)
+    run.push(scores[:cut], top, imputed[:cut])
+    state, resumed = run.state(), alerts.start(tail)
+    resumed.restore({"counts": state["counts"][:12], "peak_score": state["peak_score"][:marks]})
+    rest = scores[cut:], top, imputed[cut:]
+    assert resumed.push(*rest) + resumed.finish() == run.push(*rest) + run.finish()
 
 
-@pytest.mark.parametrize("scores, threshold", [([], None), ([[1.0]], None), ([np.nan], None), ([1.0], np.inf)])
-def test_a_tail_without_usable_scores_is_refused(scores, threshold):
-    with pytest.raises(InputError) as caught:
-        ScoreTail.fit(scores, threshold)
-    assert is_a_sentence(str(caught.value))
+@pytest.mark.parametrize("counts, marks", [(0, 4), (11, 2), (13, 2), (17, 4), (19, 4), (18, 0), (18, 3), (18, 5)])
+def test_a_state_of_a_wrong_size_is_refused(counts, marks):
+    with pytest.raises(ModelFileError, match=r"its array '(counts|peak_score)'"):
+        Alerts().start(TAIL).restore({"counts": np.zeros(counts, np.int64), "peak_score": np.zeros(marks)})
+
+
+@pytest.mark.parametrize("at, value", [(0, -1), (1, 4), (5, -3)])
+def test_a_state_with_impossible_counts_is_refused(at, value):
+    state = Alerts().start(TAIL).state()
+    state["counts"][at] = value
+    with pytest.raises(ModelFileError, match="its array 'counts' is not that of events"):
+        Alerts().start(TAIL).restore(state)
+
+
+# Pictures in the docs.
 
 
 def pictures():
@@ -582,4 +534,4 @@ def test_the_pictures_in_the_docs_are_correct(picture, name, value, cells):
 
 
 def test_the_docs_have_a_picture_of_every_parameter():
-    assert {case.values[1] for case in pictures()} == {"low", "min_length", "merge_gap", "hold_off"}
+    assert {case.values[1] for case in pictures()} == {"longest", "min_length", "merge_gap", "hold_off"}

@@ -202,6 +202,7 @@ def test_a_resampled_stream_equals_the_resampled_file(run, folder, tmp_path, cut
     expected = pl.read_csv(io.StringIO(shown))
     header, *rows = table.write_csv().splitlines(keepends=True)
     arguments = ["stream", "plant.comet", "--resample", "60s:max", "--late", "drop", "--threshold", "quantile:0.01"]
+    arguments += ["--longest", "1000"]  # so that an event is open at the end
     late = [*rows[:60], rows[3], *rows[60:]]
     kept = ["--snapshot", str(tmp_path / "state")]
     first = run(*arguments, *kept, stdin="".join([header, *late[:cut]]))

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from cli_case import NETWORK, deadline, table_of_readings
-from cometad import Alerts, Comet, NetworkComet, Quantile
+from cometad import Alerts, Budget, Comet, NetworkComet, Quantile
 from cometad.cli import main
 from cometad.errors import InputError
 from cometad.live.clock import Clock
@@ -156,8 +156,8 @@ def test_left_out_stretches_are_listed_with_their_times(run, folder):
     assert [(stretch.start, stretch.stop) for stretch in stretches] == [(40, 60), (120, 150)]
     said = [line for line in stderr.splitlines() if "Left out" in line]
     assert said == [
-        "cometad: Left out of training: 2024-03-01 00:40 to 00:59: excluded by the user.",
-        "cometad: Left out of training: 2024-03-01 02:00 to 02:29: excluded by the user.",
+        "cometad: Left out of training: 2024-03-01 00:40 UTC to 00:59 UTC: excluded by the user.",
+        "cometad: Left out of training: 2024-03-01 02:00 UTC to 02:29 UTC: excluded by the user.",
     ]
 
 
@@ -290,12 +290,70 @@ def test_events_are_written_with_their_times(run, folder):
     expected = detector.with_threshold(Quantile(0.02)).events(readings, Alerts(min_length=2))
     assert (code, shown) == (0, "")
     assert expected
-    assert f"in {len(expected)} event{'s' * (len(expected) != 1)}. Wrote 's.csv'. Wrote 'events.csv'." in stderr
-    events = pl.read_csv("events.csv", try_parse_dates=True)
+    alerts = sum(event.level == "alert" for event in expected)
+    counts = (alerts, "alert"), (len(expected) - alerts, "notice")
+    counted = " and ".join(f"{count} {level}{'s' * (count != 1)}" for count, level in counts)
+    assert f": {counted}. Wrote 's.csv'. Wrote 'events.csv'." in stderr
+    events = pl.read_csv("events.csv")
+    assert events["level"].to_list() == [event.level for event in expected]
     assert events["start"].to_list() == [event.start for event in expected]
     assert events["severity"].to_list() == [event.severity for event in expected]
-    assert events["start_time"].to_list() == [readings["time"][event.start] for event in expected]
-    assert events["last_time"].to_list() == [readings["time"][event.stop - 1] for event in expected]
+    for name, steps in {"start": [e.start for e in expected], "stop": [e.stop - 1 for e in expected]}.items():
+        assert events[f"{name}_time"].to_list() == [f"{readings['time'][step]:%Y-%m-%dT%H:%M:%SZ}" for step in steps]
+
+
+def test_a_budget_of_alerts_is_written_as_people_say_it(run, folder):
+    code, shown, _ = run("fit", "normal.csv", "-o", "other.comet", "--alerts", "2/day")
+    assert code == 0
+    assert shown.endswith("Expect at most 1 alert in 720 readings, 2 a day.\n")
+    assert Comet.load("other.comet").threshold == Budget(alerts_per_day=2)
+    assert run("fit", "normal.csv", "-o", "other.comet", "--alerts", "2/1000,3/day", "--force")[0] == 0
+    assert Comet.load("other.comet").threshold == Budget(alerts=2, per=1000, alerts_per_day=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("0/day", "The budget '0/day' is not above 0 and below one alert per reading. Write it as 3/day or 1/1000."),
+        ("5/5", "The budget '5/5' is not above 0 and below one alert per reading. Write it as 3/day or 1/1000."),
+        ("three/day", "Cannot read the budget 'three/day'. Write it as 3/day or 1/1000."),
+        ("3/week", "Cannot read the budget '3/week'. Write it as 3/day or 1/1000."),
+    ],
+)
+def test_a_budget_that_is_none_is_refused_in_one_sentence(run, folder, text, sentence):
+    code, shown, stderr = run("score", "plant.comet", "today.csv", "--alerts", text)
+    assert (code, shown) == (2, "")
+    assert sentence in stderr
+    assert stderr.count("\n") == 1
+
+
+def test_three_alerts_a_day_need_times(run, folder):
+    rows = pl.read_csv(folder / "normal.csv").drop("time")
+    rows.write_csv("bare.csv")
+    code, shown, stderr = run("fit", "bare.csv", "-o", "other.comet", "--alerts", "3/day")
+    assert (code, shown) == (2, "")
+    assert "A budget of alerts per day needs the time between readings. Fit on readings with times" in stderr
+
+
+def test_a_higher_mark_turns_alerts_into_notices(run, folder):
+    arguments = ("score", "plant.comet", "today.csv", "-o", "s.csv", "--force", "--events", "events.csv")
+    levels = []
+    for mark in ("0", "1"):
+        assert run(*arguments, "--alert-from", mark)[0] == 0
+        levels.append(pl.read_csv("events.csv")["level"].to_list())
+    assert len(levels[0]) == len(levels[1]) > 0
+    assert set(levels[0]) == {"alert"}
+    assert "notice" in levels[1]
+
+
+def test_a_time_is_explained_like_its_time_step(run, folder):
+    time = pl.read_csv(folder / "today.csv", try_parse_dates=True)["time"][70]
+    by_step, by_time = (run("explain", "plant.comet", "today.csv", "--json", "--step", at) for at in ("70", f"{time}Z"))
+    assert by_step[0] == 0
+    assert by_step == by_time
+    code, shown, stderr = run("explain", "plant.comet", "today.csv", "--step", "2001-01-01T00:00Z")
+    assert (code, shown) == (2, "")
+    assert "The time 2001-01-01T00:00Z is outside the series" in stderr
 
 
 @pytest.fixture(scope="module")

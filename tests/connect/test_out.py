@@ -15,7 +15,7 @@ from cometad.connect.address import Address
 from cometad.connect.contract import Lost
 from cometad.connect.out import Rejected, notifier_of
 from cometad.connect.out.destination import Destination
-from cometad.connect.out.notice import EXAMPLE
+from cometad.connect.out.message import EXAMPLE
 from cometad.connect.out.remote_write import RemoteWriter, ScoreSamples, write_request
 from cometad.connect.out.templates import MessageTemplate
 from cometad.errors import ParameterError
@@ -26,7 +26,7 @@ from servers.mosquitto import PASSWORD, Mosquitto, password_file
 from servers.nats import NatsServer, running_nats
 from servers.prometheus import PrometheusServer
 
-NOTICES = [
+MESSAGES = [
     dataclasses.replace(EXAMPLE, id=f"id{number}", event=f"1-{number}", stream=stream)
     for number, stream in enumerate(["pump", "mill", "pump"])
 ]
@@ -37,12 +37,12 @@ def receiver(url, **more):
     return notifier_of(Destination("receiver", address, timeout=3.0, **more))
 
 
-def sent(notifier, *notices, close=True):
-    """Send notices, and end the connection."""
+def sent(notifier, *messages, close=True):
+    """Send messages, and end the connection."""
 
     async def both():
         try:
-            await notifier.send(notices)
+            await notifier.send(messages)
         finally:
             if close:
                 await notifier.close()
@@ -50,9 +50,9 @@ def sent(notifier, *notices, close=True):
     asyncio.run(both())
 
 
-def refusal(notifier, kind, *notices):
+def refusal(notifier, kind, *messages):
     with pytest.raises(kind) as caught:
-        sent(notifier, *(notices or NOTICES[:1]))
+        sent(notifier, *(messages or MESSAGES[:1]))
     assert is_a_sentence(str(caught.value)), str(caught.value)
     return str(caught.value)
 
@@ -98,7 +98,7 @@ def test_alertmanager_shows_an_alert_keeps_it_while_it_is_sent_again_and_resolve
             "event": "0-0",
             **labels,
         }
-        assert alert["annotations"]["description"] == opened.message
+        assert alert["annotations"]["description"] == opened.text
         assert alert["annotations"]["summary"] == "example: flow"
         assert alert["generatorURL"] == opened.link
         severe = dataclasses.replace(opened, severity=0.9)
@@ -170,7 +170,7 @@ def test_events_go_to_an_mqtt_topic_and_on_after_the_broker_was_away(tmp_path):
         listener.subscribe("plant/#", qos=1)
         listener.loop_start()
         assert subscribed.wait(30)
-        sent(one, *NOTICES, close=False)
+        sent(one, *MESSAGES, close=False)
         until(lambda: len(got) == 3)
         listener.disconnect()
         listener.loop_stop()
@@ -178,9 +178,9 @@ def test_events_go_to_an_mqtt_topic_and_on_after_the_broker_was_away(tmp_path):
     assert [json.loads(message.payload)["event"] for message in got] == ["1-0", "1-1", "1-2"]
     assert [dict(message.properties.UserProperty)["id"] for message in got] == ["id0", "id1", "id2"]
     with pytest.raises(Lost):
-        sent(one, *NOTICES, close=False)
+        sent(one, *MESSAGES, close=False)
     with broker:
-        sent(one, *NOTICES)
+        sent(one, *MESSAGES)
 
 
 def test_mqtt_refuses_without_rights_in_one_sentence(tmp_path, monkeypatch):
@@ -190,7 +190,7 @@ def test_mqtt_refuses_without_rights_in_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("WRONG", "wrong")
     with Mosquitto(tmp_path, users, f"acl_file {tmp_path / 'rights'}", anonymous=False) as broker:
         login = {"user": "cometad", "password_variable": "RIGHT"}
-        sent(receiver(f"{broker.url}/allowed", **login), *NOTICES)
+        sent(receiver(f"{broker.url}/allowed", **login), *MESSAGES)
         assert "rights" in refusal(receiver(f"{broker.url}/forbidden", **login), Rejected)
         wrong = receiver(f"{broker.url}/allowed", user="cometad", password_variable="WRONG")
         assert "password_variable" in refusal(wrong, Rejected)
@@ -202,10 +202,10 @@ def test_events_go_to_a_nats_stream_which_drops_repeats():
         async def stored(jetstream):
             await jetstream.add_stream(name="EVENTS", subjects=["plant.>"])
             one, other = receiver(f"{server.url}/plant.{{stream}}"), receiver(f"{server.url}/nowhere")
-            await one.send(NOTICES)
-            await one.send(NOTICES)  # as after a crash
+            await one.send(MESSAGES)
+            await one.send(MESSAGES)  # as after a crash
             with pytest.raises(Rejected) as caught:
-                await other.send(NOTICES)
+                await other.send(MESSAGES)
             for receiving in (one, other):
                 await receiving.close()
             pulled = await jetstream.pull_subscribe("plant.>", "reader")
@@ -234,7 +234,7 @@ def test_nats_refuses_a_wrong_password_in_one_sentence(tmp_path, monkeypatch):
 def test_events_go_to_a_kafka_topic_of_a_mock_in_order_of_their_stream():
     mock = confluent_kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "unused"})
     (broker,) = mock.list_topics(timeout=10).brokers.values()
-    sent(receiver(f"kafka://{broker.host}:{broker.port}/events"), *NOTICES)
+    sent(receiver(f"kafka://{broker.host}:{broker.port}/events"), *MESSAGES)
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": f"{broker.host}:{broker.port}",

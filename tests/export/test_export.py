@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cometad import BASELINES, Budget, Comet, NetworkComet, Quantile
@@ -79,7 +79,7 @@ def test_a_file_scores_readings_as_a_stream_does(detector, file):
     assert set(detector.trends_.kinds.values()) == {"grows", "wanders"}
     scored = detector.stream().update_many(today())
     assert_same(scored, run(opened(file.read_bytes()), today()))
-    assert 0 < scored.flags.sum() < 100
+    assert 0 < scored.flags.sum() < 200
 
 
 @settings(max_examples=6)
@@ -88,7 +88,7 @@ def test_a_file_scores_readings_as_a_stream_does(detector, file):
     seed=st.integers(0, 99),
     views=st.lists(st.sampled_from(LIVE), min_size=1, max_size=6, unique=True),
     pooling=st.sampled_from([1, 2, 8, 11]),
-    threshold=st.sampled_from([Budget(rate=0.05), Budget(alerts_per_day=500, period=1.0), Quantile(0.02)]),
+    threshold=st.sampled_from([Budget(), Budget(alerts_per_day=500, period=1.0), Budget(rate=0.05), Quantile(0.02)]),
     scaler=st.sampled_from(["standard", "min-max"]),
     few_values=st.booleans(),
 )
@@ -96,6 +96,7 @@ def test_any_detector_that_can_be_exported_scores_the_same(width, seed, views, p
     rng = np.random.default_rng(seed)
     values = rng.integers(0, 3, (500, width)).astype(float) if few_values else rng.normal(size=(500, width))
     detector = Comet(views=views, pooling=pooling, threshold=threshold, scaler=scaler).fit(values[:300])
+    assume(detector.threshold_ > 1e-9)  # one view alone may explain everything: then scores are only rounding
     fresh = np.concatenate([values[300:], 3 * values[:100], values[:50]])
     exported = detector_bytes(detector)
     assert_same(detector.stream().update_many(fresh), run(opened(exported), fresh))
@@ -163,7 +164,8 @@ def test_the_file_says_what_it_needs(detector, file):
     assert described["cometad.warm_up"] == 31
     assert described["cometad.checked"]["difference"] < 1e-9
     state = described["cometad.state"]
-    assert [part["name"] for part in state["parts"]][:4] == ["seen", "rows", "level", "away"]
+    names = ["seen", "rows", "level", "away", "position", "last", "length", "quiet", "peak", "held", "mark"]
+    assert [part["name"] for part in state["parts"]] == names
     shapes = {each.name: each.shape for each in session.get_inputs()}
     assert shapes == {READING: [1, 5], STATE: [state["size"]]}
     assert state["bytes"] == 8 * state["size"]
@@ -178,6 +180,7 @@ def test_the_generated_series_are_normal_and_not(detector):
     assert list(scored) == ["normal", "faults", "drift"]
     assert scored["faults"].alert_scores.max() > scored["normal"].alert_scores.max()
     assert all(0 < one.flags.mean() < 0.5 for one in scored.values()), "flags that never change check nothing"
+    assert any(change.event.new_level for change in scored["faults"].changes), "no event became a new level"
 
 
 def test_a_file_of_another_detector_disagrees(detector, file):
@@ -263,7 +266,7 @@ def test_export_writes_a_file_and_describes_it(folder, capsys):
         (["plant.comet", "-o", "folder.onnx"], "it is a folder"),
         (["nowhere.comet", "-o", "plant.onnx"], "does not exist"),
         (["other.onnx", "-o", "plant.onnx"], "Pass a file written by cometad"),
-        (["plant.comet", "-o", "plant.onnx", "--threshold", "spot:1e-3"], "Pass --threshold with budget"),
+        (["plant.comet", "-o", "plant.onnx", "--threshold", "spot:1e-3"], "Pass --alerts 1/1000 or 3/day"),
         (["plant.comet", "-o", "plant.onnx", "--gaps", "forward-fill:5"], "Pass --gaps refuse"),
         (["baseline.comet", "-o", "plant.onnx"], "SquaredNorm cannot be exported"),
     ],

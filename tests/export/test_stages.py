@@ -1,6 +1,7 @@
 """Each stage of an exported graph against our own code."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,6 +9,7 @@ from onnx import helper
 
 from cometad.alerting.budget import Budget
 from cometad.alerting.thresholds import Conformal, Quantile
+from cometad.baselines import BASELINES
 from cometad.data.scale import Scaling
 from cometad.data.trends import LASTING, TrendRun, Trends
 from cometad.export.check import opened
@@ -181,14 +183,23 @@ def test_verdicts_excuse_the_same_scores():
     assert 10 < (ours < scores).sum() < 390
 
 
-def tracked(rule, state, scores):
-    """The thresholds of an exported rule."""
-    graphs = RULE_GRAPHS[type(rule)]
-    slots = graphs.slots(state)
+def plant(rule, period=None):
+    """A detector with a threshold rule, whose readings come with that many seconds between them."""
+    readings = np.random.default_rng(0).normal(size=(500, 2))
+    if period is not None:
+        times = pd.date_range("2026-01-01", periods=len(readings), freq=pd.Timedelta(seconds=period))
+        readings = pd.DataFrame(readings, index=times)
+    return BASELINES["squared-norm"](threshold=rule).fit(readings)
+
+
+def tracked(detector, scores):
+    """The thresholds of the exported rule of a detector."""
+    graphs = RULE_GRAPHS[type(detector.threshold)]
+    slots = graphs.slots(detector)
 
     def make(graph, score, *before):
         parts = dict(zip((slot.name for slot in slots), before, strict=True))
-        threshold, after = graphs.track(graph, rule, state, score, parts)
+        threshold, after = graphs.track(graph, detector, score, parts)
         return threshold, *(after[slot.name] for slot in slots)
 
     run, before, thresholds = compiled(make, *([(1,)] * (1 + len(slots)))), [slot.initial for slot in slots], []
@@ -199,33 +210,70 @@ def tracked(rule, state, scores):
     return np.array(thresholds)
 
 
+def assert_judged_the_same(detector, scores):
+    """The graph's thresholds and flags are those of the judge, which is returned."""
+    judged, theirs = detector.judge().push(scores), tracked(detector, scores)
+    np.testing.assert_allclose(theirs, judged.thresholds, rtol=1e-9, atol=1e-20)
+    assert np.array_equal(scores > theirs, judged.flags)
+    return judged
+
+
 @pytest.mark.parametrize(
-    "rule",
-    [
-        Budget(rate=0.05),
-        Budget(rate=0.3, patience=0),
-        Budget(alerts_per_day=2000, period=1.0),
-        Budget(alerts_per_day=2000, period=1.0, patience=3),
-        Quantile(0.02),
-        Conformal(0.05),
-    ],
-    ids=str,
+    "rule", [Budget(rate=0.05), Budget(rate=0.3, patience=0), Budget(), Quantile(0.02), Conformal(0.05)], ids=str
 )
 def test_a_threshold_follows_the_same_scores(rule):
-    rng = np.random.default_rng(0)
-    state = rule.fit(rng.exponential(size=500))
-    scores = rng.exponential(size=700)
-    scores[100:140] += 8.0  # a fault
-    scores[300:] += 3.0  # a shift
-    scores[400:480] = 2.0  # constant
+    scores = 2 * np.random.default_rng(0).exponential(size=700)
+    scores[100:140] += 16.0  # a fault
+    scores[300:] += 6.0  # a shift
+    scores[400:480] = 4.0  # constant
     scores[600] = 1e200
-    ours = rule.watch(state).follow(scores)
-    np.testing.assert_allclose(tracked(rule, state, scores), ours, rtol=1e-12)
-    assert len(set(ours)) > 100 or not isinstance(rule, Budget)
+    judged = assert_judged_the_same(plant(rule), scores)
+    assert len(set(judged.thresholds)) > 100 or not isinstance(rule, Budget)
+
+
+BUDGETS = {
+    "default": plant(Budget()),
+    "many alerts, short pauses": plant(Budget(alerts=30, per=1000)),
+    "hourly": plant(Budget(alerts_per_day=0.2), period=3600.0),
+    "no tail": BASELINES["squared-norm"](threshold=Budget()).fit(np.zeros((50, 2))),
+}
+MADE = {
+    "noise": lambda size, noise: noise,
+    "shift": lambda size, noise: size + noise,
+    "constant": lambda size, noise: np.full(len(noise), size),
+    "ramp": lambda size, noise: np.linspace(0, size, len(noise)) + noise,
+    "growth": lambda size, noise: (size + noise) * 1.03 ** np.arange(len(noise)),
+    "flicker": lambda size, noise: np.where(np.arange(len(noise)) % 7 < 3, size, 0.1) * noise,
+    "few values": lambda size, noise: np.where(noise > 2, size, 1.0),
+}
+pieces = st.tuples(
+    st.sampled_from(list(MADE)), st.sampled_from([0.5, 5.0, 12.0, 30.0, 200.0, 1e6]), st.integers(1, 150)
+)
+
+
+@pytest.mark.parametrize("detector", BUDGETS.values(), ids=BUDGETS)
+@given(pieces=st.lists(pieces, min_size=1, max_size=8), seed=st.integers(0, 99))
+@settings(max_examples=15)
+def test_a_budget_of_alerts_judges_any_scores_the_same(detector, pieces, seed):
+    rng = np.random.default_rng(seed)
+    scores = [MADE[kind](size, rng.chisquare(2, length)) for kind, size, length in pieces]
+    assert_judged_the_same(detector, np.concatenate(scores))
+
+
+def test_a_budget_of_alerts_settles_escalates_and_forgets_as_the_judge_does():
+    scores = np.random.default_rng(0).chisquare(2, 900)
+    scores[100:400] += 60.0  # settles after 64 readings
+    scores[250:330] *= 2.0  # escalates, and settles again
+    scores[[405, 450]] = 100.0  # the first one while the state lasts, the second after it
+    scores[500:800] = 90.0  # constant
+    judged = assert_judged_the_same(plant(Budget()), scores)
+    opened = [change.step for change in judged.changes if change.kind == "opened"]
+    closed = [(change.step, change.event.new_level) for change in judged.changes if change.kind == "closed"]
+    assert opened[-4:] == [100, 250, 450, 500]
+    assert [step for step, new_level in closed if new_level] == [163, 313, 563]
 
 
 def test_a_threshold_follows_constant_scores_that_are_almost_zero():
-    rule, scores = Budget(rate=0.1), np.full(300, 3e-27)
-    state = rule.fit(np.zeros(50))
+    detector, scores = BASELINES["squared-norm"](threshold=Budget(rate=0.1)).fit(np.zeros((50, 2))), np.full(300, 3e-27)
     scores[100] = 1.0
-    np.testing.assert_allclose(tracked(rule, state, scores), rule.watch(state).follow(scores), rtol=1e-9, atol=1e-20)
+    assert_judged_the_same(detector, scores)

@@ -14,6 +14,8 @@ import polars as pl
 import pytest
 
 from cometad import BASELINES, Comet, Fleet, Quantile
+from cometad.alerting.alerts import Alerts
+from cometad.alerting.severity import meaning
 from cometad.errors import CometadError, InputError, ModelFileError, OutputError, ParameterError
 from cometad.fleet.engines import SerialEngine
 from cometad.fleet.jobs import page_of_entity
@@ -305,6 +307,26 @@ def test_a_report_that_fails_stops_no_other(table, tmp_path):
     assert written.pages == 2
     assert {line.name: line.no_report for line in written.lines}["001"].startswith("'")
     assert "(no report: " in (tmp_path / "all.html").read_text()
+
+
+def test_the_overview_counts_alerts_and_notices_and_ranks_by_the_worst_alert(fleet, tmp_path):
+    fresh = machines(4, rows=200, seed=7)
+    broken = (pl.col("machine") == "002") & (pl.col("time").dt.hour() == 1)
+    fresh = fresh.with_columns(pl.when(broken).then(9.0).otherwise("flow").alias("flow"))
+    written = fleet.report(fresh, tmp_path / "all.html", engine="serial", most=1)
+    first, *others = written.lines
+    assert first.name == "002"
+    assert first.severity > max(line.severity for line in others)
+    assert first.meaning == meaning(first.severity, period=60.0)
+    assert first.when.endswith(" UTC")
+    alarmed = sum(line.alerts > 0 for line in written.lines)
+    assert written.headline == f"{alarmed} of 4 entities have alerts; worst: 002"
+    assert "<th>alerts</th><th>notices</th>" in (tmp_path / "all.html").read_text()
+    assert first.meaning in (tmp_path / "all.html").read_text()
+    quiet = fleet.report(fresh, tmp_path / "all.html", engine="serial", most=0, alerts=Alerts(alert_from=1.0))
+    assert all((line.alerts > 0) == (line.severity == 1.0) for line in quiet.lines)
+    counts = {line.name: line.alerts + line.notices for line in written.lines}
+    assert {line.name: line.alerts + line.notices for line in quiet.lines} == counts
 
 
 def test_a_reader_misses_nothing_while_a_writer_folds_its_journal(table, tmp_path):

@@ -239,7 +239,7 @@ def test_a_number_as_missing_marker_means_that_value_as_in_a_file(form, text):
 
 def test_a_boolean_is_no_missing_number():
     layout = LAYOUT._replace(gaps=True, dialect=Dialect(missing=("1",)))
-    ((_, values, _),) = from_stream('{"flow": true, "level": 1}', "jsonl", layout)
+    ((_, values, *_),) = from_stream('{"flow": true, "level": 1}', "jsonl", layout)
     assert values[0] == 1.0
     assert math.isnan(values[1])
 

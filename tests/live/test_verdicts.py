@@ -257,7 +257,8 @@ def test_a_verdict_on_what_does_not_exist_gets_one_sentence():
 
 def test_what_cannot_be_learned_gets_one_sentence():
     detector, series = fitted(), fresh()
-    refused(InputError, "Cannot learn 'x'. Pass an event", detector.learn_normal, series, "x")
+    refused(InputError, "Cannot learn {'x'}. Pass an event", detector.learn_normal, series, {"x"})
+    refused(InputError, "The series has no times, so 'x' cannot be found", detector.learn_normal, series, "x")
     refused(InputError, "outside the series", detector.learn_normal, series, 9000)
     refused(InputError, "Nothing in the time steps 0 to 1 is unusual enough", detector.learn_normal, series, 0)
     refused(InputError, "There is no verdict 1 to take back; this detector has none", detector.without_verdict, 1)

@@ -14,15 +14,16 @@ from hypothesis.extra.numpy import arrays
 from jinja2 import UndefinedError
 
 import naive_report
-from cometad import BASELINES, Comet, NetworkComet, Quantile
+from cometad import BASELINES, Budget, Comet, NetworkComet, Quantile
 from cometad.alerting.alerts import Alerts
+from cometad.alerting.severity import meaning
 from cometad.cli import main
 from cometad.data import ForwardFill
 from cometad.report.axis import AsinhAxis, LinearAxis, format_number, score_axis
 from cometad.report.contents import Line, Mark
-from cometad.report.draw import Plot, curve
+from cometad.report.draw import Plot, bands, curve
 from cometad.report.drift import LEVELS, drift
-from cometad.report.gather import gather
+from cometad.report.gather import FAINT, gather
 from cometad.report.html import render
 from cometad.report.left_out import sentence
 from cometad.report.page import page, save_report
@@ -44,6 +45,13 @@ def detector():
 @pytest.fixture(scope="module")
 def report(detector):
     return gather(detector, timed(faulty()), alerts=ALERTS)
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """A report with alerts and notices."""
+    detector = Comet(threshold=Quantile(0.002)).fit(timed(readings()))
+    return gather(detector, timed(faulty()), alerts=Alerts(merge_gap=20, alert_from=0.45))
 
 
 # -- thinning ---------------------------------------------------------------------------------------------------------
@@ -138,10 +146,10 @@ def test_durations_in_words(micros, words):
 
 def test_times_are_as_precise_as_the_data():
     exact = np.array(["2026-03-01T00:00:00.250", "2026-03-01T00:00:00.500"], "datetime64[ms]")
-    assert TimeAxis(2, exact).label(0) == "2026-03-01 00:00:00.250000"
-    assert TimeAxis(2, exact.astype("datetime64[m]") + np.arange(2)).short_label(1, 0) == "00:01"
+    assert TimeAxis(2, exact).label(0) == "2026-03-01 00:00:00.250000 UTC"
+    assert TimeAxis(2, exact.astype("datetime64[m]") + np.arange(2)).short_label(1, 0) == "00:01 UTC"
     across = np.array(["2026-03-01T23:59", "2026-03-02T00:00"], "datetime64[us]")
-    assert TimeAxis(2, across).short_label(1, 0) == "2026-03-02 00:00"
+    assert TimeAxis(2, across).short_label(1, 0) == "2026-03-02 00:00 UTC"
     assert TimeAxis(2).short_label(1, 0) == "step 1"
 
 
@@ -203,12 +211,75 @@ def test_a_formatted_number_is_close_to_the_number(value):
 # -- contents ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_headline_gives_the_number_of_events_and_the_time_and_variable_of_the_worst(report):
-    chief = max(report.panels, key=lambda panel: (panel.severity, panel.score))
-    assert re.fullmatch(
-        rf"{report.event_count} events in 2 days 18 h; worst at {chief.start}, mostly {chief.top[0][0]}",
-        report.headline,
+def test_the_headline_counts_alerts_and_notices_and_gives_the_time_and_variable_of_the_worst(mixed):
+    chief, counts = mixed.panels[0], mixed.counts
+    assert mixed.headline == (
+        f"{counts['alert']} alerts and {counts['notice']} notices in 2 days 18 h; worst at {chief.start}, "
+        f"mostly {chief.top[0][0]}"
     )
+    assert chief.severity == max(panel.severity for panel in mixed.panels)
+
+
+def test_alerts_come_before_notices_and_the_worst_first(mixed):
+    assert {panel.level for panel in mixed.panels} == {"alert", "notice"}
+    found = [(panel.severity, panel.score) for panel in mixed.panels]
+    assert found == sorted(found, reverse=True)
+    content = page(mixed)
+    linked = [int(number) for number in re.findall(r'<td data-name="\w+"><a href="#event-(\d+)"', content)]
+    assert linked == [panel.number for panel in mixed.panels]
+    alerts, notices, chart, panels = (
+        content.index(f'id="{name}"') for name in ("alert-table", "notice-table", "overview", "events")
+    )
+    assert alerts < notices < chart < panels
+
+
+def test_notices_are_folded(mixed):
+    content = page(mixed)
+    fold = content[content.index(f"<h3>{mixed.counts['notice']} notices</h3>") : content.index('id="overview"')]
+    assert '<details class="event-panel">\n<summary>' + fold[:4] in content
+    for panel in mixed.panels:
+        assert (f'id="event-{panel.number}"' in fold) == (panel.level == "notice")
+    assert " open>" not in fold
+
+
+def test_marks_are_as_strong_as_the_severity_and_notices_are_faint(mixed):
+    strengths = {mark.number: mark.strength for mark in mixed.strip.marks}
+    assert strengths == {panel.number: panel.severity if panel.level == "alert" else FAINT for panel in mixed.panels}
+    faint, strong = (
+        re.findall(r'opacity="(.*?)"', str(bands(marks)))
+        for marks in ([mark for mark in mixed.strip.marks if mark.strength == FAINT], mixed.strip.marks)
+    )
+    assert faint == ["0.1"]
+    assert strong == sorted(strong)
+    assert float(strong[-1]) == pytest.approx(mixed.panels[0].severity, abs=0.05)
+
+
+def test_a_severity_has_a_meaning(mixed):
+    content = page(mixed)
+    for panel in mixed.panels:
+        assert panel.meaning == meaning(panel.severity, period=60.0)
+        assert f'{panel.severity:.2f}</span> <span class="aside">{panel.meaning}</span>' in content
+    without_times = gather(BASELINES["squared-norm"]().fit(readings()), faulty())
+    assert all(panel.meaning.endswith(" readings") for panel in without_times.panels)
+
+
+def test_a_state_that_lasts_asks_for_a_verdict():
+    values = readings(seed=1)
+    values[2000:, 0] += 9.0
+    report = gather(Comet().fit(timed(readings())), timed(values), alerts=Alerts(longest=30))
+    lasting = min((panel for panel in report.panels if panel.new_level), key=lambda panel: panel.number)
+    assert lasting.duration == "30 min"
+    assert lasting.start == f"{BEGIN + timedelta(minutes=2000):%Y-%m-%d %H:%M} UTC"
+    content = re.sub(r'<span class="unbroken">(.*?)</span>', r"\1", page(report))
+    sentence = f"New level since {lasting.start}: give a verdict if this is normal from now on (docs/alerts.md)."
+    assert content.count(sentence) == 2  # in the table and above its readings
+
+
+def test_every_time_has_its_zone(mixed):
+    content = re.sub(r"<[^>]*>", "", page(mixed))
+    assert re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d(?! UTC)", content) == []
+    assert all(time.endswith(" UTC") for panel in mixed.panels for time in (panel.start, panel.end, panel.peak))
+    assert "Times are in UTC." in content
 
 
 def test_both_faults_are_events_with_their_variable_and_time(report):
@@ -220,15 +291,18 @@ def test_both_faults_are_events_with_their_variable_and_time(report):
         assert inside, name
         worst = max(inside, key=lambda panel: panel.severity)
         assert worst.top[0][0] == name
-        assert worst.severity > 4 * max(outside)  # those mostly due to no variable are no faults
+        assert worst.severity > 1.5 * max(outside)  # those mostly due to no variable are no faults
         assert worst.traces[0].observed.values.max() > worst.traces[0].normal.values.max() + 4
 
 
 def test_only_the_worst_events_get_a_panel_and_the_page_notes_it(detector, report):
     few = gather(detector, timed(faulty()), alerts=ALERTS, most_events=1)
-    assert few.event_count == report.event_count >= 2
-    assert [panel.severity for panel in few.panels] == [max(panel.severity for panel in report.panels)]
-    assert f"Showing the worst of {few.event_count} events." in page(few)
+    assert few.counts == report.counts
+    assert few.panels[0].number == report.panels[0].number
+    assert len(few.panels) == 1
+    assert f"Showing the worst of {few.counts['alert']} alerts." in page(few)
+    none = page(gather(detector, timed(faulty()), alerts=ALERTS, most_events=0))
+    assert f"None of the {few.counts['alert']} alerts is shown." in none
     assert len(few.strip.marks) == len(report.strip.marks)
 
 
@@ -245,12 +319,13 @@ def test_imputed_readings_are_neither_judged_nor_drawn_and_the_page_notes_it():
     assert "<b>gaps</b>" in page(report)
 
 
-def test_a_page_without_events_notes_it():
+def test_a_page_without_alerts_notes_it():
     normal = readings()
     quiet = gather(BASELINES["squared-norm"](threshold=Quantile(rate=1e-9)).fit(normal), normal[:500])
-    assert quiet.headline == "No events in 500 readings"
+    assert quiet.headline == "No alerts in 500 readings"
     assert quiet.panels == ()
-    assert "No events in 500 readings" in page(quiet)
+    assert "No alerts." in page(quiet)
+    assert "notice-table" not in page(quiet)
 
 
 def test_the_page_of_a_baseline_notes_missing_explanations_and_has_no_codebook():
@@ -267,7 +342,7 @@ def test_the_page_of_a_baseline_notes_missing_explanations_and_has_no_codebook()
 def test_both_scores_of_comet_are_drawn_and_its_flags_are_those_of_the_alert_score():
     detector = Comet(threshold=Quantile(0.001)).fit(readings())
     scored = detector.step_scores(faulty())
-    report = gather(detector, faulty(), alerts=ALERTS)
+    report = gather(detector, faulty(), alerts=dataclasses.replace(ALERTS, longest=ROWS))
     assert np.nanmax(report.strip.alerts.values) == scored.alerts.max()
     assert report.strip.ranking.values.max() == scored.scores.max()
     assert all(panel.score == scored.alerts.max() for panel in [max(report.panels, key=lambda panel: panel.score)])
@@ -303,13 +378,25 @@ def test_a_broken_promise_is_among_the_findings():
     assert "promise" not in dict(gather(detector, readings()).findings)
 
 
+def test_a_reduced_budget_is_among_the_findings():
+    detector = Comet(threshold=Budget(alerts=1, per=20)).fit(readings())
+    kinds = dict(gather(detector, readings()).findings)
+    assert "It is reduced to one in 100." in kinds["budget"]
+    assert "promise" not in kinds
+
+
+def test_the_settings_have_all_that_makes_an_alert(mixed):
+    assert mixed.settings["alerts"] == dataclasses.asdict(Alerts(merge_gap=20, alert_from=0.45))
+    assert {"longest", "longest_hours", "alert_from"} <= set(mixed.settings["alerts"])
+
+
 def test_a_left_out_stretch_is_given_by_its_times_and_variables():
     times = (np.datetime64("2026-03-01T00:00", "us"), np.datetime64("2026-03-01T02:00", "us"))
     stretch = Stretch(0, 3, ("a", "b", "c", "d"), "does not fit the rest")
     assert sentence(stretch, times) == (
-        "Left out of training: 2026-03-01 00:00 to 02:00 (a, b, c and 1 more): does not fit the rest."
+        "Left out of training: 2026-03-01 00:00 UTC to 02:00 UTC (a, b, c and 1 more): does not fit the rest."
     )
-    assert sentence(Stretch(0, 1, (), "stuck"), times[:1] * 2) == "Left out of training: 2026-03-01 00:00: stuck."
+    assert sentence(Stretch(0, 1, (), "stuck"), times[:1] * 2) == "Left out of training: 2026-03-01 00:00 UTC: stuck."
 
 
 def test_left_out_stretches_keep_their_times_in_a_saved_detector(tmp_path):
@@ -319,8 +406,8 @@ def test_left_out_stretches_keep_their_times_in_a_saved_detector(tmp_path):
     assert loaded.trimmed_times_ == detector.trimmed_times_
     for known in (detector, loaded):
         assert gather(known, readings()).findings[:2] == (
-            ("left out", "Left out of training: 2026-03-01 15:30 to 16:29: excluded by the user."),
-            ("left out", "Left out of training: 2026-03-01 17:10: excluded by the user."),
+            ("left out", "Left out of training: 2026-03-01 15:30 UTC to 16:29 UTC: excluded by the user."),
+            ("left out", "Left out of training: 2026-03-01 17:10 UTC: excluded by the user."),
         )
 
 
@@ -449,7 +536,8 @@ def test_the_command_writes_the_page_and_prints_its_headline(detector, tmp_path,
     content = (tmp_path / "seen.html").read_text()
     headline = re.search("<title>(.*?)</title>", content).group(1)
     assert f"{headline}. Wrote 'seen.html'." in printed
-    assert "cometad report plant.comet today.csv -o seen.html --most-events 2 --min-length 1" in content
+    assert "cometad report plant.comet today.csv -o seen.html --most-events 2 --min-length 1 --merge-gap 0" in content
+    assert "--longest 64 --alert-from 0.15" in content
     assert NAMES[1] in content
 
 

@@ -257,7 +257,7 @@ def test_opened_events_are_announced(shown, client):
     name = "pump-5"
     client.put(f"/v1/streams/{name}", json={"detector": "pump", "min_length": 3}).raise_for_status()
     send(client, name, readings(400, [(360, 400)], seed=6))
-    expect(shown.page.locator("#announcer")).to_contain_text("Event opened on pump-5", timeout=20_000)
+    expect(shown.page.locator("#announcer")).to_contain_text("Alert on pump-5", timeout=20_000)
     client.delete(f"/v1/streams/{name}").raise_for_status()
     expect(rows(shown.page)).to_have_count(len(STREAMS))
 

@@ -51,7 +51,7 @@ def test_a_check_says_what_it_would_do(here):
     sentences = run.stdout.strip().splitlines()
     assert "http://127.0.0.1:8080" in sentences[0]
     assert "from this machine only, because there is no token" in sentences[0]
-    assert "'cometad-data' (format 2): 0 detectors and 0 streams" in sentences[1]
+    assert "'cometad-data' (format 3): 0 detectors and 0 streams" in sentences[1]
     assert all(is_a_sentence(sentence) for sentence in sentences)
 
 

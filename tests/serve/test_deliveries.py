@@ -20,7 +20,20 @@ from cometad.serve.settings import Settings, load_settings
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 from contract import is_a_sentence
-from serve_case import Server, as_readings, expected, faulty, in_process, is_refusal, post, put, settled, until, upload
+from serve_case import (
+    Server,
+    as_readings,
+    expected,
+    faulty,
+    in_process,
+    is_refusal,
+    plant,
+    post,
+    put,
+    settled,
+    until,
+    upload,
+)
 from servers.webhook import hook
 
 VALUES = faulty(300)  # three events
@@ -285,6 +298,64 @@ def test_a_receiver_chooses_streams_and_severities(serving, receiver):
         severities = [event["severity"] for event in client.get("/v1/streams/mill/events").json()["events"]]
         wanted = {("a", "pump-1")} | ({("b", "mill")} if max(severities) >= 1.0 else set())
         assert {(one["receiver"], one["stream"]) for one in listed(client)} == wanted
+
+
+def weak_then_strong(rows=300):
+    """A weak event, and one that is weak at first and then strong."""
+    values = plant(rows, seed=1)
+    values[60:66] += 0.6
+    values[160:164] += 0.6
+    values[164:168] += 6
+    return values
+
+
+def test_a_notice_is_listed_and_sent_only_once_it_has_become_an_alert(serving, receiver):
+    values = weak_then_strong()
+    with serving({"name": "chat", "url": receiver.url}) as (_, client):
+        serving.ready(client)
+        put(client, "pump", alert_from=0.9)
+        post(client, "pump", as_readings(values[:163]))
+        settled(client, "pump", 163)
+        events = until(lambda: client.get("/v1/events?level=notice").json()["events"][1:] and client.get("/v1/events"))
+        assert [(one["number"], one["state"], one["level"]) for one in events.json()["events"]] == [
+            (2, "open", "notice"),
+            (1, "closed", "notice"),
+        ]
+        assert 'anomaly_event_open{stream="pump"} 1.0' in client.get("/metrics").text
+        assert 'anomaly_alert_open{stream="pump"} 0.0' in client.get("/metrics").text
+        post(client, "pump", as_readings(values[163:166], first=163))
+        until(lambda: told(receiver) == [("1-2", "opened")])
+        assert 'anomaly_alert_open{stream="pump"} 1.0' in client.get("/metrics").text
+        post(client, "pump", as_readings(values[166:], first=166))
+        all_delivered(client, 2)
+        assert [one["number"] for one in client.get("/v1/streams/pump/events?level=alert").json()["events"]] == [2]
+    assert told(receiver) == [("1-2", "opened"), ("1-2", "closed")]
+    assert all(one["level"] == "alert" and one["meaning"] in one["message"] for one in receiver.taken)
+
+
+def test_a_receiver_may_have_a_higher_mark_than_the_stream(serving, receiver):
+    woken = {"name": "phone", "url": receiver.url, "alert_from": 0.9}
+    with serving({"name": "chat", "url": receiver.url}, woken) as (_, client):
+        serving.ready(client, "pump")
+        post(client, "pump", as_readings(weak_then_strong()))
+        all_delivered(client, 6)
+        sent = {(one["receiver"], one["event"]) for one in listed(client)}
+        assert sent == {("chat", "1-1"), ("chat", "1-2"), ("phone", "1-2")}
+
+
+def test_a_new_level_is_told_with_its_beginning_and_asks_for_a_verdict(serving, receiver):
+    with serving({"name": "chat", "url": receiver.url}) as (_, client):
+        serving.ready(client)
+        put(client, "pump", longest=5)
+        post(client, "pump", as_readings(VALUES[:64]))
+        post(client, "pump", as_readings(VALUES[64:90], first=64))
+        all_delivered(client, 2)
+        (event,) = client.get("/v1/events").json()["events"]
+    closed = receiver.taken[-1]
+    assert (event["state"], event["new_level"], closed["new_level"]) == ("closed", True, True)
+    assert "New level since 12:01 UTC" in closed["message"]
+    assert "verdict" in closed["message"]
+    assert "verdict" not in receiver.taken[0]["message"]
 
 
 def test_events_of_old_readings_are_not_told_if_the_receiver_says_so(serving, receiver):

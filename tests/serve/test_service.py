@@ -268,6 +268,30 @@ def test_events_tell_what_when_and_why_and_which_looked_alike(running, pump):
     assert first in client.get("/v1/events?limit=1000").json()["events"]
 
 
+def test_an_event_has_a_level_and_a_meaning(running):
+    _, client = running
+    put(client, "levels", period="1min")
+    post(client, "levels", as_readings(VALUES))
+    settled(client, "levels", 300)
+    (event, *_) = until(lambda: events_of(client, "levels"))
+    assert (event["level"], event["severity"], event["rarity"]) == ("alert", 1.0, 10**9)
+    assert event["meaning"] == "Normal operation reaches this less than once in 1,000 years."
+
+
+def test_a_budget_of_alerts_is_shown_with_how_much_of_it_is_used(running):
+    _, client = running
+    both = {"alerts": 2, "per": 500, "alerts_per_day": 1e4}
+    state = put(client, "budgets", budget=both, period="1s")
+    assert (state["budget"], state["budget_reduced"], state["budget_used"]) == (both, None, None)
+    post(client, "budgets", as_readings(VALUES))
+    settled(client, "budgets", 300)
+    state = until(lambda: [one for one in [client.get("/v1/streams/budgets").json()] if one["events"] == 3])[0]
+    assert state["budget_used"] == pytest.approx(3 / (0.004 * 86_400))
+    state = put(client, "budgets", budget={"alerts_per_day": 24}, period="10min")
+    assert state["budget_used"] is None or state["budget_used"] == 0
+    assert state["budget_reduced"].startswith("The budget of 24 alerts a day is one in 6 readings")
+
+
 def test_an_event_is_open_while_it_lasts(running):
     _, client = running
     put(client, "opened")
@@ -749,6 +773,12 @@ def test_names_are_bounded(narrow, name):
         {"detector": "pump", "budget": {}},
         {"detector": "pump", "budget": {"rate": 0.1, "alerts_per_day": 1}},
         {"detector": "pump", "budget": {"alerts_per_day": 3}},
+        {"detector": "pump", "budget": {"alerts": 0}},
+        {"detector": "pump", "budget": {"alerts": 1, "per": -1}},
+        {"detector": "pump", "budget": {"alerts": 11, "per": 10}},
+        {"detector": "pump", "budget": {"per": 1000}},
+        {"detector": "pump", "longest": 0},
+        {"detector": "pump", "alert_from": 1.5},
         {"detector": "pump", "period": "often"},
         {"detector": "pump", "resample": "2s:median of all"},
         {"detector": "pump", "resample": "2s:mean"},
@@ -765,6 +795,14 @@ def test_bad_settings_are_refused_in_a_sentence(narrow, settings):
     assert answer.status_code in (404, 422)
     assert is_refusal(answer)
     assert client.get("/v1/streams/one").json()["settings"]["detector"] == "pump"
+
+
+@pytest.mark.parametrize("budget", [{"alerts": 0}, {"alerts": 2000}, {"alerts_per_day": -3}, {"rate": 1}, {}])
+def test_a_bad_budget_is_refused_with_what_to_write_instead(narrow, budget):
+    _, client = narrow
+    answer = client.put("/v1/streams/one", json={"detector": "pump", "budget": budget})
+    assert answer.status_code == 422
+    assert 'Write {"alerts": 1, "per": 1000}, {"alerts_per_day": 3} or {"rate": 0.01}.' in answer.json()["error"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 def test_data_of_format_1_is_upgraded_to_the_newest_format(folder):
     with closing(Store.in_folder(folder)) as store, store.read() as connection:
-        assert store.format >= 2
+        assert store.format >= 3
         tables = ("detectors", "streams", "readings", "scores", "snapshots", "events")
         kept = [connection.execute(select(schema.metadata.tables[name]).limit(1)).first() for name in tables]
         assert None not in kept
@@ -47,6 +47,9 @@ def test_a_stream_of_format_1_goes_on_as_if_nothing_had_happened(folder):
             events = client.get("/v1/events?state=closed").json()["events"]
             called = [event for event in events if event["verdict"] == "normal"]
             assert len(called) == 1
+            assert {(event["level"], event["new_level"]) for event in events if event["stop"] <= ROWS} == {
+                ("alert", False)
+            }
             session.update_many(faulty(ROWS))
             session.verdict(called[0]["number"], "normal")
             post(client, "pump-1", as_readings(new, first=ROWS))

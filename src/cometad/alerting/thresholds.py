@@ -106,9 +106,11 @@ ALERTS_PER_DAY = "alerts-per-day"
 
 
 def parse_threshold(text: str) -> Threshold:
-    """Parse a threshold rule: NAME or NAME:RATE, such as spot:1e-4; or alerts-per-day:NUMBER, a budget of alerts.
+    """Parse a budget of alerts, such as 3/day or 1/1000, or another rule: NAME or NAME:RATE, such as spot:1e-4.
 
     >>> from cometad.alerting.thresholds import parse_threshold
+    >>> print(parse_threshold("3/day"), parse_threshold("2/1000"), sep="; ")
+    3 alerts a day; 2 alerts per 1,000 readings
     >>> parse_threshold("spot:1e-4")
     Spot(rate=0.0001, level=0.98, tail='predicted')
     >>> parse_threshold("sport:1e-4")
@@ -121,8 +123,30 @@ def parse_threshold(text: str) -> Threshold:
         **THRESHOLDS,
         ALERTS_PER_DAY: lambda count=3.0: Budget(alerts_per_day=count),
     }
+    if "/" in text:
+        return _budget(text)
     value = "NUMBER" if split(text)[0] == ALERTS_PER_DAY else "RATE"
     return parse(text, names, kind="threshold", value=value, convert=float)
+
+
+def _budget(text: str) -> Budget:
+    """The budget of alerts in N/day or N/READINGS, or in both, separated by a comma."""
+    limits: dict[str, float] = {}
+    for part in text.split(","):
+        count, _, per = part.partition("/")
+        try:
+            limit = {"alerts_per_day": float(count)} if per == "day" else {"alerts": float(count), "per": float(per)}
+        except ValueError as error:
+            raise ParameterError(f"Cannot read the budget {text!r}. Write it as 3/day or 1/1000.") from error
+        if limits.keys() & limit:
+            raise ParameterError(f"The budget {text!r} has two limits of one kind. Write it as 1/1000,3/day.")
+        limits |= limit
+    try:
+        return Budget(**limits)  # type: ignore[arg-type]
+    except ParameterError as error:
+        raise ParameterError(
+            f"The budget {text!r} is not above 0 and below one alert per reading. Write it as 3/day or 1/1000."
+        ) from error
 
 
 def expected_per_day(rule: Threshold, period_seconds: float) -> float:

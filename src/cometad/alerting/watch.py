@@ -18,8 +18,6 @@ from cometad.restored import require_state
 class Watch(ABC):
     """Applies a threshold to a stream of scores that arrive in chunks of any size, in bounded memory."""
 
-    pause = 0  # longest run of readings without a flag that does not end an alert
-
     @property
     @abstractmethod
     def threshold(self) -> float:

@@ -24,7 +24,7 @@ from cometad.cli.exits import (
 from cometad.cli.explain import explain
 from cometad.cli.export import export
 from cometad.cli.fit import fit
-from cometad.cli.options import with_dialect
+from cometad.cli.options import with_options
 from cometad.cli.report import report
 from cometad.cli.score import score
 from cometad.cli.serve import create_token, list_tokens, revoke_token, serve
@@ -64,20 +64,20 @@ def _add(
 
 
 _add(app, "demo", demo, "cometad demo --out demo")
-_add(app, "check", with_dialect(check), "cometad check today.csv plant.comet")
-_add(app, "fit", with_dialect(fit), "cometad fit normal.csv -o plant.comet", "Interrupted; nothing was written.")
+_add(app, "check", with_options(check), "cometad check today.csv plant.comet")
+_add(app, "fit", with_options(fit), "cometad fit normal.csv -o plant.comet", "Interrupted; nothing was written.")
 _add(
     app,
     "score",
-    with_dialect(score),
+    with_options(score),
     "cometad score plant.comet today.csv -o scores.csv",
     "Interrupted; nothing was written.",
 )
-_add(app, "explain", with_dialect(explain), "cometad explain plant.comet today.csv --start 120 --stop 131")
+_add(app, "explain", with_options(explain), "cometad explain plant.comet today.csv --start 120 --stop 131")
 _add(
     app,
     "report",
-    with_dialect(report),
+    with_options(report),
     "cometad report plant.comet today.csv -o report.html",
     "Interrupted; nothing was written.",
 )
@@ -88,8 +88,8 @@ _add(
     "cometad export plant.comet -o plant.onnx",
     "Interrupted; nothing was written.",
 )
-_add(app, "evaluate", with_dialect(evaluate), "cometad evaluate labels.csv scores.csv")
-_add(app, "stream", with_dialect(stream), "tail -n +1 -f today.csv | cometad stream plant.comet")
+_add(app, "evaluate", with_options(evaluate), "cometad evaluate labels.csv scores.csv")
+_add(app, "stream", with_options(stream), "tail -n +1 -f today.csv | cometad stream plant.comet")
 _add(app, "serve", serve, "cometad serve --port 8080", "Stopped.")
 _add(
     app,
@@ -110,18 +110,18 @@ _GOES_ON = "Interrupted; what was fitted is kept. Run the same command to contin
 _add(
     _fleet,
     "fit",
-    with_dialect(fleet.with_detector(fleet.fit)),
+    with_options(fleet.with_detector(fleet.fit)),
     "cometad fleet fit history.parquet --by machine -o fleet",
     _GOES_ON,
 )
 _add(
     _fleet,
     "score",
-    with_dialect(fleet.score),
+    with_options(fleet.score),
     "cometad fleet score fleet today.parquet -o scores.parquet",
     "Interrupted; nothing was written.",
 )
-_add(_fleet, "report", with_dialect(fleet.report), "cometad fleet report fleet today.parquet -o fleet.html")
+_add(_fleet, "report", with_options(fleet.report), "cometad fleet report fleet today.parquet -o fleet.html")
 _add(_fleet, "list", fleet.show_list, "cometad fleet list fleet --failed")
 _add(_fleet, "check", fleet.check, "cometad fleet check fleet today.parquet")
 app.add_typer(_fleet, name="fleet", no_args_is_help=True)

@@ -24,9 +24,11 @@ BARS = "▁▂▃▄▅▆▇█"
 def explain(
     model: options.Model,
     data: options.Data,
-    step: Annotated[int | None, typer.Option(help="Time step to explain, counted from 0.")] = None,
-    start: Annotated[int | None, typer.Option(help="First time step of the event to explain.")] = None,
-    stop: Annotated[int | None, typer.Option(help="Time step after the last one of the event.")] = None,
+    step: Annotated[
+        str | None, typer.Option(help="Time step to explain, counted from 0, or a time such as 2026-11-18T09:30Z.")
+    ] = None,
+    start: Annotated[str | None, typer.Option(help="First time step of the event to explain, or its time.")] = None,
+    stop: Annotated[str | None, typer.Option(help="Time step after the last one of the event, or its time.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of variables to show, largest share first.")] = 5,
     context: Annotated[int, typer.Option(min=0, help="Time steps before and after the event to include in JSON.")] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON with all values instead of a table.")] = False,
@@ -64,14 +66,31 @@ def explain(
     show(_table(explanation, series, top))
 
 
-def _event(step: int | None, start: int | None, stop: int | None) -> int | tuple[int, int]:
+def _event(step: str | None, start: str | None, stop: str | None) -> object:
     from cometad.errors import InputError
 
     if step is not None and start is None and stop is None:
-        return step
+        return _step(step)
     if step is None and start is not None and stop is not None:
-        return start, stop
+        return _step(start), _step(stop)
     raise InputError("Pass either --step, or both --start and --stop: cometad explain MODEL DATA --step 120.")
+
+
+def _step(text: str) -> int | str:
+    """A time step, or a time."""
+    from datetime import datetime
+
+    from cometad.errors import InputError
+
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    try:
+        datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(
+            f"Cannot read {text!r}. Pass --step 120, or a time such as --step 2026-11-18T09:30Z."
+        ) from error
+    return text
 
 
 def _as_json(explanation: "Explanation", series: "Series", top: int) -> dict[str, Any]:

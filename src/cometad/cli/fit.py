@@ -201,8 +201,9 @@ def _expected_flags(detector: "Detector") -> str:
     from cometad.alerting.thresholds import expected_per_day
 
     rule, seconds = detector.threshold, detector.statistics_.period
-    if isinstance(rule, Budget) and rule.alerts_per_day is not None:
-        return f"Expect about {rule.alerts_per_day:g} alerts a day."
+    if isinstance(rule, Budget) and rule.rate is None:
+        daily = "" if math.isnan(seconds) else f", {rule.share(seconds) * 86_400 / seconds:.2g} a day"
+        return f"Expect at most 1 alert in {1 / rule.share(seconds):,.0f} readings{daily}."
     if rule.rate is None:
         return "The threshold rule does not say how many readings it flags."
     per_day = ""

@@ -17,6 +17,7 @@ from cometad.cli.fit import requested_detector
 if TYPE_CHECKING:
     import polars as pl
 
+    from cometad.alerting.alerts import Alerts
     from cometad.data.dialect import Dialect
     from cometad.detector import Detector
 
@@ -135,13 +136,12 @@ def score(
     engine: Engine = "local",
     address: Address = None,
     workers: Workers = None,
-    min_length: options.MinLength = 1,
-    merge_gap: options.MergeGap = 0,
-    hold_off: options.HoldOff = 0,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
     force: options.Force = False,
+    *,
+    alerts: "Alerts",
     dialect: "Dialect | None" = None,
 ) -> None:
     """Score the readings of all entities, each with its own detector.
@@ -150,7 +150,6 @@ def score(
     to read the data (--by, --time-column, --drop, ...) defaults to the options of the fit. An entity that cannot be
     scored is reported and does not stop the rest; the exit code is then 1.
     """
-    from cometad.alerting.alerts import Alerts
     from cometad.cli.paths import Output, check_outputs
     from cometad.data.writing import check_suffix, write_chunks
     from cometad.fleet.fleet import Fleet
@@ -165,7 +164,7 @@ def score(
         engine=engine,
         address=address,
         workers=workers,
-        alerts=Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off),
+        alerts=alerts,
         time_column=time_column,
         drop=drop or (),
         resample=resample,
@@ -174,9 +173,10 @@ def score(
     )
     write_chunks(output, totals.over(scored))
     _say_problems(totals.failed)
+    levels = [f"{n:,} {level}{'' if n == 1 else 's'}" for level, n in totals.levels.items()]
     say(
-        f"Scored {totals.readings:,} readings of {totals.entities:,} entities, {totals.anomalous:,} of them anomalous, "
-        f"in {totals.events:,} event{'' if totals.events == 1 else 's'}. Wrote '{output}'."
+        f"Scored {totals.readings:,} readings of {totals.entities:,} entities, {totals.anomalous:,} of them anomalous: "
+        f"{' and '.join(levels)}. Wrote '{output}'."
     )
     if totals.failed:
         raise typer.Exit(FAILED)
@@ -186,7 +186,8 @@ class _ScoreTotals:
     """Totals over all entities."""
 
     def __init__(self) -> None:
-        self.readings = self.anomalous = self.events = self.entities = 0
+        self.readings = self.anomalous = self.entities = 0
+        self.levels = {"alert": 0, "notice": 0}
         self.failed: dict[str, str] = {}
 
     def over(self, scored: Any) -> "Iterator[pl.DataFrame]":
@@ -200,7 +201,8 @@ class _ScoreTotals:
             self.entities += 1
             self.readings += len(answer.rows)
             self.anomalous += int(answer.rows["anomaly"].sum())
-            self.events += answer.events
+            self.levels["alert"] += answer.alerts
+            self.levels["notice"] += answer.notices
             yield answer.rows
         if not self.entities:
             first = next(iter(self.failed), "")
@@ -227,17 +229,15 @@ def report(
     engine: Engine = "local",
     address: Address = None,
     workers: Workers = None,
-    min_length: options.MinLength = 1,
-    merge_gap: options.MergeGap = 0,
-    hold_off: options.HoldOff = 0,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
     force: options.Force = False,
+    *,
+    alerts: "Alerts",
     dialect: "Dialect | None" = None,
 ) -> None:
-    """Write a page that lists all entities, worst first, and links to reports of the worst."""
-    from cometad.alerting.alerts import Alerts
+    """Write a page that lists all entities, worst alert first, and links to reports of the worst."""
     from cometad.cli.paths import Output, check_outputs
     from cometad.errors import ParameterError
     from cometad.fleet.fleet import Fleet
@@ -254,7 +254,7 @@ def report(
         engine=engine,
         address=address,
         workers=workers,
-        alerts=Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off),
+        alerts=alerts,
         time_column=time_column,
         drop=drop or (),
         resample=resample,

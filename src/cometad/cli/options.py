@@ -38,15 +38,14 @@ DataDir = Annotated[
 Threshold = Annotated[
     str | None,
     typer.Option(
-        metavar="RULE[:RATE]",
-        help="Threshold rule, budget, quantile, conformal, spot or drifting-spot, and the share of normal readings it "
-        "may flag, such as spot:1e-4; or alerts-per-day:3. Default: the detector's own.",
+        "--alerts",
+        "--threshold",
+        metavar="N/day|N/READINGS|RULE[:RATE]",
+        help="Budget of alerts, such as 3/day or 1/1000, or another threshold rule (budget, quantile, conformal, spot, "
+        "drifting-spot) and the share of normal readings it flags, such as spot:1e-4. Default: the detector's own.",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file that this command did not write.")]
-MinLength = Annotated[int, typer.Option(help="Minimum length of an event in readings.", min=1)]
-MergeGap = Annotated[int, typer.Option(help="Longest run of normal readings that does not end an event.", min=0)]
-HoldOff = Annotated[int, typer.Option(help="Readings after an event during which no new one opens.", min=0)]
 Gaps = Annotated[
     str | None,
     typer.Option(
@@ -56,7 +55,7 @@ Gaps = Annotated[
     ),
 ]
 
-# How a text table is written. `with_dialect` adds these options to a verb.
+# Options that several verbs share as one argument: the name of the argument, and its options. `with_options` adds them.
 _DIALECT: dict[str, tuple[Any, Any]] = {
     "separator": (
         Annotated[
@@ -88,28 +87,75 @@ _DIALECT: dict[str, tuple[Any, Any]] = {
 }
 
 
-def with_dialect(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb that gets its `dialect` from options of the command line.
+ALERTS: dict[str, tuple[Any, Any]] = {
+    "min_length": (Annotated[int, typer.Option(help="Minimum length of an event in readings.", min=1)], 1),
+    "merge_gap": (
+        Annotated[int, typer.Option(help="Longest run of normal readings that does not end an event.", min=0)],
+        0,
+    ),
+    "hold_off": (
+        Annotated[int, typer.Option(help="Readings after an event during which no new one opens.", min=0)],
+        0,
+    ),
+    "longest": (
+        Annotated[
+            int,
+            typer.Option(
+                help="Readings after which an event that lasts closes as a new level, at most 8 hours.", min=1
+            ),
+        ],
+        64,
+    ),
+    "alert_from": (
+        Annotated[float, typer.Option(help="Severity from which an event is an alert, not a notice.", min=0, max=1)],
+        0.15,
+    ),
+}
+
+
+def _dialect(given: dict[str, Any]) -> Any:
+    from cometad.data.dialect import Dialect
+
+    missing, header = tuple(given.pop("na") or ()), not given.pop("no_header")
+    return Dialect(**given, missing=missing, header=header)
+
+
+def _alerts(given: dict[str, Any]) -> Any:
+    from cometad.alerting.alerts import Alerts
+
+    return Alerts(**given)
+
+
+_GROUPS: dict[str, tuple[dict[str, tuple[Any, Any]], Callable[[dict[str, Any]], Any]]] = {
+    "dialect": (_DIALECT, _dialect),
+    "alerts": (ALERTS, _alerts),
+}
+
+
+def with_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb that gets its `dialect` and its `alerts`, if it has them, from options of the command line.
 
     >>> import inspect
-    >>> from cometad.cli.options import with_dialect
-    >>> list(inspect.signature(with_dialect(lambda path, dialect: None)).parameters)
-    ['path', 'separator', 'decimal', 'encoding', 'na', 'no_header', 'date_order']
+    >>> from cometad.cli.options import with_options
+    >>> list(inspect.signature(with_options(lambda path, alerts: None)).parameters)
+    ['path', 'min_length', 'merge_gap', 'hold_off', 'longest', 'alert_from']
     """
+    named = list(inspect.signature(verb).parameters.values())
+    groups = [name for name in _GROUPS if any(parameter.name == name for parameter in named)]
 
     @functools.wraps(verb)
     def run(*args: Any, **kwargs: Any) -> None:
-        from cometad.data.dialect import Dialect
+        for group in groups:
+            options, made = _GROUPS[group]
+            kwargs[group] = made({name: kwargs.pop(name, default) for name, (_, default) in options.items()})
+        verb(*args, **kwargs)
 
-        given = {name: kwargs.pop(name, default) for name, (_, default) in _DIALECT.items()}
-        missing, header = tuple(given.pop("na") or ()), not given.pop("no_header")
-        verb(*args, **kwargs, dialect=Dialect(**given, missing=missing, header=header))
-
-    own = [parameter for name, parameter in inspect.signature(verb).parameters.items() if name != "dialect"]
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in _DIALECT.items()
+        for group in groups
+        for name, (annotation, default) in _GROUPS[group][0].items()
     ]
+    own = [parameter for parameter in named if parameter.name not in groups]
     run.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in (*own, *more)}
     return run

@@ -155,7 +155,7 @@ def _is_overview(path: Path) -> bool:
 
 def _is_events(path: Path) -> bool:
     columns = _columns(path)
-    return columns[:3] == ["number", "start", "stop"] and {"peak", "severity"} <= set(columns)
+    return columns[:1] == ["number"] and {"start", "stop", "peak", "severity"} <= set(columns)
 
 
 def _is_answers(path: Path) -> bool:

@@ -11,6 +11,7 @@ from cometad.cli import options
 from cometad.cli.exits import say
 
 if TYPE_CHECKING:
+    from cometad.alerting.alerts import Alerts
     from cometad.data.dialect import Dialect
 
 
@@ -20,22 +21,20 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="The .html file to write.")] = Path("report.html"),
     most_events: Annotated[int, typer.Option(help="Number of events to explain, most severe first.", min=0)] = 20,
     threshold: options.Threshold = None,
-    min_length: options.MinLength = 1,
-    merge_gap: options.MergeGap = 0,
-    hold_off: options.HoldOff = 0,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
     gaps: options.Gaps = None,
     force: options.Force = False,
+    *,
+    alerts: "Alerts",
     dialect: "Dialect | None" = None,
 ) -> None:
     """Write an HTML report of what a detector finds in a file, and why.
 
-    It shows the scores and events, the variables behind the most severe events next to what was expected, codebook
-    usage, score drift, data quality findings and all settings, in one file that works offline.
+    It shows the alerts, worst first, and the notices, the variables behind them next to what was expected, the scores,
+    codebook usage, score drift, data quality findings and all settings, in one file that works offline.
     """
-    from cometad.alerting.alerts import Alerts
     from cometad.cli.opened import Source, open_detector
     from cometad.cli.paths import Output, check_outputs
     from cometad.errors import ParameterError
@@ -43,7 +42,6 @@ def report(
     if output.suffix.lower() not in (".html", ".htm"):
         raise ParameterError(f"The name '{output}' does not end in .html. Choose a name that does.")
     check_outputs([Output(output, "report")], [model, data], force)
-    alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     source = Source(data, time_column, drop, resample, dialect)
     detector = open_detector(model, threshold, gaps)
 
@@ -52,10 +50,8 @@ def report(
 
     options_given = {
         "--most-events": most_events,
-        "--threshold": threshold,
-        "--min-length": min_length,
-        "--merge-gap": merge_gap,
-        "--hold-off": hold_off,
+        "--alerts": threshold,
+        **{f"--{name.replace('_', '-')}": getattr(alerts, name) for name in options.ALERTS},
         "--time-column": time_column,
         "--resample": resample,
         "--gaps": gaps,

@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,14 +42,13 @@ def score(
         ),
     ] = None,
     threshold: options.Threshold = None,
-    min_length: options.MinLength = 1,
-    merge_gap: options.MergeGap = 0,
-    hold_off: options.HoldOff = 0,
     time_column: options.TimeColumn = None,
     drop: options.Drop = None,
     resample: options.Resample = None,
     gaps: options.Gaps = None,
     force: options.Force = False,
+    *,
+    alerts: "Alerts",
     dialect: "Dialect | None" = None,
 ) -> None:
     """Score every reading in a file.
@@ -61,7 +61,6 @@ def score(
     If the detector was fitted with a gap rule, imputed is 1 for a reading that was imputed and not judged (anomaly is
     then 0). Problems found in the readings are reported on stderr.
     """
-    from cometad.alerting.alerts import Alerts
     from cometad.cli.opened import Source, open_detector, say_findings
     from cometad.cli.paths import Output, check_outputs
     from cometad.data.writing import check_suffix, write_chunks
@@ -70,7 +69,6 @@ def score(
         if path is not None:
             check_suffix(path)
     check_outputs([Output(output, "scores"), Output(events, "events")], [model, data], force)
-    alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     source = Source(data, time_column, drop, resample, dialect)
     detector = open_detector(model, threshold, gaps)
 
@@ -78,7 +76,7 @@ def score(
     from cometad.data.quality import Inspection
 
     inspection = Inspection(detector.statistics_, detector.trends_.kinds)
-    totals = _Totals(inspection, Promise(detector.threshold.rate), keep_times=events is not None)
+    totals = _Totals(inspection, Promise(detector.threshold.rate))
     if detector.can_stream:
         tables = _streamed(detector.stream(alerts=alerts), detector, source.chunks(detector), totals)
     else:
@@ -94,21 +92,21 @@ def score(
         say(warning)
     written = "".join(f" Wrote '{path}'." for path in (output, events) if path is not None)
     imputed = f" {totals.imputed:,} were imputed and not judged." if totals.imputed else ""
+    counts = Counter(event.level for event in totals.events)
+    levels = [f"{counts[level]:,} {level}{'' if counts[level] == 1 else 's'}" for level in ("alert", "notice")]
     say(
-        f"Scored {totals.readings:,} readings, {totals.anomalous:,} of them anomalous, "
-        f"in {len(totals.events):,} event{'' if len(totals.events) == 1 else 's'}.{imputed}{written}"
+        f"Scored {totals.readings:,} readings, {totals.anomalous:,} of them anomalous: {' and '.join(levels)}."
+        f"{imputed}{written}"
     )
 
 
 class _Totals:
     """Totals over all scored readings, and their events."""
 
-    def __init__(self, inspection: "Inspection", promise: "Promise", keep_times: bool) -> None:
+    def __init__(self, inspection: "Inspection", promise: "Promise") -> None:
         self.readings = self.anomalous = self.imputed = 0
         self.inspection, self.promise = inspection, promise
         self.events: list[Event] = []
-        self._keep_times = keep_times
-        self._times: list[pl.DataFrame] = []
 
     def over(self, tables: "Iterable[pl.DataFrame]") -> "Iterator[pl.DataFrame]":
         """Pass tables through and count them."""
@@ -121,8 +119,6 @@ class _Totals:
             self.promise.push(
                 len(table) - imputed, flagged["variable"] if "variable" in table.columns else [""] * len(flagged)
             )
-            if self._keep_times and "time" in table.columns:
-                self._times.append(table.select("time"))
             yield table
 
     def take(self, changes: "Iterable[Change]") -> None:
@@ -130,18 +126,20 @@ class _Totals:
         self.events += [change.event for change in changes if change.kind == "closed"]
 
     def table(self) -> "pl.DataFrame":
-        """One row per event: its steps, score and severity, with times if known."""
+        """One row per event: its level, steps, score and severity, with times if known."""
         import polars as pl
 
-        columns = ("number", "start", "stop", "peak", "peak_score", "severity", "steps")
-        rows = {name: [getattr(event, name) for event in self.events] for name in columns}
-        schema = {name: pl.Float64 if name in ("peak_score", "severity") else pl.Int64 for name in columns}
-        table = pl.DataFrame(rows, schema=schema)
-        if not self._times:
-            return table
-        times = pl.concat(self._times)["time"]
-        places = {"start": table["start"], "last": table["stop"] - 1, "peak": table["peak"]}
-        return table.with_columns(times.gather(steps).alias(f"{name}_time") for name, steps in places.items())
+        schema = {
+            **dict.fromkeys(("number",), pl.Int64),
+            "level": pl.String,
+            **dict.fromkeys(("start", "stop", "peak"), pl.Int64),
+            **dict.fromkeys(("peak_score", "severity"), pl.Float64),
+            **dict.fromkeys(("rarity", "steps"), pl.Int64),
+            "new_level": pl.Boolean,
+            **dict.fromkeys(("start_time", "stop_time", "peak_time"), pl.String),
+        }
+        table = pl.DataFrame([event.as_json() for event in self.events], schema=schema)
+        return table if table["start_time"].count() else table.drop("start_time", "stop_time", "peak_time")
 
 
 def _streamed(

@@ -53,9 +53,6 @@ def stream(
         ),
     ] = None,
     threshold: options.Threshold = None,
-    min_length: options.MinLength = 1,
-    merge_gap: options.MergeGap = 0,
-    hold_off: options.HoldOff = 0,
     only_events: Annotated[
         bool,
         typer.Option("--only-events", help="Print only readings at which an event opened, was updated or closed."),
@@ -83,6 +80,8 @@ def stream(
             "same; delete it to start anew.",
         ),
     ] = False,
+    *,
+    alerts: "Alerts",
     dialect: "Dialect | None" = None,
 ) -> None:
     """Score readings as they arrive: CSV or JSON lines on standard input, JSON lines on standard output.
@@ -110,7 +109,6 @@ def stream(
     readings before the snapshot are skipped; any other input is taken as the readings that follow. With -o, the file
     then has every line once; on standard output, lines after the last snapshot are printed again.
     """
-    from cometad.alerting.alerts import Alerts
     from cometad.checkpoint import restoring
     from cometad.cli.paths import Output, check_outputs
     from cometad.cli.sink import OutputFile, StandardOutput, checked_position
@@ -131,7 +129,6 @@ def stream(
         raise ParameterError("--snapshot-every needs a file to save to: name it with --snapshot.")
     pace = _parse_pace("30s" if snapshot_every is None else snapshot_every)
     resampling = None if resample is None else parse_resampling(resample)
-    alerts = Alerts(min_length=min_length, merge_gap=merge_gap, hold_off=hold_off)
     check_outputs([Output(output, "answers"), Output(snapshot, "snapshot")], [model], force)
     resumed = snapshot is not None and snapshot.exists()
     if output is not None and not resumed and not force:

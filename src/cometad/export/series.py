@@ -47,11 +47,11 @@ def _unchanged(rows: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _with_faults(rows: Floats, rng: np.random.Generator) -> Floats:
-    """A spike, a stuck sensor, a shift of all variables, impossible readings, and a stretch in which nothing moves."""
+    """A spike, a stuck sensor, a shift that becomes a new level, impossible readings, and constant ones."""
     i, j = rng.integers(rows.shape[1], size=2)
     rows[60, i] += 12.0
     rows[100:140, j] = rows[100, j]
-    rows[180:190] += 5.0
+    rows[150:225] += 5.0
     rows[230, i], rows[231, j] = HUGE, -HUGE
     rows[300:380] = rows[300]
     return rows

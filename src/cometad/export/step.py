@@ -34,7 +34,7 @@ def step_of(detector: Comet) -> Step:
     window = graph("Concat", before["rows"], reading, axis=0)
     alert, variables = _scores(detector, graph, window, before[SEEN])
     rule = RULE_GRAPHS[type(detector.threshold)]
-    tracked = rule.track(graph, detector.threshold, detector.threshold_state_, alert, before)
+    tracked = rule.track(graph, detector, alert, before)
     most = float(max(detector.panel_.context, 1))
     after |= {**tracked.after, "rows": graph.rows(window, 1), SEEN: graph("Min", before[SEEN] + 1.0, most)}
     for name, values in {
@@ -53,7 +53,7 @@ def layout_of(detector: Comet) -> StateLayout:
     panel = detector.panel_
     rows = Slot("rows", np.zeros((max(panel.context, 1), panel.width)), "the last scaled readings, oldest first")
     rule = RULE_GRAPHS[type(detector.threshold)]
-    return StateLayout([rows, *trend_slots(detector.trends_), *rule.slots(detector.threshold_state_)])
+    return StateLayout([rows, *trend_slots(detector.trends_), *rule.slots(detector)])
 
 
 def _scaled(detector: Comet, graph: Graph, reading: Wire, before: dict[str, Wire]) -> tuple[Wire, dict[str, Wire]]:

@@ -1,13 +1,35 @@
 """Threshold rules as graphs: the threshold of a score, and the state after it."""
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
-from cometad.alerting.budget import ALERT_STEP, EXTRA, FARTHEST, NEARBY, PAUSE, SAME, STEP, Budget
+import numpy as np
+
+from cometad.alerting.alerts import FORGET, SETTLED_GAP, STRONGER, Alerts
+from cometad.alerting.budget import EXTRA, NEARBY, NUMBERS, PAUSE, RATE_STEP, Budget
+from cometad.alerting.severity import MIDDLE, RAREST, ScoreTail
 from cometad.alerting.thresholds import Conformal, Quantile
-from cometad.arrays import Floats
+from cometad.alerting.tracking import EXTRA_COST, FARTHEST, ORDINARY, RARE, SAME, STEP, position_of
+from cometad.detector import Detector
 from cometad.export.graph import Graph, Wire
 from cometad.export.state import Slot
+
+READINGS = {
+    "position": "distance of the threshold from its start, on the scale of the budget",
+    "allowance": "flags that may hold the threshold",
+    "quiet": "readings since the last flag, up to the number that ends an event",
+    "last": "the previous score",
+}
+ALERTS = {
+    "position": READINGS["position"],
+    "last": READINGS["last"],
+    "length": "readings of the open event so far; 0 if none is open, -1 while a state lasts that is no longer news",
+    "quiet": "readings in a row below the low mark, up to the number that ends an event or such a state",
+    "peak": "highest score of the open event; slowly forgotten while its state lasts",
+    "held": "threshold at the start of the event, which applies while it is open",
+    "mark": "low mark at the start of the event",
+}
 
 
 class Tracked(NamedTuple):
@@ -18,44 +40,45 @@ class Tracked(NamedTuple):
 
 
 class RuleGraph(NamedTuple):
-    """How a threshold rule becomes a graph."""
+    """How a fitted threshold rule becomes a graph."""
 
-    slots: Callable[[Floats], list[Slot]]  # of its fitted state
-    track: Callable[[Graph, Any, Floats, Wire, Mapping[str, Wire]], Tracked]
+    slots: Callable[[Detector], list[Slot]]
+    track: Callable[[Graph, Detector, Wire, Mapping[str, Wire]], Tracked]
 
 
-def fixed(graph: Graph, rule: Any, state: Floats, score: Wire, before: Mapping[str, Wire]) -> Tracked:
+def fixed(graph: Graph, detector: Detector, score: Wire, before: Mapping[str, Wire]) -> Tracked:
     """A threshold that never changes."""
-    return Tracked(graph.constant(state), {})
+    return Tracked(graph.constant(detector.threshold_state_), {})
 
 
-def budget_slots(state: Floats) -> list[Slot]:
+def budget_slots(detector: Detector) -> list[Slot]:
     """The state of a budget."""
-    meanings = {
-        "position": "distance of the threshold from its start, on the scale of the budget",
-        "allowance": "flags that may hold the threshold; for a budget of alerts, flags of the current alert",
-        "quiet": "readings since the last flag, up to the number that ends an event",
-        "last": "the previous score",
-    }
-    return [Slot(name, state[k : k + 1], meaning) for k, (name, meaning) in enumerate(meanings.items(), start=2)]
+    _, _, position, allowance, quiet, last, *_ = detector.threshold_state_.tolist()
+    fitted = {"position": position, "last": last}  # no event is open before the first reading
+    if detector.threshold.rate is None:
+        meanings = ALERTS
+    else:
+        meanings, fitted = READINGS, fitted | {"allowance": allowance, "quiet": quiet}
+    return [Slot(name, np.array([fitted.get(name, 0.0)]), meaning) for name, meaning in meanings.items()]
 
 
-def budget(graph: Graph, rule: Budget, state: Floats, score: Wire, before: Mapping[str, Wire]) -> Tracked:
+def budget(graph: Graph, detector: Detector, score: Wire, before: Mapping[str, Wire]) -> Tracked:
     """A threshold that tracks its own rate, as `Budget` describes."""
-    follow = _readings if rule.alerts_per_day is None else _alerts
-    return follow(graph, rule, state, score, before)
+    follow = _alerts if detector.threshold.rate is None else _readings
+    return follow(graph, detector, score, before)
 
 
-def _readings(graph: Graph, rule: Budget, state: Floats, score: Wire, before: Mapping[str, Wire]) -> Tracked:
-    start, spread, rate = (float(state[k]) for k in (0, 1, 6))
+def _readings(graph: Graph, detector: Detector, score: Wire, before: Mapping[str, Wire]) -> Tracked:
+    rule = cast(Budget, detector.threshold)
+    start, spread, _, _, _, _, rate = detector.threshold_state_.tolist()
     position, quiet = before["position"], before["quiet"]
     threshold = _score_at(graph, position, start, spread)
     flagged = score > threshold
     allowance = graph("Min", before["allowance"] + EXTRA * rate, float(rule.patience))
-    raised = position + STEP * (1 - rate)
+    raised = position + RATE_STEP * (1 - rate)
     far = score > _score_at(graph, raised, start, spread)
     held = flagged & (quiet < float(NEARBY)) & (allowance >= 1.0) & far
-    lowered = _lowered(graph, position, STEP * rate, start, spread, score, before["last"])
+    lowered = _lowered(graph, position, position - RATE_STEP * rate, start, spread, score, before["last"])
     return Tracked(
         threshold,
         {
@@ -67,30 +90,65 @@ def _readings(graph: Graph, rule: Budget, state: Floats, score: Wire, before: Ma
     )
 
 
-def _alerts(graph: Graph, rule: Budget, state: Floats, score: Wire, before: Mapping[str, Wire]) -> Tracked:
-    start, spread, share = (float(state[k]) for k in (0, 1, 6))
-    position, length, quiet = before["position"], before["allowance"], before["quiet"]
-    threshold = _score_at(graph, position, start, spread)
+def _alerts(graph: Graph, detector: Detector, score: Wire, before: Mapping[str, Wire]) -> Tracked:
+    """With the default `Alerts`, whose events open with their first flag: no candidates, no hold-off.
+
+    An event is never open while the state that an earlier one became lasts, so both share `quiet` and `peak`.
+    """
+    state, tail, alerts = detector.judge().state()["watch"], detector.tail_, Alerts()
+    start, spread, _, floor, _, _, share = state[:NUMBERS].tolist()
+    pause, settled_pause = float(PAUSE), float(max(PAUSE, SETTLED_GAP))
+    longest = float(alerts.lasting(detector.statistics_.period))
+    position, length, peak, mark = (before[name] for name in ("position", "length", "peak", "mark"))
+    is_open, settled = length > 0.0, length < 0.0
+    above = peak - tail.center  # the median
+
+    top = graph("Max", _score_at(graph, position, start, spread), floor)
+    news = graph("Max", top, graph("Max", above, 0.0) * STRONGER + tail.center)
+    threshold = graph.where(is_open, before["held"], graph.where(settled, news, top))
     flagged = score > threshold
-    goes_on = (quiet <= float(rule.watch(state).pause)) & (length < float(rule.patience))
-    lowered = _lowered(graph, position, ALERT_STEP * share, start, spread, score, before["last"])
-    raised = graph.where(goes_on, position, position + ALERT_STEP * (1 - share))
+    opens = flagged & ~is_open
+
+    low = graph("Min", top, top * alerts.low + (1 - alerts.low) * tail.center)
+    near = score >= graph.where(settled, mark, graph("Min", low, mark))
+    quiet = graph.where(opens | near, 0.0, graph("Min", before["quiet"] + 1.0, settled_pause + 1.0))
+    ends = quiet > graph.where(is_open, pause, settled_pause)
+    settles = is_open & near & (length + 1.0 >= longest)
+    lasting = graph.where(settles, -1.0, graph.where(ends, 0.0, graph.where(is_open, length + 1.0, length)))
+    highest = graph("Max", score, graph.where(is_open, peak, above * FORGET + tail.center))
+
+    paid = graph.where(opens, _cost(graph, score, tail), 0.0)
+    moved = position + (paid - share) * STEP
+    moved = graph.where(opens, moved, _lowered(graph, position, moved, start, spread, score, before["last"]))
     return Tracked(
         threshold,
         {
-            "position": graph.where(flagged, raised, lowered),
-            "allowance": graph.where(flagged, graph.where(goes_on, length + 1.0, 0.0), length),
-            "quiet": graph.where(flagged, 0.0, graph("Min", quiet + 1.0, float(PAUSE + 1))),
+            "position": graph("Max", moved, position_of(floor, start, spread)),
             "last": score,
+            "length": graph.where(opens, 1.0, lasting),
+            "quiet": quiet,
+            "peak": graph.where(opens, score, highest),
+            "held": graph.where(opens, threshold, before["held"]),
+            "mark": graph.where(opens, low, mark),
         },
     )
 
 
-def _lowered(graph: Graph, position: Wire, step: float, start: float, spread: float, score: Wire, last: Wire) -> Wire:
-    """The position after a reading without a flag: constant scores do not pull the threshold below themselves."""
-    lowered = position - step
-    falls = (abs(score - last) > SAME * spread) | (score <= _score_at(graph, lowered, start, spread))
-    return graph.where(falls, lowered, position)
+def _lowered(graph: Graph, position: Wire, to: Wire, start: float, spread: float, score: Wire, last: Wire) -> Wire:
+    """The position after a score that does not raise it: constant scores do not pull the threshold below themselves."""
+    falls = (abs(score - last) > SAME * spread) | (score <= _score_at(graph, to, start, spread))
+    return graph.where(falls, to, position)
+
+
+def _cost(graph: Graph, score: Wire, tail: ScoreTail) -> Wire:
+    """What an event that opens with this score costs: `tracking.cost`."""
+    middle, at_start = -math.log(max(MIDDLE, tail.share)), -math.log(tail.share)
+    units = (score - tail.start) / tail.scale
+    beyond = graph("Log", graph("Relu", units) * tail.shape + 1.0) / tail.shape if tail.shape else units
+    part = graph.clip((score - tail.center) / (tail.start - tail.center or 1.0), 0.0, 1.0)
+    rarity = graph.where(units >= 0.0, beyond + at_start, part * (at_start - middle) + middle)
+    rare = graph.clip((rarity / -RAREST - ORDINARY) / (RARE - ORDINARY), 0.0, 1.0)
+    return rare * -EXTRA_COST + (1.0 + EXTRA_COST)
 
 
 def _score_at(graph: Graph, position: Wire, start: float, spread: float) -> Wire:
@@ -105,7 +163,7 @@ def _expm1(graph: Graph, values: Wire) -> Wire:
     return graph.where(powers.same(1.0), values, (powers - 1.0) * (values / graph("Log", powers)))
 
 
-def _nothing(state: Floats) -> list[Slot]:
+def _nothing(detector: Detector) -> list[Slot]:
     return []
 
 

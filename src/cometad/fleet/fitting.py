@@ -31,12 +31,7 @@ from cometad.progress import show_progress
 
 @dataclass
 class FleetRun:
-    """The result of a run.
-
-    >>> from cometad.fleet.fitting import FleetRun
-    >>> FleetRun(requested=3, fitted=2, failed={"pump 7": "It has one reading."}).sentence()
-    '3 entities: 2 fitted, 1 failed.'
-    """
+    """The result of a run."""
 
     requested: int = 0
     fitted: int = 0

@@ -3,13 +3,15 @@
 import hashlib
 import json
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from cometad.alerting.alerts import Alerts
+from cometad.alerting.alerts import Alerts, Event
+from cometad.alerting.severity import meaning
 from cometad.detector import Detector
 from cometad.detectors import load_bytes
 from cometad.errors import CometadError
@@ -19,6 +21,7 @@ from cometad.registry import to_json
 from cometad.report.gather import gather
 from cometad.report.page import page
 from cometad.report.rows import RowRun, whole_rows
+from cometad.report.times import TimeAxis
 from cometad.series import Series, check_length
 
 SCORES: dict[str, Any] = {
@@ -59,17 +62,7 @@ class FitAnswer(NamedTuple):
 
 
 def fit_entity(task: FitTask) -> FitAnswer:
-    """Fit the detector of one entity; any error is part of the answer.
-
-    >>> import numpy as np
-    >>> from cometad import BASELINES
-    >>> from cometad.fleet.jobs import FitTask, fit_entity
-    >>> from cometad.fleet.sources import ObjectReadings
-    >>> normal = np.random.default_rng(0).normal(size=(500, 2))
-    >>> answer = fit_entity(FitTask("pump 7", ObjectReadings(normal), BASELINES["pca"]()))
-    >>> answer.content == BASELINES["pca"]().fit(normal).to_bytes()
-    True
-    """
+    """Fit the detector of one entity; any error is part of the answer."""
     began = time.perf_counter()
     answer = FitAnswer()
     try:
@@ -90,12 +83,7 @@ def _fresh(detector: Detector) -> Detector:
 
 
 def problem(error: Exception) -> str:
-    """An error in one sentence; an unexpected one is reported as a bug.
-
-    >>> from cometad.fleet.jobs import problem
-    >>> problem(KeyError("flow"))
-    "KeyError: 'flow'. This is a bug in cometad or in your own code."
-    """
+    """An error in one sentence; an unexpected one is reported as a bug."""
     if isinstance(error, CometadError):
         return str(error)
     if isinstance(error, MemoryError):
@@ -104,14 +92,7 @@ def problem(error: Exception) -> str:
 
 
 def fingerprint(series: Series) -> str:
-    """A hash of the names, times and values of a series; equal series have equal ones.
-
-    >>> import numpy as np
-    >>> from cometad.fleet.jobs import fingerprint
-    >>> from cometad.series import as_series
-    >>> fingerprint(as_series(np.zeros((3, 2)))) == fingerprint(as_series(np.zeros((3, 2))))
-    True
-    """
+    """A hash of the names, times and values of a series; equal series have equal ones."""
     digest = hashlib.sha256(json.dumps([series.names, series.named, series.values.shape]).encode())
     if series.times is not None:
         digest.update(str(series.times.dtype).encode() + np.ascontiguousarray(series.times).tobytes())
@@ -138,28 +119,20 @@ class ScoreAnswer(NamedTuple):
     """The scores of an entity, or why there are none."""
 
     rows: pl.DataFrame | None = None  # with the columns of SCORES
-    events: int = 0
+    alerts: int = 0
+    notices: int = 0
     severity: float = 0.0  # of the worst event
-    worst_time: str = ""  # of that event
+    meaning: str = ""  # how often normal operation reaches that severity
+    worst_time: str = ""  # the peak of that event
     variable: str = ""  # most often the highest among flagged readings
     error: str | None = None
 
 
 def score_entity(task: ScoreTask) -> ScoreAnswer:
-    """Score the readings of one entity; any error is part of the answer.
-
-    >>> import numpy as np
-    >>> from cometad import Comet
-    >>> from cometad.fleet.jobs import ScoreTask, score_entity
-    >>> from cometad.fleet.sources import ObjectReadings
-    >>> normal = np.random.default_rng(0).normal(size=(500, 2))
-    >>> answer = score_entity(ScoreTask("pump 7", ObjectReadings(normal), Comet().fit(normal).to_bytes()))
-    >>> len(answer.rows), answer.rows["entity"][0]
-    (500, 'pump 7')
-    """
+    """Score the readings of one entity; any error is part of the answer."""
     try:
         detector, series = _opened(task)
-        rows, severity, events, when = _scored(detector, series, task.alerts)
+        rows, events = _scored(detector, series, task.alerts)
     except Exception as error:  # one bad entity never stops the others
         return ScoreAnswer(error=problem(error))
     rows = rows.with_columns(pl.lit(task.name).alias("entity"))
@@ -167,7 +140,14 @@ def score_entity(task: ScoreTask) -> ScoreAnswer:
     rows = rows.select(pl.col(name).cast(dtype) for name, dtype in SCORES.items())
     flagged = rows.filter(pl.col("anomaly") == 1)["variable"].drop_nulls()
     common = flagged.value_counts(sort=True)["variable"][0] if len(flagged) else ""
-    return ScoreAnswer(rows, events, severity, when, common)
+    levels = Counter(event.level for event in events)
+    answer = ScoreAnswer(rows, levels["alert"], levels["notice"], variable=common)
+    if not events:
+        return answer
+    worst = max(events, key=lambda event: event.severity)
+    when = TimeAxis(len(series), series.times).label(worst.peak)
+    often = meaning(worst.severity, detector.statistics_.period)
+    return answer._replace(severity=worst.severity, meaning=often, worst_time=when)
 
 
 def _opened(task: ScoreTask) -> tuple[Detector, Series]:
@@ -176,8 +156,8 @@ def _opened(task: ScoreTask) -> tuple[Detector, Series]:
     return detector, task.readings.open(wanted)
 
 
-def _scored(detector: Detector, series: Series, alerts: Alerts) -> tuple[pl.DataFrame, float, int, str]:
-    """The rows as written by `cometad score`, and a summary of the events."""
+def _scored(detector: Detector, series: Series, alerts: Alerts) -> tuple[pl.DataFrame, list[Event]]:
+    """The rows as written by `cometad score`, and the events."""
     times = pl.DataFrame([] if series.times is None else [pl.Series("time", series.times)])
     if detector.can_stream:
         check_length(len(series), detector.min_readings, "a window")
@@ -187,19 +167,10 @@ def _scored(detector: Detector, series: Series, alerts: Alerts) -> tuple[pl.Data
         changes = [*now.changes, *later.changes]
     else:
         scored, judge = detector.step_scores(series), detector.judge(alerts)
-        judged = judge.push(scored.alerts, scored.imputed)
+        judged = judge.push(scored.alerts, scored.imputed, series.micros)
         rows = whole_rows(times, scored, judged, detector.gaps.allowed)
         changes = [*judged.changes, *judge.finish()]
-    events = [change.event for change in changes if change.kind == "closed"]
-    worst = max(events, key=lambda event: event.severity, default=None)
-    if worst is None:
-        return rows, 0.0, 0, ""
-    when = f"step {worst.peak}" if series.times is None else _shown(series.times[worst.peak])
-    return rows, float(worst.severity), len(events), when
-
-
-def _shown(time: np.datetime64) -> str:
-    return str(np.datetime_as_string(time, unit="s")).replace("T", " ")
+    return rows, [change.event for change in changes if change.kind == "closed"]
 
 
 class PageTask(NamedTuple):

@@ -37,10 +37,6 @@ class LocalEngine:
     """Runs tasks in `workers` processes on this machine, by default one per core.
 
     A worker is recycled after `recycle` tasks. If it dies, its task is retried, up to `attempts` attempts in all.
-
-    >>> from cometad.fleet.local_engine import LocalEngine
-    >>> sorted(outcome.result for outcome in LocalEngine(workers=2).run(abs, [-1, -2, -3]))
-    [1, 2, 3]
     """
 
     same_disk = True

@@ -29,8 +29,10 @@ class EntityLine(NamedTuple):
     name: str
     readings: int = 0
     flagged: float = 0.0  # share of the readings
-    events: int = 0
+    alerts: int = 0
+    notices: int = 0
     severity: float = 0.0  # of the worst event
+    meaning: str = ""  # how often normal operation reaches that severity
     when: str = ""  # its peak
     variable: str = ""
     error: str | None = None
@@ -49,22 +51,18 @@ class Overview(NamedTuple):
 
 def line_of(scored: "EntityScores") -> EntityLine:
     """The row of an entity."""
-    rows, events, severity, when, variable, error = scored.answer
+    rows = scored.answer.rows
     if rows is None:
-        return EntityLine(scored.name, error=error)
+        return EntityLine(scored.name, error=scored.answer.error)
     flagged = float(rows["anomaly"].mean() or 0.0)  # type: ignore[arg-type]
-    return EntityLine(scored.name, len(rows), flagged, events, severity, when, variable)
+    return EntityLine(scored.name, len(rows), flagged, *scored.answer[1:-1])
 
 
 def worst_first(lines: Sequence[EntityLine]) -> list[EntityLine]:
-    """Entities by the severity of their worst event, then by the share of flagged readings; failed ones last.
-
-    >>> from cometad.fleet.overview import EntityLine, worst_first
-    >>> lines = [EntityLine("calm"), EntityLine("lost", error="No readings."), EntityLine("bad", severity=3.0)]
-    >>> [line.name for line in worst_first(lines)]
-    ['bad', 'calm', 'lost']
-    """
-    return sorted(lines, key=lambda line: (line.error is not None, -line.severity, -line.flagged, line.name))
+    """Entities by their worst alert, then by the number of alerts and of flagged readings; failed ones last."""
+    return sorted(
+        lines, key=lambda line: (line.error is not None, -line.severity, -line.alerts, -line.flagged, line.name)
+    )
 
 
 def write_overview(
@@ -127,7 +125,7 @@ def _prepare(folder: Path) -> None:
 
 
 def _headline(lines: Sequence[EntityLine]) -> str:
-    eventful, failed = sum(line.events > 0 for line in lines), sum(line.error is not None for line in lines)
-    worst = f"; worst: {lines[0].name}" if eventful else ""
+    alarmed, failed = sum(line.alerts > 0 for line in lines), sum(line.error is not None for line in lines)
+    worst = f"; worst: {lines[0].name}" if alarmed else ""
     lost = f", {failed:,} not scored" if failed else ""
-    return f"{eventful:,} of {len(lines):,} entities have events{lost}{worst}"
+    return f"{alarmed:,} of {len(lines):,} entities have alerts{lost}{worst}"

@@ -6,15 +6,7 @@ from cometad.progress import ProgressCallback
 
 
 class FleetPace:
-    """Reports progress with the rate and the time left.
-
-    >>> from cometad.fleet.pace import FleetPace
-    >>> pace = FleetPace(1, lambda done, total, note: print(done, total, note.partition(" a second, ")[2]))
-    ... # doctest: +NORMALIZE_WHITESPACE
-    0 1
-    >>> pace.lap("0 failed")
-    1 1 about 0 s left, 0 failed
-    """
+    """Reports progress with the rate and the time left."""
 
     def __init__(self, total: int, report: ProgressCallback) -> None:
         self._total, self._report = total, report
@@ -31,12 +23,7 @@ class FleetPace:
 
 
 def in_words(seconds: float) -> str:
-    """A duration in words.
-
-    >>> from cometad.fleet.pace import in_words
-    >>> in_words(42), in_words(600), in_words(9000)
-    ('42 s', '10 min', '2.5 h')
-    """
+    """A duration in words."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -43,28 +43,14 @@ class Donation(NamedTuple):
 
 
 def donation(name: str, series: Series) -> Donation:
-    """The readings an entity lends to others.
-
-    >>> import numpy as np
-    >>> from cometad.fleet.pooling import donation
-    >>> from cometad.series import as_series
-    >>> given = donation("pump 7", as_series(np.array([[1.0], [3.0]])))
-    >>> given.scaled.tolist(), given.deviations.tolist()
-    ([[-1.0], [1.0]], [1.0])
-    """
+    """The readings an entity lends to others."""
     centers, deviations = _moments(series.values)
     scaled = (series.values[-DONATED:] - centers) / np.where(deviations > 0, deviations, 1.0)
     return Donation(name, scaled, deviations, correlations(series.values))
 
 
 def correlations(values: Floats) -> Floats:
-    """The correlations (variable, variable) of a series (time, variable), 0 for a constant variable.
-
-    >>> import numpy as np
-    >>> from cometad.fleet.pooling import correlations
-    >>> correlations(np.array([[1.0, 2.0, 5.0], [2.0, 4.0, 5.0]])).tolist()
-    [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
-    """
+    """The correlations (variable, variable) of a series (time, variable), 0 for a constant variable."""
     centers, deviations = _moments(values)
     scaled = np.nan_to_num((values - centers) / np.where(deviations > 0, deviations, 1.0))
     return np.asarray(scaled.T @ scaled / len(values))
@@ -80,12 +66,7 @@ def _moments(values: Floats) -> tuple[Floats, Floats]:
 
 
 def candidates(readings: Mapping[str, int], least: int) -> list[str]:
-    """The candidate donors among entities with the same variables: those with enough readings, ordered by hash.
-
-    >>> from cometad.fleet.pooling import candidates
-    >>> candidates({"new": 20, "old": 5000}, least=2000)
-    ['old']
-    """
+    """The candidate donors among entities with the same variables: those with enough readings, ordered by hash."""
     able = (name for name, count in readings.items() if count >= least)
     return sorted(able, key=lambda name: sha256(name.encode()).hexdigest())[:CANDIDATES]
 
@@ -98,15 +79,7 @@ def nearest(own: Floats, donations: Sequence[Donation]) -> tuple[Donation, ...]:
 
 
 def pooled_series(series: Series, donations: Sequence[Donation]) -> Series:
-    """The readings of donors in the units of an entity, followed by its own; the formula is above.
-
-    >>> import numpy as np
-    >>> from cometad.fleet.pooling import Donation, pooled_series
-    >>> from cometad.series import as_series
-    >>> lent = Donation("b", np.array([[-1.0], [1.0]]), np.array([2.0]), np.ones((1, 1)))
-    >>> pooled_series(as_series(np.array([[10.0]])), [lent]).values.round(2).tolist()
-    [[8.01], [11.99], [10.0]]
-    """
+    """The readings of donors in the units of an entity, followed by its own; the formula is above."""
     centers, deviations = _moments(series.values)
     theirs = np.median([each.deviations**2 for each in donations], axis=0)
     rows = len(series)
@@ -128,17 +101,7 @@ def _times_before(series: Series, count: int) -> Array | None:
 
 
 def pooled(detector: Detector, series: Series, donations: Sequence[Donation]) -> Detector:
-    """A detector for an entity with too few readings, fitted on its own and borrowed ones.
-
-    >>> import numpy as np
-    >>> from cometad import Comet
-    >>> from cometad.fleet.pooling import donation, pooled
-    >>> from cometad.series import as_series
-    >>> old, new = np.random.default_rng(0).normal(size=(2, 1000, 2))
-    >>> fitted = pooled(Comet(), as_series(5 + 3 * new[:20]), [donation("old", as_series(old))])
-    >>> bool(fitted.predict(5 + 3 * new[20:]).mean() < 0.05)
-    True
-    """
+    """A detector for an entity with too few readings, fitted on its own and borrowed ones."""
     parameters = detector.get_params(deep=False)
     changes = {"trim": False} if "trim" in parameters else {}
     return type(detector)(**parameters | changes).fit(pooled_series(series, donations))

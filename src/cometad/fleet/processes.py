@@ -11,14 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def hidden_main() -> Iterator[None]:
-    """Hide the running script from new processes, which would import it; their work does not need it.
-
-    >>> import sys
-    >>> from cometad.fleet.processes import hidden_main
-    >>> with hidden_main():
-    ...     hasattr(sys.modules["__main__"], "__file__")
-    False
-    """
+    """Hide the running script from new processes, which would import it; their work does not need it."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -36,12 +29,7 @@ def end_with_parent() -> None:
 
 
 def death(code: int | None, which: str) -> str:
-    """Why a process ended, in one sentence.
-
-    >>> from cometad.fleet.processes import death
-    >>> death(-9, "The worker")
-    'The worker was killed (SIGKILL), probably because memory ran out.'
-    """
+    """Why a process ended, in one sentence."""
     if code == -signal.SIGKILL:
         return f"{which} was killed (SIGKILL), probably because memory ran out."
     if code is not None and code < 0:

@@ -168,12 +168,6 @@ def entities_of(
     """The entities of a table with a column `by`, of a folder of files, of a frame, or of a mapping.
 
     A table is split into a `scratch` folder, which is kept, or into a temporary one.
-
-    >>> import numpy as np
-    >>> from cometad.fleet.sources import ReadOptions, entities_of
-    >>> with entities_of({"pump 1": np.zeros((3, 2))}, None, ReadOptions()) as found:
-    ...     list(found.readings)
-    ['pump 1']
     """
     if options.resample is not None:
         parse_resampling(options.resample)

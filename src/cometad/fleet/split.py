@@ -36,21 +36,7 @@ class Segment(NamedTuple):
 
 
 class SplitTable:
-    """The rows of a table by entity, in a folder of scratch files; `signature` identifies the table.
-
-    >>> import tempfile
-    >>> import polars as pl
-    >>> from pathlib import Path
-    >>> from cometad.data.joined import Tables
-    >>> from cometad.data.dialect import Dialect
-    >>> from cometad.fleet.split import SplitTable, rows_of
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "pumps.csv"
-    ...     pl.DataFrame({"pump": ["a", "b", "a"], "flow": [1, 2, 3]}).write_csv(path)
-    ...     table = SplitTable.of(Tables(path, (), Dialect(), text=("pump",)), "pump", Path(folder) / "scratch", "1")
-    ...     {name: rows_of(table.data, segments)["flow"].to_list() for name, segments in table.segments.items()}
-    {'a': [1, 3], 'b': [2]}
-    """
+    """The rows of a table by entity, in a folder of scratch files; `signature` identifies the table."""
 
     def __init__(self, folder: Path, segments: dict[str, tuple[Segment, ...]]) -> None:
         self.data, self.segments = folder / DATA, segments
@@ -260,15 +246,7 @@ class _OneFrame(Tables):
 
 
 class FrameReader(TableReader):
-    """Reads the rows of one entity as `TableReader` reads a file: times, numbers, and text that is refused.
-
-    >>> import polars as pl
-    >>> from cometad.data.dialect import Dialect
-    >>> from cometad.fleet.split import FrameReader
-    >>> rows = pl.DataFrame({"time": ["2026-03-01 04:10"], "flow": [1]})
-    >>> FrameReader(rows, "'pump'", None, Dialect()).whole().rows()
-    [(datetime.datetime(2026, 3, 1, 4, 10), 1.0)]
-    """
+    """Reads the rows of one entity as `TableReader` reads a file: times, numbers, and text that is refused."""
 
     def __init__(
         self,

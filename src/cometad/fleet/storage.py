@@ -107,15 +107,7 @@ def manifest_of(entries: Mapping[str, Entry]) -> pl.DataFrame:
 
 
 class FleetFolder:
-    """Reads the folder of a fleet.
-
-    >>> from cometad.fleet.storage import FleetFolder
-    >>> FleetFolder("nowhere").about
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ModelFileError: 'nowhere' is not the folder of a fleet. Create one with cometad fleet fit DATA
-    --by COLUMN -o FOLDER.
-    """
+    """Reads the folder of a fleet."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)

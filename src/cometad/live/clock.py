@@ -48,7 +48,7 @@ class Clock:
                 return []
             self._take(reading.time, time)
         self.admitted += 1
-        return [reading]
+        return [reading if time is None or not self._dates.dated(time) else reading._replace(at=time)]
 
     def finish(self) -> list[Reading]:
         """No readings, because a clock holds none back."""

@@ -47,6 +47,10 @@ class StreamDates:
         """Whether there was a time."""
         return self._kind is not None
 
+    def dated(self, seconds: float) -> bool:
+        """Whether a time is a date: a number may count anything, unless it can only be since 1970."""
+        return self._kind != NUMBER or epoch_unit(seconds, seconds) is not None
+
     def seconds(self, time: str | float | None, line: int) -> float | None:
         """A time as a number: of seconds since 1970 (UTC if it has no zone), unless it counts something else."""
         if time is None:

@@ -28,7 +28,7 @@ class Grid:
     >>> from cometad.data.resample import Resampling
     >>> grid = Grid(Resampling("60s", "mean"), ["flow"])
     >>> [bin for second in (0, 30, 70) for bin in grid.admit(Reading(2, [second], second))]
-    [Reading(line=2, values=[15.0], time='1970-01-01T00:00:00+00:00')]
+    [Reading(line=2, values=[15.0], time='1970-01-01T00:00:00+00:00', at=0.0)]
     """
 
     leaves_gaps: ClassVar[bool] = True  # an empty bin
@@ -87,4 +87,4 @@ class Grid:
     def _readings(self, bins: Series, line: int) -> Iterator[Reading]:
         times = () if bins.times is None else bins.times.astype("datetime64[us]").astype(np.int64).tolist()
         for values, time in zip(bins.values.tolist(), times, strict=True):
-            yield Reading(line, values, (EPOCH + timedelta(microseconds=time)).isoformat())
+            yield Reading(line, values, (EPOCH + timedelta(microseconds=time)).isoformat(), time / 1e6)

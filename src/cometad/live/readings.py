@@ -26,6 +26,7 @@ class Reading(NamedTuple):
     line: int  # for error messages
     values: list[float]  # (variable,) in the detector's order
     time: str | float | None  # as it was sent
+    at: float | None = None  # in seconds since 1970, if it is a date
 
 
 class Layout(NamedTuple):
@@ -49,7 +50,7 @@ def readings(
 
     >>> from cometad.live.readings import Layout, readings
     >>> [*readings(["flow,time\n", "1.5,noon\n"], "auto", Layout(["flow"], True, None))]
-    [Reading(line=2, values=[1.5], time='noon')]
+    [Reading(line=2, values=[1.5], time='noon', at=None)]
     >>> [*readings(['{"flow": "x"}'], "jsonl", Layout(["flow"], True, None))]
     Traceback (most recent call last):
     ...

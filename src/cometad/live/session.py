@@ -6,7 +6,6 @@ on and are not part of it. A session does not depend on the command line, so a s
 worker can use it unchanged.
 """
 
-import dataclasses
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -174,7 +173,7 @@ class Session:
         return Timed(scored, [self._times.popleft() for _ in range(len(scored))])
 
     def _score(self, reading: Reading) -> Iterator[Answer]:
-        scored = self._stream.update(reading.values)
+        scored = self._stream.update(reading.values, reading.at)
         self._times.append(reading.time)
         return self._answers(scored)
 
@@ -217,4 +216,4 @@ def _checked_times(times: object) -> list[Time]:
 
 
 def _as_json(change: Change) -> Answer:
-    return {"change": change.kind, **dataclasses.asdict(change.event)}
+    return {"change": change.kind, **change.event.as_json()}

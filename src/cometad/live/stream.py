@@ -8,17 +8,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.alerting.alerts import Alerts, Change, Event
+from cometad.alerting.alerts import UNKNOWN, Alerts, Change, Event
 from cometad.alerting.judge import Judged
 from cometad.alerting.verdicts import Called, Verdict
-from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import Checkpoint, from_bytes, restoring, to_bytes
 from cometad.data.gaps import Filled, GapRun, complete
 from cometad.data.trends import TrendRun
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.live.verdicts import Casebook
-from cometad.restored import counted, of_type
+from cometad.restored import counted, of_type, taken
 from cometad.scoring.pipeline import Decided, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
 
@@ -137,6 +137,7 @@ class Stream:
         self._warned = False  # about columns that are missing
         self._seen = 0
         self._given = self._ranked = 0
+        self._waiting = np.empty(0, np.int64)  # times of readings without an alert score, in microseconds since 1970
         self._finished = False
 
     @property
@@ -188,14 +189,17 @@ class Stream:
             raise self._detector._cannot("take verdicts", "fit it on readings like those of the event")
         return self._cases.verdict(event, called, self._judge.alerts)
 
-    def update(self, reading: Sequence[float] | NDArray[Any] | Mapping[str, float]) -> Scored:
+    def update(self, reading: Sequence[float] | NDArray[Any] | Mapping[str, float], at: float | None = None) -> Scored:
         """Add one reading, as values in the order of the variables or by name; returns the scores that become final.
 
-        A refused reading leaves the stream unchanged.
+        Events know their times if `at` has that of the reading, in seconds since 1970. A refused reading leaves the
+        stream unchanged.
         """
+        times = None if at is None else np.array([round(at * 1e6)])
         values = self._plain(reading)
         if values is not None:
             self._seen += 1
+            self._wait(1, times)
             return self._scored(self._push(values[None]))
         if isinstance(reading, Mapping) or (hasattr(reading, "index") and hasattr(reading, "items")):  # a pandas row
             reading = self._by_name(reading) if self._named or isinstance(reading, Mapping) else list(reading)
@@ -207,7 +211,7 @@ class Stream:
                 f"Expected one reading of shape (variable,), got {np.shape(reading)}. "
                 "Pass several at once to update_many."
             )
-        return self.update_many(reading[None] if isinstance(reading, np.ndarray) else [reading])
+        return self._update_many(reading[None] if isinstance(reading, np.ndarray) else [reading], times)
 
     def _check_words(self, reading: Sequence[object]) -> None:
         """Refuse text in a reading, and name its variable."""
@@ -234,6 +238,9 @@ class Stream:
 
     def update_many(self, readings: object) -> Scored:
         """Add readings, an array (time, variable) or a frame; returns the scores that become final."""
+        return self._update_many(readings)
+
+    def _update_many(self, readings: object, times: Integers | None = None) -> Scored:
         if self._finished:
             raise InputError("The stream is finished. Open a new one with detector.stream().")
         if isinstance(readings, np.ndarray) and readings.ndim == 2 and len(readings) == 0:
@@ -247,7 +254,15 @@ class Stream:
             last = series.times[-1].astype("datetime64[ns]") if len(series) else self._order.last
             self._order.take(last, dropped=len(arrived) - len(series))
         self._seen += len(series)
+        self._wait(len(series), series.micros if times is None else times)
         return self._scored(self._push(series.values))
+
+    def _wait(self, count: int, times: Integers | None) -> None:
+        """Remember the times of readings until they have alert scores; nothing as long as there are none."""
+        if times is not None or len(self._waiting):
+            known = np.full(count, UNKNOWN) if times is None else times
+            earlier = np.full(self._seen - self._given - count - len(self._waiting), UNKNOWN)
+            self._waiting = np.concatenate([earlier, self._waiting, known])
 
     def _push(self, values: Floats) -> Iterable[Decided]:
         if self._filling is None:
@@ -291,6 +306,8 @@ class Stream:
         facts["dropped"] = self._order.dropped
         facts["last_time"] = None if self._order.last is None else str(self._order.last)
         state = self._run.state() | _prefixed("judge.", self._judge.state())
+        if len(self._waiting):
+            state["waiting_times"] = self._waiting
         state |= _prefixed("trends.", self._trends.state())
         if self._filling is not None:
             state |= _prefixed("filling.", self._filling.state())
@@ -326,6 +343,8 @@ class Stream:
         self._seen, self._given = counted(facts["seen"], "seen"), counted(facts["given"], "given")
         self._ranked = counted(facts.get("ranked", self._given), "ranked")  # 0.1 had one score only
         self._finished = of_type(facts["finished"], bool, "finished")
+        if "waiting_times" in arrays:
+            self._waiting = taken(arrays, "waiting_times", (self._seen - self._given,), np.int64)
         last = facts["last_time"]
         self._order.last = None if last is None else np.datetime64(of_type(last, str, "last_time"), "ns")
         self._order.dropped = counted(facts["dropped"], "dropped")
@@ -344,7 +363,9 @@ class Stream:
         parts, judged = [], []
         for part in decided:  # judged at once, because a run reuses the memory that verdicts look at
             imputed = None if part.left_out is None else part.imputed
-            judged.append(self._judge.push(part.scores, imputed))
+            times = self._waiting[: len(part.scores)] if len(self._waiting) else None
+            judged.append(self._judge.push(part.scores, imputed, times))
+            self._waiting = self._waiting[len(part.scores) :]
             if self._cases is not None:
                 self._cases.see(self._given, part, judged[-1].changes, self._judge.alerts)
             self._given += len(part.scores)

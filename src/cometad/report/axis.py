@@ -20,12 +20,7 @@ NEARLY_CONSTANT = 1e-6  # values that differ by less than this share of their si
 
 @dataclass(frozen=True)
 class LinearAxis:
-    """A linear axis.
-
-    >>> from cometad.report.axis import LinearAxis
-    >>> LinearAxis(0.0, 4.0).place(1.0)
-    np.float64(0.25)
-    """
+    """A linear axis."""
 
     low: float
     high: float
@@ -45,12 +40,7 @@ class LinearAxis:
 
     @classmethod
     def over(cls, *values: ArrayLike, start: float | None = None) -> "LinearAxis":
-        """An axis with room for all values, and for `start` if given.
-
-        >>> from cometad.report.axis import LinearAxis
-        >>> LinearAxis.over([1.0, 3.0], start=0.0)
-        LinearAxis(low=0.0, high=3.15)
-        """
+        """An axis with room for all values, and for `start` if given."""
         flat = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in values])
         low, high = float(np.nanmin(flat)), float(np.nanmax(flat))
         low = low if start is None else min(low, start)
@@ -62,13 +52,7 @@ class LinearAxis:
 
 @dataclass(frozen=True)
 class AsinhAxis:
-    """An axis that is linear near its center and logarithmic far from it, so that high peaks leave room for the rest.
-
-    >>> from cometad.report.axis import AsinhAxis
-    >>> axis = AsinhAxis(center=0.0, unit=1.0, low=0.0, high=1000.0)
-    >>> axis.place([0.0, 10.0, 1000.0]).round(2)
-    array([0.  , 0.39, 1.  ])
-    """
+    """An axis that is linear near its center and logarithmic far from it, so that high peaks leave room for more."""
 
     center: float
     unit: float  # about how far from the center the axis is linear
@@ -106,14 +90,7 @@ Axis = LinearAxis | AsinhAxis
 
 
 def score_axis(values: Sequence[ArrayLike], center: float, threshold: float) -> Axis:
-    """An axis for scores: logarithmic at the top if some are far above the threshold.
-
-    >>> from cometad.report.axis import score_axis
-    >>> type(score_axis([[0.0, 2.0]], center=0.0, threshold=1.0)).__name__
-    'LinearAxis'
-    >>> type(score_axis([[0.0, 99.0]], center=0.0, threshold=1.0)).__name__
-    'AsinhAxis'
-    """
+    """An axis for scores: logarithmic at the top if some are far above the threshold."""
     linear = LinearAxis.over(*values, [threshold])
     unit = threshold - center
     if unit <= 0 or linear.high - center < LOGARITHMIC_FROM * unit:
@@ -124,12 +101,7 @@ def score_axis(values: Sequence[ArrayLike], center: float, threshold: float) -> 
 
 
 def format_number(value: float) -> str:
-    """A number rounded to about three digits, for reading.
-
-    >>> from cometad.report.axis import format_number
-    >>> [format_number(value) for value in (1234.5678, 0.012345, 3.0, 2.5e9, 0.0)]
-    ['1,235', '0.0123', '3', '2.5e+09', '0']
-    """
+    """A number rounded to about three digits, for reading."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     if not 1e-4 <= abs(value) < 1e7:

@@ -33,14 +33,7 @@ class ColumnCheck:
 
 @dataclass(frozen=True)
 class TableCheck:
-    """What `check_table` found.
-
-    >>> import polars as pl
-    >>> from cometad.report.check import check_table
-    >>> found = check_table(pl.DataFrame({"flow": [1.0, 2.0], "state": ["on", "off"]}))
-    >>> [(column.name, column.use) for column in found.columns], str(found.problem)[:54]
-    ([('flow', 'variable'), ('state', "text: 'on'")], "Column 'state' is not numeric: it has 'on' in row 0 of")
-    """
+    """What `check_table` found."""
 
     readings: int
     columns: tuple[ColumnCheck, ...]
@@ -70,15 +63,6 @@ def check_table(
     """Check a table for fitting a `Comet()` or, with a detector, for scoring with it; `gaps` replaces the gap rule.
 
     `where` returns the place of a row in words, if the frame comes from a file.
-
-    >>> import numpy as np, polars as pl
-    >>> from cometad import Comet
-    >>> from cometad.report.check import check_table
-    >>> normal = pl.DataFrame(np.random.default_rng(0).normal(size=(600, 2)), schema=["flow", "level"])
-    >>> detector = Comet().fit(normal)
-    >>> found = check_table(normal.with_columns(flow=1000 * pl.col("flow")), detector)
-    >>> found.problem, [finding.kind for finding in found.findings]
-    (None, ['unit'])
     """
     rule = gaps or (RefuseGaps() if detector is None else detector.gaps)
     notes: list[str] = []

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cometad.alerting.alerts import Level
 from cometad.arrays import Floats
 from cometad.report.drift import ScoreDrift
 from cometad.report.thin import thin
@@ -14,13 +15,7 @@ from cometad.report.usage import Usage
 
 
 class Line(NamedTuple):
-    """A curve, thinned for drawing.
-
-    >>> import numpy as np
-    >>> from cometad.report.contents import Line
-    >>> Line.of(np.array([3.0, 1.0, 2.0]))
-    Line(places=array([0. , 0.5, 1. ]), values=array([3., 1., 2.]))
-    """
+    """A curve, thinned for drawing."""
 
     places: Floats  # (point,)  0 at the first time step, 1 at the last
     values: Floats  # (point,)
@@ -33,17 +28,13 @@ class Line(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Where an event lies on a time axis.
-
-    >>> from cometad.report.contents import Mark
-    >>> Mark(number=1, start=0.2, stop=0.3, peak=0.25).peak
-    0.25
-    """
+    """Where an event lies on a time axis, and how strongly it is drawn."""
 
     number: int
     start: float  # places, as in a `Line`
     stop: float
     peak: float
+    strength: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +69,9 @@ class EventPanel:
     peak: str
     duration: str
     severity: float
+    meaning: str  # how often normal operation reaches that severity
+    level: Level
+    new_level: bool  # it ended because its state is no longer news
     score: float  # the alert score at its peak
     top: tuple[tuple[str, float], ...]  # variables with the largest shares; empty if the detector cannot explain
     strip: Strip  # the scores around the event
@@ -95,8 +89,8 @@ class Report:
     threshold: float  # in training
     axis: str  # what time axes show: "time" or "time step"
     strip: Strip
-    event_count: int
-    panels: tuple[EventPanel, ...]  # of the worst events, in order of time
+    counts: Mapping[Level, int]  # of events
+    panels: tuple[EventPanel, ...]  # of the worst events, worst first; so alerts come before notices
     explained: bool  # whether the detector can name the variables behind an event
     usages: tuple[Usage, ...]  # one per scale; empty if the detector has no codebook
     drift: ScoreDrift

@@ -21,13 +21,7 @@ CLOSEST = 0.08  # badges closer together than this would overlap on a phone
 
 @dataclass(frozen=True)
 class Plot:
-    """Shapes with the ticks of their axes, and a name and a description for screen readers.
-
-    >>> from cometad.report.draw import Plot, level
-    >>> from cometad.report.times import Tick
-    >>> Plot((level(0.5, "score"),), "Scores", "All scores are equal.", across=(Tick(0.25, "noon"),)).grid
-    Markup('<path class="grid" d="M250 0V100"/>')
-    """
+    """Shapes with the ticks of their axes, and a name and a description for screen readers."""
 
     shapes: Sequence[Markup]  # later ones cover earlier ones
     name: str
@@ -55,15 +49,7 @@ class Plot:
 
 
 def curve(line: Line, axis: Axis, kind: str) -> Markup:
-    """A curve, interrupted where a value is missing.
-
-    >>> import numpy as np
-    >>> from cometad.report.axis import LinearAxis
-    >>> from cometad.report.contents import Line
-    >>> from cometad.report.draw import curve
-    >>> curve(Line.of(np.array([0.0, 2.0, 1.0])), LinearAxis(0.0, 2.0), "score")
-    Markup('<path class="curve score" d="M0 100L500 0L1000 50"/>')
-    """
+    """A curve, interrupted where a value is missing."""
     across, up = WIDTH * line.places, HEIGHT * (1 - axis.place(line.values))
     pen, steps = "M", []
     for x, y in zip(across.tolist(), up.tolist(), strict=True):
@@ -78,38 +64,26 @@ def curve(line: Line, axis: Axis, kind: str) -> Markup:
 
 
 def level(place: float, kind: str) -> Markup:
-    """A horizontal line across the plot.
-
-    >>> from cometad.report.draw import level
-    >>> level(0.25, "threshold")
-    Markup('<path class="curve threshold" d="M0 75H1000"/>')
-    """
+    """A horizontal line across the plot."""
     return Markup(f'<path class="curve {kind}" d="M0 {rounded(HEIGHT * (1 - place))}H{WIDTH}"/>')
 
 
-def bands(marks: Sequence[Mark]) -> Markup:
-    """One shaded band per event, with a left edge that stays visible however short the event is.
+def bands(marks: Sequence[Mark]) -> list[Markup]:
+    """One shaded band per event, with a left edge that stays visible however short the event is; the faintest first."""
+    shades = [f"{max(mark.strength, 0.1):.1f}" for mark in marks]
+    return [_shaded([mark for mark, own in zip(marks, shades, strict=True) if own == s], s) for s in sorted({*shades})]
 
-    >>> from cometad.report.contents import Mark
-    >>> from cometad.report.draw import bands
-    >>> bands([Mark(1, 0.5, 0.6, 0.5)])
-    Markup('<g class="event"><path class="band" d="M500 0H600V100H500Z"/><path class="edge" d="M500 0V100"/></g>')
-    """
+
+def _shaded(marks: Sequence[Mark], opacity: str) -> Markup:
     ends = [(rounded(WIDTH * mark.start), rounded(WIDTH * mark.stop)) for mark in marks]
     areas = "".join(f"M{start} 0H{stop}V{HEIGHT}H{start}Z" for start, stop in ends if start != stop)
     edges = "".join(f"M{start} 0V{HEIGHT}" for start, _ in ends)
-    return Markup(f'<g class="event"><path class="band" d="{areas}"/><path class="edge" d="{edges}"/></g>')
+    shapes = f'<path class="band" d="{areas}"/><path class="edge" d="{edges}"/>'
+    return Markup(f'<g class="event" opacity="{opacity}">{shapes}</g>')
 
 
 def bars(heights: Floats, axis: Axis, kind: str) -> Markup:
-    """Adjacent bars (bar,) of equal width, upward from zero or downward where negative.
-
-    >>> import numpy as np
-    >>> from cometad.report.axis import LinearAxis
-    >>> from cometad.report.draw import bars
-    >>> bars(np.array([0.5, 1.0]), LinearAxis(0.0, 1.0), "before")
-    Markup('<path class="bars before" d="M0 100V50H500V0H1000V100Z"/>')
-    """
+    """Adjacent bars (bar,) of equal width, upward from zero or downward where negative."""
     sides = np.linspace(0, WIDTH, len(heights) + 1)[1:]
     zero = rounded(float(HEIGHT * (1 - axis.place(0.0))))
     tops = HEIGHT * (1 - axis.place(heights))
@@ -118,10 +92,5 @@ def bars(heights: Floats, axis: Axis, kind: str) -> Markup:
 
 
 def rounded(value: float) -> str:
-    """A coordinate to a tenth, in as few characters as possible.
-
-    >>> from cometad.report.draw import rounded
-    >>> rounded(12.34), rounded(-0.01), rounded(50.0)
-    ('12.3', '0', '50')
-    """
+    """A coordinate to a tenth, in as few characters as possible."""
     return f"{round(value, 1) + 0.0:g}" if abs(value) < 1e5 else f"{value:.0f}"

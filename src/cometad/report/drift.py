@@ -15,14 +15,7 @@ SHOWN = 0.995  # the histogram ends at this quantile; its last bar includes all 
 
 @dataclass(frozen=True)
 class ScoreDrift:
-    """Scores over time, compared with the training scores.
-
-    >>> import numpy as np
-    >>> from cometad.report.drift import drift
-    >>> moved = drift(np.arange(100.0), training=np.zeros(50), bins=2)
-    >>> moved.quantiles[0], moved.training[0]  # the median of each half, and of the training scores
-    (array([24.5, 74.5]), np.float64(0.0))
-    """
+    """Scores over time, compared with the training scores."""
 
     quantiles: Floats  # (level, bin)  of the scores in bins of equal length
     training: Floats  # (level,)  of the training scores
@@ -33,15 +26,7 @@ class ScoreDrift:
 
 
 def drift(scores: ArrayLike, training: ArrayLike, bins: int = BINS) -> ScoreDrift:
-    """Compare scores (time,) with training scores (time,).
-
-    >>> import numpy as np
-    >>> from cometad.report.drift import drift
-    >>> rng = np.random.default_rng(0)
-    >>> same = drift(rng.normal(size=50_000), rng.normal(size=50_000))
-    >>> round(same.above, 2), round(float(same.after.sum()), 6)
-    (0.01, 1.0)
-    """
+    """Compare scores (time,) with training scores (time,)."""
     now, then = np.asarray(scores, np.float64), np.asarray(training, np.float64)
     parts = np.array_split(now, min(bins, len(now)))
     quantiles = np.stack([np.quantile(part, LEVELS) for part in parts], axis=1)

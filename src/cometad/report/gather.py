@@ -1,16 +1,19 @@
 """Gather the contents of a report: score the series once and explain its worst events."""
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.alerting.alerts import Alerts, Event
+from cometad.alerting.alerts import Alerts, Event, Level
+from cometad.alerting.budget import Budget
 from cometad.alerting.promise import Promise
+from cometad.alerting.severity import meaning
 from cometad.arrays import Flags, Floats, Integers
 from cometad.data.gaps import complete
 from cometad.data.quality import findings
@@ -27,6 +30,7 @@ from cometad.series import Series, as_series
 MAX_EVENTS = 20  # events with a panel of their own
 MAX_TRACES = 3  # variables drawn per event
 MARKS = 1000  # positions on the overview; events without a panel share a mark if they share a position
+FAINT = 0.1  # how strongly a notice is drawn; an alert as strongly as it is severe
 MIN_CONTEXT, MAX_CONTEXT = 60, 1000  # readings shown before and after an event: its own length, within these
 
 Explain = Callable[[Event, int], Explanation]  # an event of the series, with some readings of context
@@ -49,7 +53,7 @@ def gather(
     detector: Detector,
     X: object,
     *,
-    alerts: Alerts = Alerts(),
+    alerts: Alerts | None = None,
     most_events: int = MAX_EVENTS,
     scored: StepScores | None = None,
     sources: Mapping[str, str] | None = None,
@@ -65,7 +69,7 @@ def gather(
     >>> normal, fresh = np.random.default_rng(0).normal(size=(2, 500, 2))
     >>> fresh[200] = 30.0
     >>> gather(BASELINES["squared-norm"](threshold=Quantile(rate=1e-9)).fit(normal), fresh).headline
-    '1 event in 500 readings: step 200'
+    '1 alert in 500 readings: step 200'
     """
     series = as_series(X, missing=detector.gaps.allowed)
     if detector.gaps.allowed and detector.named_:
@@ -73,35 +77,38 @@ def gather(
     scored = detector.step_scores(series) if scored is None else scored
     imputed = scored.imputed
     axis = TimeAxis(len(series), series.times)
+    alerts = alerts or Alerts()
     judge = detector.judge(alerts)
-    flags, thresholds, changes = judge.push(scored.alerts, imputed)
+    flags, thresholds, changes = judge.push(scored.alerts, imputed, series.micros)
     events = [change.event for change in changes + judge.finish() if change.kind == "closed"]
+    counts = Counter(event.level for event in events)
     judged = _judged(scored.alerts, imputed)
     curves = Curves(judged, thresholds, None if np.array_equal(scored.scores, scored.alerts) else scored.scores)
     shown = worst(events, most_events)
 
     explain = detector.explainer(series) if detector.can_explain else None
-    panels = [_panel(event, explain, series, curves, axis) for event in shown]
+    period = detector.statistics_.period
+    panels = [_panel(event, explain, series, curves, axis, meaning(event.severity, period)) for event in shown]
     return Report(
-        headline=_headline(events, panels, axis),
+        headline=_headline(counts, panels, axis),
         period=f"{axis.label(0)} to {axis.short_label(len(series) - 1, 0)}",
-        summary=_summary(series, flags, imputed, events),
+        summary=_summary(series, flags, imputed, events, counts),
         center=detector.tail_.center,
         threshold=float(detector.threshold_),
         axis=axis.name,
         strip=_strip(curves, axis, _marks(events, shown, len(series))),
-        event_count=len(events),
+        counts=counts,
         panels=tuple(panels),
         explained=detector.can_explain,
         usages=tuple(usage(*scale) for scale in detector.code_usage(series)),
         drift=drift(_measured(judged), _measured(_judged(detector.alert_scores_, detector.imputed_))),
-        findings=(*_promise(detector, flags, imputed, panels), *_findings(detector, series)),
+        findings=(*_reduced(detector), *_promise(detector, flags, imputed, panels), *_findings(detector, series)),
         settings=_settings(detector, alerts, sources or {}),
     )
 
 
 def worst(events: Sequence[Event], most: int) -> list[Event]:
-    """The events of highest severity, at most `most` of them, in order of time.
+    """The events of highest severity, at most `most` of them, worst first.
 
     >>> from cometad.alerting.alerts import Event
     >>> from cometad.report.gather import worst
@@ -109,19 +116,16 @@ def worst(events: Sequence[Event], most: int) -> list[Event]:
     >>> [event.peak_score for event in worst(events, 2)]
     [9.0, 5.0]
     """
-    ranked = sorted(events, key=lambda event: (-event.severity, -event.peak_score, event.number))
-    return sorted(ranked[:most], key=lambda event: event.number)
+    return sorted(events, key=lambda event: (-event.severity, -event.peak_score, event.number))[:most]
 
 
-def _headline(events: Sequence[Event], panels: Sequence[EventPanel], axis: TimeAxis) -> str:
-    period = axis.duration(0, axis.readings)
-    if not panels:
-        return f"{_count(len(events), 'event')} in {period}"
-    worst_panel = max(panels, key=lambda panel: (panel.severity, panel.score))
-    blamed = f", mostly {worst_panel.top[0][0]}" if worst_panel.top else ""
-    if len(events) == 1:
-        return f"1 event in {period}: {worst_panel.start}{blamed}"
-    return f"{_count(len(events), 'event')} in {period}; worst at {worst_panel.start}{blamed}"
+def _headline(counts: Mapping[Level, int], panels: Sequence[EventPanel], axis: TimeAxis) -> str:
+    notices = f" and {_count(counts['notice'], 'notice')}" if counts["notice"] else ""
+    found = f"{_count(counts['alert'], 'alert')}{notices} in {axis.duration(0, axis.readings)}"
+    if not panels or not counts["alert"]:
+        return found
+    blamed = f", mostly {panels[0].top[0][0]}" if panels[0].top else ""
+    return f"{found}{': ' if sum(counts.values()) == 1 else '; worst at '}{panels[0].start}{blamed}"
 
 
 def _count(number: int, thing: str) -> str:
@@ -129,13 +133,18 @@ def _count(number: int, thing: str) -> str:
 
 
 def _summary(
-    series: Series, flags: NDArray[np.int64], imputed: Flags | None, events: Sequence[Event]
+    series: Series,
+    flags: NDArray[np.int64],
+    imputed: Flags | None,
+    events: Sequence[Event],
+    counts: Mapping[Level, int],
 ) -> tuple[tuple[str, str], ...]:
     inside = sum(event.stop - event.start for event in events)
     return (
         ("readings", f"{len(series):,}"),
         ("variables", f"{len(series.names):,}"),
-        ("events", f"{len(events):,}"),
+        ("alerts", f"{counts['alert']:,}"),
+        ("notices", f"{counts['notice']:,}"),
         ("in events", f"{100 * inside / len(series):.2g} %"),
         ("above threshold", f"{100 * flags.mean():.2g} %"),
         *_imputed_share(imputed),
@@ -160,13 +169,17 @@ def _mark(event: Event, first: int, count: int) -> Mark:
     return Mark(event.number, max(start, 0.0), min(last, 1.0), peak)
 
 
+def _faded(event: Event, count: int) -> Mark:
+    return _mark(event, 0, count)._replace(strength=event.severity if event.level == "alert" else FAINT)
+
+
 def _marks(events: Sequence[Event], shown: Sequence[Event], count: int) -> list[Mark]:
     """Marks of all events on the overview: one per event with a panel, and one per position for the others."""
-    marks = [_mark(event, 0, count) for event in shown]
+    marks = [_faded(event, count) for event in shown]
     numbers = {event.number for event in shown}
     taken: set[int] = set()
-    for event in events:
-        mark = _mark(event, 0, count)
+    for event in worst(events, len(events)):
+        mark = _faded(event, count)
         place = int(mark.peak * MARKS)
         if event.number not in numbers and place not in taken:
             taken.add(place)
@@ -180,6 +193,7 @@ def _panel(
     series: Series,
     curves: Curves,
     axis: TimeAxis,
+    rarity: str,
 ) -> EventPanel:
     context = min(max(MIN_CONTEXT, event.stop - event.start), MAX_CONTEXT)
     begin, end = max(0, event.start - context), min(len(series), event.stop + context)
@@ -197,6 +211,9 @@ def _panel(
         peak=axis.short_label(event.peak, event.start),
         duration=axis.duration(event.start, event.stop),
         severity=event.severity,
+        meaning=rarity,
+        level=event.level,
+        new_level=event.new_level,
         score=event.peak_score,
         top=tuple((trace.variable, trace.share) for trace in traces),
         strip=_strip(curves.during(begin, end), axis, [_mark(event, begin, end - begin)], begin),
@@ -236,6 +253,13 @@ def _findings(detector: Detector, series: Series) -> tuple[tuple[str, str], ...]
     return (*trends, *trimmed, *((finding.kind, finding.sentence) for finding in found))
 
 
+def _reduced(detector: Detector) -> list[tuple[str, str]]:
+    """What a budget that is too large for the data is reduced to."""
+    rule = detector.threshold
+    reduced = rule.reduced(detector.statistics_.period) if isinstance(rule, Budget) else None
+    return [] if reduced is None else [("budget", reduced)]
+
+
 def _promise(
     detector: Detector, flags: Integers, imputed: Flags | None, panels: Sequence[EventPanel]
 ) -> list[tuple[str, str]]:
@@ -254,7 +278,7 @@ def _settings(detector: Detector, alerts: Alerts, sources: Mapping[str, str]) ->
         "detector": type(detector).__name__,
         "parameters": {name: describe(value) for name, value in detector.get_params(deep=False).items()},
         "threshold": float(detector.threshold_),
-        "alerts": {name: getattr(alerts, name) for name in ("low", "min_length", "merge_gap", "hold_off")},
+        "alerts": asdict(alerts),
         "versions": {
             "cometad": version("cometad"),
             "python": platform.python_version(),

@@ -20,11 +20,6 @@ def render(template: str, **context: object) -> str:
     Text in the context is escaped; wrap existing HTML in `markupsafe.Markup`. Control characters, which names of
     variables may hold, are shown like \x1b. A name that is missing from the context is an error. Pages extend
     base.html, which needs a `title`.
-
-    >>> from cometad.report.html import render
-    >>> page = render("base.html", title="Pumps & valves")
-    >>> page.startswith("<!doctype html>"), "<title>Pumps &amp; valves</title>" in page
-    (True, True)
     """
     text = _environment().get_template(template).render(context)
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -11,28 +11,14 @@ MOST_NAMES = 3
 
 
 def left_out(detector: Detector) -> list[str]:
-    """A sentence for each stretch that a fitted detector left out; none if it learns from everything.
-
-    >>> import numpy as np
-    >>> from cometad import Comet
-    >>> from cometad.report.left_out import left_out
-    >>> normal = np.random.default_rng(0).normal(size=(1000, 2))
-    >>> left_out(Comet(trim=False).fit(normal, exclude=[(200, 260)]))
-    ['Left out of training: time steps 200 to 259: excluded by the user.']
-    """
+    """A sentence for each stretch that a fitted detector left out; none if it learns from everything."""
     stretches: tuple[Stretch, ...] = getattr(detector, "trimmed_", ())
     times: tuple[Times | None, ...] = getattr(detector, "trimmed_times_", None) or (None,) * len(stretches)
     return [sentence(stretch, own) for stretch, own in zip(stretches, times, strict=True)]
 
 
 def sentence(stretch: Stretch, times: Times | None = None) -> str:
-    """Which readings were left out and why, with the times of the first and the last one if they are known.
-
-    >>> from cometad.report.left_out import sentence
-    >>> from cometad.views.trim import Stretch
-    >>> sentence(Stretch(200, 260, ("flow",), "does not fit the rest"))
-    'Left out of training: time steps 200 to 259 (flow): does not fit the rest.'
-    """
+    """Which readings were left out and why, with the times of the first and the last one if they are known."""
     last = stretch.stop - 1
     if times is None:
         where = f"time steps {stretch.start:,} to {last:,}" if last > stretch.start else f"time step {last:,}"

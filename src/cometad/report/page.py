@@ -17,7 +17,7 @@ from cometad.report.html import render
 from cometad.report.times import Tick
 from cometad.report.usage import Usage
 
-OPEN = 5  # panels of the worst events start open; the others open on a click
+OPEN = 5  # panels of the worst alerts start open; the others open on a click
 
 
 def save_report(path: str | os.PathLike[str], report: Report) -> None:
@@ -41,14 +41,14 @@ def save_report(path: str | os.PathLike[str], report: Report) -> None:
 
 def page(report: Report) -> str:
     """The HTML of a report; the same report gives the same text."""
-    ranked = sorted(report.panels, key=lambda panel: (-panel.severity, -panel.score))
-    opened = {panel.number for panel in ranked[:OPEN]}
+    drawn = [_panel(panel, report, k < OPEN and panel.level == "alert") for k, panel in enumerate(report.panels)]
     return render(
         "report.html",
         title=report.headline,
         report=report,
-        overview=_overview(report, [panel.number for panel in ranked]),
-        panels=[_panel(panel, report, panel.number in opened) for panel in report.panels],
+        overview=_overview(report, [panel.number for panel in report.panels]),
+        alerts=[each for each in drawn if each["panel"].level == "alert"],
+        notices=[each for each in drawn if each["panel"].level == "notice"],
         usages=[{"patch_size": usage.patch_size, "plot": _usage(usage)} for usage in report.usages],
         quantiles=_quantiles(report),
         histogram=_histogram(report.drift),
@@ -82,7 +82,7 @@ def _score_axis(strip: Strip, report: Report) -> Axis:
 def _score_shapes(strip: Strip, axis: Axis) -> list[Markup]:
     ranking = [] if strip.ranking is None else [curve(strip.ranking, axis, "ranking")]
     curves = [curve(strip.alerts, axis, "score"), *ranking, curve(strip.thresholds, axis, "threshold")]
-    return [bands(strip.marks), *curves]
+    return [*bands(strip.marks), *curves]
 
 
 def _panel(panel: EventPanel, report: Report, is_open: bool) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _panel(panel: EventPanel, report: Report, is_open: bool) -> dict[str, Any]:
 def _trace(trace: Trace, panel: EventPanel, across: Sequence[Tick]) -> Plot:
     axis = LinearAxis.over(trace.observed.values, trace.normal.values)
     return Plot(
-        [bands(panel.strip.marks), curve(trace.normal, axis, "normal"), curve(trace.observed, axis, "observed")],
+        [*bands(panel.strip.marks), curve(trace.normal, axis, "normal"), curve(trace.observed, axis, "observed")],
         name=f"Event {panel.number}: {trace.variable}",
         description=trace.sentence,
         up=axis.ticks(3),

@@ -73,7 +73,8 @@ def scores(
     axes.plot(_across(moving, times), limits[moving], color=LIMIT, linewidth=1, linestyle="--", label="threshold")
     _bound(axes, 0, len(values), times)
     axes.set_ylabel("score")
-    shade(axes, [(event.start, event.stop) for event in events], [False] * len(events), times)
+    for event in events:  # as strong as it is severe
+        shade(axes, [(event.start, event.stop)], [False], times, alpha=max(0.6 * event.severity, 0.05))
 
 
 def event(axes: Any, explanation: Explanation, variable: str | None = None, times: NDArray[Any] | None = None) -> None:
@@ -173,7 +174,13 @@ def histogram(axes: Any, drift: ScoreDrift) -> None:
     axes.set_xlabel("score")
 
 
-def shade(axes: Any, intervals: Sequence[Interval], found: Sequence[bool], times: NDArray[Any] | None = None) -> None:
+def shade(
+    axes: Any,
+    intervals: Sequence[Interval],
+    found: Sequence[bool],
+    times: NDArray[Any] | None = None,
+    alpha: float = 0.3,
+) -> None:
     """Shade intervals, green where found and red where missed.
 
     >>> from matplotlib.figure import Figure
@@ -187,7 +194,7 @@ def shade(axes: Any, intervals: Sequence[Interval], found: Sequence[bool], times
     min_width = 0.002 * (right - left)  # a spike of one time step must be visible too
     for (start, stop), hit in zip(intervals, found, strict=True):
         begin, end = axes.convert_xunits(_across(np.array([start, stop - 1]), times)) + np.array([0, times is None])
-        axes.axvspan(begin, max(end, begin + min_width), color=FOUND if hit else MISSED, alpha=0.3, linewidth=0)
+        axes.axvspan(begin, max(end, begin + min_width), color=FOUND if hit else MISSED, alpha=alpha, linewidth=0)
 
 
 class Excerpt(NamedTuple):

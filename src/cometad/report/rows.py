@@ -18,19 +18,6 @@ class RowRun:
     """Joins the times of readings with their alert scores and, when those follow, their ranking scores.
 
     It holds only what still waits for a score, so its memory does not grow with the series.
-
-    >>> import numpy as np
-    >>> import polars as pl
-    >>> from cometad import Comet
-    >>> from cometad.report.rows import RowRun
-    >>> normal = np.random.default_rng(0).normal(size=(600, 2))
-    >>> stream, rows = Comet().fit(normal).stream(), RowRun(["flow", "level"], gaps=False)
-    >>> now = rows.push(pl.DataFrame({"time": range(200)}), stream.update_many(normal[:200]))
-    >>> later = rows.push(pl.DataFrame({"time": []}, schema={"time": pl.Int64}), stream.finish())
-    >>> len(now) < 200, len(now) + len(later)
-    (True, 200)
-    >>> later.columns
-    ['step', 'time', 'score', 'alert_score', 'threshold', 'anomaly', 'variable']
     """
 
     def __init__(self, names: "Sequence[str]", gaps: bool) -> None:

@@ -12,14 +12,6 @@ def thin(values: ArrayLike, buckets: int = BUCKETS) -> NDArray[np.int64]:
 
     A short curve keeps all its values. Buckets are equally long, give or take one value; a bucket with missing values
     also keeps one of them.
-
-    >>> import numpy as np
-    >>> from cometad.report.thin import thin
-    >>> scores = np.zeros(1_000_000)
-    >>> scores[123_456] = 5.0
-    >>> chosen = thin(scores)
-    >>> len(chosen) <= 1002, 123_456 in chosen
-    (True, True)
     """
     line = np.ascontiguousarray(values, dtype=np.float64)
     if len(line) <= 2 * buckets:

@@ -25,12 +25,7 @@ _MONTHS_BEFORE = 12 * 1970  # numpy counts months from 1970; for round years the
 
 
 class Tick(NamedTuple):
-    """A labeled position on an axis.
-
-    >>> from cometad.report.times import Tick
-    >>> Tick(0.5, "12:00").label
-    '12:00'
-    """
+    """A labeled position on an axis."""
 
     place: float  # 0 at the start of the axis, 1 at its end
     label: str
@@ -38,35 +33,20 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """The times of a series' time steps, or their numbers if it has no times.
-
-    >>> import numpy as np
-    >>> from cometad.report.times import TimeAxis
-    >>> axis = TimeAxis(3, np.array(["2026-03-01T12:10", "2026-03-01T12:15", "2026-03-01T12:20"], "datetime64[us]"))
-    >>> axis.label(1), axis.duration(0, 2)
-    ('2026-03-01 12:15', '10 min')
-    >>> TimeAxis(1200).label(1000), TimeAxis(1200).duration(0, 1200)
-    ('step 1,000', '1,200 readings')
-    """
+    """The times of a series' time steps, or their numbers if it has no times."""
 
     readings: int
     times: Array | None = None  # (time,) strictly increasing
 
     def label(self, step: int) -> str:
-        """The time of a step, as precise as the times of the series."""
+        """The time of a step with its zone, as precise as the times of the series."""
         if self.times is None:
             return f"step {step:,}"
         text = str(self.times[step].astype("datetime64[us]")).replace("T", " ")
-        return text[: self._characters]
+        return f"{text[: self._characters]} UTC"
 
     def short_label(self, step: int, start: int) -> str:
-        """The time of a step, without the date if that is the same as at the step `start`.
-
-        >>> import numpy as np
-        >>> from cometad.report.times import TimeAxis
-        >>> TimeAxis(2, np.array(["2026-03-01T12:10", "2026-03-01T12:15"], "datetime64[us]")).short_label(1, 0)
-        '12:15'
-        """
+        """The time of a step, without the date if that is the same as at the step `start`."""
         date, _, time = self.label(step).partition(" ")
         return time if self.times is not None and self.label(start).startswith(date) else f"{date} {time}"
 
@@ -108,12 +88,7 @@ class TimeAxis:
 
 
 def duration(micros: int) -> str:
-    """A period in its two largest units.
-
-    >>> from cometad.report.times import duration
-    >>> duration(7 * 86400 * 10**6), duration((3 * 3600 + 20 * 60 + 5) * 10**6), duration(1500)
-    ('7 days', '3 h 20 min', '1 ms 500 µs')
-    """
+    """A period in its two largest units."""
     place = next((k for k, (_, size) in enumerate(_UNITS) if micros >= size), len(_UNITS) - 1)
     words: list[str] = []
     for name, size in _UNITS[place : place + 2]:

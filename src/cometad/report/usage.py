@@ -10,13 +10,7 @@ from cometad.arrays import Floats
 
 @dataclass(frozen=True)
 class Usage:
-    """The usage of one scale's codes, most used in training first.
-
-    >>> from cometad.report.usage import usage
-    >>> small = usage(8, training=[1, 3, 0], here=[1, 0, 1])
-    >>> small.training, small.here, small.unseen
-    (array([0.75, 0.25, 0.  ]), array([0. , 0.5, 0.5]), 0.5)
-    """
+    """The usage of one scale's codes, most used in training first."""
 
     patch_size: int  # readings in a patch of this scale
     training: Floats  # (code,)  share of the training patches
@@ -35,12 +29,7 @@ class Usage:
 
 
 def usage(patch_size: int, training: ArrayLike, here: ArrayLike) -> Usage:
-    """The usage of one scale's codes, given the patches per code (code,) in training and in a series.
-
-    >>> from cometad.report.usage import usage
-    >>> usage(8, training=[5, 0], here=[3, 1]).used
-    1
-    """
+    """The usage of one scale's codes, given the patches per code (code,) in training and in a series."""
     before, now = _shares(training), _shares(here)
     order = np.lexsort((-now, -before))
     return Usage(int(patch_size), before[order], now[order], float(now[before == 0].sum()))

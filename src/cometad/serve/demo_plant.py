@@ -15,14 +15,12 @@ from cometad.comet import Comet
 from cometad.connect.contract import Busy, ReadingBatch
 from cometad.datasets.synthetic import Plant, synthetic_plant
 from cometad.errors import CometadError, InputError
-from cometad.serve.models import BudgetOf, DemoState, StreamSettings
+from cometad.serve.models import DemoState, StreamSettings
 
 NAME = "demo"
 PERIOD = 0.1  # seconds between readings
 AHEAD = 600  # readings that are there at once, so that the chart is not empty
-SETTINGS = StreamSettings(
-    detector=NAME, budget=BudgetOf(rate=0.005), period="100ms", late="drop", min_length=3, merge_gap=30
-)
+SETTINGS = StreamSettings(detector=NAME, period="100ms", late="drop", min_length=3, merge_gap=30)
 
 _log = structlog.get_logger("cometad.serve")
 

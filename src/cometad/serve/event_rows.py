@@ -1,6 +1,7 @@
 """Events as the API shows them, and as the database keeps them."""
 
 import json
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from cometad.alerting.alerts import Change
+from cometad.alerting.severity import DIGITS, meaning
 from cometad.arrays import Floats
 from cometad.serve.live_stream import LiveStream, top_of
 from cometad.serve.models import EventSummary
 
-_SAME = ("number", "start", "stop", "peak", "steps", "peak_score", "threshold", "severity")
+_SAME = ("number", "start", "stop", "peak", "steps", "level", "new_level", "peak_score", "threshold", "severity")
 _TIMES = {"start_time": "start_at", "stop_time": "stop_at", "peak_time": "peak_at"}
 
 
@@ -31,6 +33,8 @@ def changed_event(
         stream=stream.name,
         number=stream.first_event + found.number,
         state="open" if found.open else "closed",
+        level=found.level,
+        new_level=found.new_level,
         start=stream.first_step + found.start,
         stop=stream.first_step + found.stop,
         peak=stream.first_step + found.peak,
@@ -43,6 +47,7 @@ def changed_event(
         peak_score=found.peak_score,
         threshold=threshold if known is None or fresh else known.threshold,
         severity=found.severity,
+        **_meaning(found.severity, stream),
         variables=top_of(stream.detector.names_, variables, 5) if known is None or fresh else known.variables,
         verdict=None if known is None else known.verdict,
         verdict_at=None if known is None else known.verdict_at,
@@ -63,11 +68,12 @@ def event_row(stream: LiveStream, event: EventSummary, profile: bytes) -> dict[s
     }
 
 
-def event_of(row: Any, stream: str) -> EventSummary:
+def event_of(row: Any, stream: LiveStream) -> EventSummary:
     """The event in a row of the database."""
     return EventSummary(
         id=f"{row.stream_id}-{row.number}",
-        stream=stream,
+        stream=stream.name,
+        **_meaning(row.severity, stream),
         state="open" if row.closed_at is None else "closed",
         **{name: getattr(row, name) for name in _SAME},
         **{name: getattr(row, column) for name, column in _TIMES.items()},
@@ -77,3 +83,8 @@ def event_of(row: Any, stream: str) -> EventSummary:
         verdict=row.verdict,
         verdict_at=row.verdict_at,
     )
+
+
+def _meaning(found: float, stream: LiveStream) -> dict[str, Any]:
+    often = meaning(found, math.nan if stream.period is None else stream.period)
+    return {"rarity": round(10 ** (DIGITS * found)), "meaning": f"Normal operation reaches this {often}."}

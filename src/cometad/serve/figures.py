@@ -27,15 +27,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # nobody needs the t
 
 
 class Figures:
-    """Counters and times of the service.
-
-    >>> from cometad.connect.contract import Receipt
-    >>> from cometad.serve.figures import Figures
-    >>> figures = Figures()
-    >>> figures.received(Receipt(accepted=3))
-    >>> b'cometad_readings_total{result="accepted"} 3.0' in figures.page()
-    True
-    """
+    """Counters and times of the service."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -112,16 +104,19 @@ class _Gauges:
         score = GaugeMetricFamily("anomaly_score", "The last alert score of a stream.", labels=["stream"])
         threshold = GaugeMetricFamily("anomaly_threshold", "The threshold it was compared with.", labels=["stream"])
         opened = GaugeMetricFamily("anomaly_event_open", "1 while an event is open.", labels=["stream"])
+        alert = GaugeMetricFamily("anomaly_alert_open", "1 while an alert is open.", labels=["stream"])
         used = GaugeMetricFamily("anomaly_budget_used", "Share of the budget used; 1 is all.", labels=["stream"])
         for stream in self._streams():
             numbers = stream.numbers()
             if numbers["score"] is not None:
                 score.add_metric([stream.name], numbers["score"])
                 threshold.add_metric([stream.name], numbers["threshold"])
-            opened.add_metric([stream.name], float(stream.open_event is not None))
+            event = stream.open_event
+            opened.add_metric([stream.name], float(event is not None))
+            alert.add_metric([stream.name], float(event is not None and event.level == "alert"))
             if numbers["budget_used"] is not None:
                 used.add_metric([stream.name], numbers["budget_used"])
-        yield from (score, threshold, opened, used)
+        yield from (score, threshold, opened, alert, used)
 
 
 class _DeliveryGauges:

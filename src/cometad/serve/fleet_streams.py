@@ -29,10 +29,6 @@ def stream_name(entity: str) -> str:
 
     Each character that is not allowed becomes a hyphen; the first eight digits of the SHA-256 of the entity's name
     keep two of them apart.
-
-    >>> from cometad.serve.fleet_streams import stream_name
-    >>> stream_name("pump-7"), stream_name("hall 2/pump 7")
-    ('pump-7', 'hall-2-pump-7-3c93a09d')
     """
     if is_name(entity):
         return entity

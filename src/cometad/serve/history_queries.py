@@ -47,7 +47,7 @@ def event_details(service: Service, event_id: str) -> EventDetails:
             raise Missing(f"There is no event {event_id!r}.")
         similar = _similar(connection, service, stream, row)
     return EventDetails(
-        **event_of(row, stream.name).model_dump(),
+        **event_of(row, stream).model_dump(),
         explanation=keep_explanation(service.store, stream, row),
         similar=similar,
         taught=row.taught,
@@ -56,16 +56,24 @@ def event_details(service: Service, event_id: str) -> EventDetails:
 
 
 def events_of(
-    service: Service, stream: LiveStream | None, state: str | None, start: float, stop: float, limit: int
+    service: Service,
+    stream: LiveStream | None,
+    state: str | None,
+    level: str | None,
+    start: float,
+    stop: float,
+    limit: int,
 ) -> list[EventSummary]:
     """The events of one stream or of all, newest first."""
     table = schema.events
-    names = {one.id: one.name for one in list(service.streams.values())}
+    streams = {one.id: one for one in list(service.streams.values())}
     query = select(table)
     if stream is not None:
         query = query.where(table.c.stream_id == stream.id)
     if state is not None:
         query = query.where(table.c.closed_at.is_(None) if state == "open" else table.c.closed_at.is_not(None))
+    if level is not None:
+        query = query.where(table.c.level == level)
     if start > -EVER:
         query = query.where(table.c.stop_at >= start)
     if stop < EVER:
@@ -73,7 +81,7 @@ def events_of(
     newest = query.order_by(table.c.opened_at.desc(), table.c.stream_id, table.c.number.desc()).limit(limit)
     with service.store.read() as connection:
         rows = connection.execute(newest).all()
-    return [event_of(row, names[row.stream_id]) for row in rows if row.stream_id in names]
+    return [event_of(row, streams[row.stream_id]) for row in rows if row.stream_id in streams]
 
 
 def _similar(connection: Any, service: Service, stream: LiveStream, row: Any) -> list[Similar]:
@@ -97,6 +105,7 @@ def _similar(connection: Any, service: Service, stream: LiveStream, row: Any) ->
             stream=same[found[i].stream_id],
             similarity=float(angles[i]),
             start_time=found[i].start_at,
+            level=found[i].level,
             severity=found[i].severity,
             verdict=found[i].verdict,
         )

@@ -26,7 +26,9 @@ RECENT = 1024  # scores kept in memory
 DRIFT_EVERY = 64  # scores
 SILENT_AFTER = 10  # periods without a reading
 LEAST_SILENCE = 5.0  # seconds
+LEAST_WINDOW = 1000  # readings over which a budget of alerts is counted
 EVER = 1e15  # seconds: no time is further from 1970
+ALERTS = {"min_length", "merge_gap", "hold_off", "longest", "alert_from"}  # settings that are parameters of `Alerts`
 
 
 @dataclass
@@ -42,15 +44,7 @@ class Arrivals:
 
 
 class LastScores:
-    """The last scores of a stream (at most 1,024), in a ring.
-
-    >>> import numpy as np
-    >>> from cometad.serve.live_stream import LastScores
-    >>> last = LastScores()
-    >>> last.add(np.arange(2.0), np.array([[0.5, 2.0, 0], [3.0, 2.0, 1]]))
-    >>> last.count, last.cells[:, 0], last.flagged_share()
-    (2, array([0.5, 3. ]), 0.5)
-    """
+    """The last scores of a stream (at most 1,024), in a ring."""
 
     def __init__(self) -> None:
         self._ats, self._cells = np.zeros(RECENT), np.zeros((RECENT, 3))
@@ -120,7 +114,7 @@ class LiveStream:
     open_event: EventSummary | None = None
     peak_profile: bytes = b""
     events: int = 0
-    recent_openings: list[float] = field(default_factory=list)  # times of events of the last day
+    openings: list[int] = field(default_factory=list)  # first steps of the events that the budget counts
     last_received: float | None = None
     waiting_since: float | None = None  # when the oldest unscored reading was accepted, by `time.monotonic`
     silence_told: bool = False
@@ -135,9 +129,8 @@ class LiveStream:
 
     def new_session(self, snapshot: bytes | None) -> Session:
         """A session, resumed from a snapshot if there is one."""
-        alerts = Alerts(
-            min_length=self.settings.min_length, merge_gap=self.settings.merge_gap, hold_off=self.settings.hold_off
-        )
+        chosen = self.settings.model_dump(include=ALERTS, exclude_none=True)
+        alerts = Alerts(**chosen)
         resampling = resampling_of(self.settings)
         gate = Ordered() if resampling is None else Grid(resampling, self.detector.names_)
         if snapshot is None:
@@ -149,8 +142,12 @@ class LiveStream:
         """Seconds between readings: as the settings say, or as in training."""
         if self.settings.period is not None:
             return seconds_of(self.settings.period)
-        learned = self.detector.statistics_.period
+        learned = self._trained_period
         return None if math.isnan(learned) else learned
+
+    @property
+    def _trained_period(self) -> float:
+        return math.nan if self.lost_detector else self.detector.statistics_.period
 
     def can_have(self, at: float) -> bool:
         """Whether a reading may have this time: bins have dates, which are not written for every number."""
@@ -179,9 +176,30 @@ class LiveStream:
     def budget(self) -> dict[str, float] | None:
         """The promise of the threshold."""
         rule = self.detector.threshold
-        if isinstance(rule, Budget) and rule.alerts_per_day is not None:
-            return {"alerts_per_day": float(rule.alerts_per_day)}
+        if isinstance(rule, Budget) and rule.rate is None:
+            alerts, daily = rule.limits
+            timed = rule.period is not None or not math.isnan(self._trained_period)  # else no daily limit applies
+            limits = {"alerts": alerts, "per": alerts and rule.per, "alerts_per_day": daily if timed else None}
+            return {name: float(limit) for name, limit in limits.items() if limit is not None}
         return None if rule.rate is None else {"rate": float(rule.rate)}
+
+    @property
+    def budget_reduced(self) -> str | None:
+        """What the budget is reduced to, if it is too large for the data."""
+        rule = self.detector.threshold
+        return rule.reduced(self._trained_period) if isinstance(rule, Budget) else None
+
+    @property
+    def budget_window(self) -> tuple[int, float]:
+        """Over how many readings a budget of alerts is counted, and how many events may open in them.
+
+        They are those of a day and at least 1,000; of more, if the budget does not even allow one event in these.
+        """
+        rule = self.detector.threshold
+        share = rule.share(self._trained_period) if isinstance(rule, Budget) else 1.0
+        day = 0.0 if self.period is None else SECONDS_PER_DAY / self.period
+        window = math.ceil(max(day, LEAST_WINDOW, 1 / share))
+        return window, share * window
 
     @property
     def budget_used(self) -> float | None:
@@ -192,8 +210,8 @@ class LiveStream:
         if "rate" in budget:
             share = self.last.flagged_share()
             return None if share is None else share / budget["rate"]
-        newest = self.last.at(0) or 0.0
-        return sum(at > newest - SECONDS_PER_DAY for at in self.recent_openings) / budget["alerts_per_day"]
+        window, allowed = self.budget_window
+        return sum(start >= self.stored_step - window for start in self.openings) / allowed
 
     @property
     def drift(self) -> float | None:
@@ -247,6 +265,7 @@ class LiveStream:
             "open_event": self.open_event,
             "events": self.events,
             "budget": self.budget,
+            "budget_reduced": self.budget_reduced,
             "lag": self.lag,
             **self.numbers(),
         }
@@ -264,12 +283,7 @@ def resampling_of(settings: StreamSettings) -> Resampling | None:
 
 
 def seconds_of(period: str) -> float:
-    """The seconds in a period such as 500ms or 1min.
-
-    >>> from cometad.serve.live_stream import seconds_of
-    >>> seconds_of("1min")
-    60.0
-    """
+    """The seconds in a period such as 500ms or 1min."""
     return parse_period(period) / 1e6
 
 
@@ -278,10 +292,8 @@ def threshold_of(settings: StreamSettings) -> Budget | None:
     budget = settings.budget
     if budget is None:
         return None
-    if budget.rate is not None:
-        return Budget(rate=budget.rate)
-    period = None if settings.period is None else seconds_of(settings.period)
-    return Budget(alerts_per_day=budget.alerts_per_day, period=period)
+    period = None if settings.period is None or budget.rate is not None else seconds_of(settings.period)
+    return Budget(**budget.model_dump(), period=period)
 
 
 def check_settings(settings: StreamSettings, detector: Detector) -> None:
@@ -298,12 +310,6 @@ def check_settings(settings: StreamSettings, detector: Detector) -> None:
 
 
 def top_of(names: Sequence[str], scores: Floats, most: int = 3) -> Top:
-    """The variables with the highest scores.
-
-    >>> import numpy as np
-    >>> from cometad.serve.live_stream import top_of
-    >>> top_of(["flow", "speed"], np.array([0.5, 2.0]), most=1)
-    [('speed', 2.0)]
-    """
+    """The variables with the highest scores."""
     order = np.argsort(-scores, kind="stable")[:most].tolist()
     return [(names[i], float(scores[i])) for i in order]

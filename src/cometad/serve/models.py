@@ -1,9 +1,12 @@
 """What clients send and get: the schema of the API."""
 
+import math
 import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from cometad.alerting.alerts import Level
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 EVENT = r"^[0-9]{1,10}-[0-9]{1,18}$"
@@ -16,12 +19,7 @@ State = Literal["waiting", "normal", "event", "silent", "disconnected", "paused"
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can name a stream or a detector.
-
-    >>> from cometad.serve.models import is_name
-    >>> is_name("pump-7"), is_name("../pump")
-    (True, False)
-    """
+    """Whether a text can name a stream or a detector."""
     return re.fullmatch(NAME, text) is not None
 
 
@@ -31,18 +29,30 @@ class Problem(BaseModel):
     error: str
 
 
+BUDGETS = 'Write {"alerts": 1, "per": 1000}, {"alerts_per_day": 3} or {"rate": 0.01}.'
+
+
 class BudgetOf(BaseModel):
-    """A budget of flagged readings or of alerts."""
+    """A budget of alerts, per readings or a day (of both, the lower one applies), or of flagged readings."""
 
     model_config = ConfigDict(extra="forbid")
 
-    rate: Annotated[float, Field(gt=0, lt=1)] | None = None
-    alerts_per_day: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    rate: float | None = Field(None, description="Share of readings to flag, above 0 and below 1.")
+    alerts: float | None = Field(None, description="Alerts per `per` readings, above 0 and fewer than one per reading.")
+    per: float = Field(1000, description="Readings, above 0.")
+    alerts_per_day: float | None = Field(None, description="Above 0, at most 86,400.")
 
     @model_validator(mode="after")
-    def _one(self) -> "BudgetOf":
-        if (self.rate is None) == (self.alerts_per_day is None):
-            raise ValueError('Give a budget either as {"rate": 0.01} or as {"alerts_per_day": 3}.')
+    def _possible(self) -> "BudgetOf":
+        of_alerts = self.alerts is not None or self.alerts_per_day is not None
+        if of_alerts == (self.rate is not None):
+            raise ValueError(f"A budget limits either alerts or flagged readings. {BUDGETS}")
+        limits = {"rate": 1.0, "alerts": self.per, "per": math.inf, "alerts_per_day": 86_400.001}
+        for name, below in limits.items():
+            value = getattr(self, name)
+            if value is not None and not 0 < value < below:
+                most = "" if below == math.inf else f" and {'at most 86,400' if below > 86_400 else f'below {below:g}'}"
+                raise ValueError(f"{name} must be above 0{most}. {BUDGETS}")
         return self
 
 
@@ -59,15 +69,19 @@ class StreamSettings(BaseModel):
     min_length: Annotated[int, Field(ge=1, le=100_000)] = 1
     merge_gap: Annotated[int, Field(ge=0, le=100_000)] = 0
     hold_off: Annotated[int, Field(ge=0, le=100_000)] = 0
+    longest: Annotated[int, Field(ge=1, le=100_000)] | None = None  # readings an event may last, at most 8 hours
+    alert_from: Annotated[float, Field(ge=0, le=1)] | None = None  # severity from which an event is an alert
 
 
 class EventSummary(BaseModel):
-    """An event."""
+    """An event. Times are in seconds since 1970, UTC."""
 
     id: str
     stream: str
     number: int
     state: Literal["open", "closed"]
+    level: Level  # a notice is listed and shown, but never sent
+    new_level: bool  # it closed because its state lasted so long that it is no longer news
     start: int
     stop: int
     peak: int
@@ -80,6 +94,8 @@ class EventSummary(BaseModel):
     peak_score: float
     threshold: float
     severity: float
+    rarity: int  # normal operation reaches this severity once in that many readings
+    meaning: str  # the same as a sentence
     variables: Top
     verdict: Literal["fault", "normal"] | None
     verdict_at: float | None
@@ -112,6 +128,7 @@ class StreamState(BaseModel):
     open_event: EventSummary | None
     events: int
     budget: dict[str, float] | None
+    budget_reduced: str | None  # a sentence, if the budget is too large for the data
     budget_used: float | None
     drift: float | None
     lag: float
@@ -179,6 +196,7 @@ class Similar(BaseModel):
     stream: str
     similarity: float
     start_time: float | None
+    level: Level
     severity: float
     verdict: Literal["fault", "normal"] | None
 

@@ -29,7 +29,6 @@ from cometad.serve.storage.history import HistoryRows, after, by_number, chunk, 
 from cometad.serve.storage.store import StorageError, Store
 
 SNAPSHOT_EVERY = 1000  # readings of a stream: as many are scored again after a crash, at most
-DAY = 86_400.0
 
 T = TypeVar("T")
 
@@ -230,8 +229,8 @@ class LiveScorer:
         event, profile = changed_event(stream, change, scored.variables[row], float(scored.thresholds[row]), time_of)
         if change.kind == "opened":
             stream.events += 1
-            opened = event.start_time or 0.0
-            stream.recent_openings = [at for at in stream.recent_openings if at > opened - DAY] + [opened]
+            first = stream.stored_step - stream.budget_window[0]
+            stream.openings = [start for start in stream.openings if start >= first] + [event.start]
         stream.open_event = event if event.state == "open" else None
         stream.peak_profile = profile
         stored.events.append(event_row(stream, event, profile))
@@ -334,10 +333,9 @@ def _show_events(connection: Connection, stream: LiveStream) -> None:
     stream.events = connection.execute(select(func.count()).select_from(table).where(own)).scalar_one()
     newest = connection.execute(select(table).where(own).order_by(table.c.number.desc()).limit(1)).one_or_none()
     if newest is not None and newest.closed_at is None and newest.number > stream.first_event:
-        stream.open_event, stream.peak_profile = event_of(newest, stream.name), newest.profile
-    since = (stream.last.at(0) or 0.0) - DAY
-    openings = select(table.c.start_at).where(own, table.c.start_at > since)
-    stream.recent_openings = list(connection.execute(openings).scalars())
+        stream.open_event, stream.peak_profile = event_of(newest, stream), newest.profile
+    since = max(stream.first_step, stream.stored_step - stream.budget_window[0])
+    stream.openings = list(connection.execute(select(table.c.start).where(own, table.c.start >= since)).scalars())
 
 
 def _seconds(at: Any) -> float:

@@ -20,12 +20,7 @@ LISTS = ("connect", "notify")  # tables of their own in the file
 
 
 class ConnectSettings(BaseModel):
-    """A source of readings; docs/connect.md says what each kind of URL needs.
-
-    >>> from cometad.serve.settings import ConnectSettings
-    >>> ConnectSettings(url="mqtt://plant/pump", stream="pump").address.name
-    'mqtt-plant-pump-pump'
-    """
+    """A source of readings; docs/connect.md says what each kind of URL needs."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -55,10 +50,6 @@ class Settings(BaseSettings):
     """Where the service listens, what it keeps, and what clients may send.
 
     `cometad.toml` has these names in its table `[serve]`; the environment has them as `COMETAD_SERVE_PORT` and so on.
-
-    >>> from cometad.serve.settings import Settings
-    >>> Settings().port
-    8080
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", hide_input_in_errors=True)
@@ -89,14 +80,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(file: Path | None = None, **flags: Any) -> Settings:
-    """The settings from flags, the environment and a file; a bad one is refused in one sentence.
-
-    >>> from cometad.serve.settings import load_settings
-    >>> load_settings(port=99999)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: Cannot use the setting 'port': Input should be less than or equal to 65535.
-    """
+    """The settings from flags, the environment and a file; a bad one is refused in one sentence."""
     for variable in os.environ:
         name = variable.removeprefix(PREFIX).lower()
         if variable.startswith(PREFIX) and name not in Settings.model_fields:
@@ -141,23 +125,13 @@ def _from_file(file: Path | None) -> dict[str, Any]:
 
 
 def address(host: str, port: int) -> str:
-    """The URL of the service; one that listens everywhere is also on this machine.
-
-    >>> from cometad.serve.settings import address
-    >>> address("0.0.0.0", 8080), address("::1", 8080)
-    ('http://127.0.0.1:8080', 'http://[::1]:8080')
-    """
+    """The URL of the service; one that listens everywhere is also on this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is of this machine only.
-
-    >>> from cometad.serve.settings import is_loopback
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
+    """Whether an address is of this machine only."""
     if host == "localhost":
         return True
     try:

@@ -29,18 +29,7 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """The tokens of a store.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.serve.storage.store import Store
-    >>> from cometad.serve.tokens import Tokens
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     tokens = Tokens(Store.in_folder(Path(folder)))
-    ...     secret = tokens.create("gateway", "write")
-    ...     tokens.scopes(secret), tokens.scopes("guess"), tokens.scopes(None)
-    (('read', 'write'), (), ())
-    """
+    """The tokens of a store."""
 
     def __init__(self, store: Store, needed: bool = False) -> None:
         self._store = store

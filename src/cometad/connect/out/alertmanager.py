@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cometad.connect.out.destination import Destination
-from cometad.connect.out.notice import LATEST, Notice
+from cometad.connect.out.message import LATEST, EventMessage
 from cometad.connect.out.posting import Poster
 from cometad.errors import ParameterError
 
@@ -31,38 +31,39 @@ class Alertmanager:
         self._url = destination.url.partition("?")[0].rstrip("/").removesuffix(PATH) + PATH
         self.resend: float | None = _seconds(destination.address.option("resend", str(EVERY)))
 
-    async def send(self, notices: Sequence[Notice]) -> None:
-        """Post notices as alerts."""
-        alerts = [self._alert(notice, time.time()) for notice in notices]
+    async def send(self, messages: Sequence[EventMessage]) -> None:
+        """Post messages as alerts."""
+        alerts = [self._alert(message, time.time()) for message in messages]
         await self._poster.post(self._url, json.dumps(alerts).encode(), {"content-type": "application/json"})
 
     async def close(self) -> None:
         """Close the connection."""
         await self._poster.close()
 
-    def _alert(self, notice: Notice, now: float) -> dict[str, Any]:
-        closed = notice.closed_at
+    def _alert(self, message: EventMessage, now: float) -> dict[str, Any]:
+        closed = message.closed_at
         template = self._destination.template
-        began = notice.start_time
-        start = began if began is not None and PLAUSIBLE <= began <= notice.opened_at else notice.opened_at
-        labels = {"alertname": "CometadAnomaly", "stream": notice.stream, "detector": notice.detector}
+        began = message.start_time
+        start = began if began is not None and PLAUSIBLE <= began <= message.opened_at else message.opened_at
+        labels = {"alertname": "CometadAnomaly", "stream": message.stream, "detector": message.detector}
         return {
-            "labels": {**labels, "event": notice.event, **self._destination.labels},
+            "labels": {**labels, "event": message.event, **self._destination.labels},
             "annotations": {
-                "summary": f"{notice.stream}: {_names(notice)}",
-                "description": notice.message if template is None else template.text(notice),
-                "severity": f"{notice.severity:.2f}",
-                "score": f"{notice.score:.4g}",
-                "threshold": f"{notice.threshold:.4g}",
+                "summary": f"{message.stream}: {_names(message)}",
+                "description": message.text if template is None else template.text(message),
+                "severity": f"{message.severity:.2f}",
+                "meaning": message.meaning,
+                "score": f"{message.score:.4g}",
+                "threshold": f"{message.threshold:.4g}",
             },
             "startsAt": _date(start),
             "endsAt": _date(now + LASTS * (self.resend or EVERY) if closed is None else max(closed, start)),
-            "generatorURL": notice.link,
+            "generatorURL": message.link,
         }
 
 
-def _names(notice: Notice) -> str:
-    return ", ".join(one.name for one in notice.variables[:3]) or "anomaly"
+def _names(message: EventMessage) -> str:
+    return ", ".join(one.name for one in message.variables[:3]) or "anomaly"
 
 
 def _date(seconds: float) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cometad.connect.out.destination import Destination
-from cometad.connect.out.notice import Notice
+from cometad.connect.out.message import EventMessage
 from cometad.errors import CometadError, unknown
 from cometad.lazy import LazyTable
 
@@ -20,11 +20,11 @@ class Rejected(CometadError):
 class Notifier(Protocol):
     """A receiver of events. Creating one with a bad `Destination` raises `ParameterError`."""
 
-    most: int  # notices per request
+    most: int  # messages per request
     resend: float | None  # seconds between resends of open events; None: send once
 
-    async def send(self, notices: Sequence[Notice]) -> None:
-        """Send notices in order; returns once the receiver has accepted all of them.
+    async def send(self, messages: Sequence[EventMessage]) -> None:
+        """Send messages in order; returns once the receiver has accepted all of them.
 
         Raises `Lost` if the receiver is unreachable or busy, and `Rejected` if it refuses. In both cases it may have
         accepted some of them; they are redelivered with the same ids.

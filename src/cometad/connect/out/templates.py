@@ -1,4 +1,4 @@
-"""Message templates: sandboxed jinja2, validated with an example at startup."""
+"""EventMessage templates: sandboxed jinja2, validated with an example at startup."""
 
 import json
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from cometad.connect.out.notice import EXAMPLE, Notice, moment_of
+from cometad.connect.out.message import EXAMPLE, EventMessage, moment_of
 from cometad.errors import ParameterError
 
 _ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
@@ -15,9 +15,9 @@ _ENVIRONMENT.filters["time"] = moment_of
 
 @dataclass(frozen=True)
 class MessageTemplate:
-    """A template for the messages of a receiver; its variables are the fields of a `Notice`.
+    """A template for the messages of a receiver; its variables are the fields of a `EventMessage`.
 
-    >>> from cometad.connect.out.notice import EXAMPLE
+    >>> from cometad.connect.out.message import EXAMPLE
     >>> from cometad.connect.out.templates import MessageTemplate
     >>> MessageTemplate("{{ stream }} {{ change }} at {{ start_time | time }}", "chat").text(EXAMPLE)
     'example opened at 2026-03-01T12:00:00Z'
@@ -45,15 +45,15 @@ class MessageTemplate:
                 "{{ message | tojson }}, or set content_type."
             )
 
-    def text(self, notice: Notice) -> str:
+    def text(self, message: EventMessage) -> str:
         """The message about an event; falls back to the default if the template fails."""
         try:
-            return self._rendered(notice)
+            return self._rendered(message)
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError):
-            return json.dumps(notice.content) if self.json_wanted else notice.message
+            return json.dumps(message.content) if self.json_wanted else message.text
 
-    def _rendered(self, notice: Notice) -> str:
-        return _ENVIRONMENT.from_string(self.source).render(notice.content)
+    def _rendered(self, message: EventMessage) -> str:
+        return _ENVIRONMENT.from_string(self.source).render(message.content)
 
 
 def _is_json(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Broker topics: each notice is one message, as JSON or as rendered by the template."""
+"""Broker topics: each event message is one message of the broker, as JSON or as rendered by the template."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -6,9 +6,9 @@ from typing import NamedTuple, Protocol
 
 from cometad.connect.out.destination import Destination
 from cometad.connect.out.kafka_publisher import KafkaPublisher
+from cometad.connect.out.message import EventMessage
 from cometad.connect.out.mqtt_publisher import MqttPublisher
 from cometad.connect.out.nats_publisher import NatsPublisher
-from cometad.connect.out.notice import Notice
 from cometad.errors import ParameterError
 
 STREAM = "{stream}"  # in a topic, the name of the stream
@@ -34,9 +34,9 @@ class Publisher(Protocol):
 
 
 class EventTopic:
-    """Publishes notices to a topic: `mqtt://host/plant/{stream}/events`.
+    """Publishes messages to a topic: `mqtt://host/plant/{stream}/events`.
 
-    The id of a notice is sent along: as `Nats-Msg-Id`, or as a property or header named `id`.
+    The id of a message is sent along: as `Nats-Msg-Id`, or as a property or header named `id`.
     """
 
     most = 100
@@ -54,18 +54,18 @@ class EventTopic:
             )
         self._publisher = make(destination)
 
-    async def send(self, notices: Sequence[Notice]) -> None:
-        """Publish notices, in order."""
-        await self._publisher.publish([self._message(notice) for notice in notices])
+    async def send(self, messages: Sequence[EventMessage]) -> None:
+        """Publish messages, in order."""
+        await self._publisher.publish([self._message(message) for message in messages])
 
     async def close(self) -> None:
         """Close the connection."""
         await self._publisher.close()
 
-    def _message(self, notice: Notice) -> TopicMessage:
+    def _message(self, message: EventMessage) -> TopicMessage:
         template = self._destination.template
-        text = json.dumps(notice.content) if template is None else template.text(notice)
-        return TopicMessage(notice.id, self._topic.replace(STREAM, notice.stream), notice.stream, text.encode())
+        text = json.dumps(message.content) if template is None else template.text(message)
+        return TopicMessage(message.id, self._topic.replace(STREAM, message.stream), message.stream, text.encode())
 
 
 def mqtt_topic(destination: Destination) -> EventTopic:

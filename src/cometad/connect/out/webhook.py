@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from cometad.connect.out.destination import Destination
-from cometad.connect.out.notice import Notice
+from cometad.connect.out.message import EventMessage
 from cometad.connect.out.posting import Poster
 from cometad.errors import ParameterError
 
@@ -17,9 +17,9 @@ PREFIX = "whsec_"  # of a secret in base64
 
 
 class Webhook:
-    """Posts each notice as a JSON object, or as rendered by the template.
+    """Posts each message as a JSON object, or as rendered by the template.
 
-    The header `webhook-id` has the id of the notice, which is the same in a redelivery.
+    The header `webhook-id` has the id of the message, which is the same in a redelivery.
     """
 
     most = 1
@@ -30,27 +30,27 @@ class Webhook:
         secret = destination.secret()
         self._key = None if secret is None else key_of(secret)
 
-    async def send(self, notices: Sequence[Notice]) -> None:
-        """Post notices, one after the other."""
-        for notice in notices:
-            body, now = self._body(notice), int(time.time())
+    async def send(self, messages: Sequence[EventMessage]) -> None:
+        """Post messages, one after the other."""
+        for message in messages:
+            body, now = self._body(message), int(time.time())
             headers = {
                 "content-type": self._destination.content_type,
                 "user-agent": "cometad",
-                "webhook-id": notice.id,
+                "webhook-id": message.id,
                 "webhook-timestamp": str(now),
             }
             if self._key is not None:
-                headers["webhook-signature"] = signature(self._key, notice.id, now, body)
+                headers["webhook-signature"] = signature(self._key, message.id, now, body)
             await self._poster.post(self._destination.url, body, headers)
 
     async def close(self) -> None:
         """Close the connection."""
         await self._poster.close()
 
-    def _body(self, notice: Notice) -> bytes:
+    def _body(self, message: EventMessage) -> bytes:
         template = self._destination.template
-        text = json.dumps(notice.content) if template is None else template.text(notice)
+        text = json.dumps(message.content) if template is None else template.text(message)
         return text.encode()
 
 
@@ -69,12 +69,12 @@ def key_of(secret: str) -> bytes:
         raise ParameterError("A secret that begins with whsec_ must continue in base64. Copy it again.") from error
 
 
-def signature(key: bytes, notice: str, at: int, body: bytes) -> str:
+def signature(key: bytes, message: str, at: int, body: bytes) -> str:
     """The value of the header `webhook-signature`: HMAC-SHA256 over the id, the time and the body.
 
     >>> from cometad.connect.out.webhook import signature
     >>> signature(b"key", "6f0c", 1772366400, b"{}")
     'v1,...'
     """
-    signed = f"{notice}.{at}.".encode() + body
+    signed = f"{message}.{at}.".encode() + body
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()

@@ -33,7 +33,7 @@ STATUS: dict[type[CometadError], int] = {
 }
 # What to do about a problem, in terms of requests; errors.py has the same advice for Python users.
 ADVICE = {
-    "no period": 'Give the stream a period, such as "1s".',
+    "no period": 'Give the stream a period, such as "1s", or write the budget as {"alerts": 1, "per": 1000}.',
     "no gap rule": "Fit the detector with a gap rule, such as gaps=forward-fill:5, or do not resample.",
     "day or month": "Write times like 2024-03-01T04:10:00Z, or as seconds since 1970.",
     "two time fields": "Send the date and the time of day in one field.",

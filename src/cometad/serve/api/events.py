@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
+from cometad.alerting.alerts import Level
 from cometad.serve.api.common import EventName, From, ServiceOf, To, answers, may, moment
 from cometad.serve.history_queries import event_details, events_of
 from cometad.serve.live_stream import EVER
@@ -17,12 +18,13 @@ router = APIRouter(prefix="/v1/events", tags=["events"])
 def list_events(
     service: ServiceOf,
     state: Literal["open", "closed"] | None = None,
+    level: Level | None = None,
     start: From = None,
     stop: To = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> EventList:
     """The events of all streams, newest first."""
-    return EventList(events=events_of(service, None, state, moment(start, -EVER), moment(stop, EVER), limit))
+    return EventList(events=events_of(service, None, state, level, moment(start, -EVER), moment(stop, EVER), limit))
 
 
 @router.get("/{event}", responses=answers(404), dependencies=[may("read")])

@@ -111,13 +111,7 @@ class Guards:
 
 
 class Rates:
-    """Token buckets by client.
-
-    >>> from cometad.serve.api.guards import Rates
-    >>> rates = Rates(per_second=1.0)
-    >>> [rates.wait("10.0.0.7", now=0.0) for _ in range(3)]
-    [0, 0, 1]
-    """
+    """Token buckets by client."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
+from cometad.alerting.alerts import Level
 from cometad.serve.api.common import From, ServiceOf, StreamName, To, answers, may, moment
 from cometad.serve.explaining import variables_between
 from cometad.serve.exports import export_parquet
@@ -104,13 +105,14 @@ def get_stream_events(
     name: StreamName,
     service: ServiceOf,
     state: Literal["open", "closed"] | None = None,
+    level: Level | None = None,
     start: From = None,
     stop: To = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> EventList:
     """The events of a stream, newest first."""
     stream = service.stream(name)
-    return EventList(events=events_of(service, stream, state, moment(start, -EVER), moment(stop, EVER), limit))
+    return EventList(events=events_of(service, stream, state, level, moment(start, -EVER), moment(stop, EVER), limit))
 
 
 _FILE: dict[int | str, dict[str, Any]] = {200: {"content": {PARQUET: {}}, "description": "A Parquet file."}}

@@ -13,10 +13,10 @@ from typing import Any
 import structlog
 
 from cometad.connect.contract import Lost
-from cometad.connect.out.notice import Notice
+from cometad.connect.out.message import EventMessage
 from cometad.connect.out.notifier import Notifier
 from cometad.errors import CometadError
-from cometad.serve.notify.notices import NoticeWriter
+from cometad.serve.notify.messages import MessageWriter
 from cometad.serve.notify.outbox import Outbox
 from cometad.serve.storage.store import StorageError
 
@@ -69,7 +69,7 @@ class Deliveries:
     def __init__(
         self,
         outbox: Outbox,
-        writer: NoticeWriter,
+        writer: MessageWriter,
         receivers: Sequence[EventReceiver],
         count: Callable[[str, str, int], None],
         others: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
@@ -179,13 +179,13 @@ class Deliveries:
         if rows:
             await asyncio.to_thread(self._outbox.give_up, rows, "The event was deleted.")
 
-    async def _send(self, receiver: EventReceiver, written: Sequence[tuple[Any, Notice]]) -> bool:
-        """Send notices and record the results; returns whether the receiver is reachable."""
+    async def _send(self, receiver: EventReceiver, written: Sequence[tuple[Any, EventMessage]]) -> bool:
+        """Send messages and record the results; returns whether the receiver is reachable."""
         if not written:
             return True
         rows = [row for row, _ in written]
         try:
-            await receiver.notifier.send([notice for _, notice in written])
+            await receiver.notifier.send([message for _, message in written])
         except Lost as error:
             await self._lost(receiver, rows, str(error))
             return False
@@ -246,7 +246,7 @@ class Deliveries:
             written = await asyncio.to_thread(self._writer.written, rows[first : first + receiver.notifier.most])
             try:
                 if written:
-                    await receiver.notifier.send([notice for _, notice in written])
+                    await receiver.notifier.send([message for _, message in written])
                     receiver.answered()
             except Lost as error:
                 receiver.lost(str(error))

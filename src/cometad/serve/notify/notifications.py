@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from cometad.connect.out.notice import EXAMPLE
+from cometad.connect.out.message import EXAMPLE
 from cometad.connect.out.notifier import SCORE_WRITERS, notifier_of
 from cometad.connect.out.remote_write import RemoteWriter
 from cometad.errors import ParameterError
@@ -15,7 +15,7 @@ from cometad.serve.figures import Figures
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import DeliveryState, ReceiverState
 from cometad.serve.notify.deliveries import Deliveries, EventReceiver
-from cometad.serve.notify.notices import NoticeWriter
+from cometad.serve.notify.messages import MessageWriter
 from cometad.serve.notify.notify_settings import NotifySettings
 from cometad.serve.notify.outbox import Outbox
 from cometad.serve.notify.score_copies import ScoreCopies
@@ -47,7 +47,7 @@ class Notifications:
         self._streams, self._settings = streams, {one.name: one for one in settings.notify}
         events = [one for one in settings.notify if one.name in receivers.told]
         self.outbox = Outbox(store, events, lambda: {one.id: one.name for one in list(streams.values())}, in_charge)
-        writer = NoticeWriter(store, lambda: {one.id: one for one in list(streams.values())}, self._link)
+        writer = MessageWriter(store, lambda: {one.id: one for one in list(streams.values())}, self._link)
         self.copies = [ScoreCopies(one, url, writer, figures.copied) for one, url, writer in receivers.written]
         others = [one.run for one in self.copies]
         self._deliveries = Deliveries(self.outbox, writer, list(receivers.told.values()), figures.delivery, others)

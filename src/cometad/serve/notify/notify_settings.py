@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from cometad.connect.address import Address
 from cometad.connect.out.destination import JSON, Destination
@@ -16,13 +16,7 @@ Label = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")]
 
 
 class NotifySettings(BaseModel):
-    """A receiver of events, or of scores by remote write; docs/notify.md describes each kind of URL.
-
-    >>> from cometad.serve.notify.notify_settings import NotifySettings
-    >>> chat = NotifySettings(name="chat", url="webhook+https://chat.example/hooks/a1", streams=["pump-*"])
-    >>> chat.wants("pump-7", severity=0.4), chat.wants("mill", severity=0.4)
-    (True, False)
-    """
+    """A receiver of events, or of scores by remote write; docs/notify.md describes each kind of URL."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -30,7 +24,8 @@ class NotifySettings(BaseModel):
     url: Annotated[str, Field(max_length=4000)] | None = None
     url_variable: str | None = None  # environment variable with the URL, if it is secret
     streams: list[str] = Field(default_factory=lambda: ["*"])  # names, or patterns such as pump-*
-    min_severity: Annotated[float, Field(ge=0, le=1)] = 0.0
+    # The mark of this receiver; an event below the mark of its stream is a notice, and never sent.
+    alert_from: Annotated[float, Field(ge=0, le=1, validation_alias=AliasChoices("alert_from", "min_severity"))] = 0.0
     template: Annotated[str, Field(max_length=100_000)] | None = None
     template_file: Path | None = None
     content_type: Annotated[str, Field(max_length=200, pattern=r"^[\x20-\x7e]+$")] = JSON
@@ -52,8 +47,8 @@ class NotifySettings(BaseModel):
         return self
 
     def wants(self, stream: str, severity: float | None = None) -> bool:
-        """Whether the receiver gets events of this stream and severity."""
-        if severity is not None and severity < self.min_severity:
+        """Whether the receiver gets alerts of this stream and severity."""
+        if severity is not None and severity < self.alert_from:
             return False
         return any(fnmatchcase(stream, pattern) for pattern in self.streams)
 

@@ -36,7 +36,7 @@ class Outbox:
         self.wake: Callable[[bool], None] = lambda asked: None  # called when there is something to send
 
     def write(self, connection: Connection, events: Sequence[dict[str, Any]]) -> bool:
-        """Add rows for events that opened, became severe enough, or closed; returns whether there are any.
+        """Add rows for alerts that opened, became severe enough, or closed; returns whether there are any.
 
         A known change is left alone, so that an event that is scored again is sent once.
         """
@@ -47,7 +47,8 @@ class Outbox:
             (receiver, event)
             for event in events
             for receiver in self._receivers
-            if event["stream_id"] in names and receiver.wants(names[event["stream_id"]], event["severity"])
+            if event["level"] == "alert" and event["stream_id"] in names
+            if receiver.wants(names[event["stream_id"]], event["severity"])
         ]
         rows = [
             _row(receiver.name, event["stream_id"], event["number"], change, now)

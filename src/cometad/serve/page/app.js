@@ -163,15 +163,15 @@ class App {
 
   /** @param {import("./store.js").Change} change */
   #note(change) {
-    if (change.kind !== "event" || change.event.change !== "opened") return;
+    if (change.kind !== "event" || !change.isNews) return;
     this.opened.push(change.event);
     this.announcing ??= setTimeout(() => this.#announce(), ANNOUNCE_AFTER);
   }
 
   #announce() {
     const [first, ...others] = this.opened;
-    const more = others.length ? ` and ${counted(others.length, "more event")}` : "";
-    setText(place("announcer"), `Event opened on ${first.stream}, severity ${severityName(first.severity)}${more}.`);
+    const more = others.length ? ` and ${counted(others.length, "more alert")}` : "";
+    setText(place("announcer"), `Alert on ${first.stream}, severity ${severityName(first.severity)}${more}.`);
     this.opened = [];
     this.announcing = undefined;
   }

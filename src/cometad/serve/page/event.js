@@ -3,9 +3,9 @@
 import { get, path, send } from "./api.js";
 import { horizontal } from "./chart.js";
 import { button, crumbs, facts, fill, h, scroll, section } from "./dom.js";
-import { lastedText, severityMark, verdictName } from "./event_table.js";
+import { lastedText, severityMark, stateName, verdictName } from "./event_table.js";
 import { saying } from "./forms.js";
-import { dateTime, moment, number, percent } from "./format.js";
+import { dateTime, levelName, moment, number, percent } from "./format.js";
 import { ScoreChart } from "./score_chart.js";
 import { VariableCharts } from "./variables.js";
 
@@ -119,10 +119,12 @@ export class EventView {
   #values(event) {
     const isOpen = event.state === "open";
     return [
-      ["State", h("span", { class: `tag ${event.state}` }, isOpen ? "Open" : "Closed")],
+      ["Level", levelName(event.level)],
+      ["State", h("span", { class: `tag ${event.state}` }, stateName(event))],
       ["Since", moment(event.start_time)],
+      ["Until", isOpen ? "–" : moment(event.stop_time)],
       [isOpen ? "So far" : "Duration", lastedText(event, this.store.now())],
-      ["Severity", severityMark(event.severity)],
+      ["Severity", h("span", {}, severityMark(event.severity), " ", h("span", { class: "note" }, event.meaning))],
       ["Peak score", `${number(event.peak_score)} at ${moment(event.peak_time)}`],
       ["Threshold", number(event.threshold)],
     ];
@@ -143,8 +145,12 @@ export class EventView {
     const choices = VERDICTS.filter(([verdict]) => verdict || event.verdict).map((choice) =>
       this.#choice(event, choice),
     );
+    const newLevel =
+      `New level since ${moment(event.start_time)}: the readings have stayed so long where they are that it is no ` +
+      "longer news. No event opens for the same state again. Is it a fault, or normal from now on?";
     fill(
       this.verdict,
+      event.new_level && h("p", { class: "warning" }, newLevel),
       h("p", { class: "lead" }, `${given}${learned}`),
       event.note && h("p", { class: "warning" }, event.note),
       h("div", { class: "verdicts" }, choices),
@@ -190,7 +196,7 @@ export class EventView {
   /** @param {EventDetail} event */
   #showSimilar({ similar }) {
     if (!similar.length) return fill(this.similar, h("p", { class: "note" }, "No earlier event looks like this one."));
-    const head = ["Event", "Similarity", "Severity", "Verdict"].map((name) => h("th", { scope: "col" }, name));
+    const head = ["Event", "Similarity", "Level", "Severity", "Verdict"].map((name) => h("th", { scope: "col" }, name));
     const rows = similar.map((each) =>
       h("tr", {}, [
         h(
@@ -199,6 +205,7 @@ export class EventView {
           h("a", { href: `#/events/${each.id}` }, `${each.stream}, ${dateTime(each.start_time)}`),
         ),
         cell("Similarity", percent(each.similarity)),
+        cell("Level", levelName(each.level)),
         cell("Severity", severityMark(each.severity)),
         cell("Verdict", verdictName(each.verdict)),
       ]),

@@ -1,15 +1,15 @@
 // Events as a table.
 
 import { h, scroll, setText } from "./dom.js";
-import { duration, moment, number, severityName } from "./format.js";
+import { duration, levelName, moment, number, severityName } from "./format.js";
 
 /** @typedef {import("./types.js").EventSummary} EventSummary */
 
-/** A bar and a word. @param {number} severity */
-export function severityMark(severity) {
+/** A bar and a word. @param {number} severity @param {string} [meaning] shown on hover */
+export function severityMark(severity, meaning) {
   const bar = h("i");
   bar.style.setProperty("--part", `${Math.round(100 * severity)}%`);
-  return h("span", { class: "severity" }, bar, `${severity.toFixed(2)} ${severityName(severity)}`);
+  return h("span", { class: "severity", title: meaning }, bar, `${severity.toFixed(2)} ${severityName(severity)}`);
 }
 
 /** @param {import("./types.js").Verdict} verdict */
@@ -30,11 +30,17 @@ export function lastedText(event, now) {
   return seconds === null ? `${event.steps} steps` : duration(seconds);
 }
 
+/** @param {EventSummary} event */
+export function stateName({ state, new_level }) {
+  return state === "open" ? "Open" : new_level ? "New level" : "Closed";
+}
+
 /** @param {string} label @param {EventSummary[]} events @param {number} now @param {boolean} hasStream */
 export function eventTable(label, events, now, hasStream) {
   const names = [
     "Event",
     ...(hasStream ? ["Stream"] : []),
+    "Level",
     "State",
     "Start",
     "Duration",
@@ -68,20 +74,21 @@ function row(event, now, hasStream) {
     `Event ${event.number}`,
   );
   const stream = h("a", { href: `#/streams/${encodeURIComponent(event.stream)}` }, event.stream);
-  const state = h("span", { class: `tag ${event.state}` }, event.state === "open" ? "Open" : "Closed");
+  const state = h("span", { class: `tag ${event.state}` }, stateName(event));
   const variables =
     event.variables
       .slice(0, 3)
       .map(([name]) => name)
       .join(", ") || "–";
-  return h("tr", {}, [
+  return h("tr", { class: event.level }, [
     cell("Event", link),
     hasStream && cell("Stream", stream),
+    cell("Level", levelName(event.level)),
     cell("State", state),
     cell("Start", moment(event.start_time)),
     h("td", { "data-name": "Duration", "data-event": event.id }, lastedText(event, now)),
     cell("Peak score", number(event.peak_score)),
-    cell("Severity", severityMark(event.severity)),
+    cell("Severity", severityMark(event.severity, event.meaning)),
     h("td", { "data-name": "Top variables", class: "whole" }, variables),
     h("td", { "data-name": "Verdict", class: event.verdict ? null : "none" }, verdictName(event.verdict)),
   ]);

@@ -102,7 +102,7 @@ export class FleetView {
 
   #table() {
     const note =
-      "Budget used is the share of the allowed flags or alerts that were raised lately. Drift says whether recent scores are higher than those of training.";
+      "Budget used is the share of the allowed events or flags that there were lately. Drift says whether recent scores are higher than those of training.";
     const head = h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, this.heads));
     const table = h("table", { class: "records fleet", role: "table", "aria-label": "Streams" }, head, this.body);
     return h("section", {}, table, this.none, h("p", { class: "note" }, note));
@@ -356,7 +356,8 @@ function writeState(row, stream) {
 /** @param {Row} row @param {Stream} stream @param {number} now */
 function writeEvent(row, stream, now) {
   const event = stream.open_event;
-  const shown = event ? `${event.id} ${severityName(event.severity)}` : (stream.reason ?? "");
+  row.element.classList.toggle("notice", event?.level === "notice");
+  const shown = event ? `${event.id} ${event.level} ${severityName(event.severity)}` : (stream.reason ?? "");
   if (row.shownEvent !== shown || !row.cells.event.firstChild) {
     row.shownEvent = shown;
     const top = event?.variables[0]?.[0];
@@ -377,6 +378,6 @@ function writeEvent(row, stream, now) {
   const length = since === null ? "" : ` for ${duration(since)}`;
   setText(
     /** @type {Element} */ (row.cells.event.lastElementChild),
-    event ? `${severityName(event.severity)}${length}` : "",
+    event ? `${event.level === "notice" ? "notice" : severityName(event.severity)}${length}` : "",
   );
 }

@@ -46,14 +46,14 @@ export function ago(time, now) {
   return since < 2 ? "now" : `${duration(since)} ago`;
 }
 
-/** A time of day, with the date unless that is today. @param {number | null | undefined} time epoch seconds */
+/** A time of day with its zone, and with the date unless that is today. @param {number | null | undefined} time epoch seconds */
 export function moment(time) {
   if (time === null || time === undefined) return "–";
   const date = new Date(1000 * time);
   return isToday(date) ? clock(date) : `${day(date)} ${clock(date)}`;
 }
 
-/** A date and time. @param {number | null | undefined} time epoch seconds */
+/** A date and time with its zone. @param {number | null | undefined} time epoch seconds */
 export function dateTime(time) {
   if (time === null || time === undefined) return "–";
   const date = new Date(1000 * time);
@@ -72,7 +72,14 @@ function day(date) {
 
 /** @param {Date} date */
 function clock(date) {
-  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())} ${zone(date)}`;
+}
+
+/** The zone of the viewer at a time: UTC, UTC+1 or UTC−3:30. @param {Date} date */
+function zone(date) {
+  const east = -date.getTimezoneOffset();
+  const [hours, minutes] = [Math.floor(Math.abs(east) / 60), Math.abs(east) % 60];
+  return east ? `UTC${east < 0 ? "−" : "+"}${hours}${minutes ? `:${two(minutes)}` : ""}` : "UTC";
 }
 
 /** @param {number} value */
@@ -94,7 +101,15 @@ export function severityName(severity) {
 /** @param {import("./types.js").Budget | undefined} budget */
 export function budgetName(budget) {
   if (budget?.rate) return `${parseFloat((100 * budget.rate).toPrecision(3))} % of readings flagged`;
-  return budget?.alerts_per_day ? `${budget.alerts_per_day} alerts a day` : "Set by the detector";
+  const daily = budget?.alerts_per_day;
+  if (budget?.alerts)
+    return `${counted(budget.alerts, "alert")} per ${count(budget.per ?? 1000)} readings${daily ? `, at most ${daily} a day` : ""}`;
+  return daily ? `${daily} ${daily === 1 ? "alert" : "alerts"} a day` : "Set by the detector";
+}
+
+/** @param {import("./types.js").Level} level */
+export function levelName(level) {
+  return level === "alert" ? "Alert" : "Notice";
 }
 
 /** How far the scores have moved from those of training. @param {number | null | undefined} drift */

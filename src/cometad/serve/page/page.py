@@ -13,6 +13,7 @@ MODULES = (
         "score_chart.js",
         "variables.js",
         "event_table.js",
+        "marks.js",
         "fleet.js",
         "stream.js",
         "stream_form.js",
@@ -41,12 +42,7 @@ class StaticFile(NamedTuple):
 
 
 def page() -> str:
-    """The HTML of the dashboard, which is the same for every visitor: its scripts fetch everything else.
-
-    >>> from cometad.serve.page.page import page
-    >>> page().startswith("<!doctype html>")
-    True
-    """
+    """The HTML of the dashboard, which is the same for every visitor: its scripts fetch everything else."""
     return render(
         "dashboard.html",
         title="cometad",
@@ -59,12 +55,7 @@ def page() -> str:
 
 @cache
 def static_files() -> dict[str, StaticFile]:
-    """The files of the page by the path of their address.
-
-    >>> from cometad.serve.page.page import static_files
-    >>> static_files()["/page/app.js"].media_type
-    'text/javascript; charset=utf-8'
-    """
+    """The files of the page by the path of their address."""
     named = {f"/page/{name}": _static_file(name) for name in (*MODULES, *STYLESHEETS, *SCRIPTS, *OTHERS)}
     return named | {"/favicon.ico": _static_file("favicon.ico")}
 

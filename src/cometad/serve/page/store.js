@@ -6,7 +6,7 @@
 /**
  * @typedef {{kind: "all"}
  *   | {kind: "scores", scores: Record<string, LiveScore>}
- *   | {kind: "event", event: EventSummary & {change: string}}
+ *   | {kind: "event", event: EventSummary & {change: string}, isNews: boolean}
  *   | {kind: "stream", name: string}} Change
  */
 
@@ -58,13 +58,16 @@ export class Store {
   /** @param {EventSummary & {change: string}} event */
   #event(event) {
     const stream = this.streams.get(event.stream);
+    const known = stream?.open_event;
+    const wasNotice = known?.id === event.id && known.level === "notice";
+    const isNews = event.level === "alert" && (event.change === "opened" || wasNotice);
     if (stream) {
       if (event.state === "open") stream.open_event = event;
       else if (stream.open_event?.id === event.id) stream.open_event = null;
       if (event.change === "opened") stream.events += 1;
       if (stream.state === "normal" || stream.state === "event") stream.state = stream.open_event ? "event" : "normal";
     }
-    this.#tell({ kind: "event", event });
+    this.#tell({ kind: "event", event, isNews });
   }
 
   /** @param {Stream & {deleted?: boolean}} stream */

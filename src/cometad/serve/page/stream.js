@@ -5,6 +5,7 @@ import { horizontal } from "./chart.js";
 import { button, crumbs, facts, fill, h, icon, onceAFrame, section, setText } from "./dom.js";
 import { eventTable, tickDurations } from "./event_table.js";
 import { ago, count, driftName, moment, number, percent, STATES } from "./format.js";
+import { MarkTable, WEEK } from "./marks.js";
 import { ScoreChart } from "./score_chart.js";
 import { StreamSettings } from "./stream_settings.js";
 import { VariableCharts } from "./variables.js";
@@ -50,6 +51,7 @@ export class StreamView {
     this.values = h("div");
     this.since = h("p", { class: "note" });
     this.status = h("p", { class: "said", role: "status" });
+    this.marks = new MarkTable();
     this.eventList = h("div", {}, h("p", { class: "note" }, "Loading …"));
     this.settings = new StreamSettings(store, name, {
       canWrite,
@@ -112,6 +114,7 @@ export class StreamView {
         this.variables.element,
       ),
       section("events", "Events", this.eventList),
+      section("marks", "What each mark would have sent", this.marks.element),
       section("settings", "Settings", this.settings.element),
     );
   }
@@ -288,7 +291,20 @@ export class StreamView {
       const { events } = await get(path("v1/streams", [this.name, "events"], { limit: 100 }), this.requests.signal);
       this.events = events;
       this.#showEvents();
+      await this.#loadMarks();
     });
+  }
+
+  /** What each mark would have sent in the last week of readings. */
+  async #loadMarks() {
+    const [stream, { events }] = await Promise.all([
+      get(path("v1/streams", [this.name]), this.requests.signal),
+      get(
+        path("v1/streams", [this.name, "events"], { from: (this.#stream?.last_time ?? 0) - WEEK, limit: 1000 }),
+        this.requests.signal,
+      ),
+    ]);
+    this.marks.show(events, stream.settings?.alert_from);
   }
 
   #showEvents() {

@@ -15,6 +15,8 @@ const NAMES = /** @type {Record<string, string>} */ ({
   merge_gap: "Merge gap",
   min_length: "Least length",
   hold_off: "Hold-off",
+  longest: "Longest event",
+  alert_from: "Alert from severity",
 });
 
 export class StreamSettings {
@@ -52,7 +54,7 @@ export class StreamSettings {
     const others = Object.entries(stream.settings ?? {}).filter(([name]) => name in NAMES);
     const pairs = /** @type {[string, string][]} */ ([
       ["Detector", stream.detector],
-      ["Budget", budgetName(stream.budget)],
+      ["Budget", [budgetName(stream.budget), stream.budget_reduced].filter(Boolean).join(". ")],
       ["Variables", (stream.variables ?? []).join(", ") || "–"],
       ...others.map(([name, value]) => [NAMES[name], value === null ? "–" : String(value)]),
       ["Late so far", count(stream.late)],

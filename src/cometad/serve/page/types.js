@@ -3,7 +3,8 @@
 /** @typedef {"waiting" | "normal" | "event" | "silent" | "disconnected" | "paused"} State */
 /** @typedef {"fault" | "normal" | null} Verdict */
 /** @typedef {{times: (number | null)[], scores: (number | null)[], thresholds: (number | null)[]}} Recent */
-/** @typedef {{rate?: number | null, alerts_per_day?: number | null} | null} Budget */
+/** @typedef {"alert" | "notice"} Level */
+/** @typedef {{rate?: number | null, alerts?: number | null, per?: number | null, alerts_per_day?: number | null} | null} Budget */
 
 /**
  * @typedef {object} Stream
@@ -23,6 +24,7 @@
  * @property {EventSummary | null} open_event
  * @property {number} events
  * @property {Budget} budget
+ * @property {string | null} budget_reduced
  * @property {number | null} budget_used
  * @property {number | null} drift
  * @property {number} lag
@@ -37,6 +39,8 @@
  * @property {string} stream
  * @property {number} number
  * @property {"open" | "closed"} state
+ * @property {Level} level
+ * @property {boolean} new_level
  * @property {number | null} start_time
  * @property {number | null} stop_time
  * @property {number | null} peak_time
@@ -48,6 +52,8 @@
  * @property {number} peak_score
  * @property {number} threshold
  * @property {number} severity
+ * @property {number} rarity
+ * @property {string} meaning
  * @property {number} steps
  * @property {[string, number][]} variables
  * @property {Verdict} verdict
@@ -55,7 +61,7 @@
  */
 
 /** @typedef {{sentence: string, variables: Variable[], times: (number | null)[]}} Explanation */
-/** @typedef {{id: string, stream: string, similarity: number, start_time: number | null, severity: number, verdict: Verdict}} Similar */
+/** @typedef {{id: string, stream: string, similarity: number, start_time: number | null, level: Level, severity: number, verdict: Verdict}} Similar */
 /** @typedef {EventSummary & {explanation: Explanation | null, similar: Similar[], taught: boolean | null, note: string | null}} EventDetail */
 
 /**

@@ -48,4 +48,4 @@ def show(stream: LiveStream, row: Any, event: Any) -> None:
             stream.last.add(ats[new:], cells[new:])
             stream.stored_step = row.score_first + len(ats)
     known = event is not None and event.number > stream.first_event
-    stream.open_event = event_of(event, stream.name) if known else None
+    stream.open_event = event_of(event, stream) if known else None

@@ -30,13 +30,7 @@ class HistoryRows(NamedTuple):
 
 
 def chunk(stream_id: int, rows: HistoryRows) -> dict[str, Any]:
-    """The row of a table that holds consecutive rows.
-
-    >>> import numpy as np
-    >>> from cometad.serve.storage.history import HistoryRows, chunk
-    >>> chunk(1, HistoryRows(7, np.array([10.0, 11.0]), np.zeros((2, 3))))["count"]
-    2
-    """
+    """The row of a table that holds consecutive rows."""
     return {
         "stream_id": stream_id,
         "first": rows.first,

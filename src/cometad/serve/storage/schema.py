@@ -16,6 +16,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 metadata = MetaData()
@@ -134,6 +135,8 @@ events = Table(
     Column("peak_score", Float, nullable=False),
     Column("threshold", Float, nullable=False),  # at its peak
     Column("severity", Float, nullable=False),
+    Column("level", Text, nullable=False, server_default="alert"),  # or notice
+    Column("new_level", Boolean, nullable=False, server_default=false()),
     Column("variables", Text, nullable=False),  # JSON: the highest ones at its peak
     Column("profile", LargeBinary, nullable=False),  # float32 (variable,): scores at its peak
     Column("explanation", Text),  # JSON; kept once the event is closed

@@ -31,17 +31,7 @@ class StorageError(Unavailable):
 
 
 class Store:
-    """An open database, upgraded to the newest format.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.serve.storage.store import Store
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = Store.in_folder(Path(folder))
-    ...     store.format
-    ...     store.close()
-    2
-    """
+    """An open database, upgraded to the newest format."""
 
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
