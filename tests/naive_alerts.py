@@ -121,26 +121,26 @@ class NaiveRun:
         self.flags.append(measured and score > threshold)
         if measured:
             number = self.opened
-            old = self.is_old(score, top)
+            mark = min(top, self.alerts.low * top + (1 - self.alerts.low) * self.tail.center)
+            if self.lasts(score):
+                mark = max(top, self.news) if self.event is None else self.event.mark
+            old = self.level is not None and score <= mark
+            if old and self.event is None:
+                self.level = max(score, self.tail.center + 0.998 * (self.level - self.tail.center))
             self.suppressed += old and self.flags[-1]
             hot = self.flags[-1] and not old
-            self.join(score, hot, min(top, self.alerts.low * top + (1 - self.alerts.low) * self.tail.center), time)
+            self.join(score, hot, mark, time)
             if self.budget is not None:
                 self.budget.move(score, self.changes[-1].event.peak_score if self.opened > number else None)
         self.step += 1
 
-    def is_old(self, score, top):
-        """Whether a score, if it is hot, is no news because it belongs to a state that lasts."""
-        if self.level is None:
-            return False
-        self.calm = 0 if score >= self.mark else self.calm + 1
-        if self.calm > max(self.alerts.merge_gap, 10):
-            self.level = None
-            return False
-        if score > max(top, self.news):
-            return False
-        self.level = max(score, self.tail.center + 0.998 * (self.level - self.tail.center))
-        return True
+    def lasts(self, score):
+        """Whether a state that is no longer news still lasts."""
+        if self.level is not None:
+            self.calm = 0 if score >= self.mark else self.calm + 1
+            if self.calm > max(self.alerts.merge_gap, 10):
+                self.level = None
+        return self.level is not None
 
     def join(self, score, hot, mark, time):
         """Add a step to the candidate or event, or start one."""
@@ -151,7 +151,6 @@ class NaiveRun:
                 self.suppressed += 1
                 return
             self.event = Candidate(self.step, time, self.step, time, score, mark, self.thresholds[-1])
-            self.mark = mark
         event = self.event
         if score < min(mark, event.mark):
             event.quiet += 1
@@ -169,10 +168,11 @@ class NaiveRun:
             event.peak, event.peak_time, event.peak_score = self.step, time, score
         if not event.open:
             if event.warm >= self.alerts.min_length:
-                event.open, self.level = True, None
+                event.open = True
                 self.opened += 1
                 self.tell("opened")
         elif self.step - event.start + 1 >= self.longest:
+            self.mark = event.mark if self.level is None else min(self.mark, event.mark)
             event.new_level, self.level, self.calm = True, event.peak_score, 0
             self.close()
         elif higher:

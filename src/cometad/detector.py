@@ -143,10 +143,13 @@ class Detector(Parameters, ABC):
         _check_measured(series, rows)
         self._remember(series.names, series.named)
         self.statistics_, self.trends_ = Statistics.fit(series), Trends.none(len(series.names))
-        rule = self.threshold  # a budget without a period is refused before any work is done
+        self._say_reduced()  # refuses a budget without a period before any work is done
+        return series
+
+    def _say_reduced(self) -> None:
+        rule = self.threshold
         if isinstance(rule, Budget) and (reduced := rule.reduced(self.statistics_.period)):
             _log.warning("%s", reduced)
-        return series
 
     def decision_function(self, X: object) -> Floats:
         """The ranking score of each time step of a series (time, variable); higher is more anomalous.
@@ -253,7 +256,8 @@ class Detector(Parameters, ABC):
         array([0, 1])
         """
         self._check_fitted()
-        return Judge(self.threshold, self.threshold_state_, alerts or Alerts(), self.tail_, self.statistics_.period)
+        period = getattr(self.threshold, "period", None) or self.statistics_.period  # a stream may say its own
+        return Judge(self.threshold, self.threshold_state_, alerts or Alerts(), self.tail_, period)
 
     @property
     def min_readings(self) -> int:
@@ -283,6 +287,7 @@ class Detector(Parameters, ABC):
         other = copy.copy(self)
         other.threshold = threshold
         other.check_parameters()
+        other._say_reduced()
         other._fit_threshold()
         return other
 

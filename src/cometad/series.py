@@ -19,6 +19,7 @@ from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.errors import CellError, InputError, unknown
 from cometad.validation import is_number
 
+TIME = (str, date, np.datetime64)  # types of times that people give
 LATE = ("refuse", "drop")  # what to do with a late reading
 
 
@@ -57,7 +58,7 @@ class Series:
         """Time steps for times: one, or a pair (start, stop); anything else as it is.
 
         A time is a text such as "2026-11-18T09:30Z" or a datetime; without a zone it is in UTC, like the series. It is
-        that of the reading at or before it.
+        that of the reading at or before it. The reading at a stop is included, as in an event's times.
 
         >>> import numpy as np
         >>> from cometad.series import Series
@@ -66,8 +67,9 @@ class Series:
         0
         """
         if isinstance(when, tuple | list) and len(when) == 2:
-            return tuple(self.located(one) for one in when)
-        return self._step_at(when) if isinstance(when, str | date | np.datetime64) else when
+            start, stop = when
+            return self.located(start), self.located(stop) + 1 if isinstance(stop, TIME) else stop
+        return self._step_at(when) if isinstance(when, TIME) else when
 
     def _step_at(self, when: Any) -> int:
         if self.times is None:
@@ -81,7 +83,8 @@ class Series:
             raise InputError(f"Cannot read the time {when!r}. Write it like 2026-11-18T09:30Z.") from error
         first, last = self.times[0], self.times[-1]
         if not first <= found <= last:
-            raise InputError(f"The time {when} is outside the series, which is from {first} to {last}.")
+            known = " to ".join(f"{np.datetime_as_string(time, unit='s')}Z" for time in (first, last))
+            raise InputError(f"The time {when} is outside the series, which is from {known}.")
         return int(np.searchsorted(self.times, found, side="right")) - 1
 
     def when(self, step: int) -> str:

@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 
 from cometad.alerting import alerts as alerts_module
 from cometad.alerting.alerts import AlertRun, Alerts, find_events
+from cometad.alerting.budget import Budget
+from cometad.alerting.judge import Judge
 from cometad.alerting.severity import ScoreTail
+from cometad.alerting.thresholds import Quantile
 from cometad.errors import InputError, ModelFileError, ParameterError
 from contract import is_a_sentence
 from naive_alerts import NaiveRun
@@ -360,7 +363,29 @@ def test_a_fault_of_any_length_is_one_event_and_opens_again_only_once_it_was_ove
     found = events_of(scores, Alerts(merge_gap=9))
     again = rest > (10 if length > 64 else 9)
     assert [event.start for event in found] == [5, *([5 + length + rest] if again else [])]
-    assert found[0].new_level == (length >= 64)
+    assert found[0].new_level == (length >= 64 or (not again and length + rest + 1 >= 64))
+
+
+@pytest.mark.parametrize("min_length, starts", [(1, [500, 600]), (2, [500])])
+@pytest.mark.parametrize("budget", [Budget(), Quantile(0.001)])
+def test_a_spike_in_a_state_that_lasts_does_not_make_the_state_news(budget, min_length, starts):
+    random = np.random.default_rng(2)
+    training = random.exponential(size=10_000)
+    scores = random.exponential(size=6000) * 0.5
+    scores[500:] = random.uniform(12.0, 12.1, 5500)
+    scores[600] = 20.0
+    judge = Judge(budget, budget.fit(training), Alerts(min_length=min_length), ScoreTail.fit(training))
+    changes = judge.push(scores).changes
+    assert [change.event.start for change in changes if change.kind == "opened"] == starts
+
+
+def test_an_alert_that_was_sent_stays_one_with_a_higher_mark():
+    run = Alerts(alert_from=0.1).start(TAIL)
+    (change,) = run.push([9.0], 2.0)
+    assert change.event.level == "alert"
+    resumed = Alerts(alert_from=1.0).start(TAIL)
+    resumed.restore(run.state())
+    assert [change.event.level for change in resumed.push([9.5, 0.0], 2.0)] == ["alert", "alert"]
 
 
 def test_a_state_that_lasts_is_news_again_only_if_it_is_a_tenth_further_from_the_median():
@@ -493,10 +518,19 @@ def test_a_run_resumes_from_a_state_of_an_earlier_version(case, cut, marks, top)
     state, resumed = run.state(), alerts.start(tail)
     resumed.restore({"counts": state["counts"][:12], "peak_score": state["peak_score"][:marks]})
     rest = scores[cut:], top, imputed[cut:]
-    assert resumed.push(*rest) + resumed.finish() == run.push(*rest) + run.finish()
+    sent = run.event and run.event.number  # 0.2 sent every event
+    expected = [
+        replace_event(change, level="alert") if change.event.number == sent else change
+        for change in run.push(*rest) + run.finish()
+    ]
+    assert resumed.push(*rest) + resumed.finish() == expected
 
 
-@pytest.mark.parametrize("counts, marks", [(0, 4), (11, 2), (13, 2), (17, 4), (19, 4), (18, 0), (18, 3), (18, 5)])
+def replace_event(change, **values):
+    return change._replace(event=replace(change.event, **values))
+
+
+@pytest.mark.parametrize("counts, marks", [(0, 5), (11, 2), (13, 2), (18, 5), (20, 5), (19, 0), (19, 3), (19, 6)])
 def test_a_state_of_a_wrong_size_is_refused(counts, marks):
     with pytest.raises(ModelFileError, match=r"its array '(counts|peak_score)'"):
         Alerts().start(TAIL).restore({"counts": np.zeros(counts, np.int64), "peak_score": np.zeros(marks)})

@@ -730,9 +730,9 @@ def test_training_scores_must_be_one_dimensional_and_not_empty():
 # -- states ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0, 6, 8, 12, 14, 34, 36])
+@pytest.mark.parametrize("size", [0, 6, 8, 12, 14, 36, 38])
 def test_a_state_of_a_wrong_size_is_refused(size):
-    with pytest.raises(ModelFileError, match="the state of its threshold is not 7 or 13 or 35 numbers"):
+    with pytest.raises(ModelFileError, match="the state of its threshold is not 7 or 13 or 37 numbers"):
         Budget().watch(np.ones(size))
     with pytest.raises(ModelFileError, match="the state of its threshold is not 7 numbers"):
         Budget(rate=0.01).watch(np.ones(size))

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -305,7 +306,7 @@ def test_events_are_written_with_their_times(run, folder):
 def test_a_budget_of_alerts_is_written_as_people_say_it(run, folder):
     code, shown, _ = run("fit", "normal.csv", "-o", "other.comet", "--alerts", "2/day")
     assert code == 0
-    assert shown.endswith("Expect at most 1 alert in 720 readings, 2 a day.\n")
+    assert shown.endswith("Expect at most 1 event in 720 readings, 2 a day.\n")
     assert Comet.load("other.comet").threshold == Budget(alerts_per_day=2)
     assert run("fit", "normal.csv", "-o", "other.comet", "--alerts", "2/1000,3/day", "--force")[0] == 0
     assert Comet.load("other.comet").threshold == Budget(alerts=2, per=1000, alerts_per_day=3)
@@ -335,6 +336,15 @@ def test_three_alerts_a_day_need_times(run, folder):
     assert "A budget of alerts per day needs the time between readings. Fit on readings with times" in stderr
 
 
+def test_more_alerts_a_day_than_readings_are_refused_and_too_many_reduced_with_a_sentence(run, folder):
+    code, shown, stderr = run("fit", "normal.csv", "-o", "other.comet", "--alerts", "100000/day")
+    assert (code, shown) == (2, "")
+    assert "A budget of 100,000 alerts a day is more than one per reading. Ask for fewer, such as 1 in 1,000." in stderr
+    code, _, stderr = run("score", "plant.comet", "today.csv", "-o", "s.csv", "--force", "--alerts", "100/day")
+    assert code == 0
+    assert "The budget of 100 alerts a day is one in 14.4 readings, too many to look at. It is reduced to" in stderr
+
+
 def test_a_higher_mark_turns_alerts_into_notices(run, folder):
     arguments = ("score", "plant.comet", "today.csv", "-o", "s.csv", "--force", "--events", "events.csv")
     levels = []
@@ -351,9 +361,15 @@ def test_a_time_is_explained_like_its_time_step(run, folder):
     by_step, by_time = (run("explain", "plant.comet", "today.csv", "--json", "--step", at) for at in ("70", f"{time}Z"))
     assert by_step[0] == 0
     assert by_step == by_time
+    pairs = (("70", "71"), (f"{time}Z", f"{time}Z"))  # the reading at a stop is included
+    by_steps, by_times = (
+        run("explain", "plant.comet", "today.csv", "--json", "--start", *pair[:1], "--stop", *pair[1:])
+        for pair in pairs
+    )
+    assert by_steps == by_times
     code, shown, stderr = run("explain", "plant.comet", "today.csv", "--step", "2001-01-01T00:00Z")
     assert (code, shown) == (2, "")
-    assert "The time 2001-01-01T00:00Z is outside the series" in stderr
+    assert re.search(r"The time 2001-01-01T00:00Z is outside the series, which is from \S+Z to \S+Z\.", stderr)
 
 
 @pytest.fixture(scope="module")

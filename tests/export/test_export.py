@@ -165,6 +165,7 @@ def test_the_file_says_what_it_needs(detector, file):
     assert described["cometad.checked"]["difference"] < 1e-9
     state = described["cometad.state"]
     names = ["seen", "rows", "level", "away", "position", "last", "length", "quiet", "peak", "held", "mark"]
+    names += ["lasting", "calm", "state", "state_mark"]
     assert [part["name"] for part in state["parts"]] == names
     shapes = {each.name: each.shape for each in session.get_inputs()}
     assert shapes == {READING: [1, 5], STATE: [state["size"]]}

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cometad.alerting.severity import DIGITS, ScoreTail, severity
+from cometad.alerting.severity import DIGITS, RAREST, ScoreTail, log_probability, severity
 from cometad.alerting.tracking import cost, follow_reading, tracked
 from cometad.arrays import Flags, Floats, Integers
 from cometad.compiled import jit
@@ -51,11 +51,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The integers that change in a run, by their place in its state. Those from START to QUIET describe the candidate or
 # event, the times are in microseconds since 1970.
 _STEP, _PHASE, _NUMBER, _START, _LAST, _PEAK, _HOT, _LENGTH, _QUIET, _HOLD, _SUPPRESSED, _SHORT = range(12)
-_START_TIME, _STOP_TIME, _PEAK_TIME, _NEW_LEVEL, _SETTLED, _CALM = range(12, 18)
-COUNTS, _EARLIER_COUNTS = 18, 12  # numbers now, and in 0.2
-# The floats: the score of the peak; the low mark and the threshold at the start; the score that the settled state has.
-_PEAK_SCORE, _MARK, _TOP, _STATE = range(4)
-MARKS = 4
+_START_TIME, _STOP_TIME, _PEAK_TIME, _NEW_LEVEL, _SETTLED, _CALM, _IS_ALERT = range(12, 19)
+COUNTS, _EARLIER_COUNTS = 19, 12  # numbers now, and in 0.2
+# The floats: the score of the peak; the low mark and the threshold at the start; the score of the state that lasts, and
+# the mark below which it is over.
+_PEAK_SCORE, _MARK, _TOP, _STATE, _STATE_MARK = range(5)
+MARKS = 5
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,8 @@ class Alerts:
       that one; any earlier step at or above the low mark extends it.
     * An event that has lasted `longest` readings (or `longest_hours`, if that is less) closes as a *new level*. While
       that state lasts, no event opens again, unless a score is 1.1 times as far above the median as the state has been
-      lately. The state is over after more than `merge_gap` quiet steps, at least 10; its hot steps count as
-      `suppressed`.
+      lately; such an event lasts while that is so. The state is over after more than `merge_gap`
+      steps below the low mark of its event, at least 10; its hot steps count as `suppressed`.
     * For `hold_off` time steps after the closing one no candidate starts; hot steps there count as `suppressed`.
 
     So every hot step belongs to an event, or is short, or is suppressed.
@@ -191,15 +192,6 @@ class Alerts:
         hours = math.inf if math.isnan(period) else self.longest_hours * 3600 / period
         return int(min(self.longest, max(hours, SHORTEST)))
 
-    def level_of(self, found: float) -> Level:
-        """Whether an event of this severity is an alert.
-
-        >>> from cometad.alerting.alerts import Alerts
-        >>> Alerts(alert_from=0.5).level_of(0.3)
-        'notice'
-        """
-        return "alert" if found >= self.alert_from else "notice"
-
 
 class Advanced(NamedTuple):
     """What became of a chunk of scores."""
@@ -235,7 +227,8 @@ class AlertRun:
         self._counts[[_START_TIME, _STOP_TIME, _PEAK_TIME]] = UNKNOWN
         self._marks[_MARK] = math.inf
         lasting = alerts.lasting(period)
-        self._rules = np.array([alerts.low, alerts.min_length, alerts.merge_gap, alerts.hold_off, lasting], np.float64)
+        rules = (alerts.low, alerts.min_length, alerts.merge_gap, alerts.hold_off, lasting, alerts.alert_from)
+        self._rules = np.array(rules, np.float64)
 
     @property
     def threshold(self) -> float:
@@ -338,6 +331,8 @@ class AlertRun:
         marks = taken(state, "peak_score", ("number",), unknown=True)
         require_state(len(marks) in (1, 2, MARKS), "its array 'peak_score' is not that of events")
         self._counts[: len(counts)] = counts
+        if len(counts) == _EARLIER_COUNTS:
+            self._counts[_IS_ALERT] = counts[_PHASE] == _OPEN  # 0.2 knew no notices: an open event has been sent
         self._marks[: len(marks)] = marks
         if len(marks) < MARKS:  # 0.1 had no mark, 0.2 only that of a threshold, which is the top
             self._marks[_TOP] = self._tail.center + (self._marks[_MARK] - self._tail.center) / self._alerts.low
@@ -356,7 +351,7 @@ class AlertRun:
             found,
             int(counts[_HOT]),
             bool(counts[_PHASE] == _OPEN),
-            self._alerts.level_of(found),
+            "alert" if counts[_IS_ALERT] else "notice",
             bool(counts[_NEW_LEVEL]),
             *times,
         )
@@ -392,7 +387,7 @@ def _advance(
     peaks: Floats,
 ) -> int:
     """Take steps; write the thresholds to `shown` (time,), changes to `rows` and `peaks`; returns their number."""
-    low, min_length, merge_gap, hold_off, longest = rules
+    low, min_length, merge_gap, hold_off, longest, alert_from = rules
     center, tracks, changed = tail[0], len(track) > 0, 0
     for i in range(len(scores)):
         top = tracked(track) if tracks else tops[i]
@@ -402,16 +397,18 @@ def _advance(
         if not measured[i]:
             continue
         score, hot, kind = scores[i], scores[i] > shown[i], -1
-        mark = min(top, low * top + (1 - low) * center)
         if counts[_SETTLED]:
-            counts[_CALM] = 0 if score >= marks[_MARK] else counts[_CALM] + 1
+            counts[_CALM] = 0 if score >= marks[_STATE_MARK] else counts[_CALM] + 1
             if counts[_CALM] > max(merge_gap, SETTLED_GAP):
                 counts[_SETTLED] = 0
-            if not score > max(top, _news(marks, center)):
-                marks[_STATE] = max(score, center + FORGET * (marks[_STATE] - center))
-                if hot and counts[_SETTLED]:
-                    counts[_SUPPRESSED] += 1
-                    hot = False
+        mark = min(top, low * top + (1 - low) * center)
+        if counts[_SETTLED]:  # an event that stands out from the state must not be held by it
+            mark = marks[_MARK] if counts[_PHASE] != _IDLE else max(top, _news(marks, center))
+            if not score > mark:
+                counts[_SUPPRESSED] += hot
+                hot = False
+                if counts[_PHASE] == _IDLE:
+                    marks[_STATE] = max(score, center + FORGET * (marks[_STATE] - center))
         if counts[_PHASE] == _IDLE and hot:
             if step < counts[_HOLD]:
                 counts[_SUPPRESSED] += 1
@@ -419,7 +416,7 @@ def _advance(
                 counts[_PHASE] = _CANDIDATE
                 counts[_START] = counts[_PEAK] = step
                 counts[_START_TIME] = counts[_PEAK_TIME] = times[i]
-                counts[_HOT] = counts[_LENGTH] = counts[_NEW_LEVEL] = 0
+                counts[_HOT] = counts[_LENGTH] = counts[_NEW_LEVEL] = counts[_IS_ALERT] = 0
                 marks[_PEAK_SCORE], marks[_MARK], marks[_TOP] = score, mark, shown[i]
         if counts[_PHASE] == _CANDIDATE or counts[_PHASE] == _OPEN:
             if score >= min(mark, marks[_MARK]):
@@ -429,12 +426,16 @@ def _advance(
                 rises = hot and score > marks[_PEAK_SCORE]
                 if rises:
                     counts[_PEAK], counts[_PEAK_TIME], marks[_PEAK_SCORE] = step, times[i], score
+                if min(log_probability(marks[_PEAK_SCORE], tail) / RAREST, 1.0) >= alert_from:
+                    counts[_IS_ALERT] = 1
                 if counts[_PHASE] == _CANDIDATE:
                     if counts[_LENGTH] >= min_length:
-                        counts[_PHASE], counts[_SETTLED] = _OPEN, 0
+                        counts[_PHASE] = _OPEN
                         counts[_NUMBER] += 1
                         kind = _OPENED
                 elif step - counts[_START] + 1 >= longest:
+                    if not counts[_SETTLED] or marks[_MARK] < marks[_STATE_MARK]:
+                        marks[_STATE_MARK] = marks[_MARK]  # a state that gets worse and better again is one state
                     counts[_NEW_LEVEL] = counts[_SETTLED] = 1
                     counts[_CALM] = 0
                     marks[_STATE] = marks[_PEAK_SCORE]

@@ -174,6 +174,8 @@ class Budget:
             limits.append(daily * seconds / SECONDS_PER_DAY)
         if not limits:
             raise InputError("A budget of alerts per day needs the time between readings.", advice="no period")
+        if min(limits) >= 1:
+            raise InputError(f"A budget of {self} is more than one per reading. Ask for fewer, such as 1 in 1,000.")
         return min(limits)
 
     def reduced(self, period: float = math.nan) -> str | None:
@@ -198,8 +200,8 @@ class Budget:
             return f"{100 * self.rate:g} % of the readings"
         alerts, daily = self.limits
         if alerts is None:
-            return f"{daily:g} alert{'' if daily == 1 else 's'} a day"
-        often = f"{alerts:g} alert{'' if alerts == 1 else 's'} per {self.per:,g} readings"
+            return f"{daily:,g} alert{'' if daily == 1 else 's'} a day"
+        often = f"{alerts:,g} alert{'' if alerts == 1 else 's'} per {self.per:,g} readings"
         return often if daily is None else f"{often}, at most {daily:g} a day"
 
     def watch(self, state: Floats) -> "BudgetWatch | AlertBudgetWatch":

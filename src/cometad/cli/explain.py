@@ -28,7 +28,9 @@ def explain(
         str | None, typer.Option(help="Time step to explain, counted from 0, or a time such as 2026-11-18T09:30Z.")
     ] = None,
     start: Annotated[str | None, typer.Option(help="First time step of the event to explain, or its time.")] = None,
-    stop: Annotated[str | None, typer.Option(help="Time step after the last one of the event, or its time.")] = None,
+    stop: Annotated[
+        str | None, typer.Option(help="Time step after the last one of the event, or the time of its last reading.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of variables to show, largest share first.")] = 5,
     context: Annotated[int, typer.Option(min=0, help="Time steps before and after the event to include in JSON.")] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON with all values instead of a table.")] = False,

@@ -203,7 +203,7 @@ def _expected_flags(detector: "Detector") -> str:
     rule, seconds = detector.threshold, detector.statistics_.period
     if isinstance(rule, Budget) and rule.rate is None:
         daily = "" if math.isnan(seconds) else f", {rule.share(seconds) * 86_400 / seconds:.2g} a day"
-        return f"Expect at most 1 alert in {1 / rule.share(seconds):,.0f} readings{daily}."
+        return f"Expect at most 1 event in {1 / rule.share(seconds):,.0f} readings{daily}."
     if rule.rate is None:
         return "The threshold rule does not say how many readings it flags."
     per_day = ""

@@ -90,7 +90,12 @@ _DIALECT: dict[str, tuple[Any, Any]] = {
 ALERTS: dict[str, tuple[Any, Any]] = {
     "min_length": (Annotated[int, typer.Option(help="Minimum length of an event in readings.", min=1)], 1),
     "merge_gap": (
-        Annotated[int, typer.Option(help="Longest run of normal readings that does not end an event.", min=0)],
+        Annotated[
+            int,
+            typer.Option(
+                help="Longest run of normal readings that does not end an event; at least 10 under a budget.", min=0
+            ),
+        ],
         0,
     ),
     "hold_off": (
@@ -100,11 +105,13 @@ ALERTS: dict[str, tuple[Any, Any]] = {
     "longest": (
         Annotated[
             int,
-            typer.Option(
-                help="Readings after which an event that lasts closes as a new level, at most 8 hours.", min=1
-            ),
+            typer.Option(help="Readings after which an event that lasts closes as a new level.", min=1),
         ],
         64,
+    ),
+    "longest_hours": (
+        Annotated[float, typer.Option(help="The same in hours: the shorter of both counts, but at least 8 readings.")],
+        8.0,
     ),
     "alert_from": (
         Annotated[float, typer.Option(help="Severity from which an event is an alert, not a notice.", min=0, max=1)],
@@ -138,7 +145,7 @@ def with_options(verb: Callable[..., None]) -> Callable[..., None]:
     >>> import inspect
     >>> from cometad.cli.options import with_options
     >>> list(inspect.signature(with_options(lambda path, alerts: None)).parameters)
-    ['path', 'min_length', 'merge_gap', 'hold_off', 'longest', 'alert_from']
+    ['path', 'min_length', 'merge_gap', 'hold_off', 'longest', 'longest_hours', 'alert_from']
     """
     named = list(inspect.signature(verb).parameters.values())
     groups = [name for name in _GROUPS if any(parameter.name == name for parameter in named)]

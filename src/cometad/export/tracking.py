@@ -24,11 +24,15 @@ READINGS = {
 ALERTS = {
     "position": READINGS["position"],
     "last": READINGS["last"],
-    "length": "readings of the open event so far; 0 if none is open, -1 while a state lasts that is no longer news",
-    "quiet": "readings in a row below the low mark, up to the number that ends an event or such a state",
-    "peak": "highest score of the open event; slowly forgotten while its state lasts",
+    "length": "readings of the open event so far; 0 if none is open",
+    "quiet": "readings in a row below the low mark of the event, up to the number that ends it",
+    "peak": "highest score of the open event",
     "held": "threshold at the start of the event, which applies while it is open",
     "mark": "low mark at the start of the event",
+    "lasting": "1 while a state lasts that is no longer news, else 0",
+    "calm": "readings in a row below the low mark of that state, up to the number that ends it",
+    "state": "highest score of that state, slowly forgotten",
+    "state_mark": "low mark of that state",
 }
 
 
@@ -91,31 +95,29 @@ def _readings(graph: Graph, detector: Detector, score: Wire, before: Mapping[str
 
 
 def _alerts(graph: Graph, detector: Detector, score: Wire, before: Mapping[str, Wire]) -> Tracked:
-    """With the default `Alerts`, whose events open with their first flag: no candidates, no hold-off.
-
-    An event is never open while the state that an earlier one became lasts, so both share `quiet` and `peak`.
-    """
-    state, tail, alerts = detector.judge().state()["watch"], detector.tail_, Alerts()
-    start, spread, _, floor, _, _, share = state[:NUMBERS].tolist()
+    """With the default `Alerts`, whose events open with their first flag: no candidates, no hold-off."""
+    watch, tail, alerts = detector.judge().state()["watch"], detector.tail_, Alerts()
+    start, spread, _, floor, _, _, share = watch[:NUMBERS].tolist()
     pause, settled_pause = float(PAUSE), float(max(PAUSE, SETTLED_GAP))
     longest = float(alerts.lasting(detector.statistics_.period))
     position, length, peak, mark = (before[name] for name in ("position", "length", "peak", "mark"))
-    is_open, settled = length > 0.0, length < 0.0
-    above = peak - tail.center  # the median
-
+    state_mark, above = before["state_mark"], before["state"] - tail.center  # the median
+    is_open = length > 0.0
+    calm = graph.where(score >= state_mark, 0.0, graph("Min", before["calm"] + 1.0, settled_pause + 1.0))
     top = graph("Max", _score_at(graph, position, start, spread), floor)
     news = graph("Max", top, graph("Max", above, 0.0) * STRONGER + tail.center)
-    threshold = graph.where(is_open, before["held"], graph.where(settled, news, top))
+    threshold = graph.where(is_open, before["held"], graph.where(before["lasting"] > 0.0, news, top))
+    lasts = (before["lasting"] > 0.0) & ~(calm > settled_pause)
     flagged = score > threshold
     opens = flagged & ~is_open
 
-    low = graph("Min", top, top * alerts.low + (1 - alerts.low) * tail.center)
-    near = score >= graph.where(settled, mark, graph("Min", low, mark))
-    quiet = graph.where(opens | near, 0.0, graph("Min", before["quiet"] + 1.0, settled_pause + 1.0))
-    ends = quiet > graph.where(is_open, pause, settled_pause)
+    low = graph.where(lasts, news, graph("Min", top, top * alerts.low + (1 - alerts.low) * tail.center))
+    near = score >= graph.where(lasts, mark, graph("Min", low, mark))
+    quiet = graph.where(opens | near, 0.0, graph("Min", before["quiet"] + 1.0, pause + 1.0))
     settles = is_open & near & (length + 1.0 >= longest)
-    lasting = graph.where(settles, -1.0, graph.where(ends, 0.0, graph.where(is_open, length + 1.0, length)))
-    highest = graph("Max", score, graph.where(is_open, peak, above * FORGET + tail.center))
+    goes_on = is_open & ~settles & ~(quiet > pause)
+    forgotten = graph("Max", score, above * FORGET + tail.center)
+    highest = graph("Max", score, peak)
 
     paid = graph.where(opens, _cost(graph, score, tail), 0.0)
     moved = position + (paid - share) * STEP
@@ -125,11 +127,15 @@ def _alerts(graph: Graph, detector: Detector, score: Wire, before: Mapping[str, 
         {
             "position": graph("Max", moved, position_of(floor, start, spread)),
             "last": score,
-            "length": graph.where(opens, 1.0, lasting),
+            "length": graph.where(opens, 1.0, graph.where(goes_on, length + 1.0, 0.0)),
             "quiet": quiet,
             "peak": graph.where(opens, score, highest),
             "held": graph.where(opens, threshold, before["held"]),
             "mark": graph.where(opens, low, mark),
+            "lasting": graph.where(settles | lasts, 1.0, 0.0),
+            "calm": graph.where(settles, 0.0, calm),
+            "state": graph.where(settles, highest, graph.where(is_open | opens, before["state"], forgotten)),
+            "state_mark": graph.where(settles, graph.where(lasts, graph("Min", mark, state_mark), mark), state_mark),
         },
     )
 

@@ -33,7 +33,7 @@ def changed_event(
         stream=stream.name,
         number=stream.first_event + found.number,
         state="open" if found.open else "closed",
-        level=found.level,
+        level="alert" if known is not None and known.level == "alert" else found.level,  # it has been sent
         new_level=found.new_level,
         start=stream.first_step + found.start,
         stop=stream.first_step + found.stop,

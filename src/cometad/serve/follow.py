@@ -109,7 +109,8 @@ def lines_of(scores: FreshScores) -> list[Line]:
     for change, event in scores.events:
         step = {"opened": event.start, "updated": event.peak}.get(change, event.stop)
         place = min(max(step, scores.first), scores.first + len(scores.ats) - 1)
-        shown = {"id", "number", "start", "stop", "peak", "start_time", "peak_score", "severity", "level", "new_level"}
+        shown = {"id", "number", "level", "new_level", "start", "stop", "peak", "start_time", "stop_time", "peak_time"}
+        shown |= {"peak_score", "severity", "rarity", "meaning"}
         events.setdefault(place, []).append({"change": change, **event.model_dump(include=shown)})
     lines: list[Line] = []
     rows = zip(scores.ats.tolist(), scores.cells.tolist(), scores.variables, strict=True)

@@ -28,7 +28,14 @@ SILENT_AFTER = 10  # periods without a reading
 LEAST_SILENCE = 5.0  # seconds
 LEAST_WINDOW = 1000  # readings over which a budget of alerts is counted
 EVER = 1e15  # seconds: no time is further from 1970
-ALERTS = {"min_length", "merge_gap", "hold_off", "longest", "alert_from"}  # settings that are parameters of `Alerts`
+ALERTS = {
+    "min_length",
+    "merge_gap",
+    "hold_off",
+    "longest",
+    "longest_hours",
+    "alert_from",
+}  # settings that are parameters of `Alerts`
 
 
 @dataclass

@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from cometad.alerting.alerts import Level
+from cometad.alerting.budget import Budget
+from cometad.alerting.thresholds import parse_threshold
+from cometad.errors import ParameterError
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 EVENT = r"^[0-9]{1,10}-[0-9]{1,18}$"
@@ -29,7 +32,7 @@ class Problem(BaseModel):
     error: str
 
 
-BUDGETS = 'Write {"alerts": 1, "per": 1000}, {"alerts_per_day": 3} or {"rate": 0.01}.'
+BUDGETS = 'Write "1/1000", "3/day", {"alerts": 1, "per": 1000}, {"alerts_per_day": 3} or {"rate": 0.01}.'
 
 
 class BudgetOf(BaseModel):
@@ -41,6 +44,20 @@ class BudgetOf(BaseModel):
     alerts: float | None = Field(None, description="Alerts per `per` readings, above 0 and fewer than one per reading.")
     per: float = Field(1000, description="Readings, above 0.")
     alerts_per_day: float | None = Field(None, description="Above 0, at most 86,400.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_words(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            rule = parse_threshold(value)
+        except ParameterError as error:
+            raise ValueError(str(error)) from error
+        if not isinstance(rule, Budget):
+            raise ValueError(f"{value!r} is no budget. {BUDGETS}")
+        given = {name: getattr(rule, name) for name in cls.model_fields}
+        return {name: limit for name, limit in given.items() if limit is not None}
 
     @model_validator(mode="after")
     def _possible(self) -> "BudgetOf":
@@ -69,7 +86,8 @@ class StreamSettings(BaseModel):
     min_length: Annotated[int, Field(ge=1, le=100_000)] = 1
     merge_gap: Annotated[int, Field(ge=0, le=100_000)] = 0
     hold_off: Annotated[int, Field(ge=0, le=100_000)] = 0
-    longest: Annotated[int, Field(ge=1, le=100_000)] | None = None  # readings an event may last, at most 8 hours
+    longest: Annotated[int, Field(ge=1, le=100_000)] | None = None  # readings an event may last
+    longest_hours: Annotated[float, Field(gt=0, le=100_000)] | None = None  # the same in hours; the shorter counts
     alert_from: Annotated[float, Field(ge=0, le=1)] | None = None  # severity from which an event is an alert
 
 

@@ -309,6 +309,8 @@ class Service:
 
     def put_stream(self, name: str, settings: StreamSettings) -> tuple[LiveStream, bool]:
         """Create a stream, or change its settings: then it starts anew from its next reading."""
+        if settings.budget is None:
+            settings = settings.model_copy(update={"budget": self.settings.alerts})
         with self._lock:
             known = self.sharing.current(name)
             if known is not None and known.settings == settings:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from cometad.connect.address import Address
 from cometad.errors import ParameterError, unknown
-from cometad.serve.models import NAME
+from cometad.serve.models import NAME, BudgetOf
 from cometad.serve.notify.notify_settings import NotifySettings
 
 FILE = Path("cometad.toml")
@@ -59,6 +59,7 @@ class Settings(BaseSettings):
     data_dir: Path = Path("cometad-data")
     database: str | None = None  # a PostgreSQL URL; default: SQLite in the data folder
     fleet: Path | None = None  # folder of a fleet whose entities become streams with their first readings
+    alerts: Annotated[BudgetOf | None, NoDecode] = None  # budget of streams that name none, such as "3/day"
     keep_readings_days: Annotated[float, Field(gt=0, le=36_500)] = 30.0
     keep_scores_days: Annotated[float, Field(gt=0, le=36_500)] = 365.0
     keep_gigabytes: Annotated[float, Field(gt=0, le=1e6)] = 20.0

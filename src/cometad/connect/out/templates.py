@@ -1,4 +1,4 @@
-"""EventMessage templates: sandboxed jinja2, validated with an example at startup."""
+"""Message templates: sandboxed jinja2, validated with an example at startup."""
 
 import json
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _ENVIRONMENT.filters["time"] = moment_of
 
 @dataclass(frozen=True)
 class MessageTemplate:
-    """A template for the messages of a receiver; its variables are the fields of a `EventMessage`.
+    """A template for the messages of a receiver; its variables are the fields of an `EventMessage`.
 
     >>> from cometad.connect.out.message import EXAMPLE
     >>> from cometad.connect.out.templates import MessageTemplate

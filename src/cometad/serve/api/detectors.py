@@ -58,6 +58,7 @@ async def fit_detector(
     service: ServiceOf,
     gaps: Text = None,
     threshold: Text = None,
+    alerts: Text = None,  # the same, as on the command line
     resample: Text = None,
     time_column: Text = None,
     drop: Text = None,
@@ -66,7 +67,7 @@ async def fit_detector(
     kind = media_type(request)
     if kind not in SUFFIXES:
         raise Refused(415, f"Send {', '.join(SUFFIXES)}.")
-    options = _options(gaps, threshold, resample)
+    options = _options(gaps, threshold or alerts, resample)
     options += [] if time_column is None else [f"--time-column={time_column}"]
     options += [] if drop is None else [f"--drop={drop}"]
     body = await read_body(request, service.settings.max_upload_mib)
