@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import tempfile
 import threading
 import time
 
@@ -828,6 +829,15 @@ def test_a_file_that_is_no_detector_is_refused(narrow, pump, content):
         answer = client.put("/v1/detectors/pump2", content=bad)
         assert answer.status_code in (409, 422)
         assert is_refusal(answer)
+
+
+def test_a_detector_is_taken_without_a_temporary_file(running, pump, monkeypatch, tmp_path):
+    _, client = running
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+    upload(client, "no-file", pump[1])
+    put(client, "no-file", detector="no-file")
+    damaged = client.put("/v1/detectors/no-file-2", content=pump[1][:-30])
+    assert damaged.json() == {"error": "The file is not a complete saved Comet. Pass a file written by save."}
 
 
 def test_a_detector_that_is_used_is_neither_replaced_nor_deleted(narrow, pump):

@@ -2,20 +2,18 @@
 
 import hashlib
 import json
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from sqlalchemy import ColumnElement, Table, case, delete, func, select, true, update
 
 from cometad.alerting.budget import Budget
 from cometad.connect.bodies import layout_of
 from cometad.detector import Detector
-from cometad.detectors import load
-from cometad.errors import CometadError, ModelFileError, ParameterError
+from cometad.detectors import load_bytes
+from cometad.errors import CometadError
 from cometad.live.readings import Layout
 from cometad.serve.fitting import FitQueue
 from cometad.serve.live_stream import threshold_of
@@ -53,7 +51,7 @@ class DetectorShelf:
 
     def add(self, name: str, content: bytes, *, fitted: bool = False) -> DetectorState:
         """Keep a saved detector; a damaged or unknown file is refused."""
-        detector = _loaded(content)
+        detector = load_bytes(content, "The file")
         with self._lock:
             if not fitted and self._fits.is_fitting(name):
                 raise Conflict(f"The detector {name!r} is being fitted. Wait until it is ready, or delete it.")
@@ -186,7 +184,7 @@ class DetectorShelf:
                     raise Missing(f"There is no detector {name!r}. Upload or fit it first.")
                 if row.content is None:
                     raise Conflict(f"The detector {name!r} is not ready: {row.error or 'it is being fitted.'}")
-                self._open[name, None], self._hashes[name] = _loaded(row.content), row.sha256
+                self._open[name, None], self._hashes[name] = load_bytes(row.content, "The file"), row.sha256
             fitted = self._open[name, None]
             self._open[name, rule] = fitted if rule is None else fitted.with_threshold(rule)
         detector = self._open[name, rule]
@@ -208,15 +206,3 @@ def check_room(store: Store, table: Table, most: int, what: str, name: str = "")
         others = select(func.count()).select_from(table).where(table.c.name != name)
         if connection.execute(others).scalar_one() >= most:
             raise Conflict(f"There are {most:,} {what} already, which is the limit. Delete some, or raise it.")
-
-
-def _loaded(content: bytes) -> Detector:
-    """The detector in a saved file."""
-    with tempfile.NamedTemporaryFile(suffix=".comet") as file:
-        Path(file.name).write_bytes(content)
-        try:
-            return load(file.name)
-        except ModelFileError as error:
-            raise ModelFileError(str(error).replace(f"'{file.name}'", "The file")) from error
-        except ParameterError as error:
-            raise ModelFileError(f"The file is not a detector that can be loaded. {error}") from error
