@@ -20,6 +20,7 @@ from cometad.live.session import Session
 from cometad.serve import detector_shelf, exports, recorder
 from cometad.serve import service as service_module
 from cometad.serve.api import live
+from cometad.serve.models import StreamSettings
 from cometad.serve.storage import history, schema
 from cometad.serve.storage.store import StorageError
 from cometad.serve.upkeep import DAY
@@ -838,6 +839,26 @@ def test_a_detector_is_taken_without_a_temporary_file(running, pump, monkeypatch
     put(client, "no-file", detector="no-file")
     damaged = client.put("/v1/detectors/no-file-2", content=pump[1][:-30])
     assert damaged.json() == {"error": "The file is not a complete saved Comet. Pass a file written by save."}
+
+
+def test_a_detector_may_be_replaced_while_a_stream_asks_for_it(running, pump, gappy, monkeypatch):
+    service, client = running
+    upload(client, "swapped", pump[1])
+    settings = StreamSettings(detector="swapped", budget={"rate": 0.02})
+    swap = threading.Thread(target=service.detectors.add, args=("swapped", gappy[1]))
+
+    with_threshold = Comet.with_threshold
+
+    def swapped_meanwhile(detector, threshold):  # between two looks at what is open
+        swap.start()
+        swap.join(1)  # it may have to wait until the stream has its detector
+        return with_threshold(detector, threshold)
+
+    monkeypatch.setattr(Comet, "with_threshold", swapped_meanwhile)
+    assert service.detectors.for_stream(settings)[0].gaps == pump[0].gaps
+    swap.join()
+    monkeypatch.undo()
+    assert service.detectors.for_stream(settings)[0].gaps == gappy[0].gaps
 
 
 def test_a_detector_that_is_used_is_neither_replaced_nor_deleted(narrow, pump):
