@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from sqlalchemy import delete, func, insert, select, update
+from structlog.testing import capture_logs
 
 from cometad import Comet
 from cometad.data.resample import Resampling
@@ -524,6 +525,27 @@ def test_a_stream_that_fails_is_paused_with_its_reason_and_the_others_go_on(tmp_
         found = settled(client, "bad", 300)
         assert found["scores"][200:] == expected(pump[0], VALUES[:100])[0]
         assert [event["number"] for event in until(lambda: events_of(client, "bad"))] == [3, 2, 1]
+
+
+def test_a_stream_that_cannot_be_saved_at_the_end_does_not_keep_the_others_from_it(tmp_path, pump):
+    def fail():
+        raise MemoryError("There is no room for a snapshot.")
+
+    with capture_logs() as logs, in_process(tmp_path) as (service, client):
+        upload(client, "pump", pump[1])
+        for name in ("bad", "good"):
+            put(client, name)
+            post(client, name, as_readings(VALUES[:100]))
+            settled(client, name, 100)
+        service.stream("bad").session.snapshot = fail
+        good = service.stream("good").id
+    assert [one["stream"] for one in logs if one["event"] == "snapshot not saved"] == ["bad"]
+    with in_process(tmp_path) as (service, client):
+        with service.store.read() as connection:
+            rows = connection.execute(select(schema.snapshots.c.stream_id, schema.snapshots.c.seq)).all()
+        assert rows == [(good, 100)]
+        post(client, "bad", as_readings(VALUES[100:200], first=100))
+        assert scores_of(settled(client, "bad", 200)) == expected(pump[0], VALUES[:200])
 
 
 def test_a_stream_whose_detector_is_damaged_is_shown_with_its_reason(tmp_path, pump):

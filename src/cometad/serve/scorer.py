@@ -287,7 +287,10 @@ class LiveScorer:
         """Store a snapshot of each open session, so that the next start is quick."""
         for stream in streams:
             if stream.owned and stream.session is not None and stream.snapshot_due < SNAPSHOT_EVERY:
-                self._keep(stream, Stored(snapshots=[self._snapshot(stream)]))
+                try:
+                    self._keep(stream, Stored(snapshots=[self._snapshot(stream)]))
+                except Exception:  # its readings since the last snapshot are scored again
+                    _log.exception("snapshot not saved", stream=stream.name)
 
 
 def _grouped(work: list[Any]) -> Iterable[Any]:

@@ -154,8 +154,11 @@ class Service:
             self.upkeep.stop()
             self.sharing.stop()
             self.recorder.close_intake()
-            self.scorer.do(lambda: self.scorer.save(self.streams.values()))
+            saved = self.scorer.do(lambda: self.scorer.save(list(self.streams.values())))
             self.scorer.stop()
+            problem = saved.exception() if saved.done() else "The thread that scores has ended."
+            if problem is not None:
+                _log.error("snapshot not saved", problem=str(problem))
             self.recorder.stop()
             self.notifications.stop()
             self.ownership.leave()
