@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.event import listens_for, remove
 from structlog.testing import capture_logs
 
 from cometad import Comet
@@ -579,11 +580,31 @@ def test_unexpected_trouble_in_a_transaction_is_told_and_the_next_one_goes_on(ru
     service, client = running
     put(client, "trouble")
     stream = service.stream("trouble")
-    dates, stream.dates = stream.dates, None  # anything that nobody thought of
+    dates, stream.arrivals.dates = stream.arrivals.dates, None  # anything that nobody thought of
     assert client.post("/v1/streams/trouble/readings", json=as_readings(VALUES[:1])).status_code == 500
-    stream.dates = dates
+    stream.arrivals.dates = dates
     assert post(client, "trouble", as_readings(VALUES[:5]))["accepted"] == 5
     settled(client, "trouble", 5)
+
+
+def test_readings_that_were_not_stored_do_not_decide_how_times_are_written(running, monkeypatch):
+    service, client = running
+    put(client, "retried")
+    monkeypatch.setattr(recorder, "RETRY", 0.01)
+
+    @listens_for(service.store.engine, "commit")
+    def full(_):
+        if threading.current_thread().name == "cometad-recorder":
+            raise StorageError("The disk is full.")
+
+    first = [one | {"time": f"2026-03-01T12:00:0{i}Z"} for i, one in enumerate(as_readings(VALUES[:5]))]
+    try:
+        assert client.post("/v1/streams/retried/readings", json=first).status_code == 503
+        assert client.get("/v1/streams/retried").json()["last_received"] is None
+    finally:
+        remove(service.store.engine, "commit", full)
+    assert post(client, "retried", as_readings(VALUES[:5]))["accepted"] == 5
+    settled(client, "retried", 5)
 
 
 def test_how_times_are_written_survives_a_restart(tmp_path, pump):

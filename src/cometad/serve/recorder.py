@@ -318,13 +318,15 @@ class Recorder:
             accepted += [self._ruled(connection, ruling, moved) for ruling in rulings]
             told = self._write_results(connection, stored)
             self._store.upsert(connection, schema.positions, _reached(requests, receipts))
-            for stream, _ in moved.values():
-                facts = stream.dates.facts()
+            for stream, arrivals in moved.values():
+                facts = arrivals.dates.facts()
                 if facts != stream.stored_dates:
                     own = schema.streams.c.id == stream.id
                     connection.execute(update(schema.streams).where(own).values(dates=json.dumps(facts)))
         for stream, arrivals in moved.values():
-            stream.arrivals, stream.stored_dates = arrivals, stream.dates.facts()
+            if arrivals.next_seq > stream.arrivals.next_seq:
+                stream.last_received, stream.fed = time.time(), True
+            stream.arrivals, stream.stored_dates = arrivals, arrivals.dates.facts()
         for request, receipt in zip(requests, receipts, strict=True):
             request.done.set_result(receipt)
         if told:
@@ -383,7 +385,6 @@ class Recorder:
                 rows = HistoryRows(first, admitted.ats, admitted.values)
                 chunks.append(_reading_chunk(stream, rows, admitted, arrivals))
                 accepted.append(Accepted(stream, rows, since))
-                stream.last_received, stream.fed = received, True
         return total
 
     def _ruled(self, connection: Connection, ruling: Ruling, moved: dict[str, tuple[LiveStream, Arrivals]]) -> Ruling:
