@@ -32,6 +32,7 @@ from serve_case import (
     START,
     WAIT,
     as_readings,
+    database_watched,
     expected,
     faulty,
     frame,
@@ -336,6 +337,17 @@ def test_verdicts_are_kept_and_normal_teaches_until_it_is_withdrawn(running, pum
     assert scores_of(found["plain"]) == scores_of(found["withdrawn"]) == expected(pump[0], VALUES)
     assert sum(found["taught"]["flags"][100:]) < sum(found["plain"]["flags"][100:])
     assert events_of(client, "taught")[-1]["verdict"] == "normal"
+
+
+def test_a_verdict_does_not_keep_other_requests_waiting_for_the_database(running):
+    service, client = running
+    put(client, "aside")
+    post(client, "aside", as_readings(VALUES[:100]))
+    event = until(lambda: events_of(client, "aside"))[0]
+    with database_watched(service) as waiting:
+        assert client.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"}).status_code == 200
+        assert client.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"}).status_code == 200
+    assert waiting == []
 
 
 def test_a_verdict_needs_an_event_and_a_known_word(running):

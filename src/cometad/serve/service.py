@@ -448,7 +448,7 @@ class Service:
 
     # -- verdicts ---------------------------------------------------------------------------------------------------
 
-    async def rule(self, event_id: str, called: Literal["fault", "normal"] | None) -> None:
+    def rule(self, event_id: str, called: Literal["fault", "normal"] | None) -> None:
         """Take a verdict on an event; `normal` teaches the stream, None withdraws what was said."""
         stream, number = self.event_place(event_id)
         own = (schema.events.c.stream_id == stream.id) & (schema.events.c.number == number)
@@ -459,22 +459,16 @@ class Service:
         if row.verdict == called:
             return
         if number > stream.first_event:
-            taught, note = await asyncio.to_thread(self._taught, stream.name, number, called)
+            with self._own(stream.name) as stream:
+                taught, note = self.recorder.rule(stream, number - stream.first_event, called).result()
         else:
             taught, note = False, NOT_LEARNED
         now = None if called is None else time.time()
         values = {"verdict": called, "verdict_at": now, "taught": taught if called else None, "note": note}
-        await asyncio.to_thread(self._keep_verdict, own, values)
-        if stream.open_event is not None and stream.open_event.number == number:
-            stream.open_event = stream.open_event.model_copy(update={"verdict": called, "verdict_at": now})
-
-    def _taught(self, name: str, number: int, called: str | None) -> tuple[bool, str | None]:
-        with self._own(name) as stream:
-            return self.recorder.rule(stream, number - stream.first_event, called).result()
-
-    def _keep_verdict(self, own: Any, values: dict[str, Any]) -> None:
         with self.store.write() as connection:
             connection.execute(update(schema.events).where(own).values(values))
+        if stream.open_event is not None and stream.open_event.number == number:
+            stream.open_event = stream.open_event.model_copy(update={"verdict": called, "verdict_at": now})
 
     def event_place(self, event_id: str) -> tuple[LiveStream, int]:
         """The stream of an event and its number there."""
