@@ -339,6 +339,39 @@ def test_verdicts_are_kept_and_normal_teaches_until_it_is_withdrawn(running, pum
     assert events_of(client, "taught")[-1]["verdict"] == "normal"
 
 
+def test_a_verdict_is_learned_and_shown_or_neither(running, monkeypatch):
+    service, client = running
+    monkeypatch.setattr(recorder, "RETRY", 0.01)
+    put(client, "both")
+    post(client, "both", as_readings(VALUES[:100]))
+    event = until(lambda: events_of(client, "both"))[0]
+    stream, path = service.stream("both"), f"/v1/events/{event['id']}/verdict"
+
+    @listens_for(service.store.engine, "before_cursor_execute")
+    def full(connection, cursor, statement, *_):
+        if statement.startswith("UPDATE events SET verdict"):
+            raise StorageError("The disk is full.")
+
+    try:
+        assert client.post(path, json={"verdict": "normal"}).status_code == 503
+    finally:
+        remove(service.store.engine, "before_cursor_execute", full)
+    assert (events_of(client, "both")[0]["verdict"], count(service, schema.verdicts, stream.id)) == (None, 0)
+    said = client.post(path, json={"verdict": "normal"}).json()
+    assert (said["verdict"], said["taught"], count(service, schema.verdicts, stream.id)) == ("normal", True, 1)
+
+
+def test_a_verdict_on_an_event_of_a_paused_stream_takes_effect_later(running):
+    _, client = running
+    put(client, "while-paused")
+    post(client, "while-paused", as_readings(VALUES[:100]))
+    event = until(lambda: events_of(client, "while-paused"))[0]
+    client.post("/v1/streams/while-paused/pause")
+    said = client.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"}).json()
+    assert (said["verdict"], said["taught"]) == ("normal", False)
+    assert said["note"] == "The stream is paused; the verdict takes effect once it is resumed."
+
+
 def test_a_verdict_does_not_keep_other_requests_waiting_for_the_database(running):
     service, client = running
     put(client, "aside")

@@ -22,13 +22,14 @@ from cometad.serve.connections import Connections
 from cometad.serve.demo_plant import NAME as DEMO
 from cometad.serve.demo_plant import DemoPlant
 from cometad.serve.detector_shelf import DetectorShelf, Missing, check_room
+from cometad.serve.event_rows import verdict_columns
 from cometad.serve.figures import Figures
 from cometad.serve.fleet_streams import FleetStreams
 from cometad.serve.listeners import Listeners
 from cometad.serve.live_stream import LiveStream, check_settings
 from cometad.serve.models import StreamSettings, StreamState
 from cometad.serve.notify.notifications import Notifications, receivers_of
-from cometad.serve.recorder import Recorder
+from cometad.serve.recorder import Recorder, change_event
 from cometad.serve.restoring import restored
 from cometad.serve.scorer import FreshScores, LiveScorer
 from cometad.serve.set_aside import keep_aside, stored_position
@@ -458,16 +459,15 @@ class Service:
             raise Missing(f"There is no event {event_id!r}.")
         if row.verdict == called:
             return
-        if number > stream.first_event:
-            with self._own(stream.name) as stream:
-                taught, note = self.recorder.rule(stream, number - stream.first_event, called).result()
-        else:
-            taught, note = False, NOT_LEARNED
-        now = None if called is None else time.time()
-        values = {"verdict": called, "verdict_at": now, "taught": taught if called else None, "note": note}
-        with self.store.write() as connection:
-            connection.execute(update(schema.events).where(own).values(values))
+        if number <= stream.first_event:
+            with self.store.write() as connection:
+                change_event(connection, stream.id, number, verdict_columns(called, time.time(), False, NOT_LEARNED))
+            return
+        with self._own(stream.name) as stream:
+            self.recorder.rule(stream, number, called).result()
+            self.recorder.flush(stream)
         if stream.open_event is not None and stream.open_event.number == number:
+            now = None if called is None else time.time()
             stream.open_event = stream.open_event.model_copy(update={"verdict": called, "verdict_at": now})
 
     def event_place(self, event_id: str) -> tuple[LiveStream, int]:
