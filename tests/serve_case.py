@@ -1,5 +1,6 @@
 """What the tests of the service share: readings, a client in the process, and the real server as a process."""
 
+import asyncio
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import httpx
 import numpy as np
 import polars as pl
 import uvicorn
+from sqlalchemy.event import listens_for, remove
 
 import cometad
 from cometad.serve.api.app import make_app
@@ -93,6 +95,23 @@ def listening(service: Service) -> Iterator[httpx.Client]:
             app.state.stopping = True
             server.should_exit = True
             thread.join(WAIT)
+
+
+@contextmanager
+def database_watched(service: Service) -> Iterator[list[str]]:
+    """The threads that use the database while they run an event loop: everybody else waits for them."""
+    found: list[str] = []
+
+    @listens_for(service.store.engine, "begin")
+    def note(_: object) -> None:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            found.append(threading.current_thread().name)
+
+    try:
+        yield found
+    finally:
+        remove(service.store.engine, "begin", note)
 
 
 def until(condition: Any, seconds: float = WAIT) -> Any:

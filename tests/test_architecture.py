@@ -94,6 +94,28 @@ def test_only_the_entry_point_imports_the_command_line():
     assert {user for user in users if not user.startswith("cli/")} == {"__main__.py"}
 
 
+def in_the_loop(function):
+    """What an `async def` does itself: not what it hands to a thread, which is in a function or a lambda of its own."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield node
+            yield from in_the_loop(node)
+
+
+def test_no_event_loop_waits_for_the_database():
+    found = [
+        f"{name(path)}:{node.lineno} {ast.unparse(node)}"
+        for path in FILES
+        if path.is_relative_to(PACKAGE / "serve") or path.is_relative_to(PACKAGE / "connect")
+        for function in ast.walk(tree(path))
+        if isinstance(function, ast.AsyncFunctionDef)
+        for node in in_the_loop(function)
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node).endswith(("store.read", "store.write", "intake.position"))
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_the_committed_results_are_small():
     size = sum(path.stat().st_size for path in (ROOT / "results").rglob("*") if path.is_file())
     assert size < 5_000_000

@@ -100,7 +100,7 @@ def test_the_times_of_readings_without_any_never_go_back():
 def test_times_that_nothing_can_show_are_refused_at_the_door(resample, time):
     stream = stream_of()
     stream.settings = StreamSettings(detector="d", resample=resample)
-    stream.dates.seconds(0.0, 1)
+    stream.arrivals.dates.seconds(0.0, 1)
     for readings in ([(time, None)], [(time, 1)]):
         admitted, receipt = admit(batch_of(readings), stream, stream.arrivals, 0.0, lambda at: False)
         assert len(admitted.ats) == 0

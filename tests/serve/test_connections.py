@@ -14,7 +14,19 @@ from cometad.connect.source import CONNECTORS
 from cometad.errors import ParameterError
 from cometad.serve.connections import Connections
 from cometad.serve.settings import load_settings
-from serve_case import SETTINGS, WAIT, as_readings, expected, faulty, in_process, settled, until, upload
+from serve_case import (
+    SETTINGS,
+    WAIT,
+    as_readings,
+    database_watched,
+    expected,
+    faulty,
+    frame,
+    in_process,
+    settled,
+    until,
+    upload,
+)
 
 ROWS = 120
 
@@ -70,6 +82,17 @@ def test_a_source_feeds_its_stream_and_its_absence_is_a_state_of_the_stream(tmp_
         assert client.get("/v1/connections/drip/set-aside").json()["messages"] == []
         drip.away = True
         until(lambda: client.get("/v1/streams/pump-1").json()["state"] == "disconnected")
+
+
+def test_a_source_does_not_keep_others_waiting_for_the_database(running, tmp_path):
+    service, client = running
+    client.put("/v1/streams/filed", json=SETTINGS)
+    frame(faulty(ROWS)).write_csv(tmp_path / "filed.csv")
+    with database_watched(service) as waiting:
+        service.connect([Address(f"file://{tmp_path}/filed.csv?follow=no", stream="filed")], lambda one: None)
+        assert service.connections.ended.wait(WAIT)
+        settled(client, "filed", ROWS)
+    assert waiting == []
 
 
 def test_an_unknown_connection_is_not_found(running):

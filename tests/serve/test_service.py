@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import tempfile
 import threading
 import time
 
@@ -11,6 +12,8 @@ import numpy as np
 import polars as pl
 import pytest
 from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.event import listens_for, remove
+from structlog.testing import capture_logs
 
 from cometad import Comet
 from cometad.data.resample import Resampling
@@ -19,6 +22,7 @@ from cometad.live.session import Session
 from cometad.serve import detector_shelf, exports, recorder
 from cometad.serve import service as service_module
 from cometad.serve.api import live
+from cometad.serve.models import StreamSettings
 from cometad.serve.storage import history, schema
 from cometad.serve.storage.store import StorageError
 from cometad.serve.upkeep import DAY
@@ -28,6 +32,7 @@ from serve_case import (
     START,
     WAIT,
     as_readings,
+    database_watched,
     expected,
     faulty,
     frame,
@@ -334,6 +339,50 @@ def test_verdicts_are_kept_and_normal_teaches_until_it_is_withdrawn(running, pum
     assert events_of(client, "taught")[-1]["verdict"] == "normal"
 
 
+def test_a_verdict_is_learned_and_shown_or_neither(running, monkeypatch):
+    service, client = running
+    monkeypatch.setattr(recorder, "RETRY", 0.01)
+    put(client, "both")
+    post(client, "both", as_readings(VALUES[:100]))
+    event = until(lambda: events_of(client, "both"))[0]
+    stream, path = service.stream("both"), f"/v1/events/{event['id']}/verdict"
+
+    @listens_for(service.store.engine, "before_cursor_execute")
+    def full(connection, cursor, statement, *_):
+        if statement.startswith("UPDATE events SET verdict"):
+            raise StorageError("The disk is full.")
+
+    try:
+        assert client.post(path, json={"verdict": "normal"}).status_code == 503
+    finally:
+        remove(service.store.engine, "before_cursor_execute", full)
+    assert (events_of(client, "both")[0]["verdict"], count(service, schema.verdicts, stream.id)) == (None, 0)
+    said = client.post(path, json={"verdict": "normal"}).json()
+    assert (said["verdict"], said["taught"], count(service, schema.verdicts, stream.id)) == ("normal", True, 1)
+
+
+def test_a_verdict_on_an_event_of_a_paused_stream_takes_effect_later(running):
+    _, client = running
+    put(client, "while-paused")
+    post(client, "while-paused", as_readings(VALUES[:100]))
+    event = until(lambda: events_of(client, "while-paused"))[0]
+    client.post("/v1/streams/while-paused/pause")
+    said = client.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"}).json()
+    assert (said["verdict"], said["taught"]) == ("normal", False)
+    assert said["note"] == "The stream is paused; the verdict takes effect once it is resumed."
+
+
+def test_a_verdict_does_not_keep_other_requests_waiting_for_the_database(running):
+    service, client = running
+    put(client, "aside")
+    post(client, "aside", as_readings(VALUES[:100]))
+    event = until(lambda: events_of(client, "aside"))[0]
+    with database_watched(service) as waiting:
+        assert client.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"}).status_code == 200
+        assert client.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"}).status_code == 200
+    assert waiting == []
+
+
 def test_a_verdict_needs_an_event_and_a_known_word(running):
     _, client = running
     for event in ("99-1", "1-999999"):
@@ -524,6 +573,27 @@ def test_a_stream_that_fails_is_paused_with_its_reason_and_the_others_go_on(tmp_
         assert [event["number"] for event in until(lambda: events_of(client, "bad"))] == [3, 2, 1]
 
 
+def test_a_stream_that_cannot_be_saved_at_the_end_does_not_keep_the_others_from_it(tmp_path, pump):
+    def fail():
+        raise MemoryError("There is no room for a snapshot.")
+
+    with capture_logs() as logs, in_process(tmp_path) as (service, client):
+        upload(client, "pump", pump[1])
+        for name in ("bad", "good"):
+            put(client, name)
+            post(client, name, as_readings(VALUES[:100]))
+            settled(client, name, 100)
+        service.stream("bad").session.snapshot = fail
+        good = service.stream("good").id
+    assert [one["stream"] for one in logs if one["event"] == "snapshot not saved"] == ["bad"]
+    with in_process(tmp_path) as (service, client):
+        with service.store.read() as connection:
+            rows = connection.execute(select(schema.snapshots.c.stream_id, schema.snapshots.c.seq)).all()
+        assert rows == [(good, 100)]
+        post(client, "bad", as_readings(VALUES[100:200], first=100))
+        assert scores_of(settled(client, "bad", 200)) == expected(pump[0], VALUES[:200])
+
+
 def test_a_stream_whose_detector_is_damaged_is_shown_with_its_reason(tmp_path, pump):
     with in_process(tmp_path) as (service, client):
         for name in ("pump", "copy"):
@@ -555,11 +625,31 @@ def test_unexpected_trouble_in_a_transaction_is_told_and_the_next_one_goes_on(ru
     service, client = running
     put(client, "trouble")
     stream = service.stream("trouble")
-    dates, stream.dates = stream.dates, None  # anything that nobody thought of
+    dates, stream.arrivals.dates = stream.arrivals.dates, None  # anything that nobody thought of
     assert client.post("/v1/streams/trouble/readings", json=as_readings(VALUES[:1])).status_code == 500
-    stream.dates = dates
+    stream.arrivals.dates = dates
     assert post(client, "trouble", as_readings(VALUES[:5]))["accepted"] == 5
     settled(client, "trouble", 5)
+
+
+def test_readings_that_were_not_stored_do_not_decide_how_times_are_written(running, monkeypatch):
+    service, client = running
+    put(client, "retried")
+    monkeypatch.setattr(recorder, "RETRY", 0.01)
+
+    @listens_for(service.store.engine, "commit")
+    def full(_):
+        if threading.current_thread().name == "cometad-recorder":
+            raise StorageError("The disk is full.")
+
+    first = [one | {"time": f"2026-03-01T12:00:0{i}Z"} for i, one in enumerate(as_readings(VALUES[:5]))]
+    try:
+        assert client.post("/v1/streams/retried/readings", json=first).status_code == 503
+        assert client.get("/v1/streams/retried").json()["last_received"] is None
+    finally:
+        remove(service.store.engine, "commit", full)
+    assert post(client, "retried", as_readings(VALUES[:5]))["accepted"] == 5
+    settled(client, "retried", 5)
 
 
 def test_how_times_are_written_survives_a_restart(tmp_path, pump):
@@ -828,6 +918,35 @@ def test_a_file_that_is_no_detector_is_refused(narrow, pump, content):
         answer = client.put("/v1/detectors/pump2", content=bad)
         assert answer.status_code in (409, 422)
         assert is_refusal(answer)
+
+
+def test_a_detector_is_taken_without_a_temporary_file(running, pump, monkeypatch, tmp_path):
+    _, client = running
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+    upload(client, "no-file", pump[1])
+    put(client, "no-file", detector="no-file")
+    damaged = client.put("/v1/detectors/no-file-2", content=pump[1][:-30])
+    assert damaged.json() == {"error": "The file is not a complete saved Comet. Pass a file written by save."}
+
+
+def test_a_detector_may_be_replaced_while_a_stream_asks_for_it(running, pump, gappy, monkeypatch):
+    service, client = running
+    upload(client, "swapped", pump[1])
+    settings = StreamSettings(detector="swapped", budget={"rate": 0.02})
+    swap = threading.Thread(target=service.detectors.add, args=("swapped", gappy[1]))
+
+    with_threshold = Comet.with_threshold
+
+    def swapped_meanwhile(detector, threshold):  # between two looks at what is open
+        swap.start()
+        swap.join(1)  # it may have to wait until the stream has its detector
+        return with_threshold(detector, threshold)
+
+    monkeypatch.setattr(Comet, "with_threshold", swapped_meanwhile)
+    assert service.detectors.for_stream(settings)[0].gaps == pump[0].gaps
+    swap.join()
+    monkeypatch.undo()
+    assert service.detectors.for_stream(settings)[0].gaps == gappy[0].gaps
 
 
 def test_a_detector_that_is_used_is_neither_replaced_nor_deleted(narrow, pump):

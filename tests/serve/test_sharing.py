@@ -17,6 +17,7 @@ from serve_case import (
     START,
     Server,
     as_readings,
+    database_watched,
     expected,
     faulty,
     in_process,
@@ -55,6 +56,16 @@ def test_a_stream_created_in_one_process_takes_readings_in_another(pair, pump):
     assert owner(one, "a") == two.ownership.id
     found = settled(first, "a", 200)
     assert found["scores"] == expected(pump[0], VALUES[:200])[0]
+
+
+def test_readings_of_a_stream_that_is_new_here_do_not_keep_other_requests_waiting_for_the_database(pair):
+    (_, first), (two, second) = pair
+    for name in ("a", "b"):
+        put(first, name)
+    with database_watched(two) as waiting:
+        post(second, "a", READINGS[:1])
+        assert second.post("/v1/readings", json=[{"stream": "b"} | READINGS[0]]).json()["accepted"] == 1
+    assert waiting == []
 
 
 def test_one_process_alone_sends_the_messages_of_a_stream(pair):

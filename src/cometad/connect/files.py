@@ -55,7 +55,8 @@ class FilesSource:
     async def run(self, intake: Intake) -> None:
         """Read until cancelled, or to the end if `follow` is off."""
         self._check_place()
-        folder = FollowedFolder(self._place, self._stream, intake.layout, intake.position, self._follow)
+        position = await asyncio.to_thread(lambda: intake.position)
+        folder = FollowedFolder(self._place, self._stream, intake.layout, position, self._follow)
         try:
             await self._read(folder, intake)
         finally:

@@ -105,7 +105,7 @@ class Intake:
 
     @property
     def position(self) -> Any:
-        """How far the source was read before, as JSON; None on first start."""
+        """How far the source was read before, as JSON; None on first start. Asks the database: read it in a thread."""
         return self._receiver.position(position_name(self.connection.name, self._part))
 
     def connected(self) -> None:
@@ -128,7 +128,8 @@ class Intake:
 
         `position` is how far the source was read, as JSON, as in `deliver`.
         """
-        batches, refused = parse_messages([(one.body, one.stream, one.key) for one in messages], self.layout)
+        bodies = [(one.body, one.stream, one.key) for one in messages]
+        batches, refused = await asyncio.to_thread(parse_messages, bodies, self.layout)
         await self._put_aside(refused, messages)
         receipt = await self.deliver(batches, messages, position) if batches or position is not None else Receipt()
         receipt.refused = sorted([*receipt.refused, *refused])

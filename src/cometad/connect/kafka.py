@@ -138,7 +138,7 @@ class _Topic:
 
     async def _first(self, part: int, intake: Intake) -> int:
         """The first offset: the stored one, else the group's committed one, else according to `start`."""
-        position = intake.position
+        position = await asyncio.to_thread(lambda: intake.position)
         if position is not None and position["topic"] == self._topic:  # otherwise the URL has changed
             return int(position["offset"])
         offset = await self._link.committed(part)

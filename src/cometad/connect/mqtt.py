@@ -8,6 +8,7 @@ readings are ignored. A single-variable topic often publishes only changes, so i
 time or, if it has none, as of now.
 """
 
+import asyncio
 import hashlib
 import json
 import re
@@ -80,7 +81,7 @@ class MqttSource:
 
     async def run(self, intake: Intake) -> None:
         """Read until cancelled; raises `Lost` if the broker is gone."""
-        taker = self._taker(intake)
+        taker = await asyncio.to_thread(self._taker, intake)
         link = await self._open()
         try:
             await link.subscribe(self.filters)

@@ -199,7 +199,7 @@ class _JetStream:
     async def read(self, part: int, intake: Intake) -> None:
         """Read a part until cancelled."""
         source, subject = self._source, self._filters[part]
-        created, position = self._info.created.isoformat(), intake.position
+        created, position = self._info.created.isoformat(), await asyncio.to_thread(lambda: intake.position)
         same = position is not None and position["created"] == created  # otherwise the stream was recreated
         reached = int(position["sequence"]) if same else 0
         name, delivered = f"{source.group}-{part}", 0

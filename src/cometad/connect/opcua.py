@@ -5,6 +5,7 @@ value with a bad status is missing; an uncertain one counts. OPC UA has no ackno
 connected are lost, and no reading is invented for that time.
 """
 
+import asyncio
 import math
 import time
 from dataclasses import replace
@@ -71,7 +72,7 @@ class OpcuaSource:
         try:
             await link.open()
             address = await self._with_tags(link, intake)
-            feed = TagFeed(address, intake, hold=None)
+            feed = await asyncio.to_thread(TagFeed, address, intake, hold=None)
             feed.table.begin(await link.now())  # earlier times are unknown
             await link.subscribe(address.tags, self._publishing, self._sampling)
             intake.connected()

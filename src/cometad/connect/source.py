@@ -70,7 +70,9 @@ async def supervise(source: ReadingSource, intake: Intake) -> None:
         begun = time.monotonic()
         try:
             for stream in intake.connection.streams:
-                intake.layout(stream)  # fails now if a stream is missing, rather than message by message
+                await asyncio.to_thread(
+                    intake.layout, stream
+                )  # fails now if a stream is missing, rather than message by message
             await source.run(intake)
             return
         except (Lost, Unavailable) as error:

@@ -45,7 +45,7 @@ def _all_new(
     """Fast path: every reading has a time after the one before. None for any other batch."""
     if arrivals.timed is False or any(time is None for time in batch.times):
         return None
-    dates = copy(stream.dates)
+    dates = copy(arrivals.dates)
     try:
         ats = np.array(dates.seconds_of_many(batch.times, batch.lines), np.float64)
     except InputError:
@@ -54,7 +54,7 @@ def _all_new(
     in_order = ats[0] > before and (np.diff(ats) > 0).all() and ats[-1] <= received + AHEAD
     if not (in_order and stream.can_have(ats[0]) and stream.can_have(ats[-1])):
         return None
-    stream.dates = dates
+    arrivals.dates = dates
     arrivals.timed, arrivals.last_at = True, float(ats[-1])
     arrivals.next_seq += len(ats)
     return Admitted(ats, batch.values, batch.times[-1]), Receipt(accepted=len(ats))
@@ -105,14 +105,14 @@ def _moment(time: str | float | None, line: int, stream: LiveStream, arrivals: A
         raise InputError(
             f"Reading {line} has a time, but the readings before it have none. Send none, or use another stream."
         )
-    dates = copy(stream.dates)
+    dates = copy(arrivals.dates)
     at = dates.seconds(time, line)
     assert at is not None
     if at > received + AHEAD:
         raise InputError(f"Reading {line}: the time {time} is more than a day ahead of the clock here. Correct it.")
     if not stream.can_have(at):
         raise InputError(f"Reading {line}: the time {time} is out of range. Correct that reading and send it again.")
-    stream.dates = dates  # a reading that is refused does not decide how times are written
+    arrivals.dates = dates  # a reading that is refused does not decide how times are written
     return at
 
 

@@ -2,20 +2,19 @@
 
 import hashlib
 import json
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Table, case, delete, func, select, true, update
 
 from cometad.alerting.budget import Budget
 from cometad.connect.bodies import layout_of
 from cometad.detector import Detector
-from cometad.detectors import load
-from cometad.errors import CometadError, ModelFileError, ParameterError
+from cometad.detectors import load_bytes
+from cometad.errors import CometadError
 from cometad.live.readings import Layout
 from cometad.serve.fitting import FitQueue
 from cometad.serve.live_stream import threshold_of
@@ -35,6 +34,14 @@ class Conflict(CometadError):
     """What was asked for does not fit the present state."""
 
 
+class _Opened(NamedTuple):
+    """A detector in memory, with each threshold rule that streams ask for."""
+
+    sha256: str
+    layout: Layout
+    by_rule: dict[Budget | None, Detector]  # None for its own
+
+
 class DetectorShelf:
     """Detectors by name. `used` counts the streams of each; `lock` keeps them apart from changes of streams."""
 
@@ -42,9 +49,9 @@ class DetectorShelf:
         self, store: Store, settings: Settings, lock: threading.RLock, used: Callable[[], Counter[str]]
     ) -> None:
         self._store, self._most, self._lock, self._used = store, settings.max_detectors, lock, used
-        self._open: dict[tuple[str, Budget | None], Detector] = {}
-        self._layouts: dict[str, Layout] = {}  # by detector
-        self._hashes: dict[str, str] = {}  # of those that are open
+        self._open: dict[str, _Opened] = {}
+        # Not `lock`: the recorder opens detectors between transactions, and others wait for it with `lock` held.
+        self._opening = threading.Lock()
         self._fits = FitQueue(settings.data_dir / "fits", self.add, self._fit_failed)
 
     def close(self) -> None:
@@ -53,7 +60,7 @@ class DetectorShelf:
 
     def add(self, name: str, content: bytes, *, fitted: bool = False) -> DetectorState:
         """Keep a saved detector; a damaged or unknown file is refused."""
-        detector = _loaded(content)
+        detector = load_bytes(content, "The file")
         with self._lock:
             if not fitted and self._fits.is_fitting(name):
                 raise Conflict(f"The detector {name!r} is being fitted. Wait until it is ready, or delete it.")
@@ -159,40 +166,39 @@ class DetectorShelf:
             raise Conflict(f"The detector {name!r} is used by {which}. {advice}")
 
     def _forget(self, name: str) -> None:
-        self._open = {key: one for key, one in self._open.items() if key[0] != name}
-        self._layouts.pop(name, None)
-        self._hashes.pop(name, None)
-
-    def _forget_if_replaced(self, name: str) -> None:
-        """Another process may have uploaded a detector of this name."""
-        if self._store.is_sqlite or name not in self._hashes:
-            return
-        with self._store.read() as connection:
-            own = schema.detectors.c.name == name
-            found = connection.execute(select(schema.detectors.c.sha256).where(own)).scalar()
-        if found != self._hashes[name]:
-            self._forget(name)
+        with self._opening:
+            self._open.pop(name, None)
 
     def for_stream(self, settings: StreamSettings) -> tuple[Detector, Layout]:
         """The detector that settings ask for, and the layout of its readings; both are shared by its streams."""
         name, rule = settings.detector, threshold_of(settings)
-        self._forget_if_replaced(name)
-        if (name, rule) not in self._open:
-            if (name, None) not in self._open:
-                with self._store.read() as connection:
-                    own = schema.detectors.c.name == name
-                    row = connection.execute(select(schema.detectors).where(own)).one_or_none()
-                if row is None:
-                    raise Missing(f"There is no detector {name!r}. Upload or fit it first.")
-                if row.content is None:
-                    raise Conflict(f"The detector {name!r} is not ready: {row.error or 'it is being fitted.'}")
-                self._open[name, None], self._hashes[name] = _loaded(row.content), row.sha256
-            fitted = self._open[name, None]
-            self._open[name, rule] = fitted if rule is None else fitted.with_threshold(rule)
-        detector = self._open[name, rule]
-        if name not in self._layouts:
-            self._layouts[name] = layout_of(detector.names_, detector.named_, detector.gaps.allowed)
-        return detector, self._layouts[name]
+        with self._opening:
+            known = self._open.get(name)
+            if known is None or self._is_replaced(name, known):
+                known = self._open[name] = self._opened(name)
+            if rule is not None and rule not in known.by_rule:
+                known.by_rule[rule] = known.by_rule[None].with_threshold(rule)
+            return known.by_rule[rule], known.layout
+
+    def _is_replaced(self, name: str, known: _Opened) -> bool:
+        """Whether another process has uploaded a detector of this name since."""
+        if self._store.is_sqlite:
+            return False
+        with self._store.read() as connection:
+            own = schema.detectors.c.name == name
+            found = connection.execute(select(schema.detectors.c.sha256).where(own)).scalar()
+        return bool(found != known.sha256)
+
+    def _opened(self, name: str) -> _Opened:
+        with self._store.read() as connection:
+            own = schema.detectors.c.name == name
+            row = connection.execute(select(schema.detectors).where(own)).one_or_none()
+        if row is None:
+            raise Missing(f"There is no detector {name!r}. Upload or fit it first.")
+        if row.content is None:
+            raise Conflict(f"The detector {name!r} is not ready: {row.error or 'it is being fitted.'}")
+        fitted = load_bytes(row.content, "The file")
+        return _Opened(row.sha256, layout_of(fitted.names_, fitted.named_, fitted.gaps.allowed), {None: fitted})
 
     def stored_layout(self, name: str) -> Layout:
         """The layout of readings for a detector that cannot be loaded."""
@@ -208,15 +214,3 @@ def check_room(store: Store, table: Table, most: int, what: str, name: str = "")
         others = select(func.count()).select_from(table).where(table.c.name != name)
         if connection.execute(others).scalar_one() >= most:
             raise Conflict(f"There are {most:,} {what} already, which is the limit. Delete some, or raise it.")
-
-
-def _loaded(content: bytes) -> Detector:
-    """The detector in a saved file."""
-    with tempfile.NamedTemporaryFile(suffix=".comet") as file:
-        Path(file.name).write_bytes(content)
-        try:
-            return load(file.name)
-        except ModelFileError as error:
-            raise ModelFileError(str(error).replace(f"'{file.name}'", "The file")) from error
-        except ParameterError as error:
-            raise ModelFileError(f"The file is not a detector that can be loaded. {error}") from error

@@ -46,6 +46,7 @@ class Arrivals:
     last_at: float | None = None
     last_sequence: int | None = None
     timed: bool | None = None  # whether readings come with times; None before the first
+    dates: StreamDates = field(default_factory=StreamDates)  # replaced, never changed: copies share it
     late: int = 0
     repeated: int = 0
 
@@ -109,7 +110,6 @@ class LiveStream:
     reason: str | None = None
     lost_detector: bool = False  # whether its detector cannot be loaded; the one here is a placeholder
     arrivals: Arrivals = field(default_factory=Arrivals)
-    dates: StreamDates = field(default_factory=StreamDates)
     stored_dates: dict[str, Any] = field(default_factory=dict)  # what is on disk of them
     session: Session | None = None
     scored_seq: int = 0  # the next reading to score

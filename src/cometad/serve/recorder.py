@@ -21,6 +21,7 @@ from sqlalchemy import Connection, insert, update
 from cometad.connect.contract import Busy, Elsewhere, Lost, Position, ReadingBatch, Receipt, Refusal, UnknownStream
 from cometad.errors import CometadError, InputError
 from cometad.serve.arrivals import Admitted, admit
+from cometad.serve.event_rows import verdict_columns
 from cometad.serve.live_stream import Arrivals, LiveStream
 from cometad.serve.notify.outbox import Outbox
 from cometad.serve.several.ownership import Fenced, Moved, Ownership
@@ -45,6 +46,7 @@ class Stored:
     scores: list[dict[str, Any]] = field(default_factory=list)  # chunks
     events: list[dict[str, Any]] = field(default_factory=list)
     snapshots: list[dict[str, Any]] = field(default_factory=list)
+    tried: list[dict[str, Any]] = field(default_factory=list)  # verdicts: whether each taught its stream, else why not
     paused: list[tuple[int, str]] = field(default_factory=list)  # streams, and why
 
     def add(self, other: "Stored") -> None:
@@ -52,11 +54,12 @@ class Stored:
         self.scores += other.scores
         self.events += other.events
         self.snapshots += other.snapshots
+        self.tried += other.tried
         self.paused += other.paused
 
     def streams(self) -> set[int]:
         """The streams it has anything of."""
-        rows = (*self.scores, *self.events, *self.snapshots)
+        rows = (*self.scores, *self.events, *self.snapshots, *self.tried)
         return {row["stream_id"] for row in rows} | {stream_id for stream_id, _ in self.paused}
 
 
@@ -74,9 +77,10 @@ class Ruling(NamedTuple):
     stream: LiveStream
     id: int
     after_seq: int
-    number: int  # of the event, in the session
+    number: int  # of the event
     called: str | None
-    done: "Future[tuple[bool, str | None]]"  # whether it taught the detector, else why not
+    at: float
+    done: "Future[None]"
 
 
 @dataclass
@@ -169,13 +173,13 @@ class Recorder:
         with suppress(Busy):
             self.submit([])
 
-    def rule(self, stream: LiveStream, number: int, called: str | None) -> "Future[tuple[bool, str | None]]":
-        """Take a verdict on an event; the future says whether it taught the detector, else why not."""
-        done: Future[tuple[bool, str | None]] = _uncancelled(Future())
+    def rule(self, stream: LiveStream, number: int, called: str | None) -> "Future[None]":
+        """Take a verdict on an event; the future is done once the scorer has tried it."""
+        done: Future[None] = _uncancelled(Future())
         with self._wake:
             if self._closed:
                 raise Busy
-            self._rulings.append(Ruling(stream, 0, 0, number, called, done))
+            self._rulings.append(Ruling(stream, 0, 0, number, called, time.time(), done))
             self._wake.notify_all()
         return done
 
@@ -186,7 +190,7 @@ class Recorder:
                 return
             first = not self._has_results()
             self._stored.add(stored)
-            if first:
+            if first or stored.tried:
                 self._wake.notify_all()
 
     @property
@@ -221,14 +225,14 @@ class Recorder:
                 self._wake.notify_all()
 
     def _wait_for_work(self) -> None:
-        """Return once there is something to store; results alone wait a moment for others."""
-        while not (self._requests or self._rulings or self._stopping):
+        """Return once there is something to store; results alone wait a moment for others, unless a person waits."""
+        while not (self._requests or self._rulings or self._stored.tried or self._stopping):
             if not self._wake.wait(GATHER if self._has_results() else None):
                 return
 
     def _has_results(self) -> bool:
         results = self._stored
-        return bool(results.scores or results.events or results.snapshots or results.paused)
+        return bool(results.scores or results.events or results.snapshots or results.tried or results.paused)
 
     def _taken(self) -> tuple[list[_Request], list[Ruling], Stored]:
         requests, readings = list[_Request](), 0
@@ -318,13 +322,15 @@ class Recorder:
             accepted += [self._ruled(connection, ruling, moved) for ruling in rulings]
             told = self._write_results(connection, stored)
             self._store.upsert(connection, schema.positions, _reached(requests, receipts))
-            for stream, _ in moved.values():
-                facts = stream.dates.facts()
+            for stream, arrivals in moved.values():
+                facts = arrivals.dates.facts()
                 if facts != stream.stored_dates:
                     own = schema.streams.c.id == stream.id
                     connection.execute(update(schema.streams).where(own).values(dates=json.dumps(facts)))
         for stream, arrivals in moved.values():
-            stream.arrivals, stream.stored_dates = arrivals, stream.dates.facts()
+            if arrivals.next_seq > stream.arrivals.next_seq:
+                stream.last_received, stream.fed = time.time(), True
+            stream.arrivals, stream.stored_dates = arrivals, arrivals.dates.facts()
         for request, receipt in zip(requests, receipts, strict=True):
             request.done.set_result(receipt)
         if told:
@@ -383,7 +389,6 @@ class Recorder:
                 rows = HistoryRows(first, admitted.ats, admitted.values)
                 chunks.append(_reading_chunk(stream, rows, admitted, arrivals))
                 accepted.append(Accepted(stream, rows, since))
-                stream.last_received, stream.fed = received, True
         return total
 
     def _ruled(self, connection: Connection, ruling: Ruling, moved: dict[str, tuple[LiveStream, Arrivals]]) -> Ruling:
@@ -392,10 +397,12 @@ class Recorder:
         values = {
             "stream_id": stream.id,
             "after_seq": after.next_seq,
-            "number": ruling.number,
+            "number": ruling.number - stream.first_event,  # in the session
             "called": ruling.called,
-            "at": time.time(),
+            "at": ruling.at,
         }
+        taught = ruling.called == "normal"  # unless the scorer finds otherwise
+        change_event(connection, stream.id, ruling.number, verdict_columns(ruling.called, ruling.at, taught))
         (found,) = connection.execute(insert(schema.verdicts).values(values)).inserted_primary_key or (0,)
         return ruling._replace(id=int(found), after_seq=after.next_seq)
 
@@ -406,6 +413,8 @@ class Recorder:
             connection.execute(self._store.insert(schema.scores).on_conflict_do_nothing(), stored.scores)
         self._store.upsert(connection, schema.events, _newest(stored.events, "number"))
         self._store.upsert(connection, schema.snapshots, _newest(stored.snapshots))
+        for one in stored.tried:
+            change_event(connection, one["stream_id"], one["number"], {name: one[name] for name in ("taught", "note")})
         for stream_id, reason in stored.paused:
             own = schema.streams.c.id == stream_id
             connection.execute(update(schema.streams).where(own).values(paused=True, reason=reason))
@@ -416,6 +425,12 @@ def _uncancelled(future: "Future[T]") -> "Future[T]":
     """A future that whoever waits for it cannot cancel: its result is set in any case."""
     future.set_running_or_notify_cancel()
     return future
+
+
+def change_event(connection: Connection, stream_id: int, number: int, columns: dict[str, Any]) -> None:
+    """Change columns of a stored event."""
+    own = (schema.events.c.stream_id == stream_id) & (schema.events.c.number == number)
+    connection.execute(update(schema.events).where(own).values(columns))
 
 
 def _reading_chunk(stream: LiveStream, rows: HistoryRows, admitted: Admitted, arrivals: Arrivals) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from sqlalchemy import select
 
 from cometad.comet import Comet
 from cometad.errors import CometadError
-from cometad.live.dates import StreamDates
 from cometad.serve.detector_shelf import DetectorShelf
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import StreamSettings
@@ -34,9 +33,8 @@ def restored(store: Store, detectors: DetectorShelf, row: Any) -> LiveStream:
     stream.first_event, stream.lost_detector = row.first_event, lost is not None
     stream.paused, stream.reason = row.paused or lost is not None, lost or row.reason
     stream.owned, stream.epoch = store.is_sqlite, row.epoch
-    stream.dates = StreamDates()
     stream.stored_dates = json.loads(row.dates)
-    stream.dates.restore(stream.stored_dates)
+    stream.arrivals.dates.restore(stream.stored_dates)
     with store.read() as connection:
         table = schema.readings
         own = table.c.stream_id == row.id

@@ -255,27 +255,32 @@ class LiveScorer:
         return called == "normal", None
 
     def _rule(self, ruling: Ruling) -> None:
-        stream = ruling.stream
+        stream, stored = ruling.stream, Stored()
         try:
-            if not stream.owned:
-                stream.session = None  # it does not know the verdict, unlike the database
-                ruling.done.set_result(
-                    (False, "The stream is moving; the verdict takes effect once it is scored again.")
-                )
-                return
-            if stream.paused:
-                ruling.done.set_result((False, "The stream is paused; the verdict takes effect once it is resumed."))
-                return
-            self.open(stream)
-            if ruling.id <= stream.known_verdict:  # opening the session has applied it
-                ruling.done.set_result((ruling.called == "normal", None))
-                return
-            ruling.done.set_result(self._apply(stream, ruling.id, ruling.number, ruling.called))
-            self._keep(stream, Stored(snapshots=[self._snapshot(stream)]))
+            taught, note = self._tried(ruling, stored)
+            outcome = {"taught": None if ruling.called is None else taught, "note": note}
+            stored.tried.append({"stream_id": stream.id, "number": ruling.number, **outcome})
+            self._keep(stream, stored)
+            ruling.done.set_result(None)
         except Exception as error:
             ruling.done.set_exception(error)
             self.pause(stream, _reason(error))
             _log.exception("stream paused", stream=stream.name)
+
+    def _tried(self, ruling: Ruling, stored: Stored) -> tuple[bool, str | None]:
+        """Apply a verdict if that is possible now; returns whether it taught, else why not."""
+        stream = ruling.stream
+        if not stream.owned:
+            stream.session = None  # it does not know the verdict, unlike the database
+            return False, "The stream is moving; the verdict takes effect once it is scored again."
+        if stream.paused:
+            return False, "The stream is paused; the verdict takes effect once it is resumed."
+        self.open(stream)
+        if ruling.id <= stream.known_verdict:  # opening the session has applied it
+            return ruling.called == "normal", None
+        tried = self._apply(stream, ruling.id, ruling.number - stream.first_event, ruling.called)
+        stored.snapshots.append(self._snapshot(stream))
+        return tried
 
     def pause(self, stream: LiveStream, reason: str) -> None:
         """Stop scoring a stream; its readings are stored and wait."""
@@ -287,7 +292,10 @@ class LiveScorer:
         """Store a snapshot of each open session, so that the next start is quick."""
         for stream in streams:
             if stream.owned and stream.session is not None and stream.snapshot_due < SNAPSHOT_EVERY:
-                self._keep(stream, Stored(snapshots=[self._snapshot(stream)]))
+                try:
+                    self._keep(stream, Stored(snapshots=[self._snapshot(stream)]))
+                except Exception:  # its readings since the last snapshot are scored again
+                    _log.exception("snapshot not saved", stream=stream.name)
 
 
 def _grouped(work: list[Any]) -> Iterable[Any]:

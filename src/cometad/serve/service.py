@@ -22,13 +22,14 @@ from cometad.serve.connections import Connections
 from cometad.serve.demo_plant import NAME as DEMO
 from cometad.serve.demo_plant import DemoPlant
 from cometad.serve.detector_shelf import DetectorShelf, Missing, check_room
+from cometad.serve.event_rows import verdict_columns
 from cometad.serve.figures import Figures
 from cometad.serve.fleet_streams import FleetStreams
 from cometad.serve.listeners import Listeners
 from cometad.serve.live_stream import LiveStream, check_settings
 from cometad.serve.models import StreamSettings, StreamState
 from cometad.serve.notify.notifications import Notifications, receivers_of
-from cometad.serve.recorder import Recorder
+from cometad.serve.recorder import Recorder, change_event
 from cometad.serve.restoring import restored
 from cometad.serve.scorer import FreshScores, LiveScorer
 from cometad.serve.set_aside import keep_aside, stored_position
@@ -154,8 +155,11 @@ class Service:
             self.upkeep.stop()
             self.sharing.stop()
             self.recorder.close_intake()
-            self.scorer.do(lambda: self.scorer.save(self.streams.values()))
+            saved = self.scorer.do(lambda: self.scorer.save(list(self.streams.values())))
             self.scorer.stop()
+            problem = saved.exception() if saved.done() else "The thread that scores has ended."
+            if problem is not None:
+                _log.error("snapshot not saved", problem=str(problem))
             self.recorder.stop()
             self.notifications.stop()
             self.ownership.leave()
@@ -447,7 +451,7 @@ class Service:
 
     # -- verdicts ---------------------------------------------------------------------------------------------------
 
-    async def rule(self, event_id: str, called: Literal["fault", "normal"] | None) -> None:
+    def rule(self, event_id: str, called: Literal["fault", "normal"] | None) -> None:
         """Take a verdict on an event; `normal` teaches the stream, None withdraws what was said."""
         stream, number = self.event_place(event_id)
         own = (schema.events.c.stream_id == stream.id) & (schema.events.c.number == number)
@@ -457,23 +461,16 @@ class Service:
             raise Missing(f"There is no event {event_id!r}.")
         if row.verdict == called:
             return
-        if number > stream.first_event:
-            taught, note = await asyncio.to_thread(self._taught, stream.name, number, called)
-        else:
-            taught, note = False, NOT_LEARNED
-        now = None if called is None else time.time()
-        values = {"verdict": called, "verdict_at": now, "taught": taught if called else None, "note": note}
-        await asyncio.to_thread(self._keep_verdict, own, values)
+        if number <= stream.first_event:
+            with self.store.write() as connection:
+                change_event(connection, stream.id, number, verdict_columns(called, time.time(), False, NOT_LEARNED))
+            return
+        with self._own(stream.name) as stream:
+            self.recorder.rule(stream, number, called).result()
+            self.recorder.flush(stream)
         if stream.open_event is not None and stream.open_event.number == number:
+            now = None if called is None else time.time()
             stream.open_event = stream.open_event.model_copy(update={"verdict": called, "verdict_at": now})
-
-    def _taught(self, name: str, number: int, called: str | None) -> tuple[bool, str | None]:
-        with self._own(name) as stream:
-            return self.recorder.rule(stream, number - stream.first_event, called).result()
-
-    def _keep_verdict(self, own: Any, values: dict[str, Any]) -> None:
-        with self.store.write() as connection:
-            connection.execute(update(schema.events).where(own).values(values))
 
     def event_place(self, event_id: str) -> tuple[LiveStream, int]:
         """The stream of an event and its number there."""

@@ -1,6 +1,5 @@
 """Events and verdicts."""
 
-import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
@@ -34,10 +33,10 @@ def get_event(event: EventName, service: ServiceOf) -> EventDetails:
 
 
 @router.post("/{event}/verdict", responses=answers(404, 409), dependencies=[may("write")])
-async def post_verdict(event: EventName, verdict: VerdictOf, service: ServiceOf) -> EventDetails:
+def post_verdict(event: EventName, verdict: VerdictOf, service: ServiceOf) -> EventDetails:
     """Say what an event was. `normal` teaches the stream; null withdraws what was said."""
-    await service.rule(event, verdict.verdict)
-    details = await asyncio.to_thread(event_details, service, event)
+    service.rule(event, verdict.verdict)
+    details = event_details(service, event)
     service.listeners.news("event", details.stream, {**_summary(details), "change": "verdict"})
     return details
 

@@ -41,7 +41,8 @@ async def post_readings(name: StreamName, request: Request, service: ServiceOf) 
     """Send readings of one stream; answered once they are on disk. A bad reading refuses the whole body."""
     if len(service.fleet):
         await asyncio.to_thread(service.open_of_fleet, name)
-    stream = service.stream(name)
+    known = service.streams.get(name)
+    stream = await asyncio.to_thread(service.stream, name) if known is None else known
     form = _form(request)
     body = await read_body(request, service.settings.max_body_mib)
     if len(body) > LARGE:
@@ -61,7 +62,7 @@ async def post_mixed_readings(request: Request, service: ServiceOf) -> Any:
     if form == "csv":
         raise Refused(415, "Send readings of many streams as JSON or JSON lines. CSV is for a single stream.")
     body = await read_body(request, service.settings.max_body_mib)
-    if len(body) > LARGE or len(service.fleet):  # streams of a fleet may have to be opened
+    if len(body) > LARGE or len(service.fleet) or not service.store.is_sqlite:  # streams may have to be looked up
         batches, refused = await asyncio.to_thread(parse_mixed, body, form, service.layout)
     else:
         batches, refused = parse_mixed(body, form, service.layout)
