@@ -1,6 +1,7 @@
 """Data of earlier formats opens, and the streams go on; tests/fixtures/make_serve_1.py wrote it."""
 
 import gzip
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -57,3 +58,21 @@ def test_a_stream_of_format_1_goes_on_as_if_nothing_had_happened(folder):
             assert client.get(f"/v1/events/{called[0]['id']}").json()["explanation"]["sentence"]
     wanted = session.update_many(new).alert_scores
     np.testing.assert_allclose(scores[ROWS:], wanted, rtol=1e-4)  # equal bits only on the machine that wrote the data
+
+
+def test_a_stream_with_an_earlier_budget_of_alerts_starts_anew(folder):
+    with closing(sqlite3.connect(folder / FILE)) as database, database:
+        budget = '{"detector": "pump", "budget": {"rate": null, "alerts_per_day": 3.0}, "period": "60s"}'
+        (events,) = database.execute("SELECT COUNT(*) FROM events").fetchone()
+        database.execute("UPDATE streams SET settings = ?", (budget,))
+        database.execute("UPDATE events SET closed_at = NULL WHERE number = (SELECT MAX(number) FROM events)")
+    with closing(Service(Settings(data_dir=folder))) as service:
+        service.tokens.revoke("gateway")
+        service.start()
+        until(lambda: service.ready)
+        with listening(service) as client:
+            assert client.get("/v1/streams/pump-1").json()["state"] != "paused"
+            assert client.get("/v1/events?state=open").json()["events"] == []
+            assert len(client.get("/v1/events?limit=1000").json()["events"]) == events
+            post(client, "pump-1", as_readings(plant(50, seed=3), first=ROWS))
+            assert len(settled(client, "pump-1", ROWS + 50)["scores"]) == ROWS + 50

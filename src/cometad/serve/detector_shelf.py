@@ -171,11 +171,12 @@ class DetectorShelf:
 
     def for_stream(self, settings: StreamSettings) -> tuple[Detector, Layout]:
         """The detector that settings ask for, and the layout of its readings; both are shared by its streams."""
-        name, rule = settings.detector, threshold_of(settings)
+        name = settings.detector
         with self._opening:
             known = self._open.get(name)
             if known is None or self._is_replaced(name, known):
                 known = self._open[name] = self._opened(name)
+            rule = threshold_of(settings, known.by_rule[None])
             if rule is not None and rule not in known.by_rule:
                 known.by_rule[rule] = known.by_rule[None].with_threshold(rule)
             return known.by_rule[rule], known.layout

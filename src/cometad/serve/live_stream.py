@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -294,13 +294,18 @@ def seconds_of(period: str) -> float:
     return parse_period(period) / 1e6
 
 
-def threshold_of(settings: StreamSettings) -> Budget | None:
-    """The threshold rule that the settings ask for; None keeps that of the detector."""
-    budget = settings.budget
-    if budget is None:
+def threshold_of(settings: StreamSettings, detector: Detector) -> Budget | None:
+    """The threshold rule that the settings ask for; None keeps that of the detector.
+
+    A detector that was fitted without times learns from the settings how many readings a day has.
+    """
+    budget, own = settings.budget, detector.threshold
+    period = None if settings.period is None else seconds_of(settings.period)
+    if budget is not None:
+        return Budget(**budget.model_dump(), period=None if budget.rate is not None else period)
+    if period is None or not isinstance(own, Budget) or own.rate is not None or own.period is not None:
         return None
-    period = None if settings.period is None or budget.rate is not None else seconds_of(settings.period)
-    return Budget(**budget.model_dump(), period=period)
+    return replace(own, period=period) if math.isnan(detector.statistics_.period) else None
 
 
 def check_settings(settings: StreamSettings, detector: Detector) -> None:
