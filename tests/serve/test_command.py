@@ -11,6 +11,8 @@ import structlog
 from typer.testing import CliRunner
 
 from cometad.cli.app import app
+from cometad.serve.models import BudgetOf
+from cometad.serve.settings import load_settings
 from cometad.serve.storage.store import FILE, Store
 from contract import is_a_sentence
 
@@ -85,6 +87,7 @@ def test_a_bad_file_of_settings_is_refused(here, text):
     ("name", "value"),
     [
         ("PORT", "many"),
+        ("ALERTS", "3/week"),
         ("PORT", "70000"),
         ("LOG_FORMAT", "xml"),
         ("KEEP_GIGABYTES", "0"),
@@ -107,6 +110,15 @@ def test_what_flags_ask_for_is_refused_if_it_cannot_work(here, taken):
     refused("--database=postgresql://nobody:secret-word@127.0.0.1:1/none")
     assert "secret-word" not in refused("--database=postgresql://nobody:secret-word@127.0.0.1:1/none", "--check")
     refused("--database=what is this")
+
+
+@pytest.mark.parametrize("source", ["file", "environment"])
+def test_streams_that_name_no_budget_have_that_of_the_settings(here, monkeypatch, source):
+    if source == "environment":
+        monkeypatch.setenv("COMETAD_SERVE_ALERTS", "2/1000")
+    else:
+        (here / "cometad.toml").write_text('[serve]\nalerts = "2/1000"\n')
+    assert load_settings(None).alerts == BudgetOf(alerts=2)
 
 
 def test_a_misspelled_environment_variable_is_refused(monkeypatch):

@@ -15,13 +15,14 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.event import listens_for, remove
 from structlog.testing import capture_logs
 
-from cometad import Comet
+from cometad import BASELINES, Budget, Comet
 from cometad.data.resample import Resampling
 from cometad.live.grid import Grid
 from cometad.live.session import Session
 from cometad.serve import detector_shelf, exports, recorder
 from cometad.serve import service as service_module
 from cometad.serve.api import live
+from cometad.serve.live_stream import threshold_of
 from cometad.serve.models import StreamSettings
 from cometad.serve.storage import history, schema
 from cometad.serve.storage.store import StorageError
@@ -281,6 +282,17 @@ def test_an_event_has_a_level_and_a_meaning(running):
     (event, *_) = until(lambda: events_of(client, "levels"))
     assert (event["level"], event["severity"], event["rarity"]) == ("alert", 1.0, 10**9)
     assert event["meaning"] == "Normal operation reaches this less than once in 1,000 years."
+
+
+def test_a_detector_fitted_without_times_learns_from_the_settings_how_many_readings_a_day_has():
+    normal = np.random.default_rng(0).normal(size=(300, 2))
+    fitted = BASELINES["squared-norm"](threshold=Budget()).fit(normal)
+    hourly = StreamSettings(detector="pump", period="1h")
+    assert threshold_of(hourly, fitted) == Budget(period=3600.0)
+    assert threshold_of(StreamSettings(detector="pump"), fitted) is None
+    assert threshold_of(hourly, BASELINES["squared-norm"](threshold=Budget(rate=0.1)).fit(normal)) is None
+    events = fitted.with_threshold(threshold_of(hourly, fitted)).judge().push(np.full(30, 1e3)).changes
+    assert [event.stop - event.start for kind, event, _ in events if kind == "closed"] == [8]
 
 
 def test_a_budget_of_alerts_is_shown_with_how_much_of_it_is_used(running):
@@ -887,12 +899,23 @@ def test_bad_settings_are_refused_in_a_sentence(narrow, settings):
     assert client.get("/v1/streams/one").json()["settings"]["detector"] == "pump"
 
 
-@pytest.mark.parametrize("budget", [{"alerts": 0}, {"alerts": 2000}, {"alerts_per_day": -3}, {"rate": 1}, {}])
+@pytest.mark.parametrize("budget", [{"alerts": 0}, {"alerts": 2000}, {"alerts_per_day": -3}, {"rate": 1}, {}, "spot"])
 def test_a_bad_budget_is_refused_with_what_to_write_instead(narrow, budget):
     _, client = narrow
     answer = client.put("/v1/streams/one", json={"detector": "pump", "budget": budget})
     assert answer.status_code == 422
-    assert 'Write {"alerts": 1, "per": 1000}, {"alerts_per_day": 3} or {"rate": 0.01}.' in answer.json()["error"]
+    wanted = 'Write "1/1000", "3/day", {"alerts": 1, "per": 1000}, {"alerts_per_day": 3} or {"rate": 0.01}.'
+    assert wanted in answer.json()["error"]
+
+
+def test_a_budget_can_be_said_as_on_the_command_line(narrow):
+    _, client = narrow
+    client.put("/v1/streams/words", json={"detector": "pump", "budget": "2/500,3/day", "period": "60s"})
+    settings = client.get("/v1/streams/words").json()["settings"]["budget"]
+    assert settings == {"rate": None, "alerts": 2.0, "per": 500.0, "alerts_per_day": 3.0}
+    answer = client.put("/v1/streams/words", json={"detector": "pump", "budget": "0/day"})
+    assert answer.status_code == 422
+    assert "The budget '0/day' is not above 0" in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
