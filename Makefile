@@ -5,7 +5,7 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 WORKERS ?= 2
 
-.PHONY: demo serve test check docs format clean
+.PHONY: demo serve test test-all check docs format clean
 
 demo: $(READY)  ## fit a synthetic plant, stream it with drift and planted faults, list what was found
 	$(BIN)/cometad demo
@@ -13,8 +13,11 @@ demo: $(READY)  ## fit a synthetic plant, stream it with drift and planted fault
 serve: $(READY)  ## run the live service; open http://127.0.0.1:8080
 	$(BIN)/cometad serve
 
-test: $(READY)  ## every test and every docstring example, on WORKERS cores
+test: $(READY)  ## the tests and docstring examples of the product, on WORKERS cores
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 $(PYTEST)
+
+test-all: $(READY)  ## `make test`, and the tests of the research in bench/
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 tests src bench $(PYTEST)
 
 check: $(READY)  ## format, lint, types, import contract
 	$(BIN)/ruff format --check .
@@ -35,11 +38,11 @@ clean:
 
 # Install torch first, from a CPU build: a local wheel if there is one, else through uv, which knows the index of CPU
 # builds. As a dependency, pip would install the build with gigabytes of CUDA libraries.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml bench/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("cometad needs Python 3.11 to 3.13; run make PYTHON=python3.12") if not (3, 11) <= sys.version_info < (3, 14) else 0'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -c 'import importlib.metadata as m; m.version("torch")' 2>/dev/null \
 	  || $(BIN)/pip install --quiet --no-index --no-deps $(TORCH) 2>/dev/null \
 	  || { $(BIN)/pip install --quiet uv && $(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend cpu $(TORCH); }
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e bench
 	touch $@

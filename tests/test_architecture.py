@@ -7,25 +7,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "cometad"
+RESEARCH = ROOT / "bench" / "src" / "cometad_bench"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-DEEP_BASELINES = {
-    "baselines/anomaly_transformer.py",
-    "baselines/catch.py",
-    "baselines/d3r.py",
-    "baselines/deep.py",
-    "baselines/footprint.py",
-    "baselines/lstm_ae.py",
-    "baselines/lstm_vae.py",
-    "baselines/positions.py",
-    "baselines/usad.py",
-    "baselines/vtt.py",
-}
-# Other files that import torch, and why. Remove a line when its reason is gone; add none.
-TORCH_EXCEPTIONS = {
-    "bench/embedding.py": "plots the patch vectors of a trained network",
-    "bench/trial.py": "measures GPU memory",
-}
+TORCH_ELSEWHERE = set()
 
 
 @cache
@@ -67,21 +52,18 @@ def float_aliases(path):
 
 def test_no_class_name_is_used_twice():
     places = defaultdict(list)
-    for path in FILES:
+    for path in (*FILES, *RESEARCH.rglob("*.py")):
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
-                places[node.name.lstrip("_")].append(f"{name(path)}:{node.lineno}")
+                places[node.name.lstrip("_")].append(f"{path.relative_to(ROOT)}:{node.lineno}")
     twice = [f"{found}: {', '.join(where)}" for found, where in places.items() if len(where) > 1]
     assert not twice, "\n".join(twice)
 
 
-def test_torch_is_imported_only_by_the_network_and_the_deep_baselines():
+def test_torch_is_imported_only_by_the_network():
     users = {name(path) for path in FILES if imports_package(path, "torch")}
     users |= {name(path) for path in FILES if imports_package(path, "safetensors.torch")}
-    elsewhere = {user for user in users if not user.startswith("network/")} - DEEP_BASELINES
-    assert elsewhere - set(TORCH_EXCEPTIONS) == set()
-    assert set(TORCH_EXCEPTIONS) - elsewhere == set(), "these no longer import torch: remove them from the exceptions"
-    assert users >= DEEP_BASELINES
+    assert {user for user in users if not user.startswith("network/")} == TORCH_ELSEWHERE
 
 
 def test_the_aliases_of_float_arrays_are_declared_once():
@@ -117,5 +99,5 @@ def test_no_event_loop_waits_for_the_database():
 
 
 def test_the_committed_results_are_small():
-    size = sum(path.stat().st_size for path in (ROOT / "results").rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in (ROOT / "bench" / "results").rglob("*") if path.is_file())
     assert size < 5_000_000

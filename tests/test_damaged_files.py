@@ -22,7 +22,7 @@ from cometad.live.session import Session
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from contract import FRESH, NORMAL, is_a_sentence, saved
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[1] / "bench" / "scripts"))
 from fuzzing import models
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -229,6 +229,6 @@ def test_a_refused_snapshot_leaves_the_stream_as_new(detector):
 )
 @given(seed=st.integers(0, 2**32))
 def test_any_changed_file_gives_the_same_scores_or_one_sentence(seed, tmp_path):
-    # `python benchmarks/fuzz.py --models` runs 10,000 cases.
+    # `python bench/scripts/fuzz.py --models` runs 10,000 cases.
     _, how, found = models.outcome(seed, tmp_path / "file")
     assert found in models.ALLOWED[how]

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from cometad import BASELINES
-from cometad.baselines.deep import DeepBaseline
 from contract import is_a_sentence
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -92,8 +91,28 @@ def test_without_torch_whatever_needs_it_says_so_in_one_sentence(code, user):
     assert refusal(code) == f"{user} needs torch. Install it with pip install 'cometad[torch]'."
 
 
-def test_a_deep_baseline_is_one_that_needs_torch():
-    assert tuple(name for name, kind in BASELINES.items() if issubclass(kind, DeepBaseline)) == DEEP
+@pytest.mark.parametrize(
+    "arguments, user",
+    [
+        (["bench", "run", "main", "--seed", "1"], "cometad bench"),
+        (["data", "--data-dir", "x"], "cometad data"),
+        (["fit", "normal.csv", "-o", "x.comet", "--detector", "usad"], "The detector 'usad'"),
+    ],
+)
+def test_without_the_research_package_a_verb_says_how_to_install_it(folder, arguments, user):
+    hidden = WITHOUT_TORCH.replace("torch", "cometad_bench")
+    exit_code, output, errors = python(
+        f"{hidden}from cometad.cli import main; sys.exit(main(sys.argv[1:]))", *arguments, folder=folder
+    )
+    assert (exit_code, output) == (2, "")
+    assert errors == f"cometad: {user} needs cometad_bench. Install it with pip install 'cometad[bench]'.\n"
+
+
+def test_research_keeps_its_names():
+    from cometad.datasets.readers import READERS
+
+    assert "SMD" in READERS
+    assert python("import cometad.datasets.drift as d; print(d.__name__)")[1] == "cometad_bench.datasets.drift\n"
 
 
 def test_without_torch_the_command_line_fits_scores_and_reports(folder):

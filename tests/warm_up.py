@@ -23,4 +23,4 @@ if __name__ == "__main__":
     views.decision_function(gappy)
     views.stream().update(FRESH[0])
     evaluate(np.arange(len(FRESH)) // 20 == 7, scores)
-    import cometad.bench.warm  # noqa: F401  (what trials use; under load, compiling it in a test took minutes)
+    import cometad_bench.warm  # noqa: F401  (what trials use; under load, compiling it in a test took minutes)

@@ -57,7 +57,7 @@ ADVICE = {
 
 
 # Optional packages that our own modules import, and the extra of cometad that installs each.
-OPTIONAL = {"onnx": "onnx", "onnxruntime": "onnx", "torch": "torch"}
+OPTIONAL = {"cometad_bench": "bench", "onnx": "onnx", "onnxruntime": "onnx", "torch": "torch"}
 
 
 class CometadError(Exception):

@@ -1,4 +1,4 @@
-"""A share of `python benchmarks/fuzz.py --tables`: odd tables through every verb."""
+"""A share of `python bench/scripts/fuzz.py --tables`: odd tables through every verb."""
 
 import importlib.util
 import random
@@ -14,7 +14,7 @@ CASES = 200
 
 @pytest.fixture(scope="module")
 def fuzzing():
-    path = Path(__file__).parents[2] / "benchmarks" / "fuzzing" / "tables.py"
+    path = Path(__file__).parents[2] / "bench" / "scripts" / "fuzzing" / "tables.py"
     spec = importlib.util.spec_from_file_location("fuzzing_tables", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # its dataclass looks itself up there

@@ -417,7 +417,7 @@ def test_a_closed_pipe_ends_a_command_quietly(model, tmp_path, verb):
 
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_when_processes_are_killed():
-    command = [sys.executable, str(ROOT / "benchmarks" / "kill.py"), "--times", "5", "--rows", "500"]
+    command = [sys.executable, str(ROOT / "bench" / "scripts" / "kill.py"), "--times", "5", "--rows", "500"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("0 problems") == 4

@@ -533,7 +533,12 @@ def test_the_chance_hit_rate_is_the_mean_over_all_rankings(percent):
 def test_the_hit_rates_in_the_docs_match_the_results():
     page = (ROOT / "docs" / "explanations.md").read_text()
     shown = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "explain.py", "--results", ROOT / "results" / "explain.jsonl"],
+        [
+            sys.executable,
+            ROOT / "bench" / "scripts" / "explain.py",
+            "--results",
+            ROOT / "bench" / "results" / "explain.jsonl",
+        ],
         capture_output=True,
         text=True,
         check=True,

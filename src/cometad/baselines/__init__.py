@@ -1,7 +1,7 @@
 """The detectors Comet is compared with: one per file, all held to the same contract.
 
 To add one, write its file and add a row to `BASELINES`; the contract tests and the command line pick it up from there.
-A baseline is imported when it is looked up: half of them need torch.
+A baseline is imported when it is looked up; the deep ones are in the distribution cometad-bench.
 """
 
 from cometad.baselines.baseline import Baseline
@@ -23,12 +23,12 @@ BASELINES: LazyTable[type[Baseline]] = LazyTable(
         "kmeans": "cometad.baselines.kmeans_ad:KMeansAD",
         "hbos": "cometad.baselines.hbos:Hbos",
         "isolation-forest": "cometad.baselines.isolation_forest:IsolationForest",
-        "lstm-ae": "cometad.baselines.lstm_ae:LstmAe",
-        "lstm-vae": "cometad.baselines.lstm_vae:LstmVae",
-        "usad": "cometad.baselines.usad:Usad",
-        "anomaly-transformer": "cometad.baselines.anomaly_transformer:AnomalyTransformer",
-        "vtt": "cometad.baselines.vtt:Vtt",
-        "catch": "cometad.baselines.catch:Catch",
-        "d3r": "cometad.baselines.d3r:D3r",
+        "lstm-ae": "cometad_bench.baselines.lstm_ae:LstmAe",
+        "lstm-vae": "cometad_bench.baselines.lstm_vae:LstmVae",
+        "usad": "cometad_bench.baselines.usad:Usad",
+        "anomaly-transformer": "cometad_bench.baselines.anomaly_transformer:AnomalyTransformer",
+        "vtt": "cometad_bench.baselines.vtt:Vtt",
+        "catch": "cometad_bench.baselines.catch:Catch",
+        "d3r": "cometad_bench.baselines.d3r:D3r",
     },
 )

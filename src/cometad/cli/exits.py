@@ -6,6 +6,7 @@ and 143 for SIGTERM.
 
 import errno
 import functools
+import inspect
 import logging
 import os
 import signal
@@ -122,6 +123,15 @@ def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Calla
             raise typer.Exit(_explain(error)) from None
 
     return run
+
+
+def add_verb(
+    to: typer.Typer, name: str, verb: Callable[..., None], example: str, interrupted: str = "Interrupted."
+) -> None:
+    """Add a guarded verb; its help is its docstring."""
+    paragraphs = inspect.cleandoc(verb.__doc__ or "").split("\n\n")
+    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)  # typer keeps single line breaks
+    to.command(name, help=text, epilog=f"Example: {example}")(guarded(verb, interrupted))
 
 
 def explain_system(error: OSError) -> int:

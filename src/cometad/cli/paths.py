@@ -150,7 +150,7 @@ def _is_fleet_scores(path: Path) -> bool:
 
 
 def _is_overview(path: Path) -> bool:
-    return b'<meta name="generator" content="cometad fleet report">' in _head(path)
+    return b'<meta name="generator" content="cometad fleet report">' in head(path)
 
 
 def _is_events(path: Path) -> bool:
@@ -159,7 +159,7 @@ def _is_events(path: Path) -> bool:
 
 
 def _is_answers(path: Path) -> bool:
-    line, end, _ = _head(path).partition(b"\n")
+    line, end, _ = head(path).partition(b"\n")
     if not end:  # killed in its first line
         return line[: len(_FIRST)] == _FIRST[: len(line)]
     try:
@@ -170,34 +170,18 @@ def _is_answers(path: Path) -> bool:
 
 
 def _is_report(path: Path) -> bool:
-    head = _head(path)
+    start = head(path)
     # Reports of 0.1 have no generator tag, only this heading.
-    return b'<meta name="generator" content="cometad report">' in head or "<p>cometad report ·".encode() in head
-
-
-def _is_bench_page(path: Path) -> bool:
-    head = _head(path)
-    return b'<meta name="generator" content="cometad bench report">' in head or b"<p>cometad benchmark</p>" in head
-
-
-def _is_bench_text(path: Path) -> bool:
-    from cometad.bench.experiments import EXPERIMENTS
-
-    title = _head(path).partition(b"\n")[0].decode(errors="replace")
-    return title in {f"# {experiment.title}" for experiment in EXPERIMENTS.values()}
-
-
-def _is_bench_latex(path: Path) -> bool:
-    return _head(path).startswith(b"% Needs \\usepackage{booktabs,longtable")
+    return b'<meta name="generator" content="cometad report">' in start or "<p>cometad report ·".encode() in start
 
 
 def _is_picture(path: Path) -> bool:
-    return b"Software\0cometad" in _head(path)
+    return b"Software\0cometad" in head(path)
 
 
 def _is_onnx(path: Path) -> bool:
     # Field 2 of the message, right after the version: the name of the producer.
-    return b"\x12\x07cometad" in _head(path)[:16]
+    return b"\x12\x07cometad" in head(path)[:16]
 
 
 _FIRST = b'{"step": '
@@ -212,26 +196,24 @@ KINDS = {
     "overview": FileKind("an overview of a fleet", _is_overview),
     "answers": FileKind("the output of a stream", _is_answers),
     "report": FileKind("a report", _is_report),
-    "bench.html": FileKind("a page", _is_bench_page),
-    "bench.md": FileKind("a page", _is_bench_text),
-    "bench.tex": FileKind("a table", _is_bench_latex),
     "onnx": FileKind("an ONNX file", _is_onnx),
     "picture": FileKind("a picture", _is_picture),
 }
 
 
-def _head(path: Path) -> bytes:
+def head(path: Path) -> bytes:
+    """The first bytes of a file."""
     with path.open("rb") as file:
         return file.read(_HEAD)
 
 
 def _columns(path: Path) -> list[str]:
     """The column names of a CSV, Parquet or JSON lines file; empty if it is none of them."""
-    head = _head(path)
-    if head.startswith(b'{"'):
-        return _keys(head.partition(b"\n")[0])
-    if not head.startswith(b"PAR1"):
-        return head.partition(b"\n")[0].decode(errors="replace").strip().split(",")
+    start = head(path)
+    if start.startswith(b'{"'):
+        return _keys(start.partition(b"\n")[0])
+    if not start.startswith(b"PAR1"):
+        return start.partition(b"\n")[0].decode(errors="replace").strip().split(",")
     import polars as pl
 
     try:

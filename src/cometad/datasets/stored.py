@@ -1,57 +1,7 @@
-"""Entities that stay on disk until they are needed: a large collection does not fit into memory."""
+"""Datasets that are read when used: in the distribution cometad-bench; this is the name of earlier versions."""
 
-import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from pathlib import Path
+import sys
 
-from cometad.datasets.dataset import Dataset
-from cometad.errors import InputError
+from cometad.errors import imported_for
 
-
-@dataclass(frozen=True, eq=False)
-class StoredDataset:
-    """One entity in a file of its own, with the function that reads it.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.datasets.stored import StoredDataset
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "pump.csv"
-    ...     _ = path.write_text("flow")
-    ...     StoredDataset("plant", "pump", path, parse=None).fingerprint
-    '3b21278178ed3463'
-    """
-
-    name: str
-    entity: str
-    path: Path
-    parse: Callable[["StoredDataset"], Dataset]
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of the file in 16 hex digits."""
-        try:
-            with self.path.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-        except OSError as error:
-            raise InputError(f"Cannot read '{self.path}': {error.strerror}. Check its permissions.") from error
-
-
-def opened(entity: Dataset | StoredDataset) -> Dataset:
-    """Return an entity with its series, read from disk if necessary. Only the last one read stays in memory.
-
-    >>> import numpy as np
-    >>> from cometad.datasets.dataset import Dataset
-    >>> from cometad.datasets.stored import opened
-    >>> pump = Dataset("plant", "pump", np.zeros((3, 1)), np.zeros((2, 1)), np.ones(2, bool), ("flow",))
-    >>> opened(pump) is pump
-    True
-    """
-    return entity if isinstance(entity, Dataset) else _read(entity)
-
-
-@lru_cache(maxsize=1)
-def _read(entity: StoredDataset) -> Dataset:
-    return entity.parse(entity)
+sys.modules[__name__] = imported_for(__name__, "cometad_bench.datasets.stored")

@@ -17,7 +17,7 @@ from cometad.compiled import jit
 from cometad.restored import require_state, taken
 from cometad.scoring.fuse import USUAL, Fused, pooled
 
-# Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and benchmarks/verdicts.py.
+# Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and bench/scripts/verdicts.py.
 HOT = 2.5  # about one normal cell in 50 scores higher
 NAMED = 5  # variables
 PARTS = 8  # of an event: fewer excuse more, and hide more faults

@@ -1,0 +1,1 @@
+"""The tables of `bench/scripts/alerts.py`, one per file."""

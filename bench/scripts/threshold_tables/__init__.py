@@ -1,0 +1,1 @@
+"""The tables of `bench/scripts/thresholds.py`, one per file."""

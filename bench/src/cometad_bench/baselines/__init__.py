@@ -1,0 +1,1 @@
+"""The deep baselines; `cometad.BASELINES` lists them."""

@@ -1,0 +1,185 @@
+"""The base class of the deep baselines: windows, training with early stopping, scoring, and a memory check."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cometad.arrays import Array, Floats, Floats32
+from cometad.baselines.baseline import Baseline
+from cometad.data.windows import cut, learnable, training_rows, window_starts
+from cometad.network.fast.threads import torch_alone
+from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
+from cometad.network.schedules import Converging, Halving, Schedule
+from cometad.network.state import restored_network, to_arrays
+from cometad.progress import show_progress
+from cometad.restored import require_state
+from cometad.series import Series
+from cometad_bench.baselines.footprint import Activations, check_fits, parameter_count, windows_at_once
+
+
+class WindowNetwork(nn.Module, ABC):
+    """A network that learns from windows (window, time, variable) and scores their time steps."""
+
+    @abstractmethod
+    def loss(self, windows: Tensor, epoch: int) -> Tensor:
+        """The training loss; epochs count from 1."""
+
+    @abstractmethod
+    def score(self, windows: Tensor) -> Tensor:
+        """The score of each time step, (window, time)."""
+
+    def validation_loss(self, windows: Tensor, epoch: int) -> Tensor:
+        """The loss for early stopping; it must be comparable between epochs."""
+        return self.loss(windows, epoch)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """The groups of parameters and the loss each minimizes."""
+        return [ParameterGroup(list(self.parameters()), self.loss)]
+
+    def after_training(self, batches: Iterator[Tensor]) -> None:
+        """Fit anything that depends on the trained network, on validation windows if there are any."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DeepBaseline(Baseline):
+    """A network trained on windows. The defaults follow the published protocol: see docs/baselines.md.
+
+    The last `validation_share` of the series is held out, a share or a number of readings. Training stops once the
+    validation loss has not improved for more than `patience` epochs, and the network of the best epoch is kept. If the
+    held-out part is shorter than a window, training runs to the end of the schedule.
+    """
+
+    learned: ClassVar[tuple[str, ...]] = ("window_bytes_",)
+    shapes: ClassVar = {"window_bytes_": (1,)}
+    dtypes: ClassVar = {"window_bytes_": np.int64}
+
+    window: int = 100
+    window_stride: int = 50
+    schedule: Schedule = Halving(30, learning_rate=1e-4)
+    batch_size: int = 32
+    patience: int = 5
+    weight_decay: float = 0.0
+    validation_share: float = 0.1
+
+    @abstractmethod
+    def _network(self, variables: int) -> WindowNetwork:
+        """The untrained network."""
+
+    def _features(self, scaled: Floats32, series: Series, training: bool) -> Floats32:
+        """The input of the network (time, feature); the scaled variables come first."""
+        return scaled
+
+    def _feature_count(self, variables: int) -> int:
+        """The number of features the network is trained on."""
+        return variables
+
+    def check_memory(self, variables: int) -> None:
+        """Refuse a network whose parameters, with the activations of one window, do not fit into memory."""
+        self.check_parameters()
+        self._measured(variables)
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Learn what is normal from a series (time, variable); `y` is ignored. Threads that fit take turns."""
+        with torch_alone():
+            return super().fit(X, y)
+
+    # -- fitting ----------------------------------------------------------------------------------------------------
+
+    def _least_rows(self) -> int:
+        return self.window
+
+    def _training_rows(self, rows: int) -> int:
+        return training_rows(rows, self.validation_share)
+
+    def _learn(self, scaled: Floats32, series: Series) -> None:
+        features = self._features(scaled, series, training=True)
+        self.window_bytes_ = np.array([self._measured(scaled.shape[1])])
+        rows = self._training_rows(len(features))
+        starts = window_starts(rows, self.window, self.window_stride)
+        learned = self._source(features, learnable(starts, self.window, series))
+        held_out = None
+        if len(features) - rows >= self.window:
+            starts = rows + window_starts(len(features) - rows, self.window, self.window_stride)
+            held_out = self._source(features, learnable(starts, self.window, series))
+        with seeded(self.seed, torch.device(self.device)):
+            self.network_ = self._network(scaled.shape[1]).to(self.device)
+            self._train(learned, held_out)
+            self.network_.eval()
+            self.network_.after_training(self._batches(held_out or learned))
+
+    def _train(self, learned: WindowSource, held_out: WindowSource | None) -> None:
+        network = self.network_
+        validation: Validation | NoValidation = NoValidation(should_stop=isinstance(self.schedule, Converging))
+        if held_out is not None:
+            limits = {"patience": self.patience, "at_once": self._at_once, "seed": self.seed}
+            validation = Validation(network.validation_loss, held_out, **limits)
+        with show_progress("epoch", self.verbose) as report:
+            train(
+                network,
+                network.parameter_groups(),
+                learned,
+                schedule=self.schedule,
+                batch_size=self.batch_size,
+                seed=self.seed,
+                report=lambda summary: report(summary.epoch, summary.epochs, str(summary)),
+                weight_decay=self.weight_decay,
+                validation=validation,
+                at_once=self._at_once,
+            )
+
+    @property
+    def _at_once(self) -> int:
+        """The number of windows to process at once."""
+        return windows_at_once(int(self.window_bytes_[0]), self.device)
+
+    def _measured(self, variables: int) -> int:
+        """The training memory of one window in bytes; refused if even one does not fit."""
+        with torch.device("meta"):  # shapes only, nothing is allocated
+            network = self._network(variables)
+            window = torch.zeros(1, self.window, self._feature_count(variables))
+        with Activations() as kept:
+            network.loss(window, 1)
+        what = f"A {type(self).__name__} on {variables} variables with a window of {self.window}"
+        check_fits(parameter_count(network), kept.bytes, self.device, what)
+        return kept.bytes
+
+    # -- scoring ----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _score(self, scaled: Floats32, series: Series) -> Floats:
+        features = self._features(scaled, series, training=False)
+        starts = window_starts(len(features), self.window, self.window)
+        batches = self._batches(self._source(features, starts))
+        with torch_alone():  # the last bit of a score depends on the number of threads
+            per_window = np.concatenate([self.network_.score(windows).double().cpu().numpy() for windows in batches])
+        scores = np.empty(len(features))
+        scores[-self.window :] = per_window[-1]
+        scores[: per_window[:-1].size] = per_window[:-1].ravel()  # the last window may overlap the one before it
+        return scores
+
+    def _source(self, features: Floats32, starts: NDArray[np.int64]) -> WindowSource:
+        return WindowSource(len(starts), lambda chosen: cut(features, starts[chosen], self.window))
+
+    def _batches(self, source: WindowSource) -> Iterator[Tensor]:
+        for begin in range(0, source.count, self._at_once):
+            chosen = np.arange(begin, min(begin + self._at_once, source.count))
+            yield torch.as_tensor(source.cut(chosen), device=self.device)
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def _state(self) -> Mapping[str, Array]:
+        return {**super()._state(), **to_arrays(self.network_)}
+
+    def _take_state(self, state: Mapping[str, Array]) -> None:
+        super()._take_state(state)
+        require_state(self.window_bytes_[0] > 0, "its array 'window_bytes_' is not positive")
+        for name in ("layers", "blocks"):  # each has arrays: a file cannot ask for more than it holds
+            require_state(getattr(self, name, 0) <= len(state), f"it has fewer {name} than its parameters say")
+        self.network_ = restored_network(lambda: self._network(self.n_features_in_), state, self.device)
+        self.network_.eval()

@@ -1,0 +1,1 @@
+"""Readers of public archives, drift and plants of five characters."""

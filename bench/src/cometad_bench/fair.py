@@ -1,0 +1,78 @@
+"""Fair arms: a simple baseline with the calibration, pooling and smoothing of Comet.
+
+A comparison in which only one side calibrates and smooths says little about what each knows of the data.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cometad.arrays import Array, Floats, Floats32
+from cometad.baselines import BASELINES
+from cometad.baselines.baseline import RULES as SHARED_RULES
+from cometad.baselines.baseline import Baseline, VariableBaseline
+from cometad.errors import ParameterError
+from cometad.scoring.fuse import fuse
+from cometad.scoring.smooth import smooth
+from cometad.scoring.tail import Tails
+from cometad.series import Series
+from cometad.validation import Rule, check, check_integer, choice, integer, require
+
+
+def _spans(name: str, value: Any) -> None:
+    require(isinstance(value, tuple), name, "a tuple of spans", value)
+    for span in value:
+        check_integer(name, span, 1)
+
+
+RULES: dict[str, Rule] = SHARED_RULES | {"baseline": choice(BASELINES), "pooling": integer(1), "smoothing": _spans}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FairBaseline(Baseline):
+    """A baseline whose errors per variable are calibrated, pooled by a power mean and smoothed, as in Comet.
+
+    A baseline without errors per variable has its score calibrated and smoothed. Calibration is on the training series.
+
+    >>> import numpy as np
+    >>> from cometad_bench.fair import FairBaseline
+    >>> normal = np.random.default_rng(0).normal(size=(500, 2))
+    >>> today = normal[:100].copy()
+    >>> today[40:60] += 5
+    >>> 40 <= int(FairBaseline(baseline="knn").fit(normal).decision_function(today).argmax()) < 60
+    True
+    """
+
+    baseline: str = "squared-norm"
+    pooling: int = 4
+    smoothing: tuple[int, ...] = (4, 16, 64)
+
+    def check_parameters(self) -> None:
+        """Refuse invalid parameters, as `fit` does first."""
+        check(self.get_params(deep=False), RULES)
+
+    def _unfitted(self) -> Baseline:
+        return BASELINES[self.baseline](seed=self.seed, device=self.device)
+
+    def _least_rows(self) -> int:
+        return self._unfitted().min_readings
+
+    def _learn(self, scaled: Floats32, series: Series) -> None:
+        # On the readings themselves: the baseline has its own scaler.
+        self.inner_ = self._unfitted().fit(series.values)
+        self.tails_ = Tails.fit(self._errors(series.values))
+
+    def _score(self, scaled: Floats32, series: Series) -> Floats:
+        fused = fuse(self._errors(series.values)[:, None], np.array([self.tails_]), self.pooling)
+        return smooth(fused.scores, self.smoothing)
+
+    def _errors(self, values: Floats) -> Floats:
+        """The errors (time, variable) of the baseline, or its scores as those of one variable."""
+        if isinstance(self.inner_, VariableBaseline):
+            return self.inner_.errors(values)
+        return self.inner_.decision_function(values)[:, None]
+
+    def _state(self) -> Mapping[str, Array]:
+        raise ParameterError(f"A fair arm serves benchmarks only and cannot be saved. Save a {self.baseline} instead.")

@@ -1,0 +1,220 @@
+"""A table as Markdown, LaTeX or HTML."""
+
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from cometad.report.html import render
+from cometad_bench.tables import Cell, Group, ResultColumn, ResultTable
+
+NOTHING = "–"
+
+Marks = dict[str, tuple[str, str]]  # the markup before and after a figure, by its mark
+
+MARKDOWN_MARKS: Marks = {"": ("", ""), "best": ("**", "**"), "second": ("<u>", "</u>")}
+LATEX_MARKS: Marks = {"": ("", ""), "best": (r"\textbf{", "}"), "second": (r"\underline{", "}")}
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "°": r"$^{\circ}$",
+    "–": "--",
+    "*": "{*}",  # after \\, a bare star or bracket would be read as part of the command
+    "[": "{[}",
+    "<": "$<$",
+    ">": "$>$",
+} | {character: f"\\{character}" for character in "%_&#${}"}
+
+# In \scriptsize, a figure such as 85.3 ± 10.2 takes 42 points plus 6 of space, and the name of a row up to 130. A4
+# paper with 1-inch margins has 452 points, in landscape 702: these are the numbers of columns that fit.
+PORTRAIT, LANDSCAPE = 6, 10
+HEADER = 9  # characters per line of a header, about as wide as a figure
+
+
+def shown(cell: Cell, column: ResultColumn) -> str:
+    """Return a figure with its deviation and total, without marks.
+
+    >>> from cometad_bench.forms import shown
+    >>> from cometad_bench.tables import Cell, ResultColumn
+    >>> shown(Cell(0.123, 0.004), ResultColumn("Aff-F1", scale=100)), shown(Cell(3, total=5), ResultColumn("found"))
+    ('12.3 ± 0.4', '3 of 5')
+    """
+    if cell.value is None:
+        return NOTHING
+    if cell.total is not None and cell.deviation is None:  # a count from one trial is whole
+        return f"{cell.value:,g} of {cell.total:,g}"
+    deviation = "" if cell.deviation is None else f" ± {column.shown(cell.deviation)}"
+    total = "" if cell.total is None else f" of {cell.total:,g}"
+    return f"{column.shown(cell.value)}{deviation}{total}"
+
+
+def as_markdown(table: ResultTable) -> str:
+    r"""Return the table in Markdown; underlines are HTML, since Markdown has none.
+
+    >>> from cometad_bench.forms import as_markdown
+    >>> from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
+    >>> columns = (ResultColumn("Aff-F1", "*", scale=100),)
+    >>> cells = Cell(0.7, mark="best"), Cell(0.6, mark="second", at_floor=True)
+    >>> rows = (ResultRow("pca", cells[:1]), ResultRow("knn", cells[1:]))
+    >>> print(as_markdown(ResultTable("Main", columns, (Group("MSL", rows),), ("* oracle",))))
+    **Main**
+    <BLANKLINE>
+    | dataset | arm | Aff-F1\* |
+    |---|---|--:|
+    | MSL | pca | **70.0** |
+    | | knn | <u>60.0</u>° |
+    <BLANKLINE>
+    - \* oracle
+    """
+    header = ["dataset", table.rows, *(_markdown(column.header + column.note) for column in table.columns)]
+    lines = [f"**{_markdown(table.title)}**", "", _line(header), "|---|---|" + "--:|" * len(table.columns)]
+    lines += [_line(cells) for group in table.groups for cells in _markdown_rows(group, table)]
+    return "\n".join([*lines, "", *(f"- {_markdown(note)}" for note in table.footnotes)]).rstrip("\n")
+
+
+def as_latex(table: ResultTable) -> str:
+    r"""Return the table in LaTeX, over as many pages as it needs; wide tables are in landscape, then split.
+
+    >>> from cometad_bench.forms import as_latex
+    >>> from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
+    >>> rows = (ResultRow("a_b", (Cell(0.7, 0.01, mark="best"),)),)
+    >>> columns = (ResultColumn("rank by Aff-F1", scale=100),)
+    >>> print(as_latex(ResultTable("Main", columns, (Group("MSL", rows),), ("In %.",))))
+    % Needs \usepackage{booktabs,longtable}
+    \begingroup
+    \scriptsize
+    \setlength{\tabcolsep}{3pt}
+    \setlength{\LTcapwidth}{\linewidth}
+    \begin{longtable}{lr}
+    \caption{Main} \\
+    \toprule
+    arm & \shortstack[r]{rank by\\Aff-F1} \\
+    \midrule
+    \endfirsthead
+    \toprule
+    arm & \shortstack[r]{rank by\\Aff-F1} \\
+    \midrule
+    \endhead
+    \bottomrule
+    \endfoot
+    \multicolumn{2}{l}{\textit{MSL}} \\*
+    a\_b & \textbf{70.0 $\pm$ 1.0} \\
+    \end{longtable}
+    \noindent In \%.\par
+    \endgroup
+    """
+    template = _latex_environment().get_template("table.tex")
+    is_landscape = len(table.columns) > PORTRAIT
+    return template.render(parts=_parts(table), footnotes=table.footnotes, is_landscape=is_landscape)
+
+
+def as_html(table: ResultTable) -> str:
+    """Return the table as one section of HTML: its title, a region that scrolls if needed, and the footnotes.
+
+    >>> from cometad_bench.forms import as_html
+    >>> from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
+    >>> rows = (ResultRow("pca", (Cell(0.7, mark="best"),)),)
+    >>> section = as_html(ResultTable("A & B", (ResultColumn("Aff-F1", scale=100),), (Group("MSL", rows),), ()))
+    >>> '<h2 id="a-b-title">A &amp; B</h2>' in section
+    True
+    >>> '<tr><th scope="row">pca</th><td><strong>70.0</strong></td></tr>' in section
+    True
+    """
+    return render("bench_table.html", table=table, shown=shown, anchor=anchor)
+
+
+def anchor(title: str) -> str:
+    """Return the id of a table's section in HTML.
+
+    >>> from cometad_bench.forms import anchor
+    >>> anchor("One model per entity: costs")
+    'one-model-per-entity-costs'
+    """
+    return "-".join(re.findall(r"\w+", title.lower()))
+
+
+def _marked(cell: Cell, column: ResultColumn, escape: Callable[[str], str], marks: Marks) -> str:
+    """Return a figure in the markup of its mark, followed by ° if it is at the floor."""
+    before, after = marks[cell.mark]
+    return before + escape(shown(cell, column)) + after + escape("°" if cell.at_floor else "")
+
+
+def _line(cells: list[str]) -> str:
+    return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
+
+
+def _markdown(text: str) -> str:
+    """Escape text for Markdown."""
+    return "".join(f"\\{character}" if character in "\\`*_|<>[]" else character for character in text)
+
+
+def _markdown_rows(group: Group, table: ResultTable) -> list[list[str]]:
+    """Return the cells of each row; the first row starts with the dataset."""
+    return [
+        [
+            "" if number else _markdown(group.name),
+            _markdown(row.label),
+            *(
+                _marked(cell, column, _markdown, MARKDOWN_MARKS)
+                for cell, column in zip(row.cells, table.columns, strict=True)
+            ),
+        ]
+        for number, row in enumerate(group.rows)
+    ]
+
+
+@cache
+def _latex_environment() -> Environment:
+    environment = Environment(  # the usual delimiters are too common in LaTeX
+        loader=PackageLoader("cometad_bench"),
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {
+        "latex": _latex,
+        "header": lambda column: _stacked(column.header + column.note),
+        "figure": lambda cell, column: _marked(cell, column, _latex, LATEX_MARKS),
+    }
+    return environment
+
+
+def _latex(text: str) -> str:
+    """Escape text for LaTeX."""
+    return "".join(LATEX.get(character, character) for character in text)
+
+
+def _stacked(header: str) -> str:
+    """Return a header in lines no wider than its figures, if its words allow it."""
+    lines = [_latex(line) for line in textwrap.wrap(header, HEADER, break_long_words=False, break_on_hyphens=False)]
+    return lines[0] if len(lines) == 1 else r"\shortstack[r]{" + r"\\".join(lines) + "}"
+
+
+def _parts(table: ResultTable) -> list[ResultTable]:
+    """Split the table into parts whose columns fit on a landscape page."""
+    starts = range(0, len(table.columns), LANDSCAPE)
+    if len(starts) == 1:
+        return [table]
+    return [
+        replace(
+            table,
+            title=f"{table.title} (part {number} of {len(starts)})",
+            columns=table.columns[start : start + LANDSCAPE],
+            groups=tuple(
+                Group(group.name, tuple(replace(row, cells=row.cells[start : start + LANDSCAPE]) for row in group.rows))
+                for group in table.groups
+            ),
+        )
+        for number, start in enumerate(starts, 1)
+    ]

@@ -1,0 +1,408 @@
+"""Runs the trials of an experiment: skips those that have a result, records failures, and can be stopped at any time.
+
+All input is checked before the first trial. Each training run gets a process of its own (`isolation`). Several
+processes may work on the same results: each takes jobs that no other process has claimed.
+"""
+
+import hashlib
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from filelock import Timeout
+
+from cometad.datasets.dataset import Dataset, concatenate
+from cometad.errors import ParameterError, needs_extra, unknown
+from cometad.fleet.engines import Engine
+from cometad.progress import ProgressCallback, show_progress
+from cometad_bench.datasets.readers import READERS, entities, status
+from cometad_bench.datasets.stored import StoredDataset, opened
+from cometad_bench.drift.trial import drift_trials, plants, settings_of
+from cometad_bench.embedding import embedding_trial
+from cometad_bench.experiments import EXPERIMENTS, PLANT, Arm, Experiment, chosen, groups
+from cometad_bench.isolation import Work, isolated
+from cometad_bench.plants import PLANTS, plant_family
+from cometad_bench.results import Record, Results, identity
+from cometad_bench.split import part_of
+from cometad_bench.trial import attempt, failure, planned, trials
+from cometad_bench.tsb_ad import tsb_ad_trials
+
+FOLDER = Path("results")
+SYNTHETIC = {PLANT: plants, PLANTS: plant_family}  # datasets that are made, not read
+Entity = Dataset | StoredDataset
+WHOLE = ("concatenated", "embedding")  # protocols that join the entities of a dataset into one series
+
+
+def _silent(sentence: str) -> None:
+    """Ignore the sentence."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Trials that run together because they share one training run."""
+
+    plans: tuple[Record, ...]  # the fields of each result that are known before the trial runs
+    work: Work  # runs some of them
+
+    @cached_property
+    def identities(self) -> list[str]:
+        """The identity of each trial."""
+        return [identity(plan) for plan in self.plans]
+
+
+@dataclass
+class Outcome:
+    """The outcome of a run.
+
+    >>> from cometad_bench.runner import Outcome
+    >>> Outcome(done=3).failed
+    []
+    """
+
+    requested: int = 0  # trials that were requested and can run
+    done_before: int = 0  # of these, trials that already had a result
+    failed_before: int = 0  # trials that failed in an earlier run and were not retried
+    done: int = 0
+    failed: list[Record] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)  # missing datasets, and how to obtain them
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)  # (dataset, arm) that need too much memory
+    elsewhere: int = 0  # trials that another process is running
+
+
+def run(
+    name: str,
+    *,
+    datasets: Sequence[str] | None = None,
+    entities: Sequence[str] | None = None,
+    arms: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    device: str = "cpu",
+    data_dir: str | os.PathLike[str] | None = None,
+    folder: str | os.PathLike[str] = FOLDER,
+    retry: bool = False,
+    isolate: bool = True,
+    engine: Engine | None = None,
+    verbose: bool = False,
+    notify: Callable[[str], object] = _silent,
+) -> Outcome:
+    """Run the trials of an experiment that have no result yet, and append their results to a file in the folder.
+
+    `datasets`, `entities`, `arms` and `seeds` select a part of the experiment; `retry` reruns failed trials. `notify`
+    is called before the first trial with a sentence for everything that cannot run. `isolate=False` runs trials in this
+    process, for a debugger; their peak memory then includes what earlier trials left behind. An `engine` of a fleet,
+    such as `RayEngine()`, runs several jobs at once; without one they run here, one after the other.
+
+    >>> import tempfile
+    >>> from cometad_bench.runner import run
+    >>> with tempfile.TemporaryDirectory() as data, tempfile.TemporaryDirectory() as results:
+    ...     outcome = run("main", datasets=["PSM"], data_dir=data, folder=results)
+    >>> outcome.done, list(outcome.absent)
+    (0, ['PSM'])
+    """
+    experiment = _experiment(name)
+    wanted, rows = tuple(dict.fromkeys(_datasets(experiment, datasets))), chosen(experiment, arms)
+    if entities and experiment.protocol in WHOLE:
+        raise ParameterError(f"The experiment {name} uses whole datasets; do not select entities.")
+    results = results_of(name, folder)
+    _check(experiment, rows, device, results)
+    outcome = Outcome()
+    for dataset in wanted:
+        _check_availability(dataset, rows, device, data_dir, outcome)
+    for dataset, how in outcome.absent.items():
+        notify(f"Dataset {dataset} was not found. {how}")
+    for (dataset, arm), why in outcome.refused.items():
+        notify(f"{arm} on {dataset} will not run. {why}")
+    available = [
+        part for dataset in wanted if dataset not in outcome.absent for part in _series(dataset, experiment, data_dir)
+    ]
+    series = _select(available, entities, outcome.absent)
+    jobs = [
+        job
+        for part in series
+        for seed in dict.fromkeys(seeds or experiment.seeds)
+        for job in _PROTOCOLS[experiment.protocol](
+            name,
+            part,
+            [arm for arm in rows if (part.name, arm.name) not in outcome.refused],
+            seed,
+            device,
+        )
+    ]
+    with show_progress("trial", verbose) as report:
+        tally = _Tally(jobs, results, retry, outcome, report)
+        if engine is None:
+            _work(jobs, results, device if isolate else None, tally)
+        else:
+            _work_on(engine, jobs, results, device, tally)
+        tally.finish()
+    return outcome
+
+
+def results_of(name: str, folder: str | os.PathLike[str] = FOLDER) -> Results:
+    """Return the results of an experiment in a folder.
+
+    >>> from cometad_bench.runner import results_of
+    >>> results_of("ablation").path.name
+    'ablation.jsonl'
+    """
+    _experiment(name)
+    return Results(Path(folder) / f"{name}.jsonl")
+
+
+# --- checks before the first trial ------------------------------------------------------------------------------------
+
+
+def _experiment(name: str) -> Experiment:
+    if name not in EXPERIMENTS:
+        raise unknown("experiment", name, EXPERIMENTS)
+    return EXPERIMENTS[name]
+
+
+def _datasets(experiment: Experiment, names: Sequence[str] | None) -> Sequence[str]:
+    known = (*READERS, *(name for name in experiment.datasets if name in SYNTHETIC))
+    for name in names or ():
+        if name not in known:
+            raise unknown("dataset", name, known)
+    return names or experiment.datasets
+
+
+def _check(experiment: Experiment, arms: Sequence[Arm], device: str, results: Results) -> None:
+    for arm in arms:
+        arm.build("MSL", 0, device)  # refuses an unknown device
+    if experiment.protocol == "embedding":
+        needs_extra("umap", "viz")
+    results.check_writable()
+    results.read()  # refuses a file that does not hold results
+
+
+def _check_availability(
+    dataset: str, arms: Sequence[Arm], device: str, data_dir: str | os.PathLike[str] | None, outcome: Outcome
+) -> None:
+    """Record whether a dataset is missing, and which arms need too much memory on it."""
+    if dataset in SYNTHETIC:
+        return
+    found = status(dataset, data_dir)
+    if not found.found:
+        outcome.absent[dataset] = found.how_to_get
+        return
+    for arm in arms:
+        try:
+            arm.build(dataset, 0, device).check_memory(READERS[dataset].published.variables)
+        except ParameterError as error:
+            outcome.refused[dataset, arm.name] = str(error)
+
+
+def _series(name: str, experiment: Experiment, data_dir: str | os.PathLike[str] | None) -> list[Entity]:
+    series: list[Entity] = list(SYNTHETIC[name]() if name in SYNTHETIC else entities(name, data_dir))
+    if name in experiment.entities:
+        series = [entity for entity in series if entity.entity in experiment.entities[name]]
+    if experiment.part is not None:
+        series = [entity for entity in series if part_of(name, entity.entity) == experiment.part]
+    return [concatenate([opened(entity) for entity in series])] if experiment.protocol in WHOLE else series
+
+
+def _select(series: list[Entity], entities: Sequence[str] | None, absent: Collection[str]) -> list[Entity]:
+    known = {part.entity for part in series}
+    for name in entities or ():
+        if name not in known and not absent:  # it may belong to a missing dataset
+            raise unknown("entity", name, sorted(known))
+    return [part for part in series if not entities or part.entity in entities]
+
+
+# --- the trials -------------------------------------------------------------------------------------------------------
+
+
+def _detection_jobs(experiment: str, dataset: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+    for group in groups(arms):
+        plans = tuple(planned(experiment, dataset, arm, seed, device) for arm in group)
+        yield Job(plans, partial(_detect, group, dataset, device))
+
+
+def _detect(group: Sequence[Arm], dataset: Entity, device: str, missing: Sequence[Record]) -> Iterator[Record]:
+    names = [plan["arm"] for plan in missing]
+    return trials(missing, [arm for arm in group if arm.name in names], opened(dataset), device)
+
+
+def _embedding_jobs(experiment: str, dataset: Dataset, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+    for arm in arms:
+        yield Job((planned(experiment, dataset, arm, seed, device),), partial(_embed, arm, dataset, seed, device))
+
+
+def _embed(arm: Arm, dataset: Dataset, seed: int, device: str, missing: Sequence[Record]) -> Iterator[Record]:
+    for plan in missing:
+        yield plan | attempt(lambda: embedding_trial(dataset, arm, seed, device), device)
+
+
+def _drift_jobs(experiment: str, entity: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+    dataset = opened(entity)
+    settings = settings_of(dataset)
+    for group in groups(arms):
+        plans = tuple(planned(experiment, dataset, arm, seed, device, setting) for arm in group for setting in settings)
+        yield Job(plans, partial(drift_trials, group, dataset, device))
+
+
+def _tsb_ad_jobs(experiment: str, dataset: Entity, arms: Sequence[Arm], seed: int, device: str) -> Iterator[Job]:
+    for group in groups(arms):
+        plans = tuple(planned(experiment, dataset, arm, seed, device) for arm in group)
+        yield Job(plans, partial(tsb_ad_trials, group, dataset, device))
+
+
+_PROTOCOLS: dict[str, Callable[..., Iterator[Job]]] = {
+    "concatenated": _detection_jobs,
+    "entity": _detection_jobs,
+    "tsb-ad": _tsb_ad_jobs,
+    "drift": _drift_jobs,
+    "embedding": _embedding_jobs,
+}
+
+
+class _Tally:
+    """Counts what is done, stores each result at once, and reports progress."""
+
+    def __init__(
+        self, jobs: Sequence[Job], results: Results, retry: bool, outcome: Outcome, report: ProgressCallback
+    ) -> None:
+        self._results, self._outcome, self._report = results, outcome, report
+        self._ledger, self._remaining = _Ledger(results, retry), _RemainingTime()
+        self._total, self._passed = sum(len(job.plans) for job in jobs), 0
+        self._expected = [Counter(plan["arm"] for plan in self._ledger.missing(job)) for job in jobs]
+        self._waiting = sum(self._expected, Counter())  # by arm
+        failed = self._ledger.failed
+        outcome.requested = self._total
+        outcome.failed_before = 0 if retry else sum(name in failed for job in jobs for name in job.identities)
+        outcome.done_before = self._total - outcome.failed_before - self._waiting.total()
+        report(0, self._total, f"{self._waiting.total()} to run")
+
+    def begin(self, number: int, job: Job, mine: bool) -> list[Record]:
+        """The trials of a job that have no result yet; none if another process has claimed it."""
+        missing, before = self._ledger.missing(job) if mine else [], self._expected[number]
+        self._outcome.elsewhere += 0 if mine else before.total()
+        # Others may have run some.
+        self._waiting = self._waiting - before + Counter(plan["arm"] for plan in missing)
+        self._passed += len(job.plans) - len(missing)
+        return missing
+
+    def take(self, record: Record) -> None:
+        """Store a result."""
+        outcome = self._outcome
+        self._results.append(record)
+        outcome.done += record["error"] is None
+        outcome.failed += [record] if record["error"] is not None else []
+        self._passed += 1
+        self._waiting[record["arm"]] -= 1
+        self._remaining.lap(record)
+        what = f"{record['dataset']} {record['entity']} {record['arm']}, seed {record['seed']}"
+        left = self._remaining.estimate(self._waiting)
+        self._report(self._passed, self._total, f"{len(outcome.failed)} failed, about {left} left; last: {what}")
+
+    def finish(self) -> None:
+        """Say so if there was nothing to run."""
+        if not self._outcome.done and not self._outcome.failed:
+            self._report(self._passed, self._total, "nothing left to run")
+
+
+def _work(jobs: Sequence[Job], results: Results, isolated_on: str | None, tally: _Tally) -> None:
+    """Run the jobs, each in a process of its own if `isolated_on` names their device."""
+    for number, job in enumerate(jobs):
+        with claimed(results, job) as mine:
+            missing = tally.begin(number, job, mine)
+            # Closing it ends the process after an interrupt.
+            found = closing(isolated(job.work, missing, isolated_on)) if isolated_on else nullcontext(job.work(missing))
+            with found as records:
+                for record in records:
+                    tally.take(record)
+
+
+class _Trials(NamedTuple):
+    """The trials of a job, for a worker of an engine."""
+
+    work: Work
+    plans: list[Record]
+    device: str
+
+
+def _work_on(engine: Engine, jobs: Sequence[Job], results: Results, device: str, tally: _Tally) -> None:
+    """Run the jobs on an engine, whose workers run each in a process of its own."""
+    sent: list[tuple[_Trials, ExitStack]] = []
+
+    def tasks() -> Iterator[_Trials]:
+        for number, job in enumerate(jobs):
+            claim = ExitStack()
+            claims.push(claim)  # in case of an interrupt
+            missing = tally.begin(number, job, claim.enter_context(claimed(results, job)))
+            if missing:
+                sent.append((_Trials(job.work, missing, device), claim))
+                yield sent[-1][0]
+            else:
+                claim.close()
+
+    with ExitStack() as claims:
+        for outcome in engine.run(_isolated_trials, tasks()):
+            trials_sent, claim = sent[outcome.number]
+            lost = [plan | failure(device, outcome.error or "") for plan in trials_sent.plans]
+            for record in outcome.result if outcome.error is None else lost:
+                tally.take(record)
+            claim.close()
+
+
+def _isolated_trials(trials_sent: _Trials) -> list[Record]:
+    """The results of a job, from a process of its own: its peak of memory is its own."""
+    return list(isolated(*trials_sent))
+
+
+class _Ledger:
+    """Tracks which trials have a result, including those that other processes add during the run."""
+
+    def __init__(self, results: Results, retry: bool) -> None:
+        self._results = Results(results.path)
+        before = self._results.new()
+        self._finished = {identity(record) for record in before if record["error"] is None}
+        self.failed = {identity(record) for record in before} - self._finished  # only failures before this run
+        self._finished |= set() if retry else self.failed
+
+    def missing(self, job: Job) -> list[Record]:
+        # Trials that fail during this run, here or in another process, are not retried.
+        self._finished |= {identity(record) for record in self._results.new()}
+        return [plan for plan, name in zip(job.plans, job.identities, strict=True) if name not in self._finished]
+
+
+@contextmanager
+def claimed(results: Results, job: Job) -> Iterator[bool]:
+    """Yield whether this process has claimed the job; the claim ends with the process."""
+    lock = results.lock(hashlib.sha256(job.identities[0].encode()).hexdigest()[:16])
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)  # a process that opens it just now finds the job done
+        lock.release()
+
+
+class _RemainingTime:
+    """Estimates the remaining time from how long the trials of each arm take."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, list[float]] = defaultdict(list)
+        self._last = time.monotonic()
+
+    def lap(self, record: Record) -> None:
+        now = time.monotonic()
+        self._seconds[record["arm"]].append(now - self._last)
+        self._last = now
+
+    def estimate(self, waiting: Counter[str]) -> str:
+        """Return the expected time for the waiting trials, in words; an arm not seen yet counts as an average one."""
+        everything = [seconds for laps in self._seconds.values() for seconds in laps]
+        seconds = sum(count * fmean(self._seconds.get(arm, everything)) for arm, count in waiting.items())
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

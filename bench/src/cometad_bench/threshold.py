@@ -1,0 +1,28 @@
+"""The threshold at which the benchmark compares detectors: one rule for all of them, without labels."""
+
+from typing import Protocol
+
+import numpy as np
+
+from cometad.arrays import Floats
+
+QUANTILE = 0.99
+
+
+class TrainingScores(Protocol):
+    """A fitted detector, which has the scores of its training series."""
+
+    decision_scores_: Floats
+
+
+def common_threshold(detector: TrainingScores) -> float:
+    """Return the 99 % quantile of all training scores, whatever threshold rule the detector itself uses.
+
+    >>> import numpy as np
+    >>> from cometad.baselines import BASELINES
+    >>> from cometad_bench.threshold import common_threshold
+    >>> detector = BASELINES["squared-norm"]().fit(np.arange(101.0)[:, None])
+    >>> bool(common_threshold(detector) == np.quantile(detector.decision_scores_, 0.99))
+    True
+    """
+    return float(np.quantile(detector.decision_scores_, QUANTILE))

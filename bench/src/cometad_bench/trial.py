@@ -1,0 +1,315 @@
+"""One trial: fit a detector, score the test part, and record the metrics and the cost."""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+import cometad
+from cometad.arrays import Floats
+from cometad.datasets.dataset import Dataset
+from cometad.detector import Detector
+from cometad.errors import CometadError
+from cometad.metrics import METRICS, evaluate, events_at, f1_at
+from cometad.network_comet import NetworkComet
+from cometad.registry import describe
+from cometad.threads import thread_count
+from cometad_bench.baselines.footprint import parameter_count
+from cometad_bench.datasets.readers import period
+from cometad_bench.datasets.stored import StoredDataset
+from cometad_bench.experiments import Arm
+from cometad_bench.results import Record
+from cometad_bench.threshold import common_threshold
+
+DAY = 86_400  # seconds
+PACKAGES = ("cometad", "torch", "numpy", "scikit-learn")
+EMPTY = dict.fromkeys(("parameters", "fit_seconds", "score_seconds", "metrics", "at_threshold", "error"))
+
+
+def planned(
+    experiment: str,
+    dataset: Dataset | StoredDataset,
+    arm: Arm,
+    seed: int,
+    device: str,
+    setting: dict[str, Any] | None = None,
+) -> Record:
+    """Return the fields of a result that are known before the trial runs: everything its identity needs."""
+    detector = built(arm, dataset, seed, device)
+    return {
+        "experiment": experiment,
+        "dataset": dataset.name,
+        "entity": dataset.entity,
+        "fingerprint": dataset.fingerprint,
+        "arm": arm.name,
+        "seed": seed,
+        "setting": setting or {},
+        "detector": arm.detector,
+        "hyper_parameters": {name: describe(value) for name, value in detector.get_params(deep=False).items()},
+    }
+
+
+def built(arm: Arm, dataset: Dataset | StoredDataset, seed: int, device: str) -> Detector:
+    """Return the unfitted detector of an arm; where entities are joined, it holds out the end of each.
+
+    `training_series` has these readings at its end.
+    """
+    detector = arm.build(dataset.name, seed, device)
+    share = detector.get_params(deep=False).get("validation_share")
+    if share is None or isinstance(dataset, StoredDataset) or len(dataset.train_seams) == 1:
+        return detector
+    return detector.set_params(validation_share=dataset.held_out_last(share)[1])
+
+
+def training_series(arm: Arm, dataset: Dataset) -> Floats:
+    """Return the series (time, variable) that the arm's detector is fitted on."""
+    share = arm.build(dataset.name, 0, "cpu").get_params(deep=False).get("validation_share")
+    joined = len(dataset.train_seams) > 1
+    return dataset.held_out_last(share)[0] if joined and share is not None else dataset.train
+
+
+def trials(plans: Sequence[Record], arms: Sequence[Arm], dataset: Dataset, device: str) -> Iterator[Record]:
+    """Yield the results of arms that share one training run; a failed trial has its error instead of figures."""
+    fitting = Fitting(dataset, device)
+    for plan, arm in zip(plans, arms, strict=True):
+        yield plan | attempt(partial(_measured, fitting, arm, plan["seed"], dataset), device)
+
+
+def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any]:
+    """Return the measured figures, or the error in one line, with facts about the machine.
+
+    >>> from cometad_bench.trial import attempt
+    >>> attempt(lambda: {"fit_seconds": 1.0}, "cpu")["fit_seconds"]
+    1.0
+    >>> attempt(lambda: [][0], "cpu")["error"]
+    'IndexError: list index out of range'
+    """
+    peak = Peak(device)
+    try:
+        figures = measure()
+        json.dumps(figures, allow_nan=False)  # NaN is a failure too
+    except Exception as error:  # recorded, because a report must name what failed; the other trials go on
+        first = (str(error) or "no message").splitlines()[0]
+        figures = {"error": first if isinstance(error, CometadError) else f"{type(error).__name__}: {first}"}
+    return EMPTY | facts(device) | {"start_bytes": peak.start, "peak_bytes": peak.bytes} | figures
+
+
+def failure(device: str, error: str) -> dict[str, Any]:
+    """Return the fields of a trial whose process died, without touching the GPU.
+
+    >>> from cometad_bench.trial import failure
+    >>> failure("cuda", "Killed.")["device"], failure("cpu", "Killed.")["metrics"]
+    ('cuda', None)
+    """
+    hardware = {} if device == "cpu" else {"device": device}
+    return EMPTY | facts("cpu") | hardware | {"start_bytes": None, "peak_bytes": None, "error": error}
+
+
+def facts(device: str) -> dict[str, Any]:
+    """Return the hardware, the versions and the time of a trial."""
+    return {
+        "device": _processor(device),
+        "threads": thread_count(),
+        "source": source_fingerprint(),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+class Fitting:
+    """Fits detectors on one series. Arms that differ only in scoring share one training run."""
+
+    def __init__(self, dataset: Dataset, device: str) -> None:
+        self._dataset, self._device = dataset, device
+        self._trained: tuple[Arm, int, Detector, float] | None = None
+
+    def __call__(self, arm: Arm, seed: int) -> tuple[Detector, float]:
+        """Return a fitted detector and the seconds it takes to fit, including training even if that was shared."""
+        started = time.monotonic()
+        if self._trained is not None and self._trained[1] == seed and arm.trained_like(self._trained[0]):
+            first, _, trained, seconds = self._trained
+            wanted = arm.build(self._dataset.name, seed, self._device).get_params(deep=False)
+            changes = {name: wanted[name] for name in {**first.scoring, **arm.scoring}}
+            rescored = cast(NetworkComet, trained).with_scoring(training_series(arm, self._dataset), **changes)
+            return rescored, seconds + time.monotonic() - started
+        detector = built(arm, self._dataset, seed, self._device).fit(training_series(arm, self._dataset))
+        seconds = time.monotonic() - started
+        self._trained = (arm, seed, detector, seconds)
+        return detector, seconds
+
+
+def _measured(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[str, Any]:
+    detector, fit_seconds = fitting(arm, seed)
+    started = time.monotonic()
+    scores = detector.decision_function(dataset.test)
+    score_seconds = time.monotonic() - started
+    metrics = evaluate(dataset.labels, scores)
+    return {
+        "parameters": learned_numbers(detector),
+        "fit_seconds": round(fit_seconds, 3),
+        "score_seconds": round(score_seconds, 3),
+        "metrics": metrics,
+        "untied": {"vus_pr": untied_vus_pr(dataset.labels, scores, metrics)},
+        "at_threshold": at_threshold(dataset.labels, scores, common_threshold(detector), period(dataset.name)),
+    }
+
+
+def untied_vus_pr(labels: NDArray[np.bool_], scores: NDArray[np.float64], metrics: Mapping[str, float]) -> float:
+    """Return VUS-PR with ties of scores broken at random: its classic form rewards constant scores.
+
+    >>> import numpy as np
+    >>> from cometad_bench.trial import untied_vus_pr
+    >>> from cometad.metrics import evaluate
+    >>> labels, scores = np.arange(200) % 50 > 45, np.zeros(200)
+    >>> metrics = evaluate(labels, scores)
+    >>> untied_vus_pr(labels, scores, metrics) < metrics["vus_pr"]
+    True
+    """
+    if len(np.unique(scores)) == len(scores):
+        return metrics["vus_pr"]
+    return METRICS["vus_pr"].function(labels, untied(scores))
+
+
+def untied(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the ranks of the scores, equal scores in an order that is random but always the same.
+
+    >>> import numpy as np
+    >>> from cometad_bench.trial import untied
+    >>> untied(np.array([3.0, 1.0, 2.0]))
+    array([2., 0., 1.])
+    """
+    ranks = np.empty(len(scores))
+    ranks[np.lexsort((np.random.default_rng(0).random(len(scores)), scores))] = np.arange(len(scores))
+    return ranks
+
+
+def at_threshold(labels: NDArray[np.bool_], scores: NDArray[np.float64], threshold: float, period: float) -> Record:
+    """Return figures at a threshold set without labels; `period` is the seconds between two readings.
+
+    >>> import numpy as np
+    >>> from cometad_bench.trial import at_threshold
+    >>> figures = at_threshold(np.array([0, 0, 1, 1], bool), np.array([9.0, 0.0, 0.0, 9.0]), 5.0, period=21_600)
+    >>> figures["precision"], figures["anomalies_found"], figures["false_alarms_per_day"]
+    (0.5, 1, 1.0)
+    """
+    flags = (scores > threshold).astype(float)
+    points, events = f1_at(labels, flags, 0.5), events_at(labels, flags, 0.5)
+    false_alarms = events.alarms - round(events.precision * events.alarms) if events.alarms else 0
+    return {
+        "threshold": float(threshold),
+        "precision": points.precision if flags.any() else None,
+        "recall": points.recall,
+        "f1": points.f1,
+        "anomalies": events.anomalies,
+        "anomalies_found": round(events.recall * events.anomalies),
+        "alarms": events.alarms,
+        "false_alarms": false_alarms,
+        "false_alarms_per_day": false_alarms / (len(labels) * period / DAY),
+    }
+
+
+def learned_numbers(detector: Detector) -> int | None:
+    """Return the number of parameters of a detector's network; None if it has no network."""
+    network = getattr(detector, "network_", None)
+    return None if network is None else parameter_count(network)
+
+
+class Peak:
+    """Peak memory of the process, or of its allocations on the GPU, since this object was created.
+
+    `start` is what was in use then: on a CPU the interpreter, the libraries and the series; None where it is unknown.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._cuda = device if device.startswith("cuda") else None
+        if self._cuda:
+            torch.cuda.reset_peak_memory_stats(self._cuda)
+        elif (clear := Path("/proc/self/clear_refs")).exists() and os.access(clear, os.W_OK):
+            clear.write_text("5")  # Linux: resets the peak
+        self.start = torch.cuda.memory_allocated(self._cuda) if self._cuda else _memory("VmRSS")
+
+    @property
+    def bytes(self) -> int | None:
+        """The peak; since the process started if the system cannot reset it, and None on Windows."""
+        if self._cuda:
+            return torch.cuda.max_memory_allocated(self._cuda)
+        peak = _memory("VmHWM")
+        if peak is not None or sys.platform == "win32":
+            return peak
+        import resource  # not available on Windows
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _memory(field: str) -> int | None:
+    """Return a field of this process's status in bytes; None if the system has no such file."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    line = next(line for line in status.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
+
+
+def _processor(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    cpu = Path("/proc/cpuinfo")
+    models = cpu.read_text().splitlines() if cpu.exists() else []
+    names = [line.partition(":")[2].strip() for line in models if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def source_fingerprint() -> str:
+    """Return a fingerprint of the source of both packages: trials with the same fingerprint ran the same code.
+
+    >>> from cometad_bench.trial import source_fingerprint
+    >>> len(source_fingerprint())
+    12
+    """
+    content = hashlib.sha256()
+    for package in (Path(cometad.__file__).parent, Path(__file__).parent):
+        for path in sorted(package.rglob("*.py")):
+            content.update(path.relative_to(package.parent).as_posix().encode() + path.read_bytes())
+    return content.hexdigest()[:12]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return _source_version() if package == "cometad" else "not installed"
+
+
+def _source_version() -> str:
+    """Return the version of this source tree, for a run from it without installation."""
+    project = Path(__file__).parents[3] / "pyproject.toml"
+    if not project.exists():
+        return "not installed"
+    return f"{tomllib.loads(project.read_text(encoding='utf-8'))['project']['version']} (source tree)"
+
+
+def limit_threads(threads: int) -> None:
+    """Limit the threads of this process: those of torch, numpy, scikit-learn and the kernels."""
+    os.environ["COMETAD_THREADS"] = str(threads)
+    torch.set_num_threads(threads)
+    threadpool_limits(threads)
+
+
+def load_torch() -> None:
+    """Load what torch imports at its first training step, without taking one."""
+    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]).zero_grad()

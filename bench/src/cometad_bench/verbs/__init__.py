@@ -1,0 +1,1 @@
+"""The verbs `cometad bench` and `cometad data`."""

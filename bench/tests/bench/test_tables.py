@@ -1,0 +1,704 @@
+import itertools
+import math
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from scipy.stats import friedmanchisquare
+
+from cometad.errors import InputError, ParameterError
+from cometad_bench.figures import (
+    Point,
+    efficiency_floor,
+    efficiency_points,
+    plot_critical_difference,
+    plot_efficiency,
+    save_critical_difference,
+    save_efficiency,
+)
+from cometad_bench.forms import as_html, as_latex, as_markdown, shown
+from cometad_bench.paired import SHOWN, paired_table
+from cometad_bench.simple import simple_sentence
+from cometad_bench.statistics import cliques, critical_difference, friedman, mean_ranks
+from cometad_bench.summaries import blocks, summarize, twins, without_twins
+from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable, metric_table, threshold_table
+
+FIGURES = {"precision": 0.5, "recall": 0.4, "f1": 0.44, "anomalies": 5, "anomalies_found": 3, "alarms": 6}
+FIGURES |= {"false_alarms": 3, "false_alarms_per_day": 1.5, "threshold": 0.9}
+
+
+def trial(arm, aff_f1=0.7, dataset="MSL", entity="all", seed=0, **others):
+    """Return one result."""
+    basis = {"experiment": "main", "setting": {}, "error": None, "fingerprint": f"{dataset} {entity}"}
+    basis |= {
+        "fit_seconds": 2.0,
+        "score_seconds": 0.5,
+        "peak_bytes": 2**20,
+        "parameters": None,
+        "at_threshold": FIGURES,
+    }
+    return (
+        basis | {"dataset": dataset, "entity": entity, "arm": arm, "seed": seed, "metrics": {"aff_f1": aff_f1}} | others
+    )
+
+
+def row(table, arm, dataset="MSL"):
+    rows = next(group.rows for group in table.groups if group.name == dataset)
+    return next(row for row in rows if row.arm == arm)
+
+
+def note_with(table, words):
+    return [note for note in table.footnotes if words in note]
+
+
+# Statistics
+
+
+def naive_mean_ranks(values):
+    totals = [0.0] * len(values[0])
+    for dataset in values:
+        for arm, value in enumerate(dataset):
+            better = sum(other > value for other in dataset)
+            equal = sum(other == value for other in dataset)
+            totals[arm] += better + (equal + 1) / 2
+    return [total / len(values) for total in totals]
+
+
+few_values = st.integers(2, 6).flatmap(  # few distinct values, so that there are ties
+    lambda arms: st.lists(st.lists(st.integers(0, 4), min_size=arms, max_size=arms), min_size=2, max_size=8)
+)
+
+
+@given(few_values)
+def test_mean_ranks_equal_the_loop_version(values):
+    assert mean_ranks(values).tolist() == pytest.approx(naive_mean_ranks(values))
+
+
+@given(few_values)
+def test_the_friedman_test_equals_scipy_wherever_scipy_has_an_answer(values):
+    table = np.array(values, dtype=float)
+    if table.shape[1] < 3 or all(len(set(dataset)) == 1 for dataset in values):
+        return
+    assert friedman(table) == pytest.approx(friedmanchisquare(*table.T).pvalue)
+
+
+def test_the_friedman_test_of_arms_that_always_tie_has_a_p_value_of_1():
+    assert friedman(np.ones((4, 3))) == 1.0
+
+
+@pytest.mark.parametrize(("arms", "quantile"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
+def test_the_critical_difference_follows_from_demsars_published_quantiles(arms, quantile):
+    expected = quantile * math.sqrt(arms * (arms + 1) / (6 * 14))
+    assert critical_difference(arms, datasets=14) == pytest.approx(expected, rel=5e-4)
+
+
+def test_a_stricter_level_needs_a_larger_difference():
+    assert critical_difference(4, 10, level=0.01) > critical_difference(4, 10, level=0.05)
+    with pytest.raises(ParameterError, match="between 0 and 1"):
+        critical_difference(4, 10, level=5)
+
+
+@given(st.lists(st.integers(4, 40), min_size=1, max_size=7), st.integers(1, 30))
+def test_cliques_are_the_maximal_sets_of_pairwise_close_arms(quarters, difference):
+    ranks = {f"arm {number}": quarter / 4 for number, quarter in enumerate(quarters)}
+    close = [
+        frozenset(arms)
+        for size in range(2, len(ranks) + 1)
+        for arms in itertools.combinations(ranks, size)
+        if all(abs(ranks[one] - ranks[other]) < difference / 4 for one, other in itertools.combinations(arms, 2))
+    ]
+    maximal = {group for group in close if not any(group < other for other in close)}
+    found = cliques(ranks, difference / 4)
+    assert {frozenset(group) for group in found} == maximal
+    assert len(found) == len(maximal)
+
+
+def test_ranks_refuse_values_that_cannot_be_ranked():
+    for values in ([[1.0, 2.0]], [[1.0], [2.0]]):
+        with pytest.raises(InputError, match=r"at least 2 datasets and 2 arms, not .*; run more trials\.$"):
+            mean_ranks(values)
+        with pytest.raises(InputError, match="at least 2 datasets"):
+            friedman(values)
+    with pytest.raises(InputError, match="not 1 and 5"):
+        critical_difference(arms=5, datasets=1)
+    with pytest.raises(InputError, match=r"shape .*got \(3,\)"):
+        mean_ranks([1.0, 2.0, 3.0])
+    with pytest.raises(InputError, match="Leave out incomplete arms"):
+        mean_ranks([[1.0, math.nan], [1.0, 2.0]])
+
+
+# Summaries
+
+
+def naive_summary(values):
+    """Return mean and deviation of values by (seed, entity); every seed has every entity."""
+    by_seed = []
+    for seed in sorted({seed for seed, _ in values}):
+        here = [value for (other, _), value in values.items() if other == seed]
+        by_seed.append(sum(here) / len(here))
+    mean = sum(by_seed) / len(by_seed)
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in by_seed) / (len(by_seed) - 1))
+
+
+@given(st.integers(2, 4), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_a_summary_equals_the_loop_version(seeds, entities, random):
+    values = {(seed, f"e{entity}"): random.random() for seed in range(seeds) for entity in range(entities)}
+    records = [trial("pca", value, seed=seed, entity=entity) for (seed, entity), value in values.items()]
+    random.shuffle(records)
+    summary = summarize(records)["MSL", "pca"]
+    assert tuple(summary.values["aff_f1"]) == pytest.approx(naive_summary(values))
+    assert (summary.seeds, summary.entities, summary.coverage) == (seeds, entities, "")
+
+
+def test_tables_say_that_deviations_are_those_of_a_sample():
+    two = [trial("pca", seed=seed, metrics=dict.fromkeys(SHOWN, 0.5)) for seed in (0, 1)]
+    base = [record | {"arm": "full"} for record in two]
+    for table in (metric_table(two, ""), threshold_table(two, ""), paired_table(two + base, "", "full")):
+        assert note_with(table, "± is the sample standard deviation (n - 1) over")
+
+
+def test_one_seed_has_no_deviation():
+    assert summarize([trial("pca", 0.7)])["MSL", "pca"].values["aff_f1"] == (0.7, None)
+
+
+def test_only_the_last_successful_result_of_a_cell_counts():
+    records = [trial("pca", 0.1), trial("pca", 0.7), trial("pca", error="MemoryError", metrics=None)]
+    assert summarize(records)["MSL", "pca"].values["aff_f1"].mean == 0.7
+
+
+def test_an_arm_that_lacks_entities_notes_it_and_is_neither_marked_nor_averaged():
+    records = [trial("knn", 0.7, dataset, entity) for dataset in ("SMD", "PSM") for entity in "abc"]
+    records += [trial("pca", 0.6, dataset, entity) for dataset in ("SMD", "PSM") for entity in "abc"]
+    records += [trial("easy", 0.9, "SMD", entity) for entity in "ab"] + [trial("easy", 0.9, "PSM", e) for e in "abc"]
+    table = metric_table(records, "Main", ranked_by="aff_f1")
+    easy = row(table, "easy", "SMD")
+    assert (easy.note, easy.cells[0].mark) == ("2 of 3 entities", "")
+    assert easy.cells[-1].value is None  # no rank
+    assert row(table, "knn", "SMD").cells[0].mark == "best"
+    assert [it.arm for it in table.groups[-1].rows] == ["knn", "pca"]
+    assert "easy (2 of 3 entities)" in as_markdown(table)
+    assert note_with(table, "lack entities")
+
+
+def test_a_seed_that_lacks_an_entity_is_left_out_of_the_mean():
+    records = [trial("pca", 0.6, seed=0, entity=entity) for entity in "ab"] + [trial("pca", 0.9, seed=1, entity="a")]
+    summary = summarize(records)["MSL", "pca"]
+    assert summary.values["aff_f1"] == (0.6, None)
+    assert summary.coverage == "one seed"
+
+
+def test_all_positive_needs_no_second_seed():
+    records = [trial("pca", seed=seed) for seed in range(3)] + [trial("all-positive"), trial("random")]
+    table = metric_table(records, "Main")
+    assert [row(table, arm).note for arm in ("all-positive", "random")] == ["", "one seed"]
+    assert note_with(table, "Fewer than 3 seeds") == ["Fewer than 3 seeds: random (1)."]
+
+
+def test_different_experiments_and_settings_are_not_mixed():
+    with pytest.raises(InputError, match="mix experiments, here main and ablation"):
+        summarize([trial("pca"), trial("pca", experiment="ablation")])
+    with pytest.raises(InputError, match="settings"):
+        summarize([trial("pca"), trial("pca", setting={"noise": 0.1})])
+
+
+def test_datasets_with_different_series_are_named():
+    same = [trial("pca"), trial("knn")]
+    assert not note_with(metric_table(same, ""), "fingerprints")
+    table = metric_table([*same, trial("hbos", fingerprint="another")], "")
+    assert note_with(table, "fingerprints differ): MSL.")
+
+
+def test_blocks_hold_the_detectors_that_cover_everything():
+    records = [trial(arm, 0.7, dataset) for dataset in ("MSL", "PSM") for arm in ("pca", "knn", "random")]
+    found = blocks([*records, trial("hbos", 0.9)], "aff_f1")
+    assert found.arms == ["pca", "knn"]
+    assert found.blocks == [("MSL",), ("PSM",)]
+    with pytest.raises(ParameterError, match="Unknown metric 'f2'"):
+        blocks(records, "f2")
+    with pytest.raises(ParameterError, match="Unknown kind of block 'seed'"):
+        blocks(records, "aff_f1", over="seed")
+
+
+def test_no_skill_references_are_not_ranked():
+    assert blocks([trial("random"), trial("all-positive")], "aff_f1").arms == []
+    assert len(metric_table([trial("random"), trial("all-positive")], "Main").columns) == 1
+
+
+# Tables
+
+
+def test_a_table_without_results_is_refused_in_one_sentence():
+    for build in (metric_table, threshold_table):
+        with pytest.raises(InputError, match=r"^There are no results to show; run some trials first\.$"):
+            build([trial("pca", error="MemoryError", metrics=None)], "Main")
+
+
+def test_best_and_second_are_detectors_and_equal_figures_share_a_mark():
+    figures = {"random": 0.99, "all-positive": 0.98, "pca": 0.9, "knn": 0.90004, "hbos": 0.8, "usad": 0.7}
+    table = metric_table([trial(arm, value) for arm, value in figures.items()], "Main")
+    marks = {it.arm: it.cells[0].mark for it in table.groups[0].rows}
+    assert marks == {"pca": "best", "knn": "best", "hbos": "second", "usad": "", "random": "", "all-positive": ""}
+    assert list(marks)[-2:] == ["random", "all-positive"]
+
+
+def test_a_figure_is_at_the_floor_unless_it_is_above_the_better_reference():
+    figures = {"pca": 0.7, "knn": 0.68, "hbos": 0.6, "random": 0.65, "all-positive": 0.68}
+    table = metric_table([trial(arm, value) for arm, value in figures.items()], "Main")
+    at_floor = {it.arm: it.cells[0].at_floor for it in table.groups[0].rows}
+    assert at_floor == {"pca": False, "knn": True, "hbos": True, "random": False, "all-positive": False}
+    assert "<u>68.0</u>°" in as_markdown(table)
+
+
+def test_a_missing_reference_is_named():
+    table = metric_table([trial("pca"), trial("random")], "Main")
+    assert note_with(table, "No all-positive row, so ° disregards it: MSL.")
+    assert not note_with(table, "No random row")
+
+
+def test_the_header_marks_metrics_with_an_oracle_threshold():
+    table = metric_table([trial("pca", metrics={"aff_f1": 0.7, "auc_roc": 0.6, "f1_k0": 0.9})], "Main")
+    assert [(column.header, column.note) for column in table.columns] == [
+        ("F1 (K=0)", "*"),
+        ("Aff-F1", "*"),
+        ("AUC-ROC", ""),
+    ]
+    assert note_with(table, "* oracle threshold")
+    assert note_with(table, "about 66.7 (2/3) on any labels")
+    assert note_with(table, "its floor is the random row")
+    free = metric_table([trial("pca", metrics={"auc_roc": 0.6})], "Main")
+    assert not note_with(free, "oracle")
+    assert not note_with(free, "Aff-F1")
+
+
+def test_published_figures_follow_their_arm_without_a_mark():
+    paper = [{"experiment": "main", "dataset": "MSL", "arm": "pca", "metrics": {"aff_f1": 0.95}}]
+    table = metric_table([trial("pca", 0.7), trial("knn", 0.8), trial("random", 0.6)], "Main", paper)
+    assert [it.arm for it in table.groups[0].rows] == ["pca", "paper", "knn", "random"]
+    assert row(table, "paper").cells[0] == Cell(0.95)
+    assert row(table, "knn").cells[0].mark == "best"
+    with pytest.raises(InputError, match="two published rows for pca on MSL\\. Pass those of one experiment"):
+        metric_table([trial("pca")], "Main", paper * 2)
+
+
+def test_the_published_average_covers_the_datasets_of_the_table():
+    records = [trial("pca", dataset=dataset) for dataset in ("MSL", "PSM")]
+    paper = [{"dataset": name, "arm": "pca", "metrics": {"aff_f1": it}} for name, it in (("MSL", 0.5), ("PSM", 0.7))]
+    over_others = {"dataset": "average", "arm": "pca", "metrics": {"aff_f1": 0.61}}
+    assert row(metric_table(records, "", paper), "paper", "average").cells[0].value == pytest.approx(0.6)
+    table = metric_table(records, "", [*paper, over_others])
+    assert row(table, "paper", "average").cells[0].value == pytest.approx(0.6)
+    assert [it.arm for it in metric_table(records, "", paper[:1]).groups[-1].rows] == ["pca"]
+
+
+def test_the_average_and_the_mean_rank_cover_all_datasets():
+    figures = {("pca", "MSL"): 0.9, ("pca", "PSM"): 0.5, ("knn", "MSL"): 0.8, ("knn", "PSM"): 0.7, ("new", "MSL"): 0.99}
+    records = [trial(arm, value, dataset) for (arm, dataset), value in figures.items()]
+    table = metric_table(records, "Main", ranked_by="aff_f1")
+    assert table.columns[-1].header == "rank by Aff-F1"
+    average = {it.arm: [cell.value for cell in it.cells] for it in table.groups[-1].rows}
+    assert average == {"pca": [pytest.approx(0.7), 1.5], "knn": [pytest.approx(0.75), 1.5]}
+    assert row(table, "pca", "PSM").cells[-1].value == 2.0
+    assert row(table, "new").cells[-1].value is None
+    assert note_with(table, "among the 2 detectors with results for all 2 datasets")
+
+
+def test_arms_are_ranked_by_auc_pr_unless_another_metric_is_named():
+    records = [
+        trial(arm, dataset=dataset, metrics={"auc_pr": value, "aff_f1": 1 - value})
+        for arm, value in (("pca", 0.3), ("knn", 0.4))
+        for dataset in ("MSL", "PSM")
+    ]
+    table = metric_table(records, "Main")
+    assert table.columns[-1].header == "rank by AUC-PR"
+    assert row(table, "knn").cells[-1].value == 1.0
+
+
+def test_ranks_over_entities_weigh_every_entity_equally():
+    figures = {"a": (0.9, 0.1), "b": (0.9, 0.1), "c": (0.1, 0.9)}
+    records = [
+        trial(arm, it, "SMD", e) for e, pair in figures.items() for arm, it in zip(("x", "y"), pair, strict=True)
+    ]
+    table = metric_table(records, "Main", ranked_by="aff_f1", over="entity")
+    assert row(table, "x", "SMD").cells[-1].value == pytest.approx(4 / 3)
+    assert [group.name for group in table.groups] == ["SMD"]
+
+
+def test_every_dataset_counts_the_same_in_the_average_rank_and_every_entity_in_the_plain_one():
+    better = {("SMD", "a"): "x", **{("SMAP", entity): "y" for entity in "bcd"}}
+    records = [
+        trial(arm, 0.9 if arm == first else 0.1, *where) for where, first in better.items() for arm in ("x", "y")
+    ]
+    table = metric_table(records, "Main", ranked_by="aff_f1", over="entity")
+    assert [column.header for column in table.columns[-2:]] == ["rank by Aff-F1", "plain mean rank"]
+    assert [cell.value for cell in row(table, "x", "average").cells[-2:]] == [1.5, 1.75]
+    assert [cell.value for cell in row(table, "y", "average").cells[-2:]] == [1.5, 1.25]
+    assert [cell.value for cell in row(table, "x", "SMAP").cells[-2:]] == [2.0, None]
+    assert note_with(table, "Plain mean rank: over all 4 entities")
+
+
+def test_arms_that_are_identical_on_a_dataset_are_ranked_as_one_there():
+    figures = {"MSL": (0.5, 0.5, 0.9, 0.1), "PSM": (0.6, 0.5, 0.9, 0.1)}
+    records = [
+        trial(arm, value, dataset, seed=seed)
+        for dataset, values in figures.items()
+        for arm, value in zip(("full", "part", "pca", "knn"), values, strict=True)
+        for seed in (0, 1)
+    ]
+    table = metric_table(records, "Main", ranked_by="aff_f1")
+    arms = ("full", "part", "pca", "knn")
+    assert [row(table, arm, "MSL").cells[-1].value for arm in arms] == [2.0, 2.0, 1.0, 3.0]
+    assert [row(table, arm, "PSM").cells[-1].value for arm in arms] == [2.0, 3.0, 1.0, 4.0]
+    assert note_with(table, "identical in every trial: full and part (MSL).")
+    one = [
+        record | ({"metrics": {"aff_f1": 0.51}} if record["seed"] and record["arm"] == "part" else {})
+        for record in records
+    ]
+    assert not note_with(metric_table(one, "Main", ranked_by="aff_f1"), "identical")
+
+
+def test_arms_that_are_identical_everywhere_are_one_in_the_critical_difference():
+    records = [
+        trial(arm, value + place / 100, dataset)
+        for place, dataset in enumerate(("MSL", "PSM", "SMAP"))
+        for arm, value in (("full", 0.5), ("part", 0.5), ("pca", 0.6), ("random", 0.5))
+    ]
+    assert twins(records) == {"part": "full"}
+    assert twins(records, first="part") == {"full": "part"}
+    assert without_twins(blocks(records, "aff_f1"), twins(records)).arms == ["full", "pca"]
+    assert twins([*records, trial("part", 0.5, seed=1)]) == {}  # a trial that its twin has not
+
+
+def test_an_arm_with_a_single_seed_is_marked_in_the_average_too():
+    records = [
+        trial(arm, dataset=dataset, seed=seed)
+        for arm in ("pca", "knn")
+        for dataset in ("MSL", "PSM")
+        for seed in (0, 1)
+    ]
+    table = metric_table([record for record in records if record["arm"] == "pca" or record["seed"] == 0], "Main")
+    assert {(group.name, it.label) for group in table.groups for it in group.rows} == {
+        (name, label) for name in ("MSL", "PSM", "average") for label in ("pca", "knn (one seed)")
+    }
+    alone = metric_table([record for record in records if record["seed"] == 0], "Main")
+    assert {it.label for group in alone.groups for it in group.rows} == {"pca", "knn"}
+    assert note_with(alone, "All rows are from a single seed.")
+
+
+@pytest.mark.parametrize(
+    ("figures", "sentence"),
+    [
+        (
+            {"comet": 0.5, "pca": 0.3, "knn": 0.2, "random": 0.9},
+            "The best detector is comet, with a mean AUC-PR of 50.0. The best simple baseline, pca, has 30.0.",
+        ),
+        (
+            {"vtt": 0.4, "comet": 0.3, "pca": 0.45, "fair pca": 0.6},
+            "A fair simple baseline wins: by mean AUC-PR, fair pca has 60.0 and the best other detector, vtt, 40.0. "
+            "The best simple baseline, pca, has 45.0.",
+        ),
+        ({"comet": 0.5, "vtt": 0.4}, "No simple baseline was run here."),
+        (
+            {"pca": 0.5, "knn": 0.4},
+            "The best simple baseline, pca, has a mean AUC-PR of 50.0; all other detectors lack trials.",
+        ),
+    ],
+)
+def test_the_best_simple_baseline_is_named_beside_the_best_detector(figures, sentence):
+    records = [
+        trial(arm, detector=arm.split()[0], dataset=dataset, metrics={"auc_pr": value + shift})
+        for arm, value in figures.items()
+        for dataset, shift in (("MSL", 0.05), ("PSM", -0.05))
+    ]
+    assert simple_sentence(records) == sentence
+    lacking = [record for record in records if record["dataset"] == "MSL" or record["detector"] in ("comet", "vtt")]
+    if "The best detector" in sentence:
+        assert simple_sentence(lacking) == "Every simple baseline lacks trials."
+
+
+def test_a_single_dataset_has_neither_an_average_nor_ranks():
+    table = metric_table([trial("pca"), trial("knn", 0.8)], "Main")
+    assert [group.name for group in table.groups] == ["MSL"]
+    assert len(table.columns) == 1
+
+
+def test_the_threshold_table_shows_alarms_and_costs():
+    entities = [trial("pca", entity=entity, peak_bytes=size * 2**20) for entity, size in (("a", 1), ("b", 3))]
+    silent = FIGURES | {"precision": None, "recall": 0.0, "f1": 0.0, "anomalies_found": 0, "false_alarms_per_day": 0.0}
+    quiet = [trial("knn", entity="a", parameters=1234), trial("knn", entity="b", parameters=1234, at_threshold=silent)]
+    table = threshold_table(entities + quiet, "In use")
+    texts = {
+        it.arm: [shown(*pair) for pair in zip(it.cells, table.columns, strict=True)] for it in table.groups[0].rows
+    }
+    assert texts == {
+        "pca": ["50.0", "40.0", "44.0", "6 of 10", "1.50", "4.00", "1.00", "3", "–"],
+        "knn": ["50.0", "20.0", "22.0", "3 of 10", "0.75", "4.00", "1.00", "1", "1,234"],
+    }
+    assert note_with(table, "knn on MSL (1 of 2)")
+    assert row(table, "knn").cells[4].mark == "best"  # fewer false alarms
+    assert row(table, "pca").cells[4].mark == "second"
+    assert all(cell.mark == "" for it in table.groups[0].rows for cell in it.cells[5:])
+
+
+def test_a_detector_that_never_alarms_has_no_precision():
+    table = threshold_table(
+        [trial("pca", seed=seed, at_threshold=FIGURES | {"precision": None}) for seed in (0, 1)], ""
+    )
+    assert row(table, "pca").cells[0] == Cell()
+    assert row(table, "pca").cells[1].value == pytest.approx(0.4)
+
+
+def test_an_arm_without_a_threshold_still_shows_its_costs():
+    table = threshold_table([trial("pca"), trial("random", at_threshold=None)], "")
+    assert [cell.value for cell in row(table, "random").cells[:6]] == [None] * 5 + [2.0]
+    assert not note_with(table, "without any alarm")
+
+
+# Forms
+
+ODD = ResultTable(
+    "50 % of a_b & #1 <x>",
+    (ResultColumn("A_1|", "*", scale=100), ResultColumn("B")),
+    (
+        Group(
+            "M&M",
+            (ResultRow("a|b_c", (Cell(0.5, 0.01, mark="best"), Cell(1, mark="second", at_floor=True)), "1 of 2"),),
+        ),
+    ),
+    ("* note", "° other"),
+)
+
+
+def test_every_markdown_row_has_the_same_number_of_cells():
+    lines = [line for line in as_markdown(ODD).splitlines() if line.startswith("|")]
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [5, 5, 5]
+    assert lines[-1] == r"| M&M | a\|b\_c (1 of 2) | **50.0 ± 1.0** | <u>1.0</u>° |"
+
+
+def latex_rows(text):
+    """Yield the number of columns that each longtable declares, and its rows split into cells."""
+    for columns, body in re.findall(r"\\begin\{longtable\}\{(l?r*)\}\n(.*?)\\end\{longtable\}", text, re.DOTALL):
+        rows = [line for line in body.splitlines() if re.search(r"(?<!\\)&", line)]
+        yield len(columns), [re.split(r"(?<!\\)&", row.removesuffix(r" \\")) for row in rows]
+
+
+def wide(columns, groups=2):
+    cells = tuple(Cell(number / 100) for number in range(columns))
+    headers = tuple(ResultColumn(f"metric_{number}, fixed", "*", scale=100) for number in range(columns))
+    return ResultTable(
+        "Wide",
+        headers,
+        tuple(Group(f"G{n}", (ResultRow("a", cells), ResultRow("[b]", cells))) for n in range(groups)),
+        ("Note.",),
+    )
+
+
+def test_latex_escapes_special_characters_and_marks_figures():
+    text = as_latex(ODD)
+    assert r"\caption{50 \% of a\_b \& \#1 $<$x$>$} \\" in text
+    assert r"a|b\_c (1 of 2) & \textbf{50.0 $\pm$ 1.0} & \underline{1.0}$^{\circ}$ \\" in text
+    assert r"\noindent {*} note\par" in text
+    assert text.count("{") == text.count("}")
+
+
+def test_latex_repeats_the_head_on_every_page_and_the_caption_on_none():
+    text = as_latex(ODD)
+    first, rest = text.split("\\endfirsthead\n")
+    assert rest.startswith(first[first.index(r"\toprule") :] + "\\endhead\n\\bottomrule\n\\endfoot\n")
+    assert text.count(r"\caption") == 1
+
+
+@pytest.mark.parametrize("columns", [1, 6, 7, 10, 11, 18, 21])
+def test_every_latex_row_has_as_many_cells_as_its_table_declares(columns):
+    text = as_latex(wide(columns))
+    tables = list(latex_rows(text))
+    assert sum(declared - 1 for declared, _ in tables) == columns
+    for declared, rows in tables:
+        assert [len(cells) for cells in rows] == [declared] * 6  # the head twice, then two groups of two rows
+        assert text.count(rf"\multicolumn{{{declared}}}{{l}}{{\textit{{G1}}}} \\*") >= 1
+    figures = [cell.strip() for _, rows in tables for cell in rows[2][1:]]
+    assert figures == [f"{number}.0" for number in range(columns)]
+
+
+def test_latex_uses_landscape_for_many_columns_and_splits_what_does_not_fit():
+    upright, turned, parted = (as_latex(wide(columns)) for columns in (6, 7, 11))
+    assert upright.startswith("% Needs \\usepackage{booktabs,longtable}\n\\begingroup\n")
+    assert upright.endswith("\\noindent Note.\\par\n\\endgroup")
+    assert turned.startswith("% Needs \\usepackage{booktabs,longtable,pdflscape}\n\\begin{landscape}\n")
+    assert turned.endswith("\\noindent Note.\\par\n\\end{landscape}")
+    assert re.findall(r"\\caption\{(.*?)\}", turned) == ["Wide"]
+    assert re.findall(r"\\caption\{(.*?)\}", parted) == ["Wide (part 1 of 2)", "Wide (part 2 of 2)"]
+    assert parted.count("Note.") == 1
+
+
+def test_latex_has_a_rule_between_groups_and_keeps_a_group_name_with_its_first_row():
+    body = as_latex(wide(1)).split("\\endfoot\n")[1]
+    assert [line.split("{")[0] for line in body.splitlines()[:7]] == [
+        r"\multicolumn",
+        r"a & 0.0 \\",
+        r"",
+        r"\midrule",
+        r"\multicolumn",
+        r"a & 0.0 \\",
+        r"",
+    ]
+    assert "\n{[}b] & 0.0" in body  # a bare bracket would be read as an argument of the preceding \\
+
+
+class Outline(HTMLParser):
+    """Checks that elements are closed in order, and records what screen readers use."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.scopes, self.words, self.names, self.inside = [], [], [], {}, {}
+
+    def handle_starttag(self, tag, attrs):
+        self.inside[tag] = tuple(self.open)
+        self.open.append(tag)
+        self.scopes += [value for name, value in attrs if name == "scope"]
+        self.names |= {(tag, name): value for name, value in attrs if name in ("id", "aria-labelledby")}
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append((self.open[-1] if self.open else "", data))
+
+
+def test_html_is_well_formed_escaped_and_has_scopes():
+    outline = Outline()
+    outline.feed(as_html(ODD))
+    outline.close()
+    assert outline.open == []
+    assert outline.scopes == ["col", "col", "col", "rowgroup", "row"]
+    for word in (("h2", ODD.title), ("li", "* note"), ("strong", "50.0 ± 1.0"), ("u", "1.0"), ("th", "a|b_c (1 of 2)")):
+        assert word in outline.words
+
+
+def test_a_footnote_names_the_hardware_of_the_costs():
+    one = threshold_table([trial("pca", device="a laptop")], "")
+    assert note_with(one, "Seconds were measured on a laptop. Memory")
+    two = threshold_table([trial("pca", device="a laptop"), trial("vtt", device="a card")], "")
+    assert note_with(two, "Seconds were measured on a laptop: pca; a card: vtt. Memory")
+
+
+def test_a_footnote_names_the_arms_whose_memory_includes_earlier_trials():
+    own, older = trial("pca", device="a laptop", start_bytes=2**19), trial("knn", device="a laptop")
+    assert not note_with(threshold_table([own], ""), "earlier trials")
+    assert note_with(threshold_table([own, older], ""), "what earlier trials left behind: knn.")
+    assert note_with(threshold_table([older], ""), "what earlier trials left behind: all arms.")
+
+
+def test_only_the_figures_of_an_html_table_scroll_and_its_title_labels_it():
+    outline = Outline()
+    outline.feed(as_html(ODD))
+    assert outline.inside["table"] == ("section", "div")
+    assert outline.inside["h2"] == outline.inside["ul"] == ("section",)
+    assert outline.names["table", "aria-labelledby"] == outline.names["h2", "id"] == "50-of-a_b-1-x-title"
+
+
+def test_differences_are_paired_by_dataset_and_seed():
+    full, part = ((0.5, 0.9), (0.7, 0.1)), ((0.6, 0.8), (0.4, 0.1))  # (dataset, seed)
+    records = [
+        trial(arm, dataset=dataset, seed=seed, metrics=dict.fromkeys(SHOWN, values[place][seed]))
+        for arm, values in (("full", full), ("part", part))
+        for place, dataset in enumerate(("MSL", "PSM"))
+        for seed in (0, 1)
+    ]
+    records.append(trial("part", dataset="SWaT", metrics=dict.fromkeys(SHOWN, 0.0)))  # without a counterpart
+    records.append(trial("lonely", seed=7, metrics=dict.fromkeys(SHOWN, 0.0)))
+    table = paired_table(records, "Paired", "full")
+    ((row,),) = (group.rows for group in table.groups)
+    assert row.arm == "part"
+    differences = [0.6 - 0.5, 0.8 - 0.9, 0.4 - 0.7, 0.1 - 0.1]
+    mean, lower = row.cells[:2]
+    assert mean.value == pytest.approx(np.mean(differences))
+    assert mean.deviation == pytest.approx(np.std(differences, ddof=1))
+    assert (lower.value, lower.total) == (2, 4)
+
+
+# Figures
+
+
+def test_every_arm_of_a_diagram_has_a_label_and_every_group_a_bar():
+    ranks = {f"detector {number}": 1 + number * 0.9 for number in range(20)}
+    groups = cliques(ranks, 4.0)
+    axes = Figure().subplots()
+    plot_critical_difference(axes, ranks, 4.0, groups)
+    texts = [text.get_text() for text in axes.texts]
+    assert all(f"{arm}  {rank:.2f}" in texts for arm, rank in ranks.items())
+    bars = [line for line in axes.lines if line.get_linewidth() == 4]
+    spans = {(bar.get_ydata()[0], *bar.get_xdata()) for bar in bars}
+    assert len(spans) == len(groups) > 1
+    for (height, _, right), (other, left, _) in itertools.combinations(sorted(spans), 2):
+        assert height != other or right < left  # no two bars touch
+
+
+def test_a_diagram_of_equal_arms_can_be_drawn_and_of_one_arm_is_refused():
+    axes = Figure().subplots()
+    plot_critical_difference(axes, {"pca": 2.0, "knn": 2.0, "hbos": 2.0}, 1.0, [("pca", "knn", "hbos")])
+    assert axes.get_xlim()[0] < 2.0 < axes.get_xlim()[1]
+    with pytest.raises(InputError, match="at least 2 arms, not 1; run more"):
+        plot_critical_difference(axes, {"pca": 1.0}, 1.0, [])
+
+
+def test_the_area_of_a_circle_grows_with_the_parameters_and_a_square_means_none():
+    axes = Figure().subplots()
+    points = [Point("small", 1.0, 0.7, 1e4), Point("large", 9.0, 0.8, 1e6), Point("pca", 0.0, 0.6, None)]
+    plot_efficiency(axes, points, floor=0.68)
+    small, large, square = (points.get_sizes()[0] for points in axes.collections[:3])
+    assert large > 10 * small
+    assert square < large / 10
+    assert axes.get_xscale() == "log"
+    assert {"small", "large", "pca", "no skill "} == {text.get_text() for text in axes.texts}
+    with pytest.raises(InputError, match="run more trials"):
+        plot_efficiency(axes, [], floor=0.68)
+
+
+def test_labels_of_efficiency_do_not_cover_each_other():
+    figure = Figure(figsize=(8, 5))
+    axes = figure.subplots()
+    plot_efficiency(axes, [Point(f"detector {n}", 10 + 0.1 * n, 0.7 + 0.001 * n, 1e5) for n in range(4)], floor=0.68)
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts if text.get_text().startswith("detector")]
+    assert len(boxes) == 4
+    # Text boxes include some space, so a small overlap is not visible.
+    for one, other in itertools.combinations(boxes, 2):
+        shared = max(min(one.x1, other.x1) - max(one.x0, other.x0), 0) * max(
+            min(one.y1, other.y1) - max(one.y0, other.y0), 0
+        )
+        assert shared < 0.2 * one.width * one.height
+
+
+def test_efficiency_shows_the_detectors_that_cover_every_dataset():
+    records = [
+        trial("pca", 0.6, fit_seconds=1.0, parameters=10),
+        trial("pca", 0.8, "PSM", fit_seconds=3.0, parameters=20),
+    ]
+    records += [trial("knn"), trial("random"), trial("random", dataset="PSM")]
+    assert efficiency_points(records) == [Point("pca", 2.0, pytest.approx(0.7), 20.0)]
+
+
+def test_the_floor_of_efficiency_is_that_of_the_better_reference():
+    records = [trial("random", 0.66), trial("all-positive", 0.68), trial("random", 0.7, "PSM"), trial("pca", 0.9)]
+    assert efficiency_floor(records) == pytest.approx(0.69)
+    assert efficiency_floor([trial("pca", 0.9)]) == pytest.approx(2 / 3)
+    axes = Figure().subplots()
+    plot_efficiency(axes, [Point("pca", 1.0, 0.9, 10)], floor=0.69)
+    assert [line.get_ydata()[0] for line in axes.lines] == [pytest.approx(69.0)]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["10 parameters", "1 parameters"]
+
+
+def test_both_figures_are_written_from_records(tmp_path):
+    records = [
+        trial(arm, 0.6 + 0.05 * number, dataset, parameters=10**number or None)
+        for number, arm in enumerate(("pca", "knn", "usad"))
+        for dataset in ("MSL", "PSM", "SMAP")
+    ]
+    save_critical_difference(tmp_path / "ranks.png", records, "aff_f1")
+    save_efficiency(tmp_path / "efficiency.png", records)
+    for name in ("ranks.png", "efficiency.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

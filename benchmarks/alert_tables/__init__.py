@@ -1,1 +1,0 @@
-"""The tables of `benchmarks/alerts.py`, one per file."""

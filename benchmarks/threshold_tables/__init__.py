@@ -1,1 +1,0 @@
-"""The tables of `benchmarks/thresholds.py`, one per file."""
