@@ -34,7 +34,7 @@ from cometad.alerting.watch import Threshold
 from cometad.datasets.dataset import Dataset
 from cometad.datasets.synthetic import Plant, synthetic_plant
 from cometad.errors import InputError
-from cometad.scoring import precedents
+from cometad.scoring import signatures
 from cometad.threads import thread_count_of
 from cometad.views.trim import stretches
 from cometad_bench.datasets.readers import load
@@ -48,9 +48,9 @@ RULES: tuple[Threshold, ...] = (Budget(0.01), Quantile(0.01))
 class Settings(NamedTuple):
     """What counts as alike."""
 
-    margin: float = precedents.MARGIN
-    factor: float = precedents.FACTOR
-    parts: int = precedents.PARTS
+    margin: float = signatures.MARGIN
+    factor: float = signatures.FACTOR
+    parts: int = signatures.PARTS
 
 
 DEFAULT = Settings()
@@ -273,16 +273,16 @@ def taught_scores(
     detector: Comet, series: np.ndarray, called: Iterable[Event], settings: Settings, scores: np.ndarray, cut: int
 ) -> np.ndarray:
     """Alert scores of a detector that learned, from step `cut` on, that some events are normal."""
-    precedents.PARTS, parts = settings.parts, precedents.PARTS
+    signatures.PARTS, parts = settings.parts, signatures.PARTS
     taught = detector
     for event in called:
         taught = learned(taught, series, event)
-    precedents.PARTS = parts
+    signatures.PARTS = parts
     if taught is detector:
         return scores
     panel = taught.panel_
-    margin = panel.precedents.margin * (settings.margin / precedents.MARGIN)
-    taught.panel_ = replace(panel, precedents=replace(panel.precedents, margin=margin, factor=settings.factor))
+    margin = panel.signatures.margin * (settings.margin / signatures.MARGIN)
+    taught.panel_ = replace(panel, signatures=replace(panel.signatures, margin=margin, factor=settings.factor))
     return np.concatenate([scores[:cut], taught.step_scores(series).alerts[cut:]])
 
 

@@ -46,19 +46,7 @@ class Checkpoint(NamedTuple):
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
-    """Serialize a checkpoint; equal state gives equal bytes.
-
-    >>> import numpy as np
-    >>> from cometad.checkpoint import Checkpoint, from_bytes, to_bytes
-    >>> content = to_bytes(Checkpoint("Comet", {"seed": 42}, {"threshold": np.ones(1)}))
-    >>> from_bytes(content, "Comet").facts
-    {'seed': 42}
-    >>> from_bytes(content[:-1] + b"!", "Comet")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ModelFileError: This is damaged: its content does not match its SHA-256. Restore it from a copy,
-    or create it anew.
-    """
+    """Serialize a checkpoint; equal state gives equal bytes."""
     return with_hash(_serialized(checkpoint, {"format": FORMAT, HASH: NO_HASH}))
 
 
@@ -112,16 +100,7 @@ def read(path: str | os.PathLike[str], kind: str, needs: Collection[str] = ()) -
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
-    """The name of the class saved in a file; empty if it is not a checkpoint.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.checkpoint import Checkpoint, kind_of, write
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write(Path(folder) / "detector", Checkpoint("Comet", {}, {}))
-    ...     kind_of(Path(folder) / "detector")
-    'Comet'
-    """
+    """The name of the class saved in a file; empty if it is not a checkpoint."""
     try:
         with Path(path).open("rb") as file:
             return _kind_in(file)
@@ -130,12 +109,7 @@ def kind_of(path: str | os.PathLike[str]) -> str:
 
 
 def kind_in(content: bytes) -> str:
-    """The name of the class saved in bytes; empty if they are no checkpoint.
-
-    >>> from cometad.checkpoint import Checkpoint, kind_in, to_bytes
-    >>> kind_in(to_bytes(Checkpoint("Comet", {}, {})))
-    'Comet'
-    """
+    """The name of the class saved in bytes; empty if they are no checkpoint."""
     return _kind_in(io.BytesIO(content))
 
 
@@ -179,15 +153,7 @@ def _check_hash(content: bytes, header: dict[str, Any], source: str) -> None:
 
 @contextmanager
 def restoring(kind: str, source: str) -> Iterator[None]:
-    """Turn whatever goes wrong while a checkpoint is restored into an error of one sentence about its source.
-
-    >>> from cometad.checkpoint import restoring
-    >>> with restoring("Comet", "'plant.comet'"):
-    ...     {}["names"]
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ModelFileError: 'plant.comet' is not a complete saved Comet. Pass a file written by save.
-    """
+    """Turn whatever goes wrong while a checkpoint is restored into an error of one sentence about its source."""
     try:
         yield
     except InvalidState as error:

@@ -28,10 +28,10 @@ from cometad.explain.by_views import ViewsExplainer, Voice
 from cometad.explain.level import Level
 from cometad.explain.reasons import Explanation, stretch_of
 from cometad.live.stream import Stream
-from cometad.live.verdicts import Casebook
+from cometad.live.verdicts import Verdicts
 from cometad.progress import show_progress
 from cometad.restored import counted, of_type, require_state, taken, texts
-from cometad.scoring.precedents import MARGIN, Precedent, Precedents, packed, unpacked
+from cometad.scoring.signatures import MARGIN, Signature, Signatures, packed, unpacked
 from cometad.scoring.tail import checked_tails
 from cometad.series import Series
 from cometad.validation import check, check_integer, integer, require, strategy
@@ -39,7 +39,7 @@ from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel
-from cometad.views.run import ViewsRun, clipped, gather_precedent, score_series
+from cometad.views.run import ViewsRun, clipped, gather_signature, score_series
 from cometad.views.trim import Stretch, Times, find_misfits, restored_times, saved_times, times_of, unusable
 from cometad.views.view import View
 
@@ -286,7 +286,7 @@ class Comet(Detector):
             alerts,
             fingerprint,
             late=late,
-            casebook=lambda run: Casebook(run, self._precedents(), self.names_),
+            verdicts=lambda run: Verdicts(run, self._signatures(), self.names_),
         )
         if snapshot is not None:
             stream.restore(snapshot)
@@ -356,12 +356,12 @@ class Comet(Detector):
                 "detector on readings that contain these events."
             )
         scaled = self._scaled(series)
-        found = gather_precedent(self.panel_, self.adaptation, scaled, series.imputed, start, stop)
+        found = gather_signature(self.panel_, self.adaptation, scaled, series.imputed, start, stop)
         if not len(found.variables):
             raise InputError(f"Nothing in the time steps {start} to {stop} is unusual enough to learn from.")
         number = max((verdict.number for verdict in self.verdicts_), default=0) + 1
         verdict = Verdict(number, start, stop, "normal", tuple(self.names_[i] for i in found.worst()))
-        return self._with_verdicts((*self.verdicts_, verdict), (*self._precedents().normal, found))
+        return self._with_verdicts((*self.verdicts_, verdict), (*self._signatures().normal, found))
 
     def without_verdict(self, number: int) -> Self:
         """A copy without one of the verdicts in `verdicts_`.
@@ -379,17 +379,17 @@ class Comet(Detector):
         if len(kept) == len(self.verdicts_):
             known = ", ".join(str(verdict.number) for verdict in self.verdicts_) or "none"
             raise InputError(f"There is no verdict {number!r} to take back; this detector has {known}.")
-        normal = self._precedents().normal
+        normal = self._signatures().normal
         return self._with_verdicts(tuple(self.verdicts_[k] for k in kept), tuple(normal[k] for k in kept))
 
-    def _with_verdicts(self, verdicts: tuple[Verdict, ...], normal: tuple[Precedent, ...]) -> Self:
+    def _with_verdicts(self, verdicts: tuple[Verdict, ...], normal: tuple[Signature, ...]) -> Self:
         other = copy.copy(self)
         other.verdicts_, other._digest = verdicts, None
-        other.panel_ = replace(self.panel_, precedents=replace(self._precedents(), normal=normal) if normal else None)
+        other.panel_ = replace(self.panel_, signatures=replace(self._signatures(), normal=normal) if normal else None)
         return other
 
-    def _precedents(self) -> Precedents:
-        return self.panel_.precedents or Precedents(MARGIN * self.level_.deviation)
+    def _signatures(self) -> Signatures:
+        return self.panel_.signatures or Signatures(MARGIN * self.level_.deviation)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
@@ -472,7 +472,7 @@ class Comet(Detector):
         }
         explain = {"level": np.stack(self.level_), "bands": self.bands_}
         trends = {f"trends.{field.name}": getattr(self.trends_, field.name) for field in fields(Trends)}
-        learned = {f"{LEARNED}{name}": array for name, array in packed(self._precedents().normal).items()}
+        learned = {f"{LEARNED}{name}": array for name, array in packed(self._signatures().normal).items()}
         tails = {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking}
         likely = {f"likely.{name}": array for name, array in self.likely_._asdict().items()}
         return {**tails, **explain, **trends, **likely, **views, **learned}
@@ -494,9 +494,9 @@ class Comet(Detector):
         self.panel_ = Panel(tuple(fitted), alert, ranking, self.pooling, tuple(self.smoothing))
         learned = {name.removeprefix(LEARNED): array for name, array in state.items() if name.startswith(LEARNED)}
         normal = unpacked(learned, len(fitted), width)
-        require_state(len(normal) == len(self.verdicts_), "its verdicts have no precedents")
+        require_state(len(normal) == len(self.verdicts_), "its verdicts have no signatures")
         if normal:
-            self.panel_ = replace(self.panel_, precedents=replace(self._precedents(), normal=tuple(normal)))
+            self.panel_ = replace(self.panel_, signatures=replace(self._signatures(), normal=tuple(normal)))
 
 
 def _network_comet(user: str) -> Any:

@@ -28,21 +28,12 @@ def jit(function: F) -> F:
     """Compile a function at its first call, or load it from disk if an earlier process compiled it.
 
     A compiled function may use functions and constants of its own folder only: an edit elsewhere does not recompile it.
-
-    >>> from cometad.compiled import jit
-    >>> jit(lambda x: x + 1)(2)
-    3
     """
     return _compiled(function, fastmath=False)
 
 
 def fused(function: F) -> F:
-    """Like `jit`, with every multiply-add fused: faster, and still the same bits for the same order of additions.
-
-    >>> from cometad.compiled import fused
-    >>> fused(lambda x, y, z: x + y * z)(1.0, 2.0, 3.0)
-    7.0
-    """
+    """Like `jit`, with every multiply-add fused: faster, and still the same bits for the same order of additions."""
     return _compiled(function, fastmath={"contract"})
 
 

@@ -31,14 +31,6 @@ def load(path: str | os.PathLike[str]) -> Detector:
 
 
 def load_bytes(content: bytes, source: str = "This") -> Detector:
-    """Load a detector of any class from the bytes of a saved file; `source` names them in an error.
-
-    >>> import numpy as np
-    >>> from cometad import BASELINES
-    >>> from cometad.detectors import load_bytes
-    >>> detector = BASELINES["pca"]().fit(np.random.default_rng(0).normal(size=(500, 2)))
-    >>> type(load_bytes(detector.to_bytes())).__name__
-    'PcaError'
-    """
+    """Load a detector of any class from the bytes of a saved file; `source` names them in an error."""
     name = DETECTORS.name_of(kind_in(content)) or "comet"
     return DETECTORS[name].from_bytes(content, source)

@@ -31,14 +31,6 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
 
     `write` gets the temporary path; the finished file then replaces the target. A link stays a link: the file it leads
     to is replaced. A file that is replaced keeps its permissions.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.files import write_whole
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder) / "note.txt", lambda temporary: temporary.write_text("whole"))
-    ...     [file.name for file in Path(folder).iterdir()]
-    ['note.txt']
     """
     try:
         status = status_of(path)  # refuses a loop of links
@@ -69,10 +61,6 @@ def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
 
     `Path.exists` and its like raise some of these errors and hide others: a folder that may not be searched, a name
     that is too long, a loop of links.
-
-    >>> from cometad.files import status_of
-    >>> status_of("nowhere/plant.csv") is None
-    True
     """
     try:
         return Path(path).stat()
@@ -81,14 +69,7 @@ def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
 
 
 def lock(file: int) -> bool:
-    """Lock an open file until it is closed; False if another process has locked it.
-
-    >>> import tempfile
-    >>> from cometad.files import lock
-    >>> with tempfile.TemporaryFile() as file:
-    ...     lock(file.fileno())
-    True
-    """
+    """Lock an open file until it is closed; False if another process has locked it."""
     if sys.platform == "win32":
         return True
     try:
@@ -101,26 +82,13 @@ def lock(file: int) -> bool:
 
 
 def is_temporary(path: str | os.PathLike[str]) -> bool:
-    """Whether a path has the name of a temporary file, which the next write to its folder may delete.
-
-    >>> from cometad.files import is_temporary
-    >>> is_temporary("days/.cometad-4711-0123456789abcdef.csv"), is_temporary("days/.cometad-notes")
-    (True, False)
-    """
+    """Whether a path has the name of a temporary file, which the next write to its folder may delete."""
     return _OWN.fullmatch(Path(path).name) is not None and Path(path).suffix != PARTS
 
 
 @contextmanager
 def parts_of(temporary: Path) -> Iterator[Path]:
-    """A folder for the parts of a file that `write_whole` is writing; deleted with them.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.files import parts_of
-    >>> with tempfile.TemporaryDirectory() as folder, parts_of(Path(folder) / "scores.csv") as parts:
-    ...     parts.name
-    'scores.csv.parts'
-    """
+    """A folder for the parts of a file that `write_whole` is writing; deleted with them."""
     folder = temporary.with_name(temporary.name + PARTS)
     folder.mkdir()
     try:

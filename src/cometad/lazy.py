@@ -9,13 +9,7 @@ Kind = TypeVar("Kind")
 
 
 class LazyTable(MutableMapping[str, Kind]):
-    """Classes by name; a row is a class or where to import it from, as `module:class`.
-
-    >>> from cometad.lazy import LazyTable
-    >>> table = LazyTable("collection", {"counter": "collections:Counter", "queue": "no_such_module:Queue"})
-    >>> list(table), "queue" in table, table["counter"]("abba")
-    (['counter', 'queue'], True, Counter({'a': 2, 'b': 2}))
-    """
+    """Classes by name; a row is a class or where to import it from, as `module:class`."""
 
     def __init__(self, what: str, rows: Mapping[str, Kind | str]) -> None:
         self._what, self.rows = what, dict(rows)
@@ -44,12 +38,7 @@ class LazyTable(MutableMapping[str, Kind]):
         return name in self.rows  # the inherited one would import the class
 
     def name_of(self, class_name: str) -> str | None:
-        """The name of the row with a class, found without importing any.
-
-        >>> from cometad.lazy import LazyTable
-        >>> LazyTable("collection", {"counter": "collections:Counter"}).name_of("Counter")
-        'counter'
-        """
+        """The name of the row with a class, found without importing any."""
         return next((name for name, row in self.rows.items() if _class_name(row) == class_name), None)
 
 

@@ -23,13 +23,6 @@ class Parameters:
     """A base class whose parameters are the arguments of `__init__`, each stored under its own name.
 
     scikit-learn's `clone`, `Pipeline` and `check_is_fitted` accept it.
-
-    >>> from cometad.parameters import Parameters
-    >>> class Dial(Parameters):
-    ...     def __init__(self, *, low=0, high=1):
-    ...         self.low, self.high = low, high
-    >>> Dial(high=5).get_params(), Dial().set_params(low=-1)
-    ({'high': 5, 'low': 0}, Dial(low=-1))
     """
 
     @classmethod
@@ -41,12 +34,7 @@ class Parameters:
         return {name: getattr(self, name) for name in self._get_param_names()}
 
     def set_params(self, **changes: Any) -> Self:
-        """Change parameters or, as in `threshold__rate`, one field of a parameter; return the object itself.
-
-        >>> from cometad import Comet
-        >>> Comet().set_params(threshold__rate=0.001).threshold.rate
-        0.001
-        """
+        """Change parameters or, as in `threshold__rate`, one field of a parameter; return the object itself."""
         for name, value in sorted(changes.items(), key=lambda change: "__" in change[0]):  # whole parameters first
             own, _, field = name.partition("__")
             if own not in _defaults(type(self)):
@@ -69,13 +57,7 @@ class Parameters:
 
 
 def with_field(value: Any, field: str, to: Any, name: str) -> Any:
-    """A copy of a dataclass with another value of a field; `name` is the parameter that an error is about.
-
-    >>> from cometad.alerting import Quantile
-    >>> from cometad.parameters import with_field
-    >>> with_field(Quantile(rate=0.01), "rate", 0.05, "threshold__rate")
-    Quantile(rate=0.05)
-    """
+    """A copy of a dataclass with another value of a field; `name` is the parameter that an error is about."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         raise ParameterError(f"Cannot set {name!r}: {value!r} has no fields. Pass a new object instead.")
     known = [own.name for own in dataclasses.fields(value)]

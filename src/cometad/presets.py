@@ -31,10 +31,6 @@ def paper_parameters(dataset: str | None = None) -> dict[str, Any]:
     """Every parameter of the published method, with the paper's sizes for a dataset (PSM if none is given).
 
     The paper has no threshold; ours is the 99 % quantile of the training scores.
-
-    >>> from cometad.presets import paper_parameters
-    >>> paper_parameters("MSL")["codebook_size"]
-    256
     """
     if dataset is not None and dataset not in PAPER_SIZES:
         raise unknown("paper dataset", dataset, PAPER_SIZES)

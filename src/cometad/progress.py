@@ -17,10 +17,6 @@ def show_progress(title: str, on: bool) -> Iterator[ProgressCallback]:
 
     Call it with the steps done, the steps in total and a note. On a terminal it draws a bar. Elsewhere it prints a line
     every ten seconds, and always the first and the last one.
-
-    >>> from cometad.progress import show_progress
-    >>> with show_progress("training", on=False) as report:
-    ...     report(1, 20, "loss 0.5")
     """
     if not on:
         yield lambda done, total, note: None

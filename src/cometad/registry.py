@@ -2,19 +2,6 @@
 
 A file holds the name a class was registered under and its fields. Loading looks the name up here; it never imports code
 named by a file. To save a detector that uses your own class, make it a dataclass and register it:
-
->>> from dataclasses import dataclass
->>> from cometad.registry import from_json, register, to_json
->>> @register("docs-example-top-one")
-... @dataclass(frozen=True)
-... class TopOne:
-...     release = "row"
-...     def __call__(self, scores):
-...         return scores.max(axis=2)
->>> to_json(TopOne())
-{'kind': 'docs-example-top-one'}
->>> from_json(to_json(TopOne())) == TopOne()
-True
 """
 
 import dataclasses
@@ -52,24 +39,12 @@ def register(name: str, **earlier: Any) -> Callable[[Kind], Kind]:
 
 
 def register_later(name: str, module: str) -> None:
-    """Say which module registers a name; it is imported when a file uses the name.
-
-    >>> from cometad.registry import from_json, register_later
-    >>> register_later("OneCycle", "cometad.network.schedules")
-    >>> from_json({"kind": "OneCycle", "total": 5}).total
-    5
-    """
+    """Say which module registers a name; it is imported when a file uses the name."""
     _LATER[name] = module
 
 
 def to_json(value: Any, parameter: str = "value") -> Any:
-    """A parameter in types that JSON can hold: numbers, text and lists as they are, a strategy by its registered name.
-
-    >>> from cometad.network import Epochs
-    >>> from cometad.registry import to_json
-    >>> to_json(Epochs(3)), to_json((2, 4))
-    ({'kind': 'Epochs', 'epochs': 3, 'learning_rate': 0.0001}, [2, 4])
-    """
+    """A parameter in types that JSON can hold: numbers, text and lists as they are, a strategy by its name."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, tuple | list):
@@ -94,12 +69,7 @@ def _is_earlier(name: str, field: str, value: Any) -> bool:
 
 
 def describe(value: Any) -> Any:
-    """Like `to_json`, but an unregistered object becomes its repr: to show or compare a parameter, not to save it.
-
-    >>> from cometad.registry import describe
-    >>> describe((2, 4)), describe({2})
-    ([2, 4], '{2}')
-    """
+    """Like `to_json`, but an unregistered object becomes its repr: to show or compare a parameter, not to save it."""
     try:
         return to_json(value)
     except ParameterError:

@@ -30,15 +30,6 @@ def taken(
     """A saved array, if it has this dtype and shape; a length that may vary is named, and "length?" may be 0.
 
     Values must be finite, unless some may be `unknown`: NaN or infinite.
-
-    >>> import numpy as np
-    >>> from cometad.restored import taken
-    >>> taken({"codes": np.zeros((3, 16))}, "codes", ("code", 16)).shape
-    (3, 16)
-    >>> taken({"codes": np.zeros((3, 15))}, "codes", ("code", 16))
-    Traceback (most recent call last):
-    ...
-    cometad.restored.InvalidState: its array 'codes' has the shape (3, 15) instead of (code, 16).
     """
     require_state(name in state, f"it has no array {name!r}")
     array = state[name]
@@ -65,35 +56,20 @@ def check_finite(name: str, array: Array) -> None:
 
 
 def counted(value: object, name: str, least: int = 0, most: int = 2**53) -> int:
-    """A saved fact, if it is an integer from `least` to `most`.
-
-    >>> from cometad.restored import counted
-    >>> counted(3, "seen")
-    3
-    """
+    """A saved fact, if it is an integer from `least` to `most`."""
     fits = type(value) is int and least <= value <= most
     require_state(fits, f"its {name!r} is not an integer from {least} to {most:,}")
     return value  # type: ignore[return-value]
 
 
 def of_type(value: object, kind: type, name: str) -> Any:
-    """A saved fact, if it has this type.
-
-    >>> from cometad.restored import of_type
-    >>> of_type(True, bool, "finished")
-    True
-    """
+    """A saved fact, if it has this type."""
     require_state(type(value) is kind, f"its {name!r} is not a {kind.__name__}")
     return value
 
 
 def texts(value: object, name: str) -> tuple[str, ...]:
-    """A saved list of texts.
-
-    >>> from cometad.restored import texts
-    >>> texts(["flow", "level"], "names")
-    ('flow', 'level')
-    """
+    """A saved list of texts."""
     fits = isinstance(value, list) and all(isinstance(one, str) for one in value)
     require_state(fits, f"its {name!r} is not a list of texts")
     return tuple(value)  # type: ignore[arg-type]

@@ -121,11 +121,6 @@ def unchecked_series(
     """Return an array or a frame as a series without checks: readings may be missing, times may repeat or go back.
 
     `where` returns the place of a row of the frame, for messages, if it comes from a file.
-
-    >>> import numpy as np
-    >>> from cometad.series import unchecked_series
-    >>> unchecked_series(np.array([[1.0, np.nan]])).values
-    array([[ 1., nan]])
     """
     if isinstance(X, Series):
         return X
@@ -180,11 +175,6 @@ def with_all_columns(series: Series, names: tuple[str, ...]) -> Series:
     """Add a column of missing readings for each variable the series lacks.
 
     Only if its own columns are named and in the order of `names`; otherwise the series is returned as it is.
-
-    >>> import polars as pl
-    >>> from cometad.series import unchecked_series, with_all_columns
-    >>> with_all_columns(unchecked_series(pl.DataFrame({"level": [1.0]})), ("flow", "level")).values
-    array([[nan,  1.]])
     """
     places = [names.index(name) for name in series.names if name in names]
     if not series.named or len(places) != len(series.names) or places != sorted(places) or len(places) == len(names):
@@ -195,13 +185,7 @@ def with_all_columns(series: Series, names: tuple[str, ...]) -> Series:
 
 
 def together(parts: Sequence[Series]) -> Series:
-    """Concatenate one or more consecutive parts of a series.
-
-    >>> import numpy as np
-    >>> from cometad.series import as_series, together
-    >>> len(together([as_series(np.zeros((2, 1))), as_series(np.ones((3, 1)))]))
-    5
-    """
+    """Concatenate one or more consecutive parts of a series."""
     times = [part.times for part in parts if part.times is not None]
     values = np.concatenate([part.values for part in parts])
     return replace(parts[0], values=values, times=np.concatenate(times) if times else None, where=None)
@@ -215,14 +199,7 @@ def check_length(rows: int, least: int, what: str) -> None:
 
 
 def check_late(late: str) -> None:
-    """Refuse an unknown rule for late readings.
-
-    >>> from cometad.series import check_late
-    >>> check_late("keep")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: Unknown rule for late readings 'keep'. Available: refuse, drop.
-    """
+    """Refuse an unknown rule for late readings."""
     if late not in LATE:
         raise unknown("rule for late readings", late, LATE)
 
@@ -231,16 +208,6 @@ class Order:
     """The policy for late readings: those not after the `last` time are refused, or dropped and counted.
 
     Checks do not move the last time; `take` does.
-
-    >>> import numpy as np
-    >>> from cometad.series import Order, Series
-    >>> times = np.array(["2024-03-01", "2024-03-03", "2024-03-02", "2024-03-03"], "datetime64[us]")
-    >>> series = Series(np.arange(4.0)[:, None], ("flow",), times, named=True)
-    >>> order = Order(late="drop")
-    >>> kept = order.on_time(series)
-    >>> order.take(kept.times[-1], dropped=len(series) - len(kept))
-    >>> kept.values[:, 0], order.dropped
-    (array([0., 1.]), 2)
     """
 
     def __init__(self, late: str = "refuse") -> None:
@@ -425,12 +392,7 @@ def _check_exact_integer(value: int, which: str, step: int) -> None:
 
 
 def is_exact(value: int) -> bool:
-    """Whether a float holds an integer without rounding it.
-
-    >>> from cometad.series import is_exact
-    >>> is_exact(2**53), is_exact(2**53 + 1), is_exact(10**400)
-    (True, False, False)
-    """
+    """Whether a float holds an integer without rounding it."""
     try:
         return int(float(value)) == value
     except OverflowError:
@@ -441,12 +403,6 @@ def refuse_text(name: str, cells: Iterable[object], where: Callable[[int], str],
     """Refuse a column with text, and name the first cell that is not a number with the `decimal` mark.
 
     `where` returns the place of a row.
-
-    >>> from cometad.series import refuse_text
-    >>> refuse_text("flow", ["1.5", "Bad"], lambda row: f"row {row + 2} of 'plant.csv'")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: Column 'flow' is not numeric: it has 'Bad' in row 3 of 'plant.csv'. Declare it missing...
     """
     places = [(row, cell) for row, cell in enumerate(cells) if isinstance(cell, str)]
     bad = next((place for place in places if not is_number(place[1].replace(",", ".", 1))), None)

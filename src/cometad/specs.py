@@ -10,12 +10,7 @@ Made = TypeVar("Made")
 
 
 def split(text: str) -> tuple[str, str | None]:
-    """Split a text at its first colon; without a colon the second part is None.
-
-    >>> from cometad.specs import split
-    >>> split("spot:1e-4"), split("spot")
-    (('spot', '1e-4'), ('spot', None))
-    """
+    """Split a text at its first colon; without a colon the second part is None."""
     name, colon, value = text.partition(":")
     return name, value if colon else None
 
@@ -26,15 +21,6 @@ def parse(
     """Parse a rule: the dataclass or function of that name, called with the value if there is one.
 
     `kind` and `value` name the rule and its value in errors.
-
-    >>> from cometad.alerting.thresholds import THRESHOLDS
-    >>> from cometad.specs import parse
-    >>> parse("quantile:0.05", THRESHOLDS, kind="threshold", value="RATE", convert=float)
-    Quantile(rate=0.05)
-    >>> parse("quantile:high", {"quantile": THRESHOLDS["quantile"]}, kind="threshold", value="RATE", convert=float)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: Cannot read the threshold 'quantile:high'. Write it as quantile or quantile:RATE.
     """
     name, given = split(text)
     if name not in rules:

@@ -20,24 +20,13 @@ _chosen: int | None = None  # inside `thread_count_of`
 
 
 def thread_count() -> int:
-    """The number of threads that `in_parts` uses for long work.
-
-    >>> from cometad.threads import thread_count
-    >>> thread_count() >= 1
-    True
-    """
+    """The number of threads that `in_parts` uses for long work."""
     return _chosen or _thread_count(os.environ.get("COMETAD_THREADS", ""), os.environ.get("OMP_NUM_THREADS", ""))
 
 
 @contextmanager
 def thread_count_of(count: int) -> Iterator[None]:
-    """Use this number of threads inside the `with` block, in the whole process.
-
-    >>> from cometad.threads import thread_count, thread_count_of
-    >>> with thread_count_of(3):
-    ...     thread_count()
-    3
-    """
+    """Use this number of threads inside the `with` block, in the whole process."""
     global _chosen
     before, _chosen = _chosen, count
     try:
@@ -47,14 +36,7 @@ def thread_count_of(count: int) -> Iterator[None]:
 
 
 def in_parts(work: Callable[[slice], object], length: int) -> None:
-    """Call `work` on consecutive slices of 0..length, one per thread.
-
-    >>> from cometad.threads import in_parts
-    >>> parts = []
-    >>> in_parts(parts.append, 10)
-    >>> sum(part.stop - part.start for part in parts)
-    10
-    """
+    """Call `work` on consecutive slices of 0..length, one per thread."""
     threads = 1 if length <= 1 or _here.busy else min(thread_count(), length)
     if threads == 1:
         work(slice(0, length))
@@ -64,14 +46,7 @@ def in_parts(work: Callable[[slice], object], length: int) -> None:
 
 
 def in_tasks(work: Callable[[int], object], count: int) -> None:
-    """Call `work` on each of 0..count; a thread that is done takes the next one.
-
-    >>> from cometad.threads import in_tasks
-    >>> done = [False] * 5
-    >>> in_tasks(lambda k: done.__setitem__(k, True), 5)
-    >>> all(done)
-    True
-    """
+    """Call `work` on each of 0..count; a thread that is done takes the next one."""
     threads = 1 if count <= 1 or _here.busy else min(thread_count(), count)
     if threads == 1:
         for k in range(count):
@@ -113,12 +88,6 @@ def serial_products() -> Iterator[None]:
     """Compute numpy's matrix products with one thread inside the `with` block, in the whole process.
 
     Their last bit depends on the number of threads. Blocks in several threads may overlap.
-
-    >>> import numpy as np
-    >>> from cometad.threads import serial_products
-    >>> with serial_products():
-    ...     np.ones((2, 3)) @ np.ones(3)
-    array([3., 3.])
     """
     with _serial.lock:
         if _serial.blocks == 0:

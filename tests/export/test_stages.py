@@ -20,7 +20,7 @@ from cometad.export.readings import movements, scaled
 from cometad.export.tracking import RULE_GRAPHS
 from cometad.export.views import VIEW_GRAPHS
 from cometad.scoring.fuse import Fused, fuse
-from cometad.scoring.precedents import Gathering, Precedents
+from cometad.scoring.signatures import Gathering, Signatures
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.joint import FittedJoint
 from cometad.views.run import clipped
@@ -161,14 +161,14 @@ def test_verdicts_excuse_the_same_scores():
     for start in (0, 50):
         gathering = Gathering(start, views, width)
         gathering.add(rows[start : start + 9], errors[start : start + 9], variables[start : start + 9])
-        normal.append(gathering.precedent())
-    precedents, highs = Precedents(np.full(width, 0.3), tuple(normal)), np.full((views, width), 2.0)
+        normal.append(gathering.signature())
+    signatures, highs = Signatures(np.full(width, 0.3), tuple(normal)), np.full((views, width), 2.0)
     usual = compiled(lambda graph, own: pooled(graph, own, 8), (1, width))
     scores = np.array([usual(own[None])[0, 0] for own in variables])
     fused = Fused(scores, variables, np.zeros((400, width), bool))
-    ours = precedents.scores(fused, rows, errors, highs, 8)
+    ours = signatures.scores(fused, rows, errors, highs, 8)
     run = compiled(
-        lambda graph, row, errors, known, own: excused(graph, precedents, highs, 8, row, errors, known > 0.5, own),
+        lambda graph, row, errors, known, own: excused(graph, signatures, highs, 8, row, errors, known > 0.5, own),
         (1, width),
         (views, width),
         (views, 1),

@@ -1,4 +1,4 @@
-"""Precedents: the kernel equals loops written from the docstrings, and events in chunks give the same boxes."""
+"""Signatures: the kernel equals loops written from the docstrings, and events in chunks give the same boxes."""
 
 import math
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometad.scoring.fuse import USUAL, Fused
-from cometad.scoring.precedents import HOT, PARTS, Gathering, Precedents, packed, unpacked
+from cometad.scoring.signatures import HOT, PARTS, Gathering, Signatures, packed, unpacked
 
 WIDTH, VIEWS = 4, 2
 
@@ -76,21 +76,21 @@ def steps(rng, count):
 def gathered(event):
     gathering = Gathering(0, VIEWS, WIDTH)
     gathering.add(*event)
-    return gathering.precedent()
+    return gathering.signature()
 
 
 @given(st.integers(0, 9999), st.lists(st.integers(1, 40), max_size=3), st.lists(st.integers(1, 5), max_size=2))
 def test_scores_equal_loops_written_from_the_definition(seed, normal, faults):
     rng = np.random.default_rng(seed)
     events = [steps(rng, count) for count in (*normal, *faults)]
-    precedents = [gathered(event) for event in events]
+    signatures = [gathered(event) for event in events]
     boxes = [naive_boxes(*(part.tolist() for part in event)) for event in events]
     rows, errors, scores = steps(rng, 30)
     pooling, factor, cut = int(rng.integers(1, 5)), 1.5, len(normal)
     margin, highs = rng.random(WIDTH), rng.random((VIEWS, WIDTH))
     before = (scores**pooling).mean(axis=1) ** (1 / pooling)
     fused = Fused(before, scores, np.zeros(scores.shape, bool))
-    judged = Precedents(margin, tuple(precedents[:cut]), tuple(precedents[cut:]), factor)
+    judged = Signatures(margin, tuple(signatures[:cut]), tuple(signatures[cut:]), factor)
     after = judged.scores(fused, rows, errors, highs, pooling)
     expected = [
         naive_score(*one, boxes[:cut], boxes[cut:], margin.tolist(), factor, highs.tolist(), pooling)
@@ -101,31 +101,31 @@ def test_scores_equal_loops_written_from_the_definition(seed, normal, faults):
 
 
 @given(st.integers(0, 9999), st.integers(1, 70), st.data())
-def test_an_event_in_chunks_of_any_size_sets_the_same_precedent(seed, count, data):
+def test_an_event_in_chunks_of_any_size_sets_the_same_signature(seed, count, data):
     event = steps(np.random.default_rng(seed), count)
     gathering = Gathering(5, VIEWS, WIDTH)
     cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=5)))
     for chunk in zip(*(np.split(part, cuts) for part in event), strict=True):
         gathering.add(*chunk)
         gathering = Gathering.restored(gathering.state(), VIEWS, WIDTH)
-    for one, other in zip(gathering.precedent(), gathered(event), strict=True):
+    for one, other in zip(gathering.signature(), gathered(event), strict=True):
         assert one.tobytes() == other.tobytes()
     assert (gathering.start, gathering.stop) == (5, 5 + count)
 
 
 @given(st.integers(0, 9999), st.integers(1, 40))
-def test_an_event_matches_its_own_precedent(seed, count):
+def test_an_event_matches_its_own_signature(seed, count):
     rows, errors, scores = steps(np.random.default_rng(seed), count)
     fused = Fused(scores.max(axis=1), scores, np.zeros(scores.shape, bool))
-    alike = Precedents(np.zeros(WIDTH), (gathered((rows, errors, scores)),), factor=1.0)
+    alike = Signatures(np.zeros(WIDTH), (gathered((rows, errors, scores)),), factor=1.0)
     after = alike.scores(fused, rows, errors, np.zeros((VIEWS, WIDTH)), 1)
     assert (after <= HOT).all()
 
 
-def test_precedents_survive_packing():
+def test_signatures_survive_packing():
     rng = np.random.default_rng(0)
-    precedents = [gathered(steps(rng, count)) for count in (3, 1, 20)]
-    for one, other in zip(precedents, unpacked(packed(precedents), VIEWS, WIDTH), strict=True):
+    signatures = [gathered(steps(rng, count)) for count in (3, 1, 20)]
+    for one, other in zip(signatures, unpacked(packed(signatures), VIEWS, WIDTH), strict=True):
         assert all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
     assert unpacked(packed([]), VIEWS, WIDTH) == []
 

@@ -48,16 +48,6 @@ def compare(records: Sequence[Record], base: str, metric: str = RANKED_BY) -> di
     """Compare the base arm with every other arm that covers the same entities, no-skill references included.
 
     Arms with identical figures in every trial count as one; only the first of them, or the base arm, is compared.
-
-    >>> from cometad_bench.compare import compare
-    >>> cell = {"experiment": "validate", "dataset": "MSL", "seed": 0, "setting": {}, "error": None}
-    >>> records = [
-    ...     cell | {"arm": arm, "entity": f"C-{i}", "metrics": {"auc_pr": start + i / 100}}
-    ...     for i in range(8) for arm, start in (("comet", 0.5), ("pca", 0.4 + i / 200))
-    ... ]
-    >>> found = compare(records, "comet")["pca"]
-    >>> found.verdict, found.p, round(found.difference.mean, 4)
-    ('ahead', 0.0078125, 0.0825)
     """
     same = twins(records, first=base)
     names, arms, values = without_twins(blocks(records, metric, "entity", references=True), same)
@@ -81,16 +71,7 @@ def _verdict(mean: float, balance: float, p: float) -> Verdict:
 
 
 def claim(base: str, comparisons: Mapping[str, Comparison], missing: Sequence[str] = ()) -> str:
-    """Return one sentence on which arms the base arm beats; it never hides an arm that ties or is better.
-
-    >>> from cometad_bench.compare import Comparison, claim
-    >>> from cometad_bench.statistics import Interval
-    >>> sure = Comparison(Interval(0.1, 0.05, 0.15), 0.001, "ahead")
-    >>> claim("comet", {"pca": sure, "knn": sure})
-    'comet beats every arm (2) beyond chance (Holm p < 0.05).'
-    >>> claim("comet", {"pca": sure, "knn": Comparison(Interval(0.01, -0.1, 0.1), 0.4, "tie")})
-    'comet beats 1 of 2 arms beyond chance (Holm p < 0.05); it ties with knn.'
-    """
+    """Return one sentence on which arms the base arm beats; it never hides an arm that ties or is better."""
     groups = {verdict: [arm for arm, one in comparisons.items() if one.verdict == verdict] for verdict in _WORDS}
     rest = [f"{words} {', '.join(groups[verdict])}" for verdict, words in _WORDS.items() if groups[verdict]]
     rest += [f"not compared, because trials are missing: {', '.join(missing)}"] if missing else []
@@ -124,17 +105,7 @@ def without_one_dataset(
 
 
 def comparison_table(records: Sequence[Record], title: str, base: str, metric: str = RANKED_BY) -> ResultTable:
-    """Return the means by family and the tests of every arm against the base arm, which comes first.
-
-    >>> from cometad_bench.compare import comparison_table
-    >>> cell = {"experiment": "validate", "dataset": "MSL", "seed": 0, "setting": {}, "error": None}
-    >>> records = [
-    ...     cell | {"arm": arm, "entity": f"C-{i}", "metrics": {"auc_pr": start}}
-    ...     for i in range(3) for arm, start in (("comet", 0.5), ("pca", 0.4))
-    ... ]
-    >>> [row.label for row in comparison_table(records, "Validate", "comet").groups[0].rows]
-    ['comet', 'pca (tie)']
-    """
+    """Return the means by family and the tests of every arm against the base arm, which comes first."""
     figures = family_means(records, metric, references=True)
     volumes = _volumes(records, figures)
     found, seeds = compare(records, base, metric), _seeds(records)

@@ -16,22 +16,12 @@ FIELDS = ("name", "views", "pooling", "smoothing")
 
 @cache
 def configurations() -> dict[str, dict[str, Any]]:
-    """Return the listed parameters of Comet by the name of the configuration.
-
-    >>> from cometad_bench.configurations import configurations
-    >>> configurations()["joint"]
-    {'views': (Joint(length=20, codes=20),), 'pooling': 4, 'smoothing': (4, 16, 64)}
-    """
+    """Return the listed parameters of Comet by the name of the configuration."""
     return parsed((files("cometad_bench") / "configurations.toml").read_text(encoding="utf-8"))
 
 
 def parsed(text: str) -> dict[str, dict[str, Any]]:
-    """Return the configurations in a TOML text.
-
-    >>> from cometad_bench.configurations import parsed
-    >>> parsed('configuration = [{name = "short", views = [{kind = "forecast", lags = 2}], smoothing = []}]')
-    {'short': {'views': (Forecast(lags=2, penalty=10.0),), 'smoothing': ()}}
-    """
+    """Return the configurations in a TOML text."""
     content = tomllib.loads(text)
     rows = content.pop("configuration")
     if len(rows) > MOST:
@@ -63,13 +53,7 @@ def _view(row: Mapping[str, Any]) -> View:
 
 
 def labels(views: Sequence[View]) -> list[str]:
-    """Return a short name for each view: its kind, and its first field if there are several of that kind.
-
-    >>> from cometad_bench.configurations import labels
-    >>> from cometad.views import Joint, Patterns
-    >>> labels((Patterns(8), Patterns(32), Joint()))
-    ['patterns 8', 'patterns 32', 'joint']
-    """
+    """Return a short name for each view: its kind, and its first field if there are several of that kind."""
     kinds = [type(view).__name__.lower() for view in views]
     return [
         f"{kind} {next(iter(vars(view).values()))}" if kinds.count(kind) > 1 else kind

@@ -45,16 +45,6 @@ def cost_panels(records: Iterable[Record], metric: str = RANKED_BY) -> list[Cost
     """Return the panels of the figure: all entities, and if some arms lack some, also the entities that every arm has.
 
     If more arms are complete without one of the datasets, the first panel is without it.
-
-    >>> from cometad_bench.cost import cost_panels
-    >>> cell = {"experiment": "entity", "dataset": "ASD", "seed": 0, "setting": {}, "error": None, "device": "CPU"}
-    >>> figures = [("comet", "omi-1", 0.5), ("comet", "omi-2", 0.7), ("knn", "omi-2", 0.6)]
-    >>> records = [
-    ...     cell | {"arm": arm, "detector": arm, "entity": entity, "metrics": {"auc_pr": x}, "fit_seconds": 2.0}
-    ...     for arm, entity, x in figures
-    ... ]
-    >>> [(panel.title, [cost.arm for cost in panel.costs]) for panel in cost_panels(records)]
-    [('ASD: 2 entities', ['comet']), ('ASD: the 1 entity that every arm has', ['comet', 'knn'])]
     """
     counted = latest(records)
     complete = blocks(counted, metric, "entity").arms
@@ -93,16 +83,7 @@ def _panel(title: str, records: Sequence[Record], metric: str) -> CostPanel:
 
 
 def plot_costs(axes: Any, panel: CostPanel, metric: str = RANKED_BY) -> None:
-    """Draw accuracy against training time: filled markers for a CPU, hollow ones for a GPU.
-
-    >>> from matplotlib.figure import Figure
-    >>> from cometad_bench.cost import ArmCost, CostPanel, plot_costs
-    >>> axes = Figure().subplots()
-    >>> costs = [ArmCost("comet", "comet", 3.0, 0.5, False), ArmCost("vtt", "deep", 90.0, 0.3, True)]
-    >>> plot_costs(axes, CostPanel("ASD: 12 entities", costs, None))
-    >>> [text.get_text() for text in axes.texts], axes.get_ylabel()
-    (['comet', 'vtt'], 'AUC-PR (%), mean over datasets')
-    """
+    """Draw accuracy against training time: filled markers for a CPU, hollow ones for a GPU."""
     places = [(max(cost.seconds, SHORTEST), 100 * cost.accuracy) for cost in panel.costs]
     for cost, (x, y) in zip(panel.costs, places, strict=True):
         marker, color, _ = KINDS[cost.kind]

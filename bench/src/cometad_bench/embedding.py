@@ -98,15 +98,7 @@ def _sample(rows: NDArray[Any], limit: int, rng: np.random.Generator) -> NDArray
 
 
 def plot_embedding(axes: Any, points: dict[str, list[Any]]) -> None:
-    """Draw projected embeddings and codes: anomalous embeddings over normal ones, and codes on top.
-
-    >>> from matplotlib.figure import Figure
-    >>> from cometad_bench.embedding import plot_embedding
-    >>> axes = Figure().subplots()
-    >>> plot_embedding(axes, {"kind": ["train normal", "code"], "patch": [2, 2], "x": [0, 1], "y": [0, 1]})
-    >>> [text.get_text() for text in axes.get_legend().get_texts()]
-    ['train normal', 'codes of patches of 2']
-    """
+    """Draw projected embeddings and codes: anomalous embeddings over normal ones, and codes on top."""
     kinds, sizes = np.array(points["kind"]), np.array(points["patch"])
     x, y = np.array(points["x"], float), np.array(points["y"], float)
     for kind, color in zip(KINDS[:3], COLORS, strict=True):
@@ -124,17 +116,7 @@ def plot_embedding(axes: Any, points: dict[str, list[Any]]) -> None:
 
 
 def save_embedding(path: str | os.PathLike[str], points: dict[str, list[Any]]) -> None:
-    """Write the figure of embeddings and codes.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad_bench.embedding import save_embedding
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     points = {"kind": ["test anomaly", "code"], "patch": [2, 2], "x": [0, 1], "y": [0, 1]}
-    ...     save_embedding(Path(folder) / "embedding.png", points)
-    ...     (Path(folder) / "embedding.png").exists()
-    True
-    """
+    """Write the figure of embeddings and codes."""
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(8, 5), dpi=150, layout="constrained")
     plot_embedding(figure.subplots(), points)
     save_figure(path, figure)

@@ -43,12 +43,7 @@ _OTHERS: dict[str, Callable[..., Detector]] = {
 
 @dataclass(frozen=True)
 class Arm:
-    """One row of a table: a detector with some of its parameters changed.
-
-    >>> from cometad_bench.experiments import Arm
-    >>> Arm("few neighbors", "comet-paper", {"neighbors": 3}).build("MSL", seed=1, device="cpu").neighbors
-    3
-    """
+    """One row of a table: a detector with some of its parameters changed."""
 
     name: str
     detector: str  # comet, network, comet-paper, fair, all-positive or a baseline
@@ -88,12 +83,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Detectors x datasets x seeds, run under one protocol.
-
-    >>> from cometad_bench.experiments import EXPERIMENTS
-    >>> len(EXPERIMENTS["ablation"].arms)
-    11
-    """
+    """Detectors x datasets x seeds, run under one protocol."""
 
     title: str
     protocol: str  # "concatenated" (entities joined end to end), "entity" (one model each), "tsb-ad", "drift", ...
@@ -288,12 +278,7 @@ EXPERIMENTS = {
 
 
 def chosen(experiment: Experiment, arms: Sequence[str] | None) -> tuple[Arm, ...]:
-    """Return the arms of an experiment with the given names, or all of them.
-
-    >>> from cometad_bench.experiments import EXPERIMENTS, chosen
-    >>> [arm.detector for arm in chosen(EXPERIMENTS["main"], ["pca", "knn"])]
-    ['pca', 'knn']
-    """
+    """Return the arms of an experiment with the given names, or all of them."""
     known = {arm.name: arm for arm in experiment.arms}
     for name in arms or ():
         if name not in known:
@@ -302,12 +287,7 @@ def chosen(experiment: Experiment, arms: Sequence[str] | None) -> tuple[Arm, ...
 
 
 def groups(arms: Sequence[Arm]) -> list[list[Arm]]:
-    """Return the arms in groups that share one training run.
-
-    >>> from cometad_bench.experiments import EXPERIMENTS, groups
-    >>> [len(group) for group in groups(EXPERIMENTS["ablation"].arms)]
-    [8, 1, 1, 1]
-    """
+    """Return the arms in groups that share one training run."""
     sharing: list[list[Arm]] = []
     for arm in arms:
         for group in sharing:

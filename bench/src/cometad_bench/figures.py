@@ -22,12 +22,7 @@ PLACEMENT_STEPS = 500  # a limit in steps rather than seconds, so that a figure 
 
 
 class Point(NamedTuple):
-    """One arm in the efficiency plot; `parameters` is None if it learns none.
-
-    >>> from cometad_bench.figures import Point
-    >>> Point("comet", seconds=40.0, aff_f1=0.75, parameters=250_000).arm
-    'comet'
-    """
+    """One arm in the efficiency plot; `parameters` is None if it learns none."""
 
     arm: str
     seconds: float
@@ -41,15 +36,7 @@ class Point(NamedTuple):
 def plot_critical_difference(
     axes: Any, ranks: Mapping[str, float], difference: float, groups: Sequence[Sequence[str]]
 ) -> None:
-    """Draw mean ranks on a line, best on the left, with a bar across arms that do not differ significantly.
-
-    >>> from matplotlib.figure import Figure
-    >>> from cometad_bench.figures import plot_critical_difference
-    >>> axes = Figure().subplots()
-    >>> plot_critical_difference(axes, {"comet": 1.2, "pca": 2.0, "knn": 2.8}, 1.0, [("comet", "pca"), ("pca", "knn")])
-    >>> sorted(text.get_text() for text in axes.texts)
-    ['1', '2', '3', 'comet  1.20', 'critical difference 1.00', 'knn  2.80', 'pca  2.00']
-    """
+    """Draw mean ranks on a line, best on the left, with a bar across arms that do not differ significantly."""
     if len(ranks) < 2:
         raise InputError(f"A critical-difference diagram needs at least 2 arms, not {len(ranks)}; run more trials.")
     low, high = math.floor(min(ranks.values())), math.ceil(max(ranks.values()))
@@ -71,21 +58,7 @@ def plot_critical_difference(
 def save_critical_difference(
     path: str | os.PathLike[str], records: Iterable[Record], metric: str = RANKED_BY, over: str = "dataset"
 ) -> None:
-    """Write the critical-difference diagram of the detectors that cover every dataset (or every entity).
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad_bench.figures import save_critical_difference
-    >>> cell = {"experiment": "main", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> figures = [("MSL", "pca", 0.7), ("MSL", "knn", 0.8), ("PSM", "pca", 0.6), ("PSM", "knn", 0.5)]
-    >>> records = [
-    ...     cell | {"dataset": dataset, "arm": arm, "metrics": {"auc_pr": value}} for dataset, arm, value in figures
-    ... ]
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_critical_difference(Path(folder) / "ranks.png", records)
-    ...     (Path(folder) / "ranks.png").exists()
-    True
-    """
+    """Write the critical-difference diagram of the detectors that cover every dataset (or every entity)."""
     trials = list(records)
     names, arms, values = without_twins(blocks(trials, metric, over), twins(trials))
     difference = critical_difference(len(arms), len(names))
@@ -150,13 +123,7 @@ def _draw_arms(axes: Any, ranks: Mapping[str, float], low: int, high: int, top: 
 
 
 def efficiency_points(records: Iterable[Record]) -> list[Point]:
-    """Return the mean fit seconds and Aff-F1 over the datasets, for detectors that cover them all.
-
-    >>> from cometad_bench.figures import efficiency_points
-    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> efficiency_points([cell | {"arm": "pca", "metrics": {"aff_f1": 0.7}, "fit_seconds": 2, "parameters": None}])
-    [Point(arm='pca', seconds=2.0, aff_f1=0.7, parameters=None)]
-    """
+    """Return the mean fit seconds and Aff-F1 over the datasets, for detectors that cover them all."""
     summaries = summarize(records)
     datasets = dict.fromkeys(dataset for dataset, _ in summaries)
     points = []
@@ -171,11 +138,6 @@ def efficiency_floor(records: Iterable[Record]) -> float:
     """Return the no-skill Aff-F1: the mean over datasets of the better of random and all-positive.
 
     A dataset with neither counts as 2/3, which random flags reach on any labels.
-
-    >>> from cometad_bench.figures import efficiency_floor
-    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> efficiency_floor([cell | {"arm": "random", "metrics": {"aff_f1": 0.68}, "fit_seconds": 0, "parameters": None}])
-    0.68
     """
     summaries = summarize(records)
     floors = []
@@ -190,13 +152,6 @@ def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
     """Draw Aff-F1 against training time, with a line at the no-skill Aff-F1.
 
     The area of a circle is the number of parameters; squares have none.
-
-    >>> from matplotlib.figure import Figure
-    >>> from cometad_bench.figures import Point, plot_efficiency
-    >>> axes = Figure().subplots()
-    >>> plot_efficiency(axes, [Point("comet", 40.0, 0.75, 250_000), Point("pca", 0.2, 0.68, None)], floor=0.67)
-    >>> axes.get_ylabel()
-    'Aff-F1 (%)'
     """
     if not points:
         raise InputError("No detector has a training time and an Aff-F1 on every dataset; run more trials.")
@@ -213,18 +168,7 @@ def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
 
 
 def save_efficiency(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
-    """Write the efficiency plot.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad_bench.figures import save_efficiency
-    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> record = cell | {"arm": "pca", "metrics": {"aff_f1": 0.7}, "fit_seconds": 2, "parameters": None}
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_efficiency(Path(folder) / "efficiency.png", [record])
-    ...     (Path(folder) / "efficiency.png").exists()
-    True
-    """
+    """Write the efficiency plot."""
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(8, 5), dpi=150, layout="constrained")
     axes = figure.subplots()
     trials = list(records)

@@ -13,12 +13,7 @@ Summaries = Mapping[tuple[str, str], Summary]
 
 
 def metric_notes(summaries: Summaries, records: Iterable[Record], metrics: Sequence[str]) -> list[str]:
-    """Return the footnotes of a table of these metrics.
-
-    >>> from cometad_bench.footnotes import metric_notes
-    >>> metric_notes({}, [], ["aff_f1"])[1]
-    '* oracle threshold: chosen with the labels to maximize the metric, which is not possible in practice.'
-    """
+    """Return the footnotes of a table of these metrics."""
     return [
         _reading("Figures are in percent.", summaries),
         *_oracle(metrics),
@@ -29,12 +24,7 @@ def metric_notes(summaries: Summaries, records: Iterable[Record], metrics: Seque
 
 
 def threshold_notes(summaries: Summaries, records: Sequence[Record]) -> list[str]:
-    """Return the footnotes of a table at thresholds from training scores.
-
-    >>> from cometad_bench.footnotes import threshold_notes
-    >>> threshold_notes({}, [])[1]
-    'The threshold is the 99 % quantile of the training scores, set without labels.'
-    """
+    """Return the footnotes of a table at thresholds from training scores."""
     return [
         _reading("Precision, recall and F1 are in percent.", summaries),
         "The threshold is the 99 % quantile of the training scores, set without labels.",

@@ -38,13 +38,7 @@ HEADER = 9  # characters per line of a header, about as wide as a figure
 
 
 def shown(cell: Cell, column: ResultColumn) -> str:
-    """Return a figure with its deviation and total, without marks.
-
-    >>> from cometad_bench.forms import shown
-    >>> from cometad_bench.tables import Cell, ResultColumn
-    >>> shown(Cell(0.123, 0.004), ResultColumn("Aff-F1", scale=100)), shown(Cell(3, total=5), ResultColumn("found"))
-    ('12.3 ± 0.4', '3 of 5')
-    """
+    """Return a figure with its deviation and total, without marks."""
     if cell.value is None:
         return NOTHING
     if cell.total is not None and cell.deviation is None:  # a count from one trial is whole
@@ -55,23 +49,7 @@ def shown(cell: Cell, column: ResultColumn) -> str:
 
 
 def as_markdown(table: ResultTable) -> str:
-    r"""Return the table in Markdown; underlines are HTML, since Markdown has none.
-
-    >>> from cometad_bench.forms import as_markdown
-    >>> from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
-    >>> columns = (ResultColumn("Aff-F1", "*", scale=100),)
-    >>> cells = Cell(0.7, mark="best"), Cell(0.6, mark="second", at_floor=True)
-    >>> rows = (ResultRow("pca", cells[:1]), ResultRow("knn", cells[1:]))
-    >>> print(as_markdown(ResultTable("Main", columns, (Group("MSL", rows),), ("* oracle",))))
-    **Main**
-    <BLANKLINE>
-    | dataset | arm | Aff-F1\* |
-    |---|---|--:|
-    | MSL | pca | **70.0** |
-    | | knn | <u>60.0</u>° |
-    <BLANKLINE>
-    - \* oracle
-    """
+    r"""Return the table in Markdown; underlines are HTML, since Markdown has none."""
     header = ["dataset", table.rows, *(_markdown(column.header + column.note) for column in table.columns)]
     lines = [f"**{_markdown(table.title)}**", "", _line(header), "|---|---|" + "--:|" * len(table.columns)]
     lines += [_line(cells) for group in table.groups for cells in _markdown_rows(group, table)]
@@ -79,63 +57,19 @@ def as_markdown(table: ResultTable) -> str:
 
 
 def as_latex(table: ResultTable) -> str:
-    r"""Return the table in LaTeX, over as many pages as it needs; wide tables are in landscape, then split.
-
-    >>> from cometad_bench.forms import as_latex
-    >>> from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
-    >>> rows = (ResultRow("a_b", (Cell(0.7, 0.01, mark="best"),)),)
-    >>> columns = (ResultColumn("rank by Aff-F1", scale=100),)
-    >>> print(as_latex(ResultTable("Main", columns, (Group("MSL", rows),), ("In %.",))))
-    % Needs \usepackage{booktabs,longtable}
-    \begingroup
-    \scriptsize
-    \setlength{\tabcolsep}{3pt}
-    \setlength{\LTcapwidth}{\linewidth}
-    \begin{longtable}{lr}
-    \caption{Main} \\
-    \toprule
-    arm & \shortstack[r]{rank by\\Aff-F1} \\
-    \midrule
-    \endfirsthead
-    \toprule
-    arm & \shortstack[r]{rank by\\Aff-F1} \\
-    \midrule
-    \endhead
-    \bottomrule
-    \endfoot
-    \multicolumn{2}{l}{\textit{MSL}} \\*
-    a\_b & \textbf{70.0 $\pm$ 1.0} \\
-    \end{longtable}
-    \noindent In \%.\par
-    \endgroup
-    """
+    r"""Return the table in LaTeX, over as many pages as it needs; wide tables are in landscape, then split."""
     template = _latex_environment().get_template("table.tex")
     is_landscape = len(table.columns) > PORTRAIT
     return template.render(parts=_parts(table), footnotes=table.footnotes, is_landscape=is_landscape)
 
 
 def as_html(table: ResultTable) -> str:
-    """Return the table as one section of HTML: its title, a region that scrolls if needed, and the footnotes.
-
-    >>> from cometad_bench.forms import as_html
-    >>> from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
-    >>> rows = (ResultRow("pca", (Cell(0.7, mark="best"),)),)
-    >>> section = as_html(ResultTable("A & B", (ResultColumn("Aff-F1", scale=100),), (Group("MSL", rows),), ()))
-    >>> '<h2 id="a-b-title">A &amp; B</h2>' in section
-    True
-    >>> '<tr><th scope="row">pca</th><td><strong>70.0</strong></td></tr>' in section
-    True
-    """
+    """Return the table as one section of HTML: its title, a region that scrolls if needed, and the footnotes."""
     return render("bench_table.html", table=table, shown=shown, anchor=anchor)
 
 
 def anchor(title: str) -> str:
-    """Return the id of a table's section in HTML.
-
-    >>> from cometad_bench.forms import anchor
-    >>> anchor("One model per entity: costs")
-    'one-model-per-entity-costs'
-    """
+    """Return the id of a table's section in HTML."""
     return "-".join(re.findall(r"\w+", title.lower()))
 
 

@@ -31,10 +31,6 @@ def isolated(work: Work, plans: Sequence[Record], device: str) -> Generator[Reco
     """Yield the results of `work(plans)`, which runs in another process.
 
     If that process dies, the trial it was running fails, and the rest run in a new process.
-
-    >>> from cometad_bench.isolation import isolated
-    >>> list(isolated(iter, [{"arm": "pca"}, {"arm": "knn"}], "cpu"))
-    [{'arm': 'pca'}, {'arm': 'knn'}]
     """
     left = list(plans)
     while left:

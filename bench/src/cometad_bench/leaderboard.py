@@ -18,12 +18,7 @@ OTHERS = ("vus_roc", "auc_pr", "auc_roc")  # metrics that the leaderboard shows 
 
 @dataclass(frozen=True)
 class PublishedMethod:
-    """The published VUS-PR of a method over the evaluation series of a dataset.
-
-    >>> from cometad_bench.leaderboard import published_methods
-    >>> [(one.mean, one.macro) for one in published_methods("TSB-AD-M") if one.method == "KMeansAD"]
-    [(0.2949, 0.2899)]
-    """
+    """The published VUS-PR of a method over the evaluation series of a dataset."""
 
     dataset: str
     method: str
@@ -33,12 +28,7 @@ class PublishedMethod:
 
 
 def published_methods(dataset: str) -> list[PublishedMethod]:
-    """Return the published figures on a dataset, best first.
-
-    >>> from cometad_bench.leaderboard import published_methods
-    >>> published_methods("MSL")
-    []
-    """
+    """Return the published figures on a dataset, best first."""
     lines = (files("cometad_bench") / "leaderboard.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [PublishedMethod(**json.loads(line)) for line in lines]
     return sorted((row for row in rows if row.dataset == dataset), key=lambda row: -row.mean)
@@ -66,19 +56,7 @@ class Standing:
 
 
 def standings(records: Iterable[Record]) -> list[Standing]:
-    """Return the figures of each arm on one dataset, best first.
-
-    >>> from cometad_bench.leaderboard import standings
-    >>> cell = {"experiment": "tsb-ad-m", "dataset": "TSB-AD-M", "arm": "pca", "seed": 0, "setting": {}, "error": None}
-    >>> cell |= {"fit_seconds": 1.0, "score_seconds": 0.5}
-    >>> figures = {"001_MSL_id_1": 0.2, "002_MSL_id_2": 0.4, "003_TAO_id_1": 0.9}
-    >>> records = [
-    ...     cell | {"entity": entity, "metrics": dict.fromkeys(("vus_pr", "vus_roc", "auc_pr", "auc_roc"), value)}
-    ...     for entity, value in figures.items()
-    ... ]
-    >>> [(round(one.mean, 3), round(one.macro, 3), one.seconds) for one in standings(records)]
-    [(0.5, 0.6, 4.5)]
-    """
+    """Return the figures of each arm on one dataset, best first."""
     arms: dict[str, dict[str, list[Record]]] = {}
     for record in latest(records):
         arms.setdefault(record["arm"], {}).setdefault(record["entity"], []).append(record)

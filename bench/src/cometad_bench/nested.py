@@ -36,13 +36,7 @@ class Nested(NamedTuple):
 
 
 def nested_choice(figures: Figures) -> Nested:
-    """Choose an arm by its mean over families, leaving out one family at a time; of equal arms, take the first.
-
-    >>> from cometad_bench.nested import nested_choice
-    >>> figures = {"a": {"MSL": 0.9, "SMD": 0.2, "ASD": 0.3}, "b": {"MSL": 0.4, "SMD": 0.3, "ASD": 0.4}}
-    >>> nested_choice(figures)
-    Nested(chosen={'MSL': 'b', 'SMD': 'a', 'ASD': 'a'}, figures={'MSL': 0.4, 'SMD': 0.2, 'ASD': 0.3}, best='a')
-    """
+    """Choose an arm by its mean over families, leaving out one family at a time; of equal arms, take the first."""
     families = list(next(iter(figures.values())))
     if len(families) < 2:
         raise InputError("A nested choice needs at least two families; run the experiment on more datasets.")
@@ -59,15 +53,7 @@ def _mean(by_family: Mapping[str, float], families: Iterable[str]) -> float:
 
 
 def family_means(records: Iterable[Record], metric: str = RANKED_BY, *, references: bool = False) -> Figures:
-    """Return the mean over the entities of each family, by arm; arms that lack an entity are left out.
-
-    >>> from cometad_bench.nested import family_means
-    >>> cell = {"experiment": "select", "dataset": "MSL", "arm": "five", "seed": 0, "setting": {}, "error": None}
-    >>> figures = {"C-1": 0.2, "C-2": 0.4}
-    >>> records = [cell | {"entity": entity, "metrics": {"auc_pr": value}} for entity, value in figures.items()]
-    >>> {arm: {name: round(value, 3) for name, value in means.items()} for arm, means in family_means(records).items()}
-    {'five': {'MSL': 0.3}}
-    """
+    """Return the mean over the entities of each family, by arm; arms that lack an entity are left out."""
     names, arms, values = blocks(records, metric, "entity", references=references)
     families = list(dict.fromkeys(name[0] for name in names))
     rows = {family: [name[0] == family for name in names] for family in families}
@@ -78,17 +64,7 @@ def family_means(records: Iterable[Record], metric: str = RANKED_BY, *, referenc
 
 
 def nested_table(records: Sequence[Record], title: str, metric: str = RANKED_BY) -> ResultTable:
-    """Return the mean of each arm by family, best first, and above them the nested choice.
-
-    >>> from cometad_bench.nested import nested_table
-    >>> cell = {"experiment": "select", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> records = [
-    ...     cell | {"arm": arm, "dataset": dataset, "metrics": {"auc_pr": value}}
-    ...     for arm, dataset, value in [("a", "SMD", 0.2), ("a", "ASD", 0.3), ("b", "SMD", 0.3), ("b", "ASD", 0.4)]
-    ... ]
-    >>> [row.label for row in nested_table(records, "Choice").groups[0].rows]
-    ['nested choice', 'b (chosen 2 of 2 times)', 'a']
-    """
+    """Return the mean of each arm by family, best first, and above them the nested choice."""
     figures = family_means(records, metric)
     nested = nested_choice(figures)
     families = list(nested.figures)

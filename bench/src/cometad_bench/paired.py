@@ -20,19 +20,7 @@ NOTES = (
 
 
 def paired_table(records: Iterable[Record], title: str, base: str) -> ResultTable:
-    """Return the mean difference of each arm from `base` over entities and seeds, and how often the arm is lower.
-
-    >>> from cometad_bench.paired import paired_table
-    >>> cell = {"experiment": "ablation", "dataset": "MSL", "entity": "all", "setting": {}, "error": None}
-    >>> figures = [("full", 0, 0.5), ("full", 1, 0.7), ("part", 0, 0.4), ("part", 1, 0.8)]
-    >>> records = [
-    ...     cell | {"arm": arm, "seed": seed, "metrics": dict.fromkeys(("auc_roc", "auc_pr", "aff_f1"), value)}
-    ...     for arm, seed, value in figures
-    ... ]
-    >>> lower = paired_table(records, "Paired", "full").groups[0].rows[0].cells[1]
-    >>> lower.value, lower.total
-    (1, 2)
-    """
+    """Return the mean difference of each arm from `base` over entities and seeds, and how often the arm is lower."""
     counted = latest(records)
     names = ("arm", "dataset", "entity", "seed")
     values = {tuple(record[name] for name in names): record["metrics"] for record in counted}

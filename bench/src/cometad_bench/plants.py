@@ -14,12 +14,7 @@ FAULTS_PER_KIND = 2
 
 
 def plant_family() -> list[Dataset]:
-    """Return ten plants of 12 variables, each with two faults of every kind in its test part.
-
-    >>> from cometad_bench.plants import plant_family
-    >>> [plant.entity for plant in plant_family()][:2]
-    ['seed-0', 'seed-1']
-    """
+    """Return ten plants of 12 variables, each with two faults of every kind in its test part."""
     return [
         _entity(
             synthetic_plant(
@@ -33,13 +28,7 @@ def plant_family() -> list[Dataset]:
 
 
 def character_family(character: str) -> list[Dataset]:
-    """Return ten plants of one character, each with two faults of every kind in its test part.
-
-    >>> from cometad_bench.plants import character_family
-    >>> family = character_family("walks")
-    >>> len(family), family[0].name, family[0].entity, family[0].test.shape
-    (10, 'walks', 'seed-0', (10000, 12))
-    """
+    """Return ten plants of one character, each with two faults of every kind in its test part."""
     return [_entity(plant_of(character, variables=VARIABLES, seed=seed), character, seed) for seed in SEEDS]
 
 

@@ -9,15 +9,7 @@ UNKNOWN = (None, "not installed")
 
 
 def provenance_notes(records: Sequence[Record]) -> list[str]:
-    """Return which arms have trials without a fingerprint of the source or without a version of cometad, and how many.
-
-    >>> from cometad_bench.provenance import provenance_notes
-    >>> new = {"arm": "pca", "source": "1f0a", "versions": {"cometad": "0.2.0"}}
-    >>> provenance_notes([new, new | {"source": None}, new | {"arm": "knn"}])
-    ['Results without a fingerprint of the source: pca (1 of 2 trials).']
-    >>> provenance_notes([new | {"entity": "all", "hyper_parameters": {"validation_share": 0.1}}])
-    ['Trained on all but the end of the joined series, not of each channel: all arms.']
-    """
+    """Return which arms have trials without a fingerprint of the source or a version of cometad, and how many."""
     facts: dict[str, Callable[[Record], bool]] = {
         "a fingerprint of the source": lambda record: bool(record.get("source")),
         "the installed version of cometad": lambda record: (record.get("versions") or {}).get("cometad") not in UNKNOWN,
@@ -37,12 +29,7 @@ def _holds_out_each(record: Record) -> bool:
 
 
 def lacking(records: Iterable[Record], has: Callable[[Record], bool]) -> str:
-    """Return the arms that have trials without something, in words; empty if no trial lacks it.
-
-    >>> from cometad_bench.provenance import lacking
-    >>> lacking([{"arm": "pca"}, {"arm": "knn", "source": "1f0a"}], lambda record: "source" in record)
-    'pca'
-    """
+    """Return the arms that have trials without something, in words; empty if no trial lacks it."""
     trials, without = Counter[str](), Counter[str]()
     for record in records:
         trials[record["arm"]] += 1

@@ -16,14 +16,7 @@ _SAME = {
 
 
 def published(experiment: str) -> list[Record]:
-    """Return the paper's figures for an experiment, as fractions; empty if the paper has no such table.
-
-    >>> from cometad_bench.published import published
-    >>> [line["metrics"]["auc_roc"] for line in published("main") if (line["dataset"], line["arm"]) == ("MSL", "vtt")]
-    [0.5901]
-    >>> published("entity")
-    []
-    """
+    """Return the paper's figures for an experiment, as fractions; empty if the paper has no such table."""
     lines = (files("cometad_bench") / "published.jsonl").read_text(encoding="utf-8").splitlines()
     same = _SAME.get(experiment, {})
     return [

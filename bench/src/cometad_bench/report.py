@@ -62,14 +62,6 @@ def report(
     """Write the reports of some experiments, or of all that have results, and return the paths of the files.
 
     `check` gets these paths before the first is written, and may raise an error to keep what is there.
-
-    >>> import tempfile
-    >>> from cometad_bench.report import report
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     report(folder=folder)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: There are no results in '...'. Create them with cometad bench run EXPERIMENT.
     """
     for name in names or ():
         if name not in EXPERIMENTS:

@@ -55,12 +55,7 @@ Key = tuple[str, str, str, str, int, str]
 
 
 def key(record: Record) -> Key:
-    """Return the table cell that a result belongs to.
-
-    >>> from cometad_bench.results import key
-    >>> key({"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}})
-    ('main', 'MSL', 'all', 'pca', 0, '{}')
-    """
+    """Return the table cell that a result belongs to."""
     setting = json.dumps(record["setting"], sort_keys=True)
     return (*(record[name] for name in ("experiment", "dataset", "entity", "arm", "seed")), setting)
 
@@ -80,45 +75,19 @@ def identity(record: Record) -> str:
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """Return the last successful result of each cell, in the order in which the cells first succeeded.
-
-    >>> from cometad_bench.results import latest
-    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}}
-    >>> attempts = [cell | {"error": "MemoryError"}, cell | {"error": None, "fit_seconds": 1.0}]
-    >>> [result["fit_seconds"] for result in latest(attempts)]
-    [1.0]
-    """
+    """Return the last successful result of each cell, in the order in which the cells first succeeded."""
     return list({key(record): record for record in records if record["error"] is None}.values())
 
 
 def failed(records: Iterable[Record]) -> list[Record]:
-    """Return the last attempt of each cell that never succeeded.
-
-    >>> from cometad_bench.results import failed
-    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "seed": 0, "setting": {}}
-    >>> [trial["error"] for trial in failed([cell | {"error": "MemoryError"}])]
-    ['MemoryError']
-    """
+    """Return the last attempt of each cell that never succeeded."""
     attempts = list(records)
     succeeded = {key(record) for record in latest(attempts)}
     return list({key(record): record for record in attempts if key(record) not in succeeded}.values())
 
 
 class Results:
-    """The results of one experiment. Several processes may append to them at once.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad_bench.results import IDENTITY, Results
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     results = Results(Path(folder) / "main.jsonl")
-    ...     trial = dict.fromkeys(IDENTITY) | {"seed": 0, "setting": {}, "hyper_parameters": {"neighbors": 3}}
-    ...     results.append(trial | {"dataset": "MSL"})
-    ...     results.pack()
-    ...     results.append(trial | {"dataset": "SMAP"})
-    ...     [(result["dataset"], result["hyper_parameters"]) for result in results.read()]
-    [('MSL', {'neighbors': 3}), ('SMAP', {'neighbors': 3})]
-    """
+    """The results of one experiment. Several processes may append to them at once."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)

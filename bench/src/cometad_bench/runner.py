@@ -59,12 +59,7 @@ class Job:
 
 @dataclass
 class Outcome:
-    """The outcome of a run.
-
-    >>> from cometad_bench.runner import Outcome
-    >>> Outcome(done=3).failed
-    []
-    """
+    """The outcome of a run."""
 
     requested: int = 0  # trials that were requested and can run
     done_before: int = 0  # of these, trials that already had a result
@@ -98,13 +93,6 @@ def run(
     is called before the first trial with a sentence for everything that cannot run. `isolate=False` runs trials in this
     process, for a debugger; their peak memory then includes what earlier trials left behind. An `engine` of a fleet,
     such as `RayEngine()`, runs several jobs at once; without one they run here, one after the other.
-
-    >>> import tempfile
-    >>> from cometad_bench.runner import run
-    >>> with tempfile.TemporaryDirectory() as data, tempfile.TemporaryDirectory() as results:
-    ...     outcome = run("main", datasets=["PSM"], data_dir=data, folder=results)
-    >>> outcome.done, list(outcome.absent)
-    (0, ['PSM'])
     """
     experiment = _experiment(name)
     wanted, rows = tuple(dict.fromkeys(_datasets(experiment, datasets))), chosen(experiment, arms)
@@ -146,12 +134,7 @@ def run(
 
 
 def results_of(name: str, folder: str | os.PathLike[str] = FOLDER) -> Results:
-    """Return the results of an experiment in a folder.
-
-    >>> from cometad_bench.runner import results_of
-    >>> results_of("ablation").path.name
-    'ablation.jsonl'
-    """
+    """Return the results of an experiment in a folder."""
     _experiment(name)
     return Results(Path(folder) / f"{name}.jsonl")
 

@@ -25,16 +25,7 @@ def has_both_schedules(records: Iterable[Record]) -> bool:
 
 
 def schedules_table(records: Iterable[Record], title: str, base: str, metric: str = RANKED_BY) -> ResultTable:
-    """Return for each dataset and deep baseline the mean of either schedule, and of the base arm on the same entities.
-
-    >>> from cometad_bench.schedules import schedules_table
-    >>> cell = {"experiment": "entity", "dataset": "ASD", "entity": "omi-1", "seed": 0, "setting": {}, "error": None}
-    >>> figures = {"comet": 0.7, "knn": 0.5, "usad": 0.2, "usad, converged": 0.4}
-    >>> records = [cell | {"arm": arm, "metrics": {"auc_pr": value}} for arm, value in figures.items()]
-    >>> row = schedules_table(records, "Schedules", "comet").groups[0].rows[0]
-    >>> row.arm, [cell.value for cell in row.cells[:5]]
-    ('usad', [1.0, 0.2, 0.4, 0.7, 0.5])
-    """
+    """Return, by dataset and deep baseline, the mean of either schedule, and of the base arm on the same entities."""
     values = _values(records, metric)
     pairs = _pairs(values)
     groups = []

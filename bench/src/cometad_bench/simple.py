@@ -12,12 +12,6 @@ def simple_sentence(records: Sequence[Record], metric: str = RANKED_BY) -> str:
     """Return the best simple baseline and the best other detector by the mean over datasets, and whether it wins.
 
     Simple baselines with the calibration, pooling and smoothing of Comet count too; they are called fair.
-
-    >>> from cometad_bench.simple import simple_sentence
-    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> figures = {"comet": 0.3, "pca": 0.2, "knn": 0.4}
-    >>> simple_sentence([cell | {"arm": arm, "detector": arm, "metrics": {"auc_pr": x}} for arm, x in figures.items()])
-    'A simple baseline wins: by mean AUC-PR, knn has 40.0 and the best other detector, comet, 30.0.'
     """
     kinds = {record["arm"]: _kind(record["detector"]) for record in latest(records) if record["arm"] not in REFERENCES}
     _, arms, values = blocks(records, metric)

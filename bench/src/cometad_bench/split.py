@@ -17,12 +17,7 @@ LEFT_OUT = {"MSL": ("P-14",)}  # the same test series as P-10 under other labels
 
 
 def part_of(dataset: str, entity: str) -> Part | None:
-    """Return the part that an entity belongs to: by the parity of the SHA-1 of its name; None if it is left out.
-
-    >>> from cometad_bench.split import part_of
-    >>> part_of("SMD", "machine-1-1"), part_of("MSL", "P-10"), part_of("MSL", "P-14")
-    ('validate', 'select', None)
-    """
+    """Return the part that an entity belongs to: by the parity of the SHA-1 of its name; None if it is left out."""
     if entity in LEFT_OUT.get(dataset, ()):
         return None
     if entity in DEVELOPMENT.get(dataset, ()):

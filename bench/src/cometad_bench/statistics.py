@@ -16,12 +16,7 @@ from cometad.errors import InputError, ParameterError
 
 
 def ranks_within(values: ArrayLike) -> NDArray[np.float64]:
-    """Return the ranks of the arms within each dataset of values (dataset, arm): 1 is best, ties share the mean rank.
-
-    >>> from cometad_bench.statistics import ranks_within
-    >>> ranks_within([[0.9, 0.5, 0.7], [0.8, 0.8, 0.1]]).tolist()
-    [[1.0, 3.0, 2.0], [1.5, 1.5, 3.0]]
-    """
+    """Return the ranks of the arms within each dataset of values (dataset, arm): 1 is best, ties share a rank."""
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2:
         raise InputError(f"Expected values of shape (dataset, arm), got {table.shape}.")
@@ -32,22 +27,12 @@ def ranks_within(values: ArrayLike) -> NDArray[np.float64]:
 
 
 def mean_ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """Return the mean rank of each arm over the datasets of values (dataset, arm): 1 is best, ties share the mean rank.
-
-    >>> from cometad_bench.statistics import mean_ranks
-    >>> mean_ranks([[0.9, 0.5, 0.7], [0.8, 0.8, 0.1]]).tolist()
-    [1.25, 2.25, 2.5]
-    """
+    """Return the mean rank of each arm over the datasets of values (dataset, arm): 1 is best, ties share a rank."""
     return np.asarray(ranks_within(values).mean(axis=0), dtype=np.float64)
 
 
 def friedman(values: ArrayLike) -> float:
-    """Return the p-value of the Friedman test that all arms of values (dataset, arm) are equally good.
-
-    >>> from cometad_bench.statistics import friedman
-    >>> round(friedman([[0.9, 0.5, 0.1]] * 5), 4)
-    0.0067
-    """
+    """Return the p-value of the Friedman test that all arms of values (dataset, arm) are equally good."""
     # Not scipy's friedmanchisquare: it refuses two arms and returns nan if all are equal.
     ranks = ranks_within(values)
     datasets, arms = ranks.shape
@@ -60,12 +45,7 @@ def friedman(values: ArrayLike) -> float:
 
 
 def critical_difference(arms: int, datasets: int, level: float = 0.05) -> float:
-    """Return how far apart two mean ranks must be to differ significantly in Nemenyi's test of all pairs.
-
-    >>> from cometad_bench.statistics import critical_difference
-    >>> round(critical_difference(arms=5, datasets=30), 3)
-    1.114
-    """
+    """Return how far apart two mean ranks must be to differ significantly in Nemenyi's test of all pairs."""
     _check_counts(arms, datasets)
     if not 0 < level < 1:
         raise ParameterError(f"The significance level must be between 0 and 1. Got {level} instead.")
@@ -74,12 +54,7 @@ def critical_difference(arms: int, datasets: int, level: float = 0.05) -> float:
 
 
 def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[str, ...]]:
-    """Return the largest groups of arms whose mean ranks are all within the critical difference, best rank first.
-
-    >>> from cometad_bench.statistics import cliques
-    >>> cliques({"pca": 2.0, "comet": 1.2, "random": 3.9, "knn": 2.9}, difference=1.0)
-    [('comet', 'pca'), ('pca', 'knn')]
-    """
+    """Return the largest groups of arms whose mean ranks are all within the critical difference, best rank first."""
     arms = sorted(ranks, key=lambda arm: ranks[arm])
     groups: list[tuple[str, ...]] = []
     reached = 0  # number of sorted arms covered by the groups so far
@@ -92,36 +67,21 @@ def cliques(ranks: Mapping[str, float], difference: float) -> list[tuple[str, ..
 
 
 def signed_rank(differences: ArrayLike) -> float:
-    """Return the two-sided p-value of Wilcoxon's test that paired differences are symmetric around 0.
-
-    >>> from cometad_bench.statistics import signed_rank
-    >>> signed_rank([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]), signed_rank([0.0, 0.0])
-    (0.03125, 1.0)
-    """
+    """Return the two-sided p-value of Wilcoxon's test that paired differences are symmetric around 0."""
     values = np.asarray(differences, dtype=np.float64)
     values = values[values != 0]  # a tie favors neither arm
     return float(wilcoxon(values).pvalue) if len(values) else 1.0
 
 
 def rank_balance(differences: ArrayLike) -> float:
-    """Return the sum of the ranks of positive differences minus that of negative ones: which way the test leans.
-
-    >>> from cometad_bench.statistics import rank_balance
-    >>> rank_balance([0.1, -0.2, 0.3])
-    2.0
-    """
+    """Return the sum of the ranks of positive differences minus that of negative ones: which way the test leans."""
     values = np.asarray(differences, dtype=np.float64)
     values = values[values != 0]
     return float((np.sign(values) * rankdata(np.abs(values))).sum())
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Return the p-values corrected for having tested all of them, by Holm's step-down procedure.
-
-    >>> from cometad_bench.statistics import holm
-    >>> holm({"pca": 0.03, "knn": 0.01, "hbos": 0.04})
-    {'pca': 0.06, 'knn': 0.03, 'hbos': 0.06}
-    """
+    """Return the p-values corrected for having tested all of them, by Holm's step-down procedure."""
     corrected: dict[str, float] = {}
     highest = 0.0
     for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
@@ -144,10 +104,6 @@ def stratified_interval(
     """Return the mean over families of the mean over entities, with a bootstrap interval.
 
     Entities are drawn with replacement within each family, so that every draw has all families in full size.
-
-    >>> from cometad_bench.statistics import stratified_interval
-    >>> stratified_interval({"MSL": [0.1, 0.1], "SMD": [0.3]})
-    Interval(mean=0.2, low=0.2, high=0.2)
     """
     rng = np.random.default_rng(seed)
     families = [np.asarray(values, dtype=np.float64) for values in differences.values()]

@@ -23,35 +23,20 @@ Trials = dict[int, dict[str, Record]]  # the results of one arm on one dataset, 
 
 
 class Spread(NamedTuple):
-    """A mean over seeds and the sample standard deviation (n - 1), None for a single seed.
-
-    >>> from cometad_bench.summaries import Spread
-    >>> Spread(0.72, None).mean
-    0.72
-    """
+    """A mean over seeds and the sample standard deviation (n - 1), None for a single seed."""
 
     mean: float
     deviation: float | None
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return the mean and the sample standard deviation of some values.
-
-    >>> from cometad_bench.summaries import spread
-    >>> spread([1.0, 2.0, 3.0]), spread([4.0])
-    (Spread(mean=2.0, deviation=1.0), Spread(mean=4.0, deviation=None))
-    """
+    """Return the mean and the sample standard deviation of some values."""
     return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One arm on one dataset.
-
-    >>> from cometad_bench.summaries import Summary
-    >>> Summary("SMD", "pca", {}, seeds=3, all_seeds=3, entities=25, all_entities=27).coverage
-    '25 of 27 entities'
-    """
+    """One arm on one dataset."""
 
     dataset: str
     arm: str
@@ -81,13 +66,6 @@ def summarize(records: Iterable[Record]) -> dict[tuple[str, str], Summary]:
     """Return the summary of each dataset and arm, in the order in which they first appear in the records.
 
     The seed of an arm with the most entities determines which entities count; seeds that lack any of them are left out.
-
-    >>> from cometad_bench.summaries import summarize
-    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "arm": "pca", "setting": {}, "error": None}
-    >>> records = [cell | {"seed": seed, "metrics": {"aff_f1": 0.7 + seed / 10}} for seed in (0, 1)]
-    >>> spread = summarize(records)["MSL", "pca"].values["aff_f1"]
-    >>> round(spread.mean, 3), round(spread.deviation, 3)
-    (0.75, 0.071)
     """
     cells = _cells(_checked(records))
     summaries = {}
@@ -112,15 +90,6 @@ def blocks(records: Iterable[Record], metric: str, over: str = "dataset", *, ref
     """Return one metric of the detectors that cover every dataset (or every entity), ready for `mean_ranks`.
 
     The no-skill references are left out, unless `references`.
-
-    >>> from cometad_bench.summaries import blocks
-    >>> cell = {"experiment": "main", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> figures = [("MSL", "pca", 0.7), ("MSL", "knn", 0.8), ("PSM", "pca", 0.6), ("PSM", "knn", 0.5)]
-    >>> records = [
-    ...     cell | {"dataset": dataset, "arm": arm, "metrics": {"aff_f1": value}} for dataset, arm, value in figures
-    ... ]
-    >>> blocks(records, "aff_f1").arms, blocks(records, "aff_f1").values.tolist()
-    (['pca', 'knn'], [[0.7, 0.8], [0.6, 0.5]])
     """
     if metric not in RANKABLE:
         raise unknown("metric", metric, RANKABLE)
@@ -144,12 +113,6 @@ def twins(records: Iterable[Record], first: str = "") -> dict[str, str]:
     """Return the arms whose metrics equal those of another arm in every trial, each with that arm.
 
     The other one is the first of them in the records, or `first`. The no-skill references have no twins.
-
-    >>> from cometad_bench.summaries import twins
-    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> arms = {"full": 0.7, "pca": 0.6, "w/o TTA": 0.7}
-    >>> twins([cell | {"arm": arm, "metrics": {"aff_f1": value}} for arm, value in arms.items()])
-    {'w/o TTA': 'full'}
     """
     trials: dict[str, dict[tuple[object, ...], object]] = {}
     for record in latest(records):
@@ -174,13 +137,7 @@ def without_twins(found: Blocks, same: Mapping[str, str]) -> Blocks:
 
 
 def several_versions(records: Iterable[Record]) -> list[str]:
-    """Return the datasets on which arms ran on different series, according to their fingerprints.
-
-    >>> from cometad_bench.summaries import several_versions
-    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> several_versions([cell | {"arm": arm, "fingerprint": f"of {arm}"} for arm in ("pca", "knn")])
-    ['MSL']
-    """
+    """Return the datasets on which arms ran on different series, according to their fingerprints."""
     versions: dict[tuple[str, str], set[object]] = {}
     for record in latest(records):
         versions.setdefault((record["dataset"], record["entity"]), set()).add(record.get("fingerprint"))

@@ -37,12 +37,7 @@ Published = dict[tuple[str, str], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column header with its footnote symbol, and the number format of its figures.
-
-    >>> from cometad_bench.tables import ResultColumn
-    >>> ResultColumn("Aff-F1", note="*", scale=100).digits
-    1
-    """
+    """A column header with its footnote symbol, and the number format of its figures."""
 
     header: str
     note: str = ""
@@ -51,14 +46,7 @@ class ResultColumn:
     is_probability: bool = False  # never prints as 0
 
     def shown(self, value: float) -> str:
-        """Return the value as printed.
-
-        >>> from cometad_bench.tables import ResultColumn
-        >>> ResultColumn("Aff-F1", note="*", scale=100).shown(0.7266)
-        '72.7'
-        >>> ResultColumn("p", digits=4, is_probability=True).shown(3e-9)
-        '< 0.0001'
-        """
+        """Return the value as printed."""
         smallest = 10**-self.digits
         if self.is_probability and value < smallest / 2:
             return f"< {smallest:.{self.digits}f}"
@@ -67,12 +55,7 @@ class ResultColumn:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure; None if there is none.
-
-    >>> from cometad_bench.tables import Cell
-    >>> Cell(0.72, deviation=0.01, mark="best").at_floor
-    False
-    """
+    """A figure; None if there is none."""
 
     value: float | None = None
     deviation: float | None = None
@@ -83,12 +66,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """The figures of one arm, with a note on missing trials.
-
-    >>> from cometad_bench.tables import Cell, ResultRow
-    >>> ResultRow("pca", (Cell(0.72),), note="2 of 3 seeds").label
-    'pca (2 of 3 seeds)'
-    """
+    """The figures of one arm, with a note on missing trials."""
 
     arm: str
     cells: tuple[Cell, ...]
@@ -103,12 +81,7 @@ class ResultRow:
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one dataset, or of the average over all.
-
-    >>> from cometad_bench.tables import Cell, Group, ResultRow
-    >>> len(Group("MSL", (ResultRow("pca", (Cell(0.72),)),)).rows)
-    1
-    """
+    """The rows of one dataset, or of the average over all."""
 
     name: str
     rows: tuple[ResultRow, ...]
@@ -116,13 +89,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """The content of a table, independent of markup.
-
-    >>> from cometad_bench.tables import Cell, ResultColumn, Group, ResultRow, ResultTable
-    >>> groups = (Group("MSL", (ResultRow("pca", (Cell(0.72),)),)),)
-    >>> ResultTable("Main", (ResultColumn("Aff-F1"),), groups, footnotes=()).columns[0].header
-    'Aff-F1'
-    """
+    """The content of a table, independent of markup."""
 
     title: str
     columns: tuple[ResultColumn, ...]
@@ -165,13 +132,6 @@ def metric_table(
     """Return the metrics of one experiment in percent, and the mean rank by one of them over datasets or entities.
 
     Rows are in the order in which arms first appear in the records, with the no-skill references last.
-
-    >>> from cometad_bench.tables import metric_table
-    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> figures = {"random": 0.66, "pca": 0.72, "knn": 0.65}
-    >>> table = metric_table([cell | {"arm": arm, "metrics": {"aff_f1": f1}} for arm, f1 in figures.items()], "Main")
-    >>> [(row.arm, row.cells[0].mark, row.cells[0].at_floor) for row in table.groups[0].rows]
-    [('pca', 'best', False), ('knn', 'second', True), ('random', '', False)]
     """
     records = list(records)
     summaries = summarize(records)
@@ -197,16 +157,7 @@ def metric_table(
 
 
 def threshold_table(records: Iterable[Record], title: str) -> ResultTable:
-    """Return how each arm performs at a threshold set on its training scores without labels, and its cost.
-
-    >>> from cometad_bench.tables import threshold_table
-    >>> cell = {"experiment": "main", "dataset": "MSL", "entity": "all", "seed": 0, "setting": {}, "error": None}
-    >>> figures = {"precision": 0.5, "recall": 0.4, "f1": 0.44, "anomalies": 5, "anomalies_found": 3}
-    >>> table = threshold_table([cell | {"arm": "pca", "at_threshold": figures, "fit_seconds": 1.5}], "Costs")
-    >>> cell = table.groups[0].rows[0].cells[3]
-    >>> cell.value, cell.total
-    (3.0, 5.0)
-    """
+    """Return how each arm performs at a threshold set on its training scores without labels, and its cost."""
     records = list(records)
     summaries = summarize(records)
     return ResultTable(

@@ -16,13 +16,5 @@ class TrainingScores(Protocol):
 
 
 def common_threshold(detector: TrainingScores) -> float:
-    """Return the 99 % quantile of all training scores, whatever threshold rule the detector itself uses.
-
-    >>> import numpy as np
-    >>> from cometad.baselines import BASELINES
-    >>> from cometad_bench.threshold import common_threshold
-    >>> detector = BASELINES["squared-norm"]().fit(np.arange(101.0)[:, None])
-    >>> bool(common_threshold(detector) == np.quantile(detector.decision_scores_, 0.99))
-    True
-    """
+    """Return the 99 % quantile of all training scores, whatever threshold rule the detector itself uses."""
     return float(np.quantile(detector.decision_scores_, QUANTILE))

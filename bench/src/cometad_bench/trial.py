@@ -89,14 +89,7 @@ def trials(plans: Sequence[Record], arms: Sequence[Arm], dataset: Dataset, devic
 
 
 def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any]:
-    """Return the measured figures, or the error in one line, with facts about the machine.
-
-    >>> from cometad_bench.trial import attempt
-    >>> attempt(lambda: {"fit_seconds": 1.0}, "cpu")["fit_seconds"]
-    1.0
-    >>> attempt(lambda: [][0], "cpu")["error"]
-    'IndexError: list index out of range'
-    """
+    """Return the measured figures, or the error in one line, with facts about the machine."""
     peak = Peak(device)
     try:
         figures = measure()
@@ -108,12 +101,7 @@ def attempt(measure: Callable[[], dict[str, Any]], device: str) -> dict[str, Any
 
 
 def failure(device: str, error: str) -> dict[str, Any]:
-    """Return the fields of a trial whose process died, without touching the GPU.
-
-    >>> from cometad_bench.trial import failure
-    >>> failure("cuda", "Killed.")["device"], failure("cpu", "Killed.")["metrics"]
-    ('cuda', None)
-    """
+    """Return the fields of a trial whose process died, without touching the GPU."""
     hardware = {} if device == "cpu" else {"device": device}
     return EMPTY | facts("cpu") | hardware | {"start_bytes": None, "peak_bytes": None, "error": error}
 
@@ -168,43 +156,21 @@ def _measured(fitting: Fitting, arm: Arm, seed: int, dataset: Dataset) -> dict[s
 
 
 def untied_vus_pr(labels: NDArray[np.bool_], scores: NDArray[np.float64], metrics: Mapping[str, float]) -> float:
-    """Return VUS-PR with ties of scores broken at random: its classic form rewards constant scores.
-
-    >>> import numpy as np
-    >>> from cometad_bench.trial import untied_vus_pr
-    >>> from cometad.metrics import evaluate
-    >>> labels, scores = np.arange(200) % 50 > 45, np.zeros(200)
-    >>> metrics = evaluate(labels, scores)
-    >>> untied_vus_pr(labels, scores, metrics) < metrics["vus_pr"]
-    True
-    """
+    """Return VUS-PR with ties of scores broken at random: its classic form rewards constant scores."""
     if len(np.unique(scores)) == len(scores):
         return metrics["vus_pr"]
     return METRICS["vus_pr"].function(labels, untied(scores))
 
 
 def untied(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the ranks of the scores, equal scores in an order that is random but always the same.
-
-    >>> import numpy as np
-    >>> from cometad_bench.trial import untied
-    >>> untied(np.array([3.0, 1.0, 2.0]))
-    array([2., 0., 1.])
-    """
+    """Return the ranks of the scores, equal scores in an order that is random but always the same."""
     ranks = np.empty(len(scores))
     ranks[np.lexsort((np.random.default_rng(0).random(len(scores)), scores))] = np.arange(len(scores))
     return ranks
 
 
 def at_threshold(labels: NDArray[np.bool_], scores: NDArray[np.float64], threshold: float, period: float) -> Record:
-    """Return figures at a threshold set without labels; `period` is the seconds between two readings.
-
-    >>> import numpy as np
-    >>> from cometad_bench.trial import at_threshold
-    >>> figures = at_threshold(np.array([0, 0, 1, 1], bool), np.array([9.0, 0.0, 0.0, 9.0]), 5.0, period=21_600)
-    >>> figures["precision"], figures["anomalies_found"], figures["false_alarms_per_day"]
-    (0.5, 1, 1.0)
-    """
+    """Return figures at a threshold set without labels; `period` is the seconds between two readings."""
     flags = (scores > threshold).astype(float)
     points, events = f1_at(labels, flags, 0.5), events_at(labels, flags, 0.5)
     false_alarms = events.alarms - round(events.precision * events.alarms) if events.alarms else 0
@@ -275,12 +241,7 @@ def _processor(device: str) -> str:
 
 @cache
 def source_fingerprint() -> str:
-    """Return a fingerprint of the source of both packages: trials with the same fingerprint ran the same code.
-
-    >>> from cometad_bench.trial import source_fingerprint
-    >>> len(source_fingerprint())
-    12
-    """
+    """Return a fingerprint of the source of both packages: trials with the same fingerprint ran the same code."""
     content = hashlib.sha256()
     for package in (Path(cometad.__file__).parent, Path(__file__).parent):
         for path in sorted(package.rglob("*.py")):

@@ -11,14 +11,7 @@ from cometad_bench.trial import limit_threads
 
 
 def run_with_workers(name: str, *, workers: int, threads: int = 1, **options: Any) -> Outcome:
-    """Run an experiment in several processes; `options` are those of `run`, and only the first process reports.
-
-    >>> from cometad_bench.workers import run_with_workers
-    >>> run_with_workers("main", workers=0)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: The 'workers' parameter must be an integer of at least 1. Got 0 instead.
-    """
+    """Run an experiment in several processes; `options` are those of `run`, and only the first process reports."""
     check_integer("workers", workers, 1)
     silent = {key: value for key, value in options.items() if key not in ("verbose", "notify")}
     context = multiprocessing.get_context("spawn")  # a forked process would inherit the state of thread pools
@@ -28,14 +21,7 @@ def run_with_workers(name: str, *, workers: int, threads: int = 1, **options: An
 
 
 def joined(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the outcome of several processes that were asked for the same trials.
-
-    >>> from cometad_bench.runner import Outcome
-    >>> from cometad_bench.workers import joined
-    >>> both = joined([Outcome(requested=5, done_before=1, done=2, elsewhere=1), Outcome(5, done_before=2, done=1)])
-    >>> both.done_before, both.done, both.elsewhere
-    (1, 3, 1)
-    """
+    """Return the outcome of several processes that were asked for the same trials."""
     first = outcomes[0]
     done, failed = sum(one.done for one in outcomes), [record for one in outcomes for record in one.failed]
     # A process that started late counts what the others did meanwhile as done before.

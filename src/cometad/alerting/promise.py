@@ -10,15 +10,7 @@ NAMED = 3  # variables, at most
 
 
 class Promise:
-    """Counts flagged readings, in constant memory, and says when they are far more or fewer than promised.
-
-    >>> from cometad.alerting.promise import Promise
-    >>> promise = Promise(rate=0.01)
-    >>> promise.push(judged=2000, blamed=["flow"] * 150 + ["level"] * 50)
-    >>> print(promise.warning())
-    10 % of 2,000 readings are flagged, 10 times the promised 1 %, mostly because of flow and level. Unless these are
-    faults, the readings are no longer like those of training: fit on newer ones.
-    """
+    """Counts flagged readings, in constant memory, and says when they are far more or fewer than promised."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate, self._judged, self._flagged = rate, 0, 0

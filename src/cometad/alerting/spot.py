@@ -40,12 +40,6 @@ class Peaks:
     be truncated at its limit again and again and shrink: once the training excesses are forgotten, it would flag ten
     times the promised rate (docs/thresholds.md). There the tail is refitted at every excess; here only once a tenth of
     the remembered excesses is new, because a fit takes milliseconds and fewer new excesses hardly change it.
-
-    >>> import numpy as np
-    >>> from cometad.alerting.spot import Peaks
-    >>> peaks = Peaks.learn(np.arange(100.0), rate=0.01, level=0.9)
-    >>> round(peaks.base, 3), 90.0 > peaks.threshold, 150.0 > peaks.threshold
-    (89.1, False, True)
     """
 
     def __init__(self, state: Floats, rate: float, tail: TailOf = "predicted") -> None:
@@ -190,13 +184,6 @@ class MovingMean:
 
     It sums differences from one of the scores and recomputes the sum once per round: the mean of equal scores is exact,
     and rounding errors do not accumulate.
-
-    >>> import numpy as np
-    >>> from cometad.alerting.spot import MovingMean
-    >>> mean = MovingMean.of(np.array([1.0, 2.0, 6.0]))
-    >>> mean.add(4.0)
-    >>> mean.value  # of 2, 6 and 4
-    4.0
     """
 
     def __init__(self, state: Floats) -> None:

@@ -18,12 +18,7 @@ ALIKE = 1e-9  # excesses that differ by less than this share of their mean, by r
 
 
 class Tail(NamedTuple):
-    """A generalized Pareto distribution of excesses: exponential at shape 0, heavier above it, bounded below it.
-
-    >>> from cometad.alerting.tail import Tail
-    >>> Tail(shape=-1.0, scale=8.0).above(0.25)  # uniform from 0 to 8
-    6.0
-    """
+    """A generalized Pareto distribution of excesses: exponential at shape 0, heavier above it, bounded below it."""
 
     shape: float
     scale: float
@@ -37,12 +32,7 @@ class Tail(NamedTuple):
         return self.scale * (math.expm1(min(self.shape * exponent, 700.0)) / self.shape)
 
     def log_survival(self, excess: ArrayLike) -> Floats:
-        """The log of the share of excesses that exceed each of these (...,): the inverse of `above`.
-
-        >>> from cometad.alerting.tail import Tail
-        >>> Tail(shape=0.0, scale=2.0).log_survival([2.0, 6.0])
-        array([-1., -3.])
-        """
+        """The log of the share of excesses that exceed each of these (...,): the inverse of `above`."""
         with np.errstate(over="ignore", divide="ignore"):  # nothing is rarer than -inf
             units = np.maximum(np.asarray(excess, np.float64) / self.scale, 0.0)
             if self.shape == 0:
@@ -56,11 +46,6 @@ def fit_tail(excesses: Floats, censored: NDArray[np.bool_]) -> Tail:
     With fewer than `LEAST` excesses, or if all are equal, it is the exponential distribution of the same mean; without
     any it has length 0. Below shape -1 the likelihood is unbounded, so the shape stops there: uniform up to the largest
     excess.
-
-    >>> import numpy as np
-    >>> from cometad.alerting.tail import fit_tail
-    >>> fit_tail(np.array([1.0, 2.0, 6.0]), np.zeros(3, bool))
-    Tail(shape=0.0, scale=3.0)
     """
     exact = excesses[~censored]
     if len(exact) == 0:
@@ -80,12 +65,6 @@ def predicted_above(excesses: Floats, censored: NDArray[np.bool_], share: float)
     predictive, with a prior flat in the shape and the log of the scale. The likeliest tail alone gives a lower excess,
     which is exceeded too often, because a limit too low by chance costs more alarms than one too high saves. With fewer
     than `LEAST` excesses, or if all are equal, the tails are exponential; without any, the excess is 0.
-
-    >>> import numpy as np
-    >>> from cometad.alerting.tail import fit_tail, predicted_above
-    >>> excesses, exact = np.random.default_rng(0).exponential(size=200), np.zeros(200, bool)
-    >>> round(fit_tail(excesses, exact).above(0.005), 1), round(predicted_above(excesses, exact, 0.005), 1)
-    (5.1, 5.4)
     """
     exact = excesses[~censored]
     if len(exact) == 0:

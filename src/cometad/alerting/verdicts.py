@@ -28,28 +28,14 @@ class Verdict:
 
 
 def restored_verdict(facts: Mapping[str, Any]) -> Verdict:
-    """A verdict from the facts that `dataclasses.asdict` gave.
-
-    >>> from dataclasses import asdict
-    >>> from cometad.alerting.verdicts import Verdict, restored_verdict
-    >>> verdict = Verdict(number=3, start=120, stop=180, called="normal", variables=("flow",))
-    >>> restored_verdict({**asdict(verdict), "variables": ["flow"]}) == verdict
-    True
-    """
+    """A verdict from the facts that `dataclasses.asdict` gave."""
     number, start, stop = (counted(facts[name], name) for name in ("number", "start", "stop"))
     require_state(facts["called"] in CALLED, "one of its verdicts is neither normal nor a fault")
     return Verdict(number, start, stop, facts["called"], texts(facts["variables"], "variables"))
 
 
 def check_called(called: object) -> Any:
-    """Return `called` if a verdict can be that.
-
-    >>> from cometad.alerting.verdicts import check_called
-    >>> check_called("harmless")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: A verdict is "normal", "fault", or None to withdraw one. Got 'harmless' instead.
-    """
+    """Return `called` if a verdict can be that."""
     if called not in CALLED:
         raise ParameterError(f'A verdict is "normal", "fault", or None to withdraw one. Got {called!r} instead.')
     return called

@@ -78,14 +78,7 @@ class FixedWatch(Watch):
 
 
 def as_scores(scores: ArrayLike) -> Floats:
-    """One or several scores as an array (time,); refuses values that are not finite.
-
-    >>> from cometad.alerting.watch import as_scores
-    >>> as_scores([1.0, float("nan")])
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: The score at position 1 is nan; a threshold needs finite scores.
-    """
+    """One or several scores as an array (time,); refuses values that are not finite."""
     values = np.atleast_1d(np.asarray(scores, dtype=np.float64))
     if values.ndim != 1:
         raise InputError(f"Expected scores of shape (time,), got {values.shape}.")
@@ -97,14 +90,7 @@ def as_scores(scores: ArrayLike) -> Floats:
 
 
 def training_scores(scores: ArrayLike, least: int = 1) -> Floats:
-    """Training scores (time,); refuses fewer than `least`.
-
-    >>> from cometad.alerting.watch import training_scores
-    >>> training_scores([], least=3)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: This threshold needs at least 3 training scores; there are 0. Fit on a longer series.
-    """
+    """Training scores (time,); refuses fewer than `least`."""
     values = as_scores(scores)
     if len(values) < least:
         raise InputError(

@@ -174,14 +174,7 @@ class VariableBaseline(ReadingBaseline):
 
 
 def stacked(readings: Floats32, span: int) -> Floats32:
-    """The windows (window, span * variable) of consecutive readings (time, variable), without copying any.
-
-    >>> import numpy as np
-    >>> from cometad.baselines.baseline import stacked
-    >>> stacked(np.array([[1, 10], [2, 20], [3, 30]], dtype=np.float32), span=2)
-    array([[ 1., 10.,  2., 20.],
-           [ 2., 20.,  3., 30.]], dtype=float32)
-    """
+    """The windows (window, span * variable) of consecutive readings (time, variable), without copying any."""
     variables = readings.shape[1]
     flat = np.ascontiguousarray(readings).reshape(-1)
     windows: Floats32 = np.lib.stride_tricks.sliding_window_view(flat, span * variables)[::variables]
@@ -189,13 +182,7 @@ def stacked(readings: Floats32, span: int) -> Floats32:
 
 
 def mean_of_covering(values: Floats, span: int) -> Floats:
-    """The mean over the windows that cover a reading (time, ...), from one value (window, ...) of each window.
-
-    >>> import numpy as np
-    >>> from cometad.baselines.baseline import mean_of_covering
-    >>> mean_of_covering(np.array([0.0, 3.0, 0.0]), span=3)
-    array([0. , 1.5, 1. , 1.5, 0. ])
-    """
+    """The mean over the windows that cover a reading (time, ...), from one value (window, ...) of each window."""
     sums = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, axis=0)])
     steps = np.arange(len(values) + span - 1)
     first, stop = np.maximum(steps - span + 1, 0), np.minimum(steps + 1, len(values))
@@ -204,12 +191,7 @@ def mean_of_covering(values: Floats, span: int) -> Floats:
 
 
 def subsample(rows: int, limit: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The indices of a random sample of at most `limit` rows, in ascending order.
-
-    >>> from cometad.baselines.baseline import subsample
-    >>> subsample(3, limit=5, seed=0)
-    array([0, 1, 2])
-    """
+    """The indices of a random sample of at most `limit` rows, in ascending order."""
     if rows <= limit:
         return np.arange(rows)
     return np.sort(np.random.default_rng(seed).choice(rows, size=limit, replace=False))

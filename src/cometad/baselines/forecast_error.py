@@ -62,13 +62,6 @@ def ridge(moments: Moments, inputs: int) -> tuple[Floats, Floats]:
     """Weights (input, target) of ridge regressions and penalties (target,) chosen by generalized cross-validation.
 
     The first `inputs` columns of the moments are inputs, the others targets.
-
-    >>> import numpy as np
-    >>> from cometad.baselines.forecast_error import ridge
-    >>> from cometad.baselines.moments import Moments
-    >>> x = np.random.default_rng(0).normal(size=(500, 1)).astype(np.float32)
-    >>> ridge(Moments.of(np.hstack([x, 3 * x])), inputs=1)[0].round(3)
-    array([[3.]])
     """
     variances, directions = np.linalg.eigh(moments.covariance[:inputs, :inputs])
     variances = np.maximum(variances, 0.0)

@@ -83,13 +83,7 @@ class IsolationForest(ReadingBaseline):
 
 
 def average_path(count: Floats) -> Floats:
-    """The average length of an unsuccessful search in a binary search tree of `count` readings.
-
-    >>> import numpy as np
-    >>> from cometad.baselines.isolation_forest import average_path
-    >>> average_path(np.array([1, 2, 256])).round(2)
-    array([ 0.  ,  1.  , 10.24])
-    """
+    """The average length of an unsuccessful search in a binary search tree of `count` readings."""
     count = np.asarray(count, dtype=np.float64)
     clipped = np.maximum(count, 3)
     general = 2 * (np.log(clipped - 1) + np.euler_gamma) - 2 * (clipped - 1) / clipped

@@ -10,14 +10,7 @@ ROWS_AT_ONCE = 1024
 
 
 class Moments(NamedTuple):
-    """The mean and the covariance of rows (row, column); the covariance divides by their number.
-
-    >>> import numpy as np
-    >>> from cometad.baselines.moments import Moments
-    >>> Moments.of(np.array([[1.0, 0.0], [3.0, 4.0]], dtype=np.float32)).covariance
-    array([[1., 2.],
-           [2., 4.]])
-    """
+    """The mean and the covariance of rows (row, column); the covariance divides by their number."""
 
     rows: int
     mean: Floats  # (column,)

@@ -42,12 +42,6 @@ FLAGS = {
 
 
 def message(error: "CometadError") -> str:
-    """The message of an error for a command-line user.
-
-    >>> from cometad.cli.advice import message
-    >>> from cometad.errors import InputError
-    >>> message(InputError("Column 'pump state' is not numeric.", advice="text", name="pump state"))
-    "Column 'pump state' is not numeric. Convert the column to numbers, or leave it out with --drop 'pump state'."
-    """
+    """The message of an error for a command-line user."""
     quoted = {name: shlex.quote(str(value)) for name, value in error.values.items()}
     return error.problem if error.advice is None else f"{error.problem} {FLAGS[error.advice].format(**quoted)}"

@@ -19,12 +19,7 @@ SWITCHES = ("trim", "trends")  # turned off with --no-...
 def chosen_detector(
     name: str, preset: str, dataset: str | None, steps: int | None, changes: list[str], own: dict[str, Any]
 ) -> "Detector":
-    """The detector by name, with `steps`, hyperparameters as NAME=VALUE (`changes`) and parsed ones (`own`).
-
-    >>> from cometad.cli.chosen import chosen_detector
-    >>> chosen_detector("comet", "default", None, None, ["pooling=8", "smoothing=[16]"], {"seed": 1}).smoothing
-    (16,)
-    """
+    """The detector by name, with `steps`, hyperparameters as NAME=VALUE (`changes`) and parsed ones (`own`)."""
     from cometad.comet import Comet
     from cometad.detectors import DETECTORS
     from cometad.errors import ParameterError, unknown
@@ -71,12 +66,7 @@ def _misplaced(option: str, name: str, published: bool) -> "ParameterError":
 
 
 def parse_views(text: str) -> "tuple[View, ...]":
-    """The views in NAME[:LENGTH],...
-
-    >>> from cometad.cli.chosen import parse_views
-    >>> parse_views("patterns:64,activity")
-    (Patterns(length=64, codes=32), Activity(length=32))
-    """
+    """The views in NAME[:LENGTH],..."""
     from cometad.errors import ParameterError
     from cometad.specs import parse
     from cometad.views import VIEWS
@@ -88,12 +78,7 @@ def parse_views(text: str) -> "tuple[View, ...]":
 
 
 def parse_stretch(text: str) -> tuple[int, int] | tuple[str, str]:
-    """The two ends in START..STOP, both time steps or both timestamps.
-
-    >>> from cometad.cli.chosen import parse_stretch
-    >>> parse_stretch("1200..1260"), parse_stretch("2026-03-01T08:00Z..2026-03-01T09:30Z")
-    ((1200, 1260), ('2026-03-01T08:00:00', '2026-03-01T09:30:00'))
-    """
+    """The two ends in START..STOP, both time steps or both timestamps."""
     from cometad.errors import ParameterError
 
     start, _, stop = text.partition("..")

@@ -39,12 +39,7 @@ def say(sentence: object) -> None:
 
 
 def printable(text: object) -> str:
-    r"""A text without characters that control a terminal: names and cells of a table may hold them.
-
-    >>> from cometad.cli.exits import printable
-    >>> printable("flow\x1b[2J")
-    'flow\\x1b[2J'
-    """
+    r"""A text without characters that control a terminal: names and cells of a table may hold them."""
     plain = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(text))
     return plain.encode(sys.stderr.encoding or "utf-8", errors="backslashreplace").decode(
         sys.stderr.encoding or "utf-8", errors="replace"

@@ -151,13 +151,7 @@ def _when(series: "Series", step: int) -> str:
 
 
 def bars(values: "Floats", low: float, high: float) -> str:
-    """Values as a bar chart between `low` and `high`, one character each; a space where a value is unknown.
-
-    >>> import numpy as np
-    >>> from cometad.cli.explain import bars
-    >>> bars(np.array([0.0, 5.0, np.nan, 10.0]), 0.0, 10.0)
-    '▁▅ █'
-    """
+    """Values as a bar chart between `low` and `high`, one character each; a space where a value is unknown."""
     return "".join(" " if value != value else _bar(value, low, high) for value in values)
 
 

@@ -44,13 +44,7 @@ _OF_FIT = [name for name in inspect.signature(requested_detector).parameters if 
 
 
 def with_detector(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb that gets its `detector` from the options of `cometad fit`.
-
-    >>> import inspect
-    >>> from cometad.cli.fleet import with_detector
-    >>> list(inspect.signature(with_detector(lambda path, detector: None)).parameters)[:3]
-    ['path', 'detector', 'preset']
-    """
+    """A verb that gets its `detector` from the options of `cometad fit`."""
 
     @functools.wraps(verb)
     def run(*args: Any, **kwargs: Any) -> None:

@@ -175,11 +175,7 @@ class _NotedMatching:
 
 
 def say_findings(findings: "Sequence[Finding]") -> None:
-    """Print findings on stderr, up to a limit.
-
-    >>> from cometad.cli.opened import say_findings
-    >>> say_findings([])
-    """
+    """Print findings on stderr, up to a limit."""
     for finding in findings[:MOST_FINDINGS]:
         say(finding.sentence)
     if len(findings) > MOST_FINDINGS:

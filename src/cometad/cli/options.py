@@ -140,13 +140,7 @@ _GROUPS: dict[str, tuple[dict[str, tuple[Any, Any]], Callable[[dict[str, Any]], 
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb that gets its `dialect` and its `alerts`, if it has them, from options of the command line.
-
-    >>> import inspect
-    >>> from cometad.cli.options import with_options
-    >>> list(inspect.signature(with_options(lambda path, alerts: None)).parameters)
-    ['path', 'min_length', 'merge_gap', 'hold_off', 'longest', 'longest_hours', 'alert_from']
-    """
+    """A verb that gets its `dialect` and its `alerts`, if it has them, from options of the command line."""
     named = list(inspect.signature(verb).parameters.values())
     groups = [name for name in _GROUPS if any(parameter.name == name for parameter in named)]
 

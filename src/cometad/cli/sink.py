@@ -36,14 +36,7 @@ class StandardOutput:
 
 
 def checked_position(position: object) -> Mapping[str, Any] | None:
-    """A saved position of an `OutputFile`, or None if there is none.
-
-    >>> from cometad.cli.sink import checked_position
-    >>> checked_position({"bytes": "many", "tail": ""})
-    Traceback (most recent call last):
-    ...
-    cometad.restored.InvalidState: its 'bytes' is not an integer from 0 to 9,007,199,254,740,992.
-    """
+    """A saved position of an `OutputFile`, or None if there is none."""
     if position is None:
         return None
     saved: Mapping[str, Any] = of_type(position, dict, "position in the output")
@@ -53,24 +46,7 @@ def checked_position(position: object) -> Mapping[str, Any] | None:
 
 
 class OutputFile:
-    r"""Appends lines to a file at once; from a saved position on, they can be written again.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.cli.sink import OutputFile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "lines.jsonl"
-    ...     file = OutputFile(path)
-    ...     file.write('{"step": 0}\n')
-    ...     saved = file.position()
-    ...     file.write('{"step": 1')  # then it is killed
-    ...     file.close()
-    ...     file = OutputFile(path, saved)
-    ...     file.write('{"step": 1}\n')
-    ...     file.close()
-    ...     path.read_text()
-    '{"step": 0}\n{"step": 1}\n'
-    """
+    r"""Appends lines to a file at once; from a saved position on, they can be written again."""
 
     def __init__(self, path: Path, position: Mapping[str, Any] | None = None, overwrite: bool = False) -> None:
         self._path = path
@@ -158,21 +134,7 @@ class OutputFile:
 
 
 class AnswersFile(OutputFile):
-    r"""Appends the lines of many streams; those that the file has already are left out.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.cli.sink import AnswersFile
-    >>> lines = [{"stream": "pump", "step": step, "time": step + 0.5} for step in range(3)]
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "lines.jsonl"
-    ...     _ = path.write_text('{"stream": "pump", "step": 0, "time": 0.5}\n{"stream": "pu')  # it was killed here
-    ...     file = AnswersFile(path)
-    ...     file.write_lines(lines)
-    ...     file.close()
-    ...     path.read_text().count("\n")
-    3
-    """
+    r"""Appends the lines of many streams; those that the file has already are left out."""
 
     def __init__(self, path: Path, overwrite: bool = False) -> None:
         self._known: dict[str, list[tuple[int, float]]] = {}  # by stream: the first and the last line

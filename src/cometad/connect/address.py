@@ -17,13 +17,6 @@ class Address:
     `stream` may be omitted if the messages name their streams. With `tags`, each variable arrives separately, from its
     own topic, node or query; the values are aligned to a grid with one reading per `period`. A password is never part
     of the file or of a command: `password_variable` names the environment variable that holds it.
-
-    >>> from cometad.connect.address import Address
-    >>> address = Address("mqtt://plant:1884/line-1/pump?qos=1", stream="pump", options={"client": "gateway"})
-    >>> address.scheme, address.host, address.port(1883), address.path, address.option("client", "")
-    ('mqtt', 'plant', 1884, 'line-1/pump', 'gateway')
-    >>> address.name
-    'mqtt-plant-1884-line-1-pump-pump'
     """
 
     url: str

@@ -50,20 +50,6 @@ def parse_body(body: bytes, form: str, stream: str, layout: Layout) -> ReadingBa
     r"""All readings of one stream in a body; a bad reading refuses the whole body.
 
     `form` is "json", "ndjson" or "csv".
-
-    >>> from cometad.connect.bodies import parse_body
-    >>> from cometad.live.readings import Layout
-    >>> layout = Layout(("flow", "speed"), named=True, time_column=None)
-    >>> batch = parse_body(b'[{"time": 7.0, "speed": 2, "flow": 1.5}]', "json", "pump", layout)
-    >>> batch.values, batch.times
-    (array([[1.5, 2. ]]), [7.0])
-    >>> parse_body(b"time,flow,speed\n7,1.5,2\n", "csv", "pump", layout).values
-    array([[1.5, 2. ]])
-    >>> parse_body(b'{"flow": 1.5}', "json", "pump", layout)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: Reading 1: there is no value for variable 'speed'. Send every variable the detector was
-    fitted on.
     """
     if form == "csv":
         return _csv_batch(body, stream, layout)
@@ -74,16 +60,7 @@ def parse_body(body: bytes, form: str, stream: str, layout: Layout) -> ReadingBa
 
 
 def parse_mixed(body: bytes, form: str, layout_of: Callable[[str], Layout]) -> tuple[list[ReadingBatch], list[Refusal]]:
-    """The readings of many streams in a body, one batch per stream; each is taken or refused by itself.
-
-    >>> from cometad.connect.bodies import parse_mixed
-    >>> from cometad.live.readings import Layout
-    >>> layout = Layout(("flow",), named=True, time_column=None)
-    >>> body = b'[{"stream": "a", "flow": 1}, {"stream": "b", "flow": 2}, {"stream": "a", "flow": "high"}]'
-    >>> batches, refused = parse_mixed(body, "json", lambda name: layout)
-    >>> [(batch.stream, batch.values.tolist()) for batch in batches], [one.line for one in refused]
-    ([('a', [[1.0]]), ('b', [[2.0]])], [3])
-    """
+    """The readings of many streams in a body, one batch per stream; each is taken or refused by itself."""
     mixed = _MixedReadings(layout_of)
     for line, item in enumerate(_items(body, form), 1):
         mixed.add(item, line, None)
@@ -98,16 +75,6 @@ def parse_messages(
 
     A message is its JSON, the stream it belongs to (None if its readings name their streams), and optionally the stream
     of readings that name none. The line of a reading is the number of its message, from 1.
-
-    >>> from cometad.connect.bodies import parse_messages
-    >>> from cometad.live.readings import Layout
-    >>> layout = Layout(("flow",), named=True, time_column=None)
-    >>> messages = [(b'{"flow": 1}', "a"), (b"on fire", "a"), (b'[{"flow": 2}, {"flow": 3}]', None, "a")]
-    >>> batches, refused = parse_messages(messages, lambda name: layout)
-    >>> [(batch.stream, batch.values.tolist(), batch.lines) for batch in batches]
-    [('a', [[1.0], [2.0], [3.0]], [1, 3, 3])]
-    >>> refused
-    [Refusal(line=2, stream='a', reason='The body is not JSON. Send a JSON object or a list of them.')]
     """
     mixed = _MixedReadings(layout_of)
     for number, (body, stream, *keys) in enumerate(messages, 1):
@@ -367,10 +334,5 @@ def _csv_batch(body: bytes, stream: str, layout: Layout) -> ReadingBatch:
 
 
 def layout_of(names: Sequence[str], named: bool, gaps: bool) -> Layout:
-    """The layout of readings that a service takes: dates with the year first, no other dialect.
-
-    >>> from cometad.connect.bodies import layout_of
-    >>> layout_of(["flow"], named=True, gaps=False).names
-    ['flow']
-    """
+    """The layout of readings that a service takes: dates with the year first, no other dialect."""
     return Layout(names, named, None, gaps, Dialect())

@@ -119,12 +119,7 @@ class Position(NamedTuple):
 
 
 def position_name(connection: str, part: int | None) -> str:
-    """The key under which the position in a source, or in a part of it, is stored.
-
-    >>> from cometad.connect.contract import position_name
-    >>> position_name("readings", 3)
-    'readings/3'
-    """
+    """The key under which the position in a source, or in a part of it, is stored."""
     return connection if part is None else f"{connection}/{part}"
 
 

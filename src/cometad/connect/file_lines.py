@@ -43,14 +43,6 @@ def header_of(lines: Sequence[FileLine], layout: Layout, before: Sequence[str]) 
 
     If the first line names no variable, the header of the previous file is used, if known: some loggers write
     the header only once.
-
-    >>> from cometad.connect.file_lines import FileLine, header_of
-    >>> from cometad.live.readings import Layout
-    >>> layout = Layout(("flow",), named=True, time_column=None)
-    >>> header_of([FileLine(1, b"time,flow"), FileLine(2, b"1,2")], layout, [])
-    ['time,flow']
-    >>> header_of([FileLine(1, b"7,8")], layout, ["time,flow"])
-    ['time,flow']
     """
     found = [line for line in lines if line.content.strip()][:2]
     if not found:
@@ -65,17 +57,7 @@ def header_of(lines: Sequence[FileLine], layout: Layout, before: Sequence[str]) 
 def parse_csv(
     lines: Sequence[FileLine], header: Sequence[str], stream: str, layout: Layout, numbers: StreamNumbers, shown: str
 ) -> ParsedLines:
-    """The readings in lines of a CSV file, without its header.
-
-    >>> from cometad.connect.file_lines import FileLine, parse_csv
-    >>> from cometad.live.numbers import StreamNumbers
-    >>> from cometad.live.readings import Layout
-    >>> layout = Layout(("flow",), named=True, time_column=None)
-    >>> lines = [FileLine(2, b"7,1.5"), FileLine(3, b"8,high"), FileLine(4, b"9,1.6")]
-    >>> found = parse_csv(lines, ["time,flow"], "pump", layout, StreamNumbers(), "pump.csv")
-    >>> found.batches[0].values.tolist(), found.unusable[0].reason
-    ([[1.5], [1.6]], "Line 3: variable 'flow' is 'high', not a number. Correct that reading and send it again.")
-    """
+    """The readings in lines of a CSV file, without its header."""
     good, unusable = list[tuple[FileLine, Reading]](), list[Unusable]()
     start = 0
     while start < len(lines):

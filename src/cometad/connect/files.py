@@ -28,13 +28,6 @@ class FilesSource:
     `file:///var/log/plant/` reads every table in a folder, `file:///var/log/plant/*.csv` those that match. Files are
     read in natural order of their names, day2 before day10, or with `order=time` by modification time. With
     `follow=no`, reading ends at the last line of the last file.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.files import FilesSource
-    >>> FilesSource(Address("file:///var/log/plant?order=size", stream="pump"))
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: The option order is 'size'. Choose name or time.
     """
 
     def __init__(self, address: Address) -> None:

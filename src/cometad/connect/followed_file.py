@@ -14,19 +14,7 @@ TAIL = 64  # bytes before the position that identify the file's content
 
 @dataclass
 class FollowedFile:
-    r"""How far a file was read. Identified by inode, not by name, so it survives a rename.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.connect.followed_file import FollowedFile
-    >>> path = Path(tempfile.mkdtemp(), "pump.csv")
-    >>> path.write_bytes(b"time,flow\n1,2\n3,")
-    16
-    >>> file = FollowedFile.at(path)
-    >>> with path.open("rb") as handle:
-    ...     file.new_lines(handle)
-    [FileLine(number=1, content=b'time,flow'), FileLine(number=2, content=b'1,2')]
-    """
+    r"""How far a file was read. Identified by inode, not by name, so it survives a rename."""
 
     path: str
     identity: str  # device and inode

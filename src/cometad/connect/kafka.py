@@ -30,12 +30,6 @@ class KafkaSource:
 
     The message key names the stream, unless its readings do in a field `stream`. `group` is the consumer group to
     commit offsets to. `start=new` reads only new messages.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.kafka import KafkaSource
-    >>> source = KafkaSource(Address("kafka://broker/readings?group=plant&security=ssl"))
-    >>> source.topic, source.settings["bootstrap.servers"], source.settings["security.protocol"]
-    ('readings', 'broker:9092', 'ssl')
     """
 
     def __init__(self, address: Address) -> None:

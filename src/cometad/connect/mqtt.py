@@ -39,15 +39,6 @@ class MqttSource:
     The path of the URL is the topic: `mqtt://host/plant/pump`. Its level `{stream}`, as in `plant/{stream}/readings`,
     names the stream. A message is a reading in JSON, or a list of readings. With tags, each variable has its own topic:
     a message is a number, or an object with `value` and `time`; `topic#field` takes another field of an object.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.mqtt import MqttSource
-    >>> MqttSource(Address("mqtt://plant/line-1/{stream}/readings")).filters
-    ['line-1/+/readings']
-    >>> MqttSource(Address("mqtt://plant/pump/#/flow", stream="pump"))
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: The wildcard # must be the last level of a topic. Correct 'pump/#/flow'.
     """
 
     def __init__(self, address: Address) -> None:

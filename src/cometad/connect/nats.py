@@ -41,12 +41,6 @@ class NatsSource:
 
     A missing stream is created if `subject` is given, with `parts` for several processes to share (16 if the subject
     ends in `*`). `group` is the prefix of the consumer names. `start=new` reads only new messages.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.nats import NatsSource
-    >>> source = NatsSource(Address("nats://127.0.0.1/READINGS?subject=readings.*&parts=8"))
-    >>> source.stream, source.subject, source.parts
-    ('READINGS', 'readings.*', 8)
     """
 
     def __init__(self, address: Address) -> None:
@@ -298,12 +292,7 @@ async def _acknowledged(messages: Sequence[Any]) -> None:
 
 
 def _divided(subject: str, parts: int) -> str:
-    """The destination of the JetStream subject transform that adds the part to a subject.
-
-    >>> from cometad.connect.nats import _divided
-    >>> _divided("plant.*.*", 8)
-    'plant.{{wildcard(1)}}.{{partition(8,2)}}.{{wildcard(2)}}'
-    """
+    """The destination of the JetStream subject transform that adds the part to a subject."""
     tokens, count = list[str](), 0
     for token in subject.split("."):
         count += token == "*"

@@ -33,14 +33,6 @@ class OpcuaSource:
 
     `tags` gives the node of each variable, such as `ns=2;s=Pump.Flow`. Without tags, the option `node` names a folder
     whose variables are named like the detector's.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.opcua import OpcuaSource
-    >>> OpcuaSource(Address("opc.tcp://plc:4840", "pump", {"flow": "Pump.Flow"}, "1s"))
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: 'Pump.Flow' of 'flow' is not a node. Write something like ns=2;s=Pump.Flow or
-    ns=2;i=1001.
     """
 
     def __init__(self, address: Address) -> None:

@@ -214,12 +214,7 @@ _NO_NODE = (StatusCodes.BadNodeIdUnknown, StatusCodes.BadNodeIdInvalid, StatusCo
 
 
 def node_id(name: str, text: str) -> NodeId:
-    """The id of a node; anything else is refused.
-
-    >>> from cometad.connect.opcua_link import node_id
-    >>> node_id("flow", "ns=2;s=Pump.Flow").Identifier
-    'Pump.Flow'
-    """
+    """The id of a node; anything else is refused."""
     try:
         return NodeId.from_string(text)
     except (UaError, ValueError, TypeError) as error:

@@ -50,17 +50,6 @@ class PrometheusSource:
 
     A step is queried once it is older than `delay`, so that its samples exist. After an outage or a restart, it resumes
     at the step after the stream's last reading. No step is queried twice.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.source import source_of
-    >>> tags = {"cpu": "avg(rate(node_cpu_seconds_total[5m]))"}
-    >>> source_of(Address("prometheus+http://host:9090", "web", tags, period="15s", options={"back_fill": "1d"}))
-    <cometad.connect.prometheus.PrometheusSource object at ...>
-    >>> source_of(Address("prometheus+http://host:9090", "web", tags))
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: A Prometheus source needs a period, the time between readings. Add period = "15s" or
-    --period 15s.
     """
 
     def __init__(self, address: Address) -> None:
@@ -218,15 +207,6 @@ def history(address: Address, start: str | datetime, stop: str | datetime | None
     `start` and `stop` are datetimes or text such as 2026-03-01T00:00:00Z, in UTC unless they name a zone; `start` may
     also be a period before `stop`, such as 14d. `stop` defaults to now, less the delay. Steps without any value are
     omitted; other missing values are null. With `query` and `by`, there is a column for each value of the label.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.prometheus import history
-    >>> address = Address("prometheus+http://localhost:9090", tags={"cpu": "avg(load)"}, period="15s")
-    >>> history(address, "2026-03-02", "2026-03-01")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: There is no step of 15s from 2026-03-02T00:00:00Z to 2026-03-01T00:00:00Z. Choose an
-    earlier start.
     """
     address.check_options(OPTIONS)
     grid, queries, api = _grid_of(address), Queries(address), PrometheusApi(address)

@@ -39,18 +39,7 @@ class SlowQuery(Lost):
 
 
 class PrometheusApi:
-    """A client of the API; use it as a context manager.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.prometheus_api import PrometheusApi
-    >>> PrometheusApi(Address("prometheus+https://metrics.example/team-a")).url
-    'https://metrics.example/team-a'
-    >>> PrometheusApi(Address("prometheus+http:///graph"))
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: 'prometheus+http:///graph' names no host. Write something like
-    prometheus+http://host:9090.
-    """
+    """A client of the API; use it as a context manager."""
 
     def __init__(self, address: Address) -> None:
         self._httpx = needs_extra("httpx", "connect")
@@ -217,23 +206,13 @@ class PrometheusApi:
 
 
 def plain(text: str) -> str:
-    r"""A server message on one line, shortened, without the final period.
-
-    >>> from cometad.connect.prometheus_api import plain
-    >>> plain("1:5: parse error:\n unclosed left parenthesis.")
-    '1:5: parse error: unclosed left parenthesis'
-    """
+    r"""A server message on one line, shortened, without the final period."""
     text = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split()).rstrip(".")
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 def shortened(query: str) -> str:
-    """A query as shown in messages.
-
-    >>> from cometad.connect.prometheus_api import shortened
-    >>> shortened("sum(up)")
-    "'sum(up)'"
-    """
+    """A query as shown in messages."""
     return f"'{plain(query)}'"
 
 

@@ -24,11 +24,6 @@ class StepGrid:
     """The times at which queries are evaluated: whole multiples of the step, counted by `k`.
 
     Counting in whole milliseconds, as Prometheus does, keeps the steps from drifting.
-
-    >>> from cometad.connect.prometheus_steps import StepGrid
-    >>> grid = StepGrid("200ms")
-    >>> grid.after(1_772_366_400.3), grid.seconds(8_861_832_002), grid.before(1_772_366_400.3)
-    (8861832002, 1772366400.4, 8861832001)
     """
 
     def __init__(self, period: str) -> None:
@@ -51,27 +46,12 @@ class StepGrid:
 
 
 def page_after(first: int, stop: int, most: int) -> range:
-    """The next steps to query: from `first`, before `stop`, at most `most`.
-
-    >>> from cometad.connect.prometheus_steps import page_after
-    >>> page_after(3, 10, 5), page_after(8, 10, 5)
-    (range(3, 8), range(8, 10))
-    """
+    """The next steps to query: from `first`, before `stop`, at most `most`."""
     return range(first, min(stop, first + most))
 
 
 class Queries:
-    """The queries of the variables: one each, or one query with a label that names the variables.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.prometheus_steps import Queries
-    >>> Queries(Address("prometheus+http://host", tags={"cpu": "avg(load)"})).every
-    ['avg(load)']
-    >>> Queries(Address("prometheus+http://host", options={"query": "up"}))
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: The option 'query' needs 'by': the label that names the variables, such as instance.
-    """
+    """The queries of the variables: one each, or one query with a label that names the variables."""
 
     def __init__(self, address: Address) -> None:
         self.tags = dict(address.tags)
@@ -190,13 +170,7 @@ def _on_grid(series: Labeled, grid: StepGrid, page: range, query: str) -> tuple[
 
 
 def returned_nothing(query: str, name: str, grid: StepGrid, steps: range) -> ParameterError:
-    """The error for a query without any series; `name` is its variable, if it has its own.
-
-    >>> from cometad.connect.prometheus_steps import StepGrid, returned_nothing
-    >>> str(returned_nothing("upp", "cpu", StepGrid("1s"), range(1_772_366_400, 1_772_366_401)))
-    "The query 'upp' for 'cpu' returned nothing at 2026-03-01T12:00:00Z. Check in Prometheus that the
-    metric is scraped, and check its name and labels."
-    """
+    """The error for a query without any series; `name` is its variable, if it has its own."""
     first, last = (shown_time(grid.seconds(steps[i])) for i in (0, -1))
     when = f"at {last}" if len(steps) == 1 else f"from {first} to {last}"
     return ParameterError(
@@ -206,12 +180,7 @@ def returned_nothing(query: str, name: str, grid: StepGrid, steps: range) -> Par
 
 
 def shown_time(seconds: float) -> str:
-    """A time for display.
-
-    >>> from cometad.connect.prometheus_steps import shown_time
-    >>> shown_time(1_772_366_400.2)
-    '2026-03-01T12:00:00.200Z'
-    """
+    """A time for display."""
     whole = float(seconds).is_integer()
     text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds" if whole else "milliseconds")
     return text.replace("+00:00", "Z")

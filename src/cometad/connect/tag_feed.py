@@ -108,28 +108,14 @@ class TagFeed:
 
 
 def checked_stream(address: Address) -> str:
-    """The stream that the tags of an address belong to.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.tag_feed import checked_stream
-    >>> checked_stream(Address("mqtt://plant", tags={"flow": "pump/flow"}))
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: The tags of mqtt://plant need a stream. Name it with stream or --stream.
-    """
+    """The stream that the tags of an address belong to."""
     if address.stream is None:
         raise ParameterError(f"The tags of {address.shown} need a stream. Name it with stream or --stream.")
     return address.stream
 
 
 def checked_period(address: Address) -> float:
-    """Seconds between the rows of the grid.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.tag_feed import checked_period
-    >>> checked_period(Address("mqtt://plant", tags={"flow": "pump/flow"}, period="500ms"))
-    0.5
-    """
+    """Seconds between the rows of the grid."""
     if address.seconds is None:
         raise ParameterError(
             f"The tags of {address.shown} need a period: the time between the readings the detector was fitted on. "

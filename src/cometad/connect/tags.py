@@ -25,15 +25,6 @@ class TagTable:
     value that arrives after its row was emitted is late: it never changes that row, and applies from the next row on,
     unless a newer one is known. The first rows wait until every variable has a value, for `hold` periods at most. No
     rows are emitted for a silence in which no value is valid, or for one of more than 1,000 periods.
-
-    >>> from cometad.connect.tags import TagTable
-    >>> table = TagTable(["flow", "speed"], period=1.0)
-    >>> table.add("flow", 10.2, 1.5), table.add("speed", 10.4, 7.0), table.add("flow", 11.3, 1.6)
-    ([], [], [])
-    >>> table.add("speed", 11.9, 7.5)
-    [(11.0, [1.5, 7.0])]
-    >>> table.until(13.0)
-    [(12.0, [1.6, 7.5]), (13.0, [1.6, 7.5])]
     """
 
     def __init__(self, names: Sequence[str], period: float, patience: int = PATIENCE, hold: int | None = HOLD) -> None:
@@ -137,13 +128,7 @@ class TagTable:
         return {"names": self._names, "period": self._period, **facts, "known": known, "waiting": waiting}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Resume from a saved state; False if it belongs to another table.
-
-        >>> from cometad.connect.tags import TagTable
-        >>> table, other = (TagTable(["flow"], period=1.0) for _ in range(2))
-        >>> table.add("flow", 10.2, 1.5), other.restore(table.state()), other.until(11.0)
-        ([], True, [(11.0, [1.5])])
-        """
+        """Resume from a saved state; False if it belongs to another table."""
         if state.get("names") != self._names or state.get("period") != self._period:
             return False
         self._next, self._first, self.late = state["next"], state["first"], state["late"]
@@ -171,11 +156,6 @@ def _or_nan(value: float | None) -> float:
 
 
 def stacked(rows: Sequence[Row]) -> tuple[list[float], Floats]:
-    """The times (reading,) and values (reading, variable) of rows that have any value.
-
-    >>> from cometad.connect.tags import stacked
-    >>> stacked([(1.0, [1.5, 2.0]), (2.0, [float("nan"), float("nan")])])
-    ([1.0], array([[1.5, 2. ]]))
-    """
+    """The times (reading,) and values (reading, variable) of rows that have any value."""
     useful = [(at, row) for at, row in rows if not all(map(math.isnan, row))]
     return [at for at, _ in useful], np.array([row for _, row in useful], np.float64)

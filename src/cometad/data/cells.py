@@ -27,17 +27,6 @@ def clean_header(cells: Sequence[str], where: str, time_column: str | None = Non
 
     Sensors may have numbers as names if another column is `time_column` or named like a time: then the row cannot be a
     reading. `where` names the header in errors.
-
-    >>> from cometad.data.cells import clean_header
-    >>> clean_header([" flow ", "level"], "Line 1")
-    ['flow', 'level']
-    >>> clean_header(["time", "1", "2"], "Line 1")
-    ['time', '1', '2']
-    >>> clean_header(["1.5", "2"], "Line 1")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: Line 1 holds '1.5', which is a number, not a name. Put a header with the column names
-    above it, or pass Dialect(header=False).
     """
     names = [cell.strip() for cell in cells]
     odd = next((name for name in names if _is_number(name) or _is_time(name)), None)
@@ -51,43 +40,23 @@ def clean_header(cells: Sequence[str], where: str, time_column: str | None = Non
 
 
 def numbered_names(count: int) -> list[str]:
-    """Names for columns without a header.
-
-    >>> from cometad.data.cells import numbered_names
-    >>> numbered_names(2)
-    ['v0', 'v1']
-    """
+    """Names for columns without a header."""
     return [f"v{number}" for number in range(count)]
 
 
 def repeated(names: Sequence[str]) -> str | None:
-    """The first name that occurs more than once, if any.
-
-    >>> from cometad.data.cells import repeated
-    >>> repeated(["flow", "level", "flow"]), repeated(["flow"])
-    ('flow', None)
-    """
+    """The first name that occurs more than once, if any."""
     counts = Counter(names)
     return next((name for name in names if counts[name] > 1), None)
 
 
 def named_like_time(name: str) -> bool:
-    """Whether a column with this name may hold the times.
-
-    >>> from cometad.data.cells import named_like_time
-    >>> named_like_time("Timestamp"), named_like_time("timestamp_(min)"), named_like_time("timer")
-    (True, True, False)
-    """
+    """Whether a column with this name may hold the times."""
     return _TIME_NAME.fullmatch(name) is not None
 
 
 def parse_number(cell: Any) -> float:
-    """The number in a cell, or NaN if it is missing; raises ValueError for anything else.
-
-    >>> from cometad.data.cells import parse_number
-    >>> parse_number(" 1.5"), parse_number("N/A"), parse_number(None)
-    (1.5, nan, nan)
-    """
+    """The number in a cell, or NaN if it is missing; raises ValueError for anything else."""
     if isinstance(cell, str):
         cell = cell.strip()
         if cell.lower() in MISSING:
@@ -103,12 +72,7 @@ def parse_number(cell: Any) -> float:
 
 
 def marked_numbers(markers: Sequence[str]) -> list[float]:
-    """The numbers among the markers of missing cells, which mean all cells with that value: -999 also means -999.0.
-
-    >>> from cometad.data.cells import marked_numbers
-    >>> marked_numbers(["Bad", "-999", "-9,5", "NA"])
-    [-999.0, -9.5]
-    """
+    """The numbers among the markers of missing cells, which mean all cells with that value: -999 also means -999.0."""
     numbers = []
     for marker in map(str.strip, markers):
         with suppress(ValueError):
@@ -117,22 +81,12 @@ def marked_numbers(markers: Sequence[str]) -> list[float]:
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time, year first as in ISO 8601; raises ValueError for anything else.
-
-    >>> from cometad.data.cells import parse_time
-    >>> parse_time("2024/03/01 04:10")
-    datetime.datetime(2024, 3, 1, 4, 10)
-    """
+    """Parse a time, year first as in ISO 8601; raises ValueError for anything else."""
     return datetime.fromisoformat(text.strip().replace("/", "-"))
 
 
 def epoch_unit(lowest: float, highest: float) -> float | None:
-    """Units per second, if numbers in this range can only be times since 1970 in that unit; else None.
-
-    >>> from cometad.data.cells import epoch_unit
-    >>> epoch_unit(1709262600, 1709262660), epoch_unit(1709262600000, 1709262660000), epoch_unit(0, 60)
-    (1.0, 1000.0, None)
-    """
+    """Units per second, if numbers in this range can only be times since 1970 in that unit; else None."""
     low, high = EPOCH_SECONDS
     return next((unit for unit in EPOCH_UNITS.values() if low * unit <= lowest and highest < high * unit), None)
 

@@ -20,16 +20,7 @@ _HINT = re.compile(r'\s*"?sep=(.)"?\s*', re.IGNORECASE)  # the first line of som
 
 @dataclass(frozen=True)
 class Dialect:
-    r"""How a text table is written; None means that it is recognized.
-
-    >>> from cometad.data.dialect import Dialect
-    >>> Dialect(separator="tab", missing=("Bad",)).separator
-    '\t'
-    >>> Dialect(separator=",", decimal=",")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: The separator and the decimal mark cannot both be ','. Choose another separator.
-    """
+    r"""How a text table is written; None means that it is recognized."""
 
     separator: str | None = None  # one character or a name in SEPARATORS
     decimal: str | None = None  # "." or ","
@@ -71,12 +62,7 @@ def _check_encoding(name: str) -> None:
 
 
 def recognize_encoding(sample: bytes) -> str:
-    r"""The encoding of a text that starts with this sample.
-
-    >>> from cometad.data.dialect import recognize_encoding
-    >>> recognize_encoding("flow\n1\n".encode("utf-16")), recognize_encoding(b"f\x00l\x00"), recognize_encoding(b"flow")
-    ('utf-16', 'utf-16-le', 'utf-8')
-    """
+    r"""The encoding of a text that starts with this sample."""
     for mark, encoding in _MARKS.items():
         if sample.startswith(mark):
             return encoding
@@ -89,12 +75,7 @@ def recognize_encoding(sample: bytes) -> str:
 
 
 def recognize_separator(lines: Sequence[str]) -> str:
-    """The separator of a table that starts with these lines: the one that splits most rows like the header.
-
-    >>> from cometad.data.dialect import recognize_separator
-    >>> recognize_separator(["flow;level", "1,5;2,5"]), recognize_separator(["flow rate", "1.5"])
-    (';', ',')
-    """
+    """The separator of a table that starts with these lines: the one that splits most rows like the header."""
     best, chosen = (0.0, 1), ","
     for separator in RECOGNIZED:
         header, *rows = [split_cells(line, separator) for line in lines if line.strip()][:SAMPLE_ROWS] or [[""]]
@@ -107,23 +88,13 @@ def recognize_separator(lines: Sequence[str]) -> str:
 
 
 def separator_hint(line: str) -> str | None:
-    """The separator that a first line such as sep=; declares, if any.
-
-    >>> from cometad.data.dialect import separator_hint
-    >>> separator_hint("sep=;"), separator_hint("separator")
-    (';', None)
-    """
+    """The separator that a first line such as sep=; declares, if any."""
     match = _HINT.fullmatch(line)
     return match[1] if match else None
 
 
 def split_cells(line: str, separator: str) -> list[str]:
-    """The cells of one line, unquoted.
-
-    >>> from cometad.data.dialect import split_cells
-    >>> split_cells('"a;b";c', ";")
-    ['a;b', 'c']
-    """
+    """The cells of one line, unquoted."""
     try:
         return next(csv.reader([line], delimiter=separator), [])
     except csv.Error:
@@ -131,12 +102,7 @@ def split_cells(line: str, separator: str) -> list[str]:
 
 
 def to_utf_8(block: bytes) -> bytes:
-    r"""A block of text as UTF-8; Windows-1252 is converted.
-
-    >>> from cometad.data.dialect import to_utf_8
-    >>> to_utf_8(b"\xb0C").decode(), to_utf_8("°C".encode()).decode()
-    ('°C', '°C')
-    """
+    r"""A block of text as UTF-8; Windows-1252 is converted."""
     try:
         block.decode()
     except UnicodeDecodeError:

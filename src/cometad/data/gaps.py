@@ -188,14 +188,6 @@ class GapRun:
     Where the rule has no value, `center` (variable,) is the placeholder: a held extreme value would leak through the
     features that all variables share. Imputed values are clipped to `bounds`, the lowest and highest value (variable,).
     With `Interpolate` up to `limit` readings wait for later ones.
-
-    >>> import numpy as np
-    >>> from cometad.data.gaps import GapRun, Interpolate
-    >>> run = GapRun(Interpolate(limit=2), center=np.zeros(1))
-    >>> [len(run.push(np.array([[value]])).values) for value in (1.0, np.nan, 3.0)]
-    [1, 0, 2]
-    >>> len(run.finish().values)
-    0
     """
 
     def __init__(self, rule: Gaps, center: Floats, bounds: Bounds = UNBOUNDED) -> None:
@@ -270,13 +262,7 @@ class GapRun:
 
 
 def fill(values: Floats, rule: Gaps, center: Floats, bounds: Bounds = UNBOUNDED) -> Filled:
-    """Fill the gaps (NaN) of a whole series (time, variable).
-
-    >>> import numpy as np
-    >>> from cometad.data.gaps import Interpolate, fill
-    >>> fill(np.array([[0.0], [np.nan], [np.nan]]), Interpolate(limit=2), np.zeros(1)).doubtful[:, 0]
-    array([False,  True,  True])
-    """
+    """Fill the gaps (NaN) of a whole series (time, variable)."""
     run = GapRun(rule, center, bounds)
     first, last = run.push(np.asarray(values, np.float64)), run.finish()
     if not len(last.values):
@@ -286,14 +272,7 @@ def fill(values: Floats, rule: Gaps, center: Floats, bounds: Bounds = UNBOUNDED)
 
 
 def complete(series: Series, names: tuple[str, ...]) -> Series:
-    """Add a column of missing readings for each variable the series lacks, and log a warning.
-
-    >>> import polars as pl
-    >>> from cometad.data.gaps import complete
-    >>> from cometad.series import unchecked_series
-    >>> complete(unchecked_series(pl.DataFrame({"flow": [1.0]})), ("flow", "level")).values
-    array([[ 1., nan]])
-    """
+    """Add a column of missing readings for each variable the series lacks, and log a warning."""
     whole = with_all_columns(series, names)
     if whole is not series:
         warn_lacking([name for name in names if name not in series.names])

@@ -18,15 +18,7 @@ RIDGE = 1e-3  # of the mean variance: keeps variables apart that are copies of e
 
 
 class Likely(NamedTuple):
-    """The mean of scaled readings, and the inverse of their covariance.
-
-    >>> import numpy as np
-    >>> from cometad.data.likely import Likely
-    >>> flow = np.random.default_rng(0).normal(size=(500, 1))
-    >>> likely = Likely.fit(np.hstack([flow, -flow]), np.ones(500, bool))
-    >>> likely(np.array([[1.0, 9.0]], np.float32), np.array([[False, True]])).round(2).tolist()
-    [[1.0, -1.0]]
-    """
+    """The mean of scaled readings, and the inverse of their covariance."""
 
     center: Floats  # (variable,)
     precision: Floats  # (variable, variable)

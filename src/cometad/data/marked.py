@@ -7,14 +7,7 @@ from cometad.data.dialect import Dialect
 
 
 def without_marked(column: pl.Series, dialect: Dialect) -> pl.Series:
-    """A column of numbers without those that mean a missing reading.
-
-    >>> import polars as pl
-    >>> from cometad.data.dialect import Dialect
-    >>> from cometad.data.marked import without_marked
-    >>> without_marked(pl.Series([1.5, -999.0]), Dialect(missing=("-999",))).to_list()
-    [1.5, None]
-    """
+    """A column of numbers without those that mean a missing reading."""
     marked = marked_numbers(dialect.missing)
     if not marked or not column.dtype.is_numeric():
         return column

@@ -12,15 +12,7 @@ MOST_NAMES = 5  # listed in a sentence
 
 
 class Matching:
-    """Selects the columns that a detector was fitted on, in its order; `gaps` allows some to be missing.
-
-    >>> import polars as pl
-    >>> from cometad.data.matching import Matching
-    >>> matching = Matching(["flow", "level"], gaps=False)
-    >>> table = pl.DataFrame({"level": [2.0], "note": ["on"], "flow": [1.0]})
-    >>> matching(table).rows(), matching.note(table)
-    ([(1.0, 2.0)], "Ignored 1 column the detector was not fitted on: 'note'.")
-    """
+    """Selects the columns that a detector was fitted on, in its order; `gaps` allows some to be missing."""
 
     def __init__(self, names: Sequence[str], gaps: bool) -> None:
         self._names, self._gaps = names, gaps
@@ -51,23 +43,13 @@ class Matching:
 
 
 def ignored(extra: Sequence[str]) -> str:
-    """The sentence about columns that are ignored.
-
-    >>> from cometad.data.matching import ignored
-    >>> ignored(["note"])
-    "Ignored 1 column the detector was not fitted on: 'note'."
-    """
+    """The sentence about columns that are ignored."""
     columns = "column" if len(extra) == 1 else "columns"
     return f"Ignored {len(extra)} {columns} the detector was not fitted on: {listed(extra)}."
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, in quotes, and how many more there are.
-
-    >>> from cometad.data.matching import listed
-    >>> listed(["flow", "level"])
-    "'flow', 'level'"
-    """
+    """The first names, in quotes, and how many more there are."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(repr(name) for name in names[:MOST_NAMES]) + more
 

@@ -125,14 +125,6 @@ class Inspection:
     """Checks readings that arrive in chunks of any size, in bounded memory.
 
     Of the variables in `trending`, by index, it is normal to leave the training range.
-
-    >>> import numpy as np
-    >>> from cometad.data.quality import Inspection, Statistics
-    >>> inspection = Inspection(Statistics.fit(np.arange(100.0)[:, None]))
-    >>> for chunk in np.split(1000 * np.arange(100.0)[:, None], 4):
-    ...     inspection.push(chunk)
-    >>> [(finding.kind, finding.start) for finding in inspection.findings()]
-    [('unit', 1)]
     """
 
     def __init__(self, statistics: Statistics, trending: Collection[int] = ()) -> None:

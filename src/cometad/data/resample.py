@@ -27,12 +27,7 @@ Starts = NDArray[np.int64]  # (bin,)  the first row of each bin that has rows
 
 
 def parse_period(period: object) -> int:
-    """Convert a period to microseconds: a number with a unit (ms, s, min, h, d), or a timedelta.
-
-    >>> from cometad.data.resample import parse_period
-    >>> parse_period("5min"), parse_period("0.5s")
-    (300000000, 500000)
-    """
+    """Convert a period to microseconds: a number with a unit (ms, s, min, h, d), or a timedelta."""
     microseconds = 0.0
     if isinstance(period, timedelta):
         microseconds = period.total_seconds() * 1e6
@@ -78,12 +73,7 @@ class Resampling:
 
 
 def parse_resampling(text: str) -> Resampling:
-    """Parse PERIOD, which keeps the last reading of a bin, or PERIOD:RULE.
-
-    >>> from cometad.data.resample import parse_resampling
-    >>> parse_resampling("60s"), parse_resampling("5min:mean")
-    (Resampling(period='60s', rule='last'), Resampling(period='5min', rule='mean'))
-    """
+    """Parse PERIOD, which keeps the last reading of a bin, or PERIOD:RULE."""
     period, rule = split(text)
     return Resampling(period) if rule is None else Resampling(period, rule)
 
@@ -93,13 +83,6 @@ class ResampleRun:
 
     Readings of a chunk or of the open bin may be in any order; of readings with equal times, the last to arrive comes
     last. A reading is late if its bin is already complete.
-
-    >>> import numpy as np, polars as pl
-    >>> from cometad.data.resample import Resampling
-    >>> times = np.array([0, 70_000, 65_000], "datetime64[ms]")
-    >>> run = Resampling("1min").start()
-    >>> run.push(pl.DataFrame({"time": times, "flow": [1.0, 7.0, 5.0]})).values.tolist(), run.finish().values.tolist()
-    ([[1.0]], [[7.0]])
     """
 
     def __init__(self, resampling: Resampling, late: str = "refuse") -> None:
@@ -196,12 +179,7 @@ def resample(readings: object, period: str | timedelta | np.timedelta64, rule: s
 
 
 def summary(run: ResampleRun) -> str:
-    """A sentence that sums up a run.
-
-    >>> from cometad.data.resample import Resampling, summary
-    >>> summary(Resampling("60s").start())
-    'Resampled to 0 readings: 0 are empty, 0 combine several.'
-    """
+    """A sentence that sums up a run."""
     return f"Resampled to {run.bins:,} readings: {run.empty:,} are empty, {run.several:,} combine several."
 
 

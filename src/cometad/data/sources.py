@@ -60,13 +60,7 @@ class TableFile(NamedTuple):
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix that says how to read a file; refuses any other.
-
-    >>> from pathlib import Path
-    >>> from cometad.data.sources import suffix_of
-    >>> suffix_of(Path("plant.CSV.gz"))
-    '.csv.gz'
-    """
+    """The suffix that says how to read a file; refuses any other."""
     name = path.name.lower()
     for suffix in SUFFIXES:
         if name.endswith(suffix):
@@ -77,14 +71,7 @@ def suffix_of(path: Path) -> str:
 
 
 def check_source(path: str | os.PathLike[str]) -> list[Path]:
-    """The files behind a file name, folder or pattern, by name; none for standard input. Refuses what is no table.
-
-    >>> from cometad.data.sources import check_source
-    >>> check_source("nowhere/*.csv")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: No file matches 'nowhere/*.csv'. Check the pattern.
-    """
+    """The files behind a file name, folder or pattern, by name; none for standard input. Refuses what is no table."""
     text = os.fspath(path)
     if text == STDIN:
         return []
@@ -117,13 +104,7 @@ def names_behind(path: str | os.PathLike[str]) -> list[Path] | None:
 
 
 def would_mean(path: str | os.PathLike[str], new: Path) -> bool:
-    """Whether a folder or pattern would mean a file, if that existed.
-
-    >>> from pathlib import Path
-    >>> from cometad.data.sources import would_mean
-    >>> would_mean("days/*.csv", Path("days/scores.csv")), would_mean("days/*.csv", Path("days/new/scores.csv"))
-    (True, False)
-    """
+    """Whether a folder or pattern would mean a file, if that existed."""
     place, text = Path(os.path.realpath(new)), os.fspath(path)
     status = _status(Path(path))
     if status is None and not glob.has_magic(text):

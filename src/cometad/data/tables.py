@@ -22,16 +22,6 @@ class TableReader:
 
     Takes the arguments of `read_table`; columns named in `variables` hold no times. A missing file is refused at once;
     its content is checked as it is read.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.data.tables import TableReader
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "plant.csv"
-    ...     _ = path.write_text("flow,level\n1,2\n3,Bad\n")
-    ...     reader = TableReader(path)
-    ...     reader.whole().rows(), reader.where(1)
-    ([(1.0, '2'), (3.0, 'Bad')], "row 3 of '...plant.csv'")
     """
 
     def __init__(
@@ -103,15 +93,6 @@ def read_table(
     UTC. Numbers in a column that is given or named as the time must be seconds, milli-, micro- or nanoseconds since
     1970. A column named like a time that only counts (0, 1, 2) is refused, because as a variable it would leave its
     training range with every new reading; `counters` keeps it.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.data.tables import read_table
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "plant.csv"
-    ...     _ = path.write_text("time;flow\n31.03.2024 04:10;1,5\n31.03.2024 04:11;\n")
-    ...     read_table(path).rows()
-    [(datetime.datetime(2024, 3, 31, 4, 10), 1.5), (datetime.datetime(2024, 3, 31, 4, 11), nan)]
     """
     return TableReader(path, time_column, drop, dialect, counters).whole()
 
@@ -126,27 +107,10 @@ def table_chunks(
     r"""Read a table like `read_table`, in frames of `rows` rows, with only one in memory at a time.
 
     A missing file is refused at once; its content is checked as it is read.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad.data.tables import table_chunks
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "plant.csv"
-    ...     _ = path.write_text("flow,level\n1,2\n3,4\n5,6\n")
-    ...     [chunk.rows() for chunk in table_chunks(path, rows=2)]
-    [[(1.0, 2.0), (3.0, 4.0)], [(5.0, 6.0)]]
     """
     return TableReader(path, time_column, drop, dialect).chunks(rows)
 
 
 def check_table(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that is not a file, folder or pattern of files in a format that `read_table` supports.
-
-    >>> from cometad.data.tables import check_table
-    >>> check_table("plant.xlsx")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: The name 'plant.xlsx' does not end in .csv, .csv.gz, .csv.zst, .tsv or .parquet. Choose
-    one of these formats.
-    """
+    """Refuse a path that is not a file, folder or pattern of files in a format that `read_table` supports."""
     check_source(path)

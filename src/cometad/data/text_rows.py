@@ -19,12 +19,7 @@ class Rows(NamedTuple):
 
 
 def cell_count(cells: Sequence[str]) -> str:
-    """How many cells a row has, in words.
-
-    >>> from cometad.data.text_rows import cell_count
-    >>> cell_count(["1.5"]), cell_count(["1.5", "2"])
-    ('1 cell', '2 cells')
-    """
+    """How many cells a row has, in words."""
     return f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
 
 
@@ -32,15 +27,6 @@ class TextRows:
     r"""Takes rows from lines, checks their quotes and the number of their cells, and counts lines for messages.
 
     Blank lines are skipped. A row has as many cells as the first one; one empty cell more is a separator at its end.
-
-    >>> from cometad.data.text_rows import TextRows
-    >>> rows = TextRows(iter([b"flow,note\n", b"\n", b"1,on\n", b'2,"a\n', b'b"\n']), ",", "plant.csv")
-    >>> rows.first()
-    ['flow', 'note']
-    >>> rows.take(1), rows.start
-    (Rows(text=b'1,on\n', length=1), 3)
-    >>> rows.take(None), rows.start
-    (Rows(text=b'2,"a\nb"\n', length=1), 4)
     """
 
     def __init__(self, lines: Iterator[bytes], separator: str, shown: str) -> None:

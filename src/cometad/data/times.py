@@ -17,12 +17,7 @@ _DATE = re.compile(
 
 
 def parse_date(text: str, order: str) -> datetime:
-    """The time in a text, with its date in this order; raises ValueError for anything else.
-
-    >>> from cometad.data.times import parse_date
-    >>> parse_date("31.12.2026 23:59:00", "day-first"), parse_date("12/31/2026 11:59 PM", "month-first")
-    (datetime.datetime(2026, 12, 31, 23, 59), datetime.datetime(2026, 12, 31, 23, 59))
-    """
+    """The time in a text, with its date in this order; raises ValueError for anything else."""
     if order == YEAR_FIRST:
         try:
             return parse_time(text)
@@ -66,12 +61,7 @@ def _zone(text: str | None) -> timezone | None:
 
 
 def fitting_orders(text: str) -> list[str]:
-    """The orders of year, month and day in which a text is a date; a dot means that the day is before the month.
-
-    >>> from cometad.data.times import fitting_orders
-    >>> fitting_orders("2026-12-31"), fitting_orders("31.12.2026"), fitting_orders("01/02/2026"), fitting_orders("on")
-    (['year-first'], ['day-first'], ['day-first', 'month-first'], [])
-    """
+    """The orders of year, month and day in which a text is a date; a dot means that the day is before the month."""
     found = []
     for order in (YEAR_FIRST, DAY_FIRST, MONTH_FIRST):
         if order == MONTH_FIRST and "." in text[:10]:
@@ -88,10 +78,6 @@ def find_order(texts: Iterable[str | None]) -> str | None:
     """The order of year, month and day in a column; None if each of its dates can be read with either first.
 
     It looks only as far as it needs to. Texts that are no dates are skipped.
-
-    >>> from cometad.data.times import find_order
-    >>> find_order(["01/02/2026", "12/02/2026", "13/02/2026"]), find_order(["01/02/2026"]), find_order(["01/01/2026"])
-    ('day-first', None, 'day-first')
     """
     matters = False
     for text in texts:

@@ -155,14 +155,7 @@ class Trends:
 
 
 class TrendRun:
-    """Movements of readings that arrive in chunks of any size, in constant memory.
-
-    >>> import numpy as np
-    >>> from cometad.data.trends import TrendRun, Trends
-    >>> run = TrendRun(Trends(gain=np.array([1.0]), usual=np.array([2.0]), far=np.array([100.0])))
-    >>> [run.push(np.array([[reading]])).item() for reading in (10.0, 12.0, 11.0)]
-    [2.0, 2.0, -1.0]
-    """
+    """Movements of readings that arrive in chunks of any size, in constant memory."""
 
     def __init__(self, trends: Trends) -> None:
         self._trends = trends

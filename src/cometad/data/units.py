@@ -10,12 +10,7 @@ TOLERANCE = 0.3  # quantiles closer than this share of the known spread count as
 
 
 class Conversion(NamedTuple):
-    """A unit conversion: new = factor * old + offset.
-
-    >>> from cometad.data.units import Conversion
-    >>> str(Conversion("°C to °F", 1.8, 32.0)), str(Conversion("minutes to seconds", 60.0).inverse)
-    ('°C to °F (times 1.8, plus 32)', 'seconds to minutes (divided by 60)')
-    """
+    """A unit conversion: new = factor * old + offset."""
 
     name: str
     factor: float
@@ -56,13 +51,7 @@ CONVERSIONS = (*_ONE_WAY, *(conversion.inverse for conversion in _ONE_WAY))
 
 
 def likely_conversion(quantiles: Floats, known: Floats) -> Conversion | None:
-    """The conversion that best maps known quantiles (quantile,) to new ones, or None if none fits.
-
-    >>> import numpy as np
-    >>> from cometad.data.units import likely_conversion
-    >>> likely_conversion(np.array([64.0, 68.0, 75.0]), known=np.array([18.0, 20.0, 24.0])).name
-    '°C to °F'
-    """
+    """The conversion that best maps known quantiles (quantile,) to new ones, or None if none fits."""
     spread = known[-1] - known[0]
     if not spread or not quantiles[-1] > quantiles[0]:  # also NaN; constant readings reveal no factor
         return None

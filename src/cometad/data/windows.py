@@ -13,51 +13,25 @@ def training_rows(rows: int, validation_share: float) -> int:
     """Number of readings to train on; the rest, at the end of the series, is for validation.
 
     An integer from 1 on is the number of readings to hold out, as in scikit-learn's `train_test_split`.
-
-    >>> from cometad.data.windows import training_rows
-    >>> training_rows(1000, 0.1), training_rows(1000, 150)
-    (900, 850)
     """
     held_out = validation_share if validation_share >= 1 else rows * validation_share
     return rows - int(held_out)
 
 
 def window_starts(rows: int, length: int, stride: int) -> NDArray[np.int64]:
-    """The first reading of each window, every `stride` readings; the last window ends with the series.
-
-    >>> from cometad.data.windows import window_starts
-    >>> window_starts(25, length=10, stride=5)
-    array([ 0,  5, 10, 15])
-    >>> window_starts(27, length=10, stride=5)
-    array([ 0,  5, 10, 15, 17])
-    """
+    """The first reading of each window, every `stride` readings; the last window ends with the series."""
     starts = np.arange(0, rows - length + 1, stride)
     return starts if starts[-1] == rows - length else np.append(starts, rows - length)
 
 
 def cut(values: NDArray[np.float32], starts: NDArray[np.int64], length: int) -> NDArray[np.float32]:
-    """Cut the windows (window, time, variable) that begin at `starts`.
-
-    >>> import numpy as np
-    >>> from cometad.data.windows import cut
-    >>> cut(np.arange(5, dtype=np.float32)[:, None], np.array([0, 3]), 2)[:, :, 0]
-    array([[0., 1.],
-           [3., 4.]], dtype=float32)
-    """
+    """Cut the windows (window, time, variable) that begin at `starts`."""
     windows: NDArray[np.float32] = values[starts[:, None] + np.arange(length)]
     return windows
 
 
 def learnable(starts: NDArray[np.int64], length: int, series: Series) -> NDArray[np.int64]:
-    """The starts of windows without doubtful readings, which can be learned from; too few are refused.
-
-    >>> import numpy as np
-    >>> from cometad.data.windows import learnable
-    >>> from cometad.series import Series
-    >>> doubtful = np.array([False, False, False, True])[:, None]
-    >>> learnable(np.array([0, 1, 2]), 2, Series(np.zeros((4, 1)), ("flow",), None, True, doubtful=doubtful))
-    array([0, 1])
-    """
+    """The starts of windows without doubtful readings, which can be learned from; too few are refused."""
     if series.doubtful is None:
         return starts
     before = np.concatenate([[0], np.cumsum(series.doubtful.any(axis=1))])

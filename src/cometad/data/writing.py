@@ -13,46 +13,18 @@ from cometad.files import parts_of, write_whole
 
 
 def write_table(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
-    r"""Write a table as CSV (.csv), Parquet (.parquet) or JSON lines (.jsonl), completely or not at all.
-
-    >>> import tempfile
-    >>> import polars as pl
-    >>> from pathlib import Path
-    >>> from cometad.data.writing import write_table
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_table(Path(folder) / "scores.csv", pl.DataFrame({"step": [0], "score": [0.5]}))
-    ...     (Path(folder) / "scores.csv").read_text()
-    'step,score\n0,0.5\n'
-    """
+    r"""Write a table as CSV (.csv), Parquet (.parquet) or JSON lines (.jsonl), completely or not at all."""
     write_chunks(path, [frame])
 
 
 def write_chunks(path: str | os.PathLike[str], frames: Iterable[pl.DataFrame]) -> None:
-    r"""Write a table that arrives in parts, completely or not at all, with only one part in memory at a time.
-
-    >>> import tempfile
-    >>> import polars as pl
-    >>> from pathlib import Path
-    >>> from cometad.data.writing import write_chunks
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_chunks(Path(folder) / "scores.csv", (pl.DataFrame({"step": [step]}) for step in range(2)))
-    ...     (Path(folder) / "scores.csv").read_text()
-    'step\n0\n1\n'
-    """
+    r"""Write a table that arrives in parts, completely or not at all, with only one part in memory at a time."""
     write = _writer(Path(path))
     write_whole(path, lambda temporary: write(frames, temporary))
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:
-    """Refuse a path whose suffix is not a format that `write_table` supports.
-
-    >>> from cometad.data.writing import check_suffix
-    >>> check_suffix("scores.xlsx")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: The name 'scores.xlsx' does not end in .csv, .parquet or .jsonl. Choose one of
-    these formats.
-    """
+    """Refuse a path whose suffix is not a format that `write_table` supports."""
     _writer(Path(path))
 
 
@@ -60,12 +32,6 @@ def csv_text(frame: pl.DataFrame, header: bool = True) -> str:
     r"""A table as CSV text, with or without its header.
 
     A text that a spreadsheet would run as a formula, because it begins with =, +, - or @, gets an apostrophe in front.
-
-    >>> import polars as pl
-    >>> from datetime import datetime
-    >>> from cometad.data.writing import csv_text
-    >>> csv_text(pl.DataFrame({"time": [datetime(2024, 3, 1, 4, 10)], "variable": ["=flow"]}))
-    "time,variable\n2024-03-01T04:10:00,'=flow\n"
     """
     zoned = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Datetime) and dtype.time_zone]
     words = [name for name, dtype in frame.schema.items() if dtype == pl.String]
@@ -80,13 +46,7 @@ _FORMULA = r"^[=+\-@\t\r]"  # how cells start that a spreadsheet runs
 
 
 def csv_texts(frames: Iterable[pl.DataFrame]) -> Iterator[str]:
-    r"""A table that arrives in parts as CSV text, part by part.
-
-    >>> import polars as pl
-    >>> from cometad.data.writing import csv_texts
-    >>> list(csv_texts([pl.DataFrame({"step": [0]}), pl.DataFrame({"step": [1]})]))
-    ['step\n0\n', '1\n']
-    """
+    r"""A table that arrives in parts as CSV text, part by part."""
     return (csv_text(frame, header=number == 0) for number, frame in enumerate(frames))
 
 

@@ -342,14 +342,7 @@ def _plant_faults(workspace: _Workspace, faults_per_kind: int) -> tuple[Fault, .
 
 
 def place_fault(lengths: tuple[int, int], first: int, last: int, rng: np.random.Generator) -> slice:
-    """An interval of a fault within a slot (first, last); it leaves a quarter of the slot free at either end.
-
-    >>> import numpy as np
-    >>> from cometad.datasets.synthetic import place_fault
-    >>> at = place_fault((10, 20), 100, 200, np.random.default_rng(0))
-    >>> 125 <= at.start < at.stop <= 175
-    True
-    """
+    """An interval of a fault within a slot (first, last); it leaves a quarter of the slot free at either end."""
     quarter = (last - first) // 4
     length = min(int(rng.integers(lengths[0], lengths[1] + 1)), 2 * quarter)
     start = int(rng.integers(first + quarter, last - quarter - length + 1))
@@ -365,12 +358,7 @@ def _choose_variables(kind: _Kind, workspace: _Workspace) -> list[int]:
 
 
 def fault_labels(faults: Iterable[Fault], rows: int) -> NDArray[np.bool_]:
-    """Labels (time,) that are true during the faults.
-
-    >>> from cometad.datasets.synthetic import Fault, fault_labels
-    >>> fault_labels([Fault("stuck", 1, 3, (0,))], rows=4)
-    array([False,  True,  True, False])
-    """
+    """Labels (time,) that are true during the faults."""
     labels = np.zeros(rows, dtype=np.bool_)
     for fault in faults:
         labels[fault.start : fault.stop] = True

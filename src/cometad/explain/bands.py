@@ -17,15 +17,6 @@ def fit_bands(folds: Sequence[Fold], rows: Floats, usable: Flags) -> Floats:
 
     Each block of the `usable` (time,) ones of scaled rows (time, variable) is compared with what the views that were
     fitted without it expect. NaN for a view that expects no particular reading.
-
-    >>> import numpy as np
-    >>> from cometad.explain.bands import fit_bands
-    >>> from cometad.views import Activity, Forecast
-    >>> from cometad.views.crossfit import cross_fit
-    >>> rows, usable = np.random.default_rng(0).normal(size=(2000, 3)), np.ones(2000, bool)
-    >>> folds = cross_fit((Forecast(), Activity()), rows, usable, None, seed=0).folds
-    >>> fit_bands(folds, rows, usable).round().tolist()
-    [[2.0, 2.0, 2.0], [nan, nan, nan]]
     """
     gaps = []
     for fold in folds:

@@ -40,10 +40,6 @@ def pieces(rows: int, window: int, ready: int, start: int, stop: int) -> list[Pi
 
     Windows lie side by side from the first reading on. Of the remaining steps at the end, an incomplete window scores
     the first `ready`, and one that ends with the series scores the others.
-
-    >>> from cometad.explain.explainer import pieces
-    >>> [tuple(piece) for piece in pieces(rows=23, window=10, ready=1, start=8, stop=23)]
-    [(0, 8, 10), (10, 10, 20), (20, 20, 21), (13, 21, 23)]
     """
     whole = rows // window * window
     begins = range(start // window * window, min(stop, whole), window)

@@ -16,14 +16,7 @@ SAMPLE = 100_000  # readings, at most: more change nothing
 
 
 class Level(NamedTuple):
-    """The usual level of each variable, in scaled units; each field is (variable,).
-
-    >>> import numpy as np
-    >>> from cometad.explain.level import Level
-    >>> rows = np.random.default_rng(0).normal(size=(1000, 2))
-    >>> Level.fit(rows, np.ones(1000, bool))(np.array([[0.0, 9.0]])).round(1).tolist()
-    [[0.0, 2.3]]
-    """
+    """The usual level of each variable, in scaled units; each field is (variable,)."""
 
     center: Floats  # the mean
     deviation: Floats  # standard deviation; 1 for a constant variable

@@ -64,12 +64,7 @@ class Reason:
 
 
 def rounded(value: float, unit: float) -> str:
-    """A value with as many decimals as show two digits of `unit`, without zeros at the end.
-
-    >>> from cometad.explain.reasons import rounded
-    >>> rounded(100.23456, 0.021), rounded(7.1, 0.3), rounded(12345.6, 80.0), rounded(1e30, 0.1)
-    ('100.235', '7.1', '12,346', '1e+30')
-    """
+    """A value with as many decimals as show two digits of `unit`, without zeros at the end."""
     if abs(value) >= LARGE or not unit > 0:
         return f"{value:.4g}"
     places = min(max(1 - math.floor(math.log10(unit)), 0), MAX_PLACES)
@@ -113,12 +108,6 @@ def rises(windows: Floats32, typical: Floats32, scores: Callable[[Floats32], Flo
     The mean of two differences from `typical` readings (variable,): how much the score rises if only this variable
     keeps its readings and all others are typical, and how much it falls if only this variable is typical. The first
     finds a variable among many that deviate, the second a variable that merely disagrees with the others.
-
-    >>> import numpy as np
-    >>> from cometad.explain.reasons import rises
-    >>> windows, typical = np.array([[[3.0, 5.0, 0.0]]], np.float32), np.zeros(3, np.float32)
-    >>> rises(windows, typical, lambda windows: windows.max(axis=2))  # score: the highest reading
-    array([[[1.5, 3.5, 0. ]]])
     """
     quiet = np.empty_like(windows)
     quiet[:] = typical
@@ -136,11 +125,6 @@ def shares(raised: Floats) -> Floats:
 
     A variable counts by the time step it raises most; if it only lowers scores, it counts 0. If no variable raises any
     score, all shares are equal.
-
-    >>> import numpy as np
-    >>> from cometad.explain.reasons import shares
-    >>> shares(np.array([[3.0, -1.0], [6.0, 2.0]]))
-    array([0.75, 0.25])
     """
     highest = np.maximum(raised.max(axis=0), 0.0)
     largest = highest.max()
@@ -160,10 +144,6 @@ def usual_rises(steps: int, spans: Sequence[int]) -> Floats:
 
     The highest of n exponential errors is about ln n means above their median. Windows that overlap by half count as
     independent. The level is that of a normal distribution.
-
-    >>> from cometad.explain.reasons import usual_rises
-    >>> usual_rises(1, [1, 32]).round(2).tolist(), usual_rises(100, [1, 32]).round(2).tolist()
-    ([0.84, 0.84, 0.0], [5.04, 2.56, 0.86])
     """
     counts = [2 * (steps + span - 1) / span for span in spans]
     return np.array([*(calibrated(math.log(n), 0.0, TAIL, 1.0) for n in counts), 0.5 * math.log1p(math.log(steps))])
@@ -176,12 +156,6 @@ def rises_of_voices(voices: Floats, start: int, spans: Sequence[int]) -> Floats:
     that was odd for days is not the cause of what began a minute ago, and in a long event any score is high at times.
     It is at least 0. Unknown scores (NaN) are left out; without any known one before, the median is 0; without any
     from `start` on, the rise is NaN. `spans` are those of the views; the last voice is the level.
-
-    >>> import numpy as np
-    >>> from cometad.explain.reasons import rises_of_voices
-    >>> scores = np.array([[[1.0], [0.0]], [[1.0], [0.0]], [[5.0], [2.0]]])  # of a view and the level
-    >>> rises_of_voices(scores, 2, spans=[1]).round(2).tolist()
-    [[3.16], [2.0]]
     """
     inside = voices[start:]
     highest = np.where(np.isnan(inside), -np.inf, inside).max(axis=0)
@@ -194,11 +168,6 @@ def joined_rises(rises: Floats) -> Floats:
     """How far each variable rose (variable,), given rises (voice, variable) of the views and, last, of the level.
 
     The mean of two: the mean over the views, and the level. Unknown ones (NaN) are left out; 0 where all are.
-
-    >>> import numpy as np
-    >>> from cometad.explain.reasons import joined_rises
-    >>> joined_rises(np.array([[3.0, np.nan, np.nan], [1.0, np.nan, np.nan], [4.0, 2.0, np.nan]]))
-    array([3., 2., 0.])
     """
     views = _known_mean(rises[:-1])
     both = _known_mean(np.stack([views, rises[-1]]))
@@ -234,12 +203,6 @@ def worst_patches(excess: Sequence[Floats], weights: Sequence[Floats]) -> Worst:
 
     For each scale, `excess` (patch, variable) is how far patch scores lie above their training level and `weights`
     (patch,) how much each patch counts. A scale contributes the weighted sum of its patches.
-
-    >>> import numpy as np
-    >>> from cometad.explain.reasons import worst_patches
-    >>> fine, coarse = np.array([[1.0], [4.0], [1.0]]), np.array([[1.0], [2.0]])
-    >>> worst_patches([fine, coarse], [np.ones(3) / 3, np.ones(2) / 2])
-    Worst(scale=array([0]), patch=array([1]))
     """
     parts = [weight @ above for above, weight in zip(excess, weights, strict=True)]
     scale = np.argmax(parts, axis=0)
@@ -251,14 +214,6 @@ def stretch_of(event: object, rows: int, purpose: str = "explain") -> tuple[int,
     """The time steps (start, stop) of an event, a time step or a pair, checked against a series of `rows` readings.
 
     `purpose` is the verb of the error for anything else.
-
-    >>> from cometad.explain.reasons import stretch_of
-    >>> stretch_of(7, 10), stretch_of((2, 4), 10)
-    ((7, 8), (2, 4))
-    >>> stretch_of(12, 10)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: Time steps 12 to 13 are outside the series, which has 10 readings.
     """
     start, stop = _stretch(event, purpose)
     if not start < stop:

@@ -5,7 +5,7 @@ import numpy as np
 from cometad.arrays import Floats
 from cometad.export.graph import DOUBLE, Graph, Wire
 from cometad.scoring.fuse import USUAL
-from cometad.scoring.precedents import HOT, Precedents
+from cometad.scoring.signatures import HOT, Signatures
 from cometad.scoring.tail import LEVEL
 
 
@@ -29,33 +29,33 @@ def pooled(graph: Graph, values: Wire, pooling: int) -> Wire:
 
 
 def excused(
-    graph: Graph, precedents: Precedents, highs: Floats, pooling: int, row: Wire, errors: Wire, known: Wire, own: Wire
+    graph: Graph, signatures: Signatures, highs: Floats, pooling: int, row: Wire, errors: Wire, known: Wire, own: Wire
 ) -> Wire:
-    """The alert score (1, 1), excusing patterns judged normal: `Precedents.scores` as a graph.
+    """The alert score (1, 1), excusing patterns judged normal: `Signatures.scores` as a graph.
 
     The inputs are a scaled row (1, variable), errors (view, variable) of the `known` views (view, 1) with the high
-    quantiles `highs` (view, variable), and the variables' `own` scores (1, variable). Precedents of faults are omitted,
+    quantiles `highs` (view, variable), and the variables' `own` scores (1, variable). Signatures of faults are omitted,
     because only streams have any.
     """
-    low, high, limits = _boxes(precedents, len(highs))
-    inside = (row >= low - precedents.margin) & (row <= high + precedents.margin)  # (precedent, part, variable)
-    above = known & (errors > highs) & (errors > limits)  # (precedent, part, view, variable)
-    matches = graph.any(inside & ~graph.any(above, 2), 1)  # (precedent, variable)
+    low, high, limits = _boxes(signatures, len(highs))
+    inside = (row >= low - signatures.margin) & (row <= high + signatures.margin)  # (signature, part, variable)
+    above = known & (errors > highs) & (errors > limits)  # (signature, part, view, variable)
+    matches = graph.any(inside & ~graph.any(above, 2), 1)  # (signature, variable)
     highest = graph.highest(own, 1)
     matched = matches & (own >= graph("Min", highest, HOT)) & (highest > USUAL)
-    scores = pooled(graph, graph.where(matched, USUAL, own), pooling)  # (precedent, 1)
+    scores = pooled(graph, graph.where(matched, USUAL, own), pooling)  # (signature, 1)
     usual = pooled(graph, own, pooling)
     fits = graph("Unsqueeze", graph.any(matched, 1), np.array([1]))
     return graph("Min", usual, graph("ReduceMin", graph.where(fits, scores, usual), axes=[0], keepdims=1))
 
 
-def _boxes(precedents: Precedents, views: int) -> tuple[Floats, Floats, Floats]:
-    """Boxes (precedent, part, variable), and the largest errors (precedent, part, view, variable) in them."""
-    count, parts, width = len(precedents.normal), len(precedents.normal[0].low), len(precedents.margin)
+def _boxes(signatures: Signatures, views: int) -> tuple[Floats, Floats, Floats]:
+    """Boxes (signature, part, variable), and the largest errors (signature, part, view, variable) in them."""
+    count, parts, width = len(signatures.normal), len(signatures.normal[0].low), len(signatures.margin)
     low, high = np.full((count, parts, width), np.inf), np.full((count, parts, width), -np.inf)
     limits = np.full((count, parts, views, width), -np.inf)
-    for p, precedent in enumerate(precedents.normal):
-        columns = precedent.variables
-        low[p][:, columns], high[p][:, columns] = precedent.low, precedent.high
-        limits[p][:, :, columns] = precedents.factor * precedent.errors
+    for p, signature in enumerate(signatures.normal):
+        columns = signature.variables
+        low[p][:, columns], high[p][:, columns] = signature.low, signature.high
+        limits[p][:, :, columns] = signatures.factor * signature.errors
     return low, high, limits

@@ -11,14 +11,7 @@ Operand = Any  # a wire, an array or a number; Any, because arrays have these op
 
 
 class Graph:
-    """Collects the nodes and constants of a graph.
-
-    >>> from cometad.export.graph import Graph
-    >>> graph = Graph()
-    >>> doubled = graph.wire("reading") * 2.0 + 1.0
-    >>> [node.op_type for node in graph.nodes], len(graph.initializers)
-    (['Mul', 'Add'], 2)
-    """
+    """Collects the nodes and constants of a graph."""
 
     def __init__(self, outer: "Graph | None" = None) -> None:
         self.nodes: list[NodeProto] = []

@@ -66,13 +66,7 @@ def _one_by_one(graph: Graph, windows: Wire, weights: Wire, halves: Floats) -> W
 
 
 def without_repeats(codes: Floats) -> Floats:
-    """Codes (code, dim) without duplicates, in the original order.
-
-    >>> import numpy as np
-    >>> from cometad.export.nearest import without_repeats
-    >>> without_repeats(np.array([[2.0], [1.0], [2.0]])).ravel().tolist()
-    [2.0, 1.0]
-    """
+    """Codes (code, dim) without duplicates, in the original order."""
     _, first = np.unique(codes, axis=0, return_index=True)
     kept: Floats = codes[np.sort(first)]
     return kept

@@ -10,16 +10,7 @@ from cometad.export.views import VIEW_GRAPHS
 
 
 def exportable(detector: Detector) -> Comet:
-    """The detector, if it can be exported; otherwise raises an error that says why not.
-
-    >>> import numpy as np
-    >>> from cometad import BASELINES
-    >>> from cometad.export.refusals import exportable
-    >>> exportable(BASELINES["squared-norm"]().fit(np.random.default_rng(0).normal(size=(500, 2))))
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: SquaredNorm cannot be exported to ONNX; only Comet() can.
-    """
+    """The detector, if it can be exported; otherwise raises an error that says why not."""
     if not detector.can_export:
         raise ParameterError(f"{type(detector).__name__} cannot be exported to ONNX; only Comet() can.")
     comet = cast(Comet, detector)

@@ -15,15 +15,7 @@ HUGE = 1e30  # what a broken sensor may send
 
 
 def generated(detector: Comet, seed: int) -> Iterator[tuple[str, Floats]]:
-    """Named series (time, variable): normal, with faults, and drifting.
-
-    >>> import numpy as np
-    >>> from cometad import Comet
-    >>> from cometad.export.series import generated
-    >>> detector = Comet().fit(np.random.default_rng(0).normal(size=(600, 2)))
-    >>> [(name, series.shape) for name, series in generated(detector, seed=0)]
-    [('normal', (400, 2)), ('faults', (400, 2)), ('drift', (400, 2))]
-    """
+    """Named series (time, variable): normal, with faults, and drifting."""
     rng = np.random.default_rng(seed)
     make = {"normal": _unchanged, "faults": _with_faults, "drift": _with_drift}
     for name, change in make.items():

@@ -29,12 +29,6 @@ class StateLayout:
     """The positions of the parts of the state. The first part counts readings; while it is 0, all have initial values.
 
     So a device starts with zeros, and only needs to know the size.
-
-    >>> import numpy as np
-    >>> from cometad.export.state import Slot, StateLayout
-    >>> layout = StateLayout([Slot("rows", np.zeros((3, 2)), "the last readings")])
-    >>> layout.size, [(part["name"], part["offset"], part["shape"]) for part in layout.described()]
-    (7, [('seen', 0, [1]), ('rows', 1, [3, 2])])
     """
 
     def __init__(self, slots: Sequence[Slot]) -> None:

@@ -73,9 +73,9 @@ def _scores(detector: Comet, graph: Graph, window: Wire, seen: Wire) -> tuple[Wi
     errors = graph("Concat", *(VIEW_GRAPHS[type(view)](graph, view, window) for view in panel.views), axis=0)
     known = graph("GreaterOrEqual", seen, np.array([[float(view.context)] for view in panel.views]))
     variables = variable_scores(graph, errors, known, panel.alert)
-    if panel.precedents is None:
+    if panel.signatures is None:
         alert = pooled(graph, variables, panel.pooling)
     else:
         highs, row = np.ascontiguousarray(panel.alert[:, 1]), graph.rows(window, -1)
-        alert = excused(graph, panel.precedents, highs, panel.pooling, row, errors, known, variables)
+        alert = excused(graph, panel.signatures, highs, panel.pooling, row, errors, known, variables)
     return graph.reshape(alert, (1,)), variables

@@ -37,12 +37,7 @@ class Engine(Protocol):
 
 
 class SerialEngine:
-    """Runs tasks in this process, one after the other; for tests and debugging.
-
-    >>> from cometad.fleet.engines import SerialEngine
-    >>> list(SerialEngine().run(len, ["ab"]))
-    [TaskOutcome(number=0, result=2, error=None)]
-    """
+    """Runs tasks in this process, one after the other; for tests and debugging."""
 
     same_disk = True
     workers = 1
@@ -93,12 +88,7 @@ def engine_of(engine: "str | Engine", workers: int | None = None, address: str |
 
 
 def in_order(outcomes: Iterable[TaskOutcome]) -> Iterator[TaskOutcome]:
-    """Outcomes in the order of their tasks; early ones wait in memory.
-
-    >>> from cometad.fleet.engines import TaskOutcome, in_order
-    >>> [outcome.number for outcome in in_order([TaskOutcome(1, "b"), TaskOutcome(0, "a")])]
-    [0, 1]
-    """
+    """Outcomes in the order of their tasks; early ones wait in memory."""
     early: dict[int, TaskOutcome] = {}
     following = 0
     for outcome in outcomes:

@@ -84,13 +84,7 @@ class Clock:
 
 
 class Ordered:
-    """A gate that passes every reading: whoever feeds the session has put them in order and left out the late ones.
-
-    >>> from cometad.live.clock import Ordered
-    >>> from cometad.live.readings import Reading
-    >>> len(Ordered().admit(Reading(2, [1.5], None)))
-    1
-    """
+    """A gate that passes every reading: whoever feeds the session has put them in order and left out the late ones."""
 
     leaves_gaps: ClassVar[bool] = False
     admitted = 0  # not counted
@@ -121,24 +115,12 @@ class Ordered:
 
 
 def dropped(order: Order) -> list[str]:
-    """A sentence with the number of dropped readings, or nothing if there are none.
-
-    >>> from cometad.live.clock import dropped
-    >>> from cometad.series import Order
-    >>> order = Order("drop")
-    >>> order.take(7.5, dropped=1200)
-    >>> dropped(order)
-    ['Dropped 1,200 late or repeated readings.']
-    """
+    """A sentence with the number of dropped readings, or nothing if there are none."""
     return [f"Dropped {order.dropped:,} late or repeated readings."] if order.dropped else []
 
 
 def check_gate(facts: Mapping[str, Any], kind: str) -> None:
-    """Refuse to resume with a different gate.
-
-    >>> from cometad.live.clock import check_gate
-    >>> check_gate({"kind": "clock"}, "clock")
-    """
+    """Refuse to resume with a different gate."""
     if facts["kind"] != kind:
         raise ModelFileError(
             "The snapshot was taken with different resampling, or with none. Resume with the same resampling."

@@ -20,21 +20,6 @@ class StreamDates:
 
     Times are numbers, dates, or dates with a time zone. Numbers are since 1970 in a unit that their size tells, or else
     count anything. `order` is that of dates with the year last; else the first date that tells decides.
-
-    >>> from cometad.live.dates import StreamDates
-    >>> dates = StreamDates()
-    >>> dates.seconds("31/12/2025", line=2), dates.seconds("01/02/2026", line=3), dates.order
-    (1767139200.0, 1769904000.0, 'day-first')
-    >>> StreamDates().seconds(7.5, line=2), StreamDates().seconds("1767139200000", line=2)
-    (7.5, 1767139200.0)
-    >>> dates.seconds("Total", line=4)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: Line 4: 'Total' is not a time. Send times like 2024-03-01 04:10:00, or numbers.
-    >>> StreamDates().seconds("01/02/2026", line=2)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: Line 2: the time '01/02/2026' can be read with the day or with the month first. ...
     """
 
     def __init__(self, order: str | None = None) -> None:
@@ -65,12 +50,7 @@ class StreamDates:
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
     def seconds_of_many(self, times: Sequence[str | float | None], lines: Sequence[int]) -> list[float | None]:
-        """`seconds` for times and their lines; most are read without a look at every way to write a date.
-
-        >>> from cometad.live.dates import StreamDates
-        >>> StreamDates().seconds_of_many(["2026-03-01T12:00:00Z", "2026-03-01 12:00:01+00:00"], [1, 2])
-        [1772366400.0, 1772366401.0]
-        """
+        """`seconds` for times and their lines; most are read without a look at every way to write a date."""
         return [self._quick(time) or self.seconds(time, line) for time, line in zip(times, lines, strict=True)]
 
     def _quick(self, time: str | float | None) -> float | None:

@@ -20,20 +20,6 @@ class InputFeed:
 
     It is the same input if its first lines are the same, up to 16; then it must not differ before the position. Any
     other input is new.
-
-    >>> from cometad.live.readings import Layout, readings
-    >>> from cometad.live.feed import InputFeed
-    >>> layout = Layout(["flow"], named=True, time_column=None)
-    >>> def used(feed, lines):
-    ...     return [(reading.values, feed.use())[0] for reading in feed.new(readings(feed.play(lines), "csv", layout))]
-    >>> feed = InputFeed()
-    >>> used(feed, ["flow", "1.5", "2.5"]), feed.lines
-    ([[1.5], [2.5]], 3)
-    >>> again = InputFeed(feed.position())
-    >>> used(again, ["flow", "1.5", "2.5", "3.5"]), again.skipped
-    ([[3.5]], 3)
-    >>> used(InputFeed(feed.position()), ["flow", "3.5"])
-    [[3.5]]
     """
 
     def __init__(self, position: Mapping[str, Any] | None = None) -> None:

@@ -18,16 +18,6 @@ class StreamNumbers:
     """Reads cells; those seen first decide the decimal mark of all, and which variables are TRUE or FALSE.
 
     With `gaps`, values may be missing; they become NaN. `mark` is the decimal mark that a stream had before.
-
-    >>> from cometad.live.numbers import StreamNumbers
-    >>> numbers = StreamNumbers()
-    >>> numbers.value("flow", "1,5", "Line 2", comma=True), numbers.mark
-    (1.5, ',')
-    >>> numbers.value("flow", "1.5", "Line 3", comma=True)
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: Line 3: variable 'flow' is '1.5', with a decimal point, but numbers before it have a
-    decimal comma. Write numbers without thousands separators and with one decimal mark: Dialect(decimal=...) names it.
     """
 
     def __init__(self, dialect: Dialect = Dialect(), gaps: bool = False, mark: str | None = None) -> None:
@@ -91,12 +81,7 @@ class StreamNumbers:
 
 
 def checked_mark(mark: object) -> str | None:
-    """A saved decimal mark, or None if it was not known.
-
-    >>> from cometad.live.numbers import checked_mark
-    >>> checked_mark(","), checked_mark(None)
-    (',', None)
-    """
+    """A saved decimal mark, or None if it was not known."""
     require_state(mark is None or mark in (".", ","), "its 'decimal' is not a decimal mark")
     return mark  # type: ignore[return-value]
 

@@ -47,14 +47,6 @@ def readings(
     Fields are matched by name, in any order, and unknown fields are ignored with a note. `numbers` reads the values; by
     default, those of a new stream. JSON lists, and CSV for a detector fitted
     without names, are matched by position. If gaps are allowed, some values or fields may be missing, but not all.
-
-    >>> from cometad.live.readings import Layout, readings
-    >>> [*readings(["flow,time\n", "1.5,noon\n"], "auto", Layout(["flow"], True, None))]
-    [Reading(line=2, values=[1.5], time='noon', at=None)]
-    >>> [*readings(['{"flow": "x"}'], "jsonl", Layout(["flow"], True, None))]
-    Traceback (most recent call last):
-    ...
-    cometad.errors.InputError: Line 1: variable 'flow' is 'x', not a number. Correct that reading and send it again.
     """
     check_form(form)
     numbered = ((number, text) for number, line in enumerate(lines, 1) if (text := line.strip("\r\n")).strip(" "))

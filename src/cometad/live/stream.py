@@ -17,7 +17,7 @@ from cometad.data.gaps import Filled, GapRun, complete
 from cometad.data.trends import TrendRun
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
-from cometad.live.verdicts import Casebook
+from cometad.live.verdicts import Verdicts
 from cometad.restored import counted, of_type, taken
 from cometad.scoring.pipeline import Decided, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
@@ -116,9 +116,9 @@ class Stream:
         fingerprint: str,
         earlier_fingerprint: Callable[[], str] = str,
         late: str = "refuse",
-        casebook: Callable[[Any], Casebook] | None = None,
+        verdicts: Callable[[Any], Verdicts] | None = None,
     ) -> None:
-        self._casebook = casebook  # opens one for a run; None if the detector takes no verdicts
+        self._new_verdicts = verdicts  # opens one for a run; None if the detector takes no verdicts
         self._detector, self._start, self._alerts, self._late = detector, start, alerts, late
         self._fingerprint, self._earlier_fingerprint = fingerprint, earlier_fingerprint
         self._scaling, self._names, self._named = detector.scaling_, detector.names_, detector.named_
@@ -129,7 +129,7 @@ class Stream:
     def reset(self) -> None:
         """Return to the fitted state: forget all readings and everything learned from them."""
         self._run, self._judge = self._start(), self._detector.judge(self._alerts)
-        self._cases = None if self._casebook is None else self._casebook(self._run)
+        self._verdicts = None if self._new_verdicts is None else self._new_verdicts(self._run)
         gaps, usual = self._detector.gaps, self._detector.statistics_
         self._filling = GapRun(gaps, usual.center, usual.usual) if gaps.allowed else None
         self._trends = TrendRun(self._detector.trends_)
@@ -163,7 +163,7 @@ class Stream:
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """What people said about events of this stream, by event; the detector's own are in `detector.verdicts_`."""
-        return () if self._cases is None else self._cases.verdicts
+        return () if self._verdicts is None else self._verdicts.verdicts
 
     def verdict(self, event: Event | int, called: Called | None) -> Verdict | None:
         """Call an event of this stream, or the event with this number, "normal" or a "fault"; None withdraws that.
@@ -185,9 +185,9 @@ class Stream:
         >>> later.flags[[200, 500]]
         array([0, 0])
         """
-        if self._cases is None:
+        if self._verdicts is None:
             raise self._detector._cannot("take verdicts", "fit it on readings like those of the event")
-        return self._cases.verdict(event, called, self._judge.alerts)
+        return self._verdicts.verdict(event, called, self._judge.alerts)
 
     def update(self, reading: Sequence[float] | NDArray[Any] | Mapping[str, float], at: float | None = None) -> Scored:
         """Add one reading, as values in the order of the variables or by name; returns the scores that become final.
@@ -289,8 +289,8 @@ class Stream:
             parts = self._push_filled(filled)
         last = self._scored(chain(parts, self._run.finish()))
         closed = [] if self._finished else self._judge.finish()
-        if closed and self._cases is not None:
-            self._cases.close(closed[0])
+        if closed and self._verdicts is not None:
+            self._verdicts.close(closed[0])
         self._finished = True
         return replace(last, changes=[*last.changes, *closed])
 
@@ -311,9 +311,9 @@ class Stream:
         state |= _prefixed("trends.", self._trends.state())
         if self._filling is not None:
             state |= _prefixed("filling.", self._filling.state())
-        if self._cases is not None:
-            facts["verdicts"] = self._cases.facts()
-            state |= _prefixed("events.", self._cases.state())
+        if self._verdicts is not None:
+            facts["verdicts"] = self._verdicts.facts()
+            state |= _prefixed("events.", self._verdicts.state())
         return to_bytes(Checkpoint(KIND, facts, state))
 
     def restore(self, snapshot: bytes) -> None:
@@ -338,8 +338,8 @@ class Stream:
         self._trends.restore(_without("trends.", arrays))
         if self._filling is not None:
             self._filling.restore(_without("filling.", arrays))
-        if self._cases is not None:
-            self._cases.restore(facts.get("verdicts", []), _without("events.", arrays))
+        if self._verdicts is not None:
+            self._verdicts.restore(facts.get("verdicts", []), _without("events.", arrays))
         self._seen, self._given = counted(facts["seen"], "seen"), counted(facts["given"], "given")
         self._ranked = counted(facts.get("ranked", self._given), "ranked")  # 0.1 had one score only
         self._finished = of_type(facts["finished"], bool, "finished")
@@ -366,8 +366,8 @@ class Stream:
             times = self._waiting[: len(part.scores)] if len(self._waiting) else None
             judged.append(self._judge.push(part.scores, imputed, times))
             self._waiting = self._waiting[len(part.scores) :]
-            if self._cases is not None:
-                self._cases.see(self._given, part, judged[-1].changes, self._judge.alerts)
+            if self._verdicts is not None:
+                self._verdicts.see(self._given, part, judged[-1].changes, self._judge.alerts)
             self._given += len(part.scores)
             parts.append(part)
         if not parts:

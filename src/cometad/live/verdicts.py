@@ -12,7 +12,7 @@ from cometad.arrays import Array, Floats
 from cometad.errors import InputError, ParameterError
 from cometad.restored import require_state, taken
 from cometad.scoring.pipeline import Decided
-from cometad.scoring.precedents import Gathering, Precedent, Precedents, packed, unpacked
+from cometad.scoring.signatures import Gathering, Signature, Signatures, packed, unpacked
 from cometad.validation import is_integer
 
 REMEMBERED = 64  # events
@@ -24,8 +24,8 @@ class ExcusingRun(Protocol):
 
     latest: tuple[Floats, Floats]  # rows (time, variable) and errors (time, view, variable) of the last scores
 
-    def follow_precedents(self, precedents: Precedents) -> None:
-        """Use other precedents for the alert scores from the next reading on."""
+    def follow_signatures(self, signatures: Signatures) -> None:
+        """Use other signatures for the alert scores from the next reading on."""
 
 
 class Case(NamedTuple):
@@ -34,22 +34,22 @@ class Case(NamedTuple):
     number: int
     start: int
     stop: int
-    precedent: Precedent
+    signature: Signature
 
 
-class Casebook:
+class Verdicts:
     """The last events of a stream and the verdicts on them, in bounded memory.
 
-    An event's precedent covers its time steps and the quiet ones that closed it: views look at windows, so errors
+    An event's signature covers its time steps and the quiet ones that closed it: views look at windows, so errors
     outlast an event.
     """
 
-    def __init__(self, run: ExcusingRun, given: Precedents, names: Sequence[str]) -> None:
-        self._run, self._given, self._names = run, given, names  # `given` are the precedents of the detector
+    def __init__(self, run: ExcusingRun, given: Signatures, names: Sequence[str]) -> None:
+        self._run, self._given, self._names = run, given, names  # `given` are the signatures of the detector
         self._cases: dict[int, Case] = {}  # closed events, oldest first
         self._gathering: Gathering | None = None  # of the open event, or of a candidate for one
         self._verdicts: dict[int, Verdict] = {}
-        self._precedents: dict[int, Precedent] = {}  # of the verdicts
+        self._signatures: dict[int, Signature] = {}  # of the verdicts
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -71,7 +71,7 @@ class Casebook:
         event = change.event
         gathering = self._gathering if part is None else self._gathered(event.start, change.step + 1, start, part)
         if gathering is not None:
-            self._cases[event.number] = Case(event.number, event.start, event.stop, gathering.precedent())
+            self._cases[event.number] = Case(event.number, event.start, event.stop, gathering.signature())
         while len(self._cases) > REMEMBERED:
             del self._cases[next(iter(self._cases))]
 
@@ -99,11 +99,11 @@ class Casebook:
                 f"A stream holds at most {MOST} verdicts. Withdraw one with stream.verdict(event, None), or teach the "
                 "detector with learn_normal."
             )
-        if not len(case.precedent.variables):
+        if not len(case.signature.variables):
             raise InputError(f"Nothing in event {number} is unusual enough to recognize it. Raise the threshold.")
-        worst = tuple(self._names[i] for i in case.precedent.worst())
+        worst = tuple(self._names[i] for i in case.signature.worst())
         self._verdicts[number] = Verdict(number, case.start, case.stop, called, worst)
-        self._precedents[number] = case.precedent
+        self._signatures[number] = case.signature
         self._apply()
         return self._verdicts[number]
 
@@ -111,7 +111,7 @@ class Casebook:
         if number not in self._verdicts:
             _check_exists(number, alerts)
             raise InputError(f"There is no verdict on event {number} to withdraw.")
-        del self._verdicts[number], self._precedents[number]
+        del self._verdicts[number], self._signatures[number]
         self._apply()
 
     def _case(self, number: int, alerts: AlertRun) -> Case:
@@ -119,23 +119,23 @@ class Casebook:
         _check_exists(number, alerts)
         event = alerts.event
         if event is not None and event.number == number and self._gathering is not None:
-            return Case(number, event.start, event.stop, self._gathering.precedent())
+            return Case(number, event.start, event.stop, self._gathering.signature())
         if number in self._cases:
             return self._cases[number]
         if number in self._verdicts:
             earlier = self._verdicts[number]
-            return Case(number, earlier.start, earlier.stop, self._precedents[number])
+            return Case(number, earlier.start, earlier.stop, self._signatures[number])
         raise InputError(
             f"Event {number} is too long ago: a stream remembers its last {REMEMBERED} events. "
             "Call its readings normal with detector.learn_normal."
         )
 
     def _apply(self) -> None:
-        own: dict[str, list[Precedent]] = {"normal": [], "fault": []}
+        own: dict[str, list[Signature]] = {"normal": [], "fault": []}
         for verdict in self.verdicts:
-            own[verdict.called].append(self._precedents[verdict.number])
+            own[verdict.called].append(self._signatures[verdict.number])
         given = self._given
-        self._run.follow_precedents(
+        self._run.follow_signatures(
             replace(given, normal=(*given.normal, *own["normal"]), faults=(*given.faults, *own["fault"]))
         )
 
@@ -148,11 +148,11 @@ class Casebook:
     def state(self) -> dict[str, Array]:
         """The arrays that `restore` needs besides `facts`, by name; none if there was no event."""
         cases = list(self._cases.values())
-        state = {f"case.{name}": array for name, array in packed([case.precedent for case in cases]).items()}
+        state = {f"case.{name}": array for name, array in packed([case.signature for case in cases]).items()}
         if cases:
             state["case.steps"] = np.array([case[:3] for case in cases], np.int64)
-        precedents = [self._precedents[verdict.number] for verdict in self.verdicts]
-        state |= {f"verdict.{name}": array for name, array in packed(precedents).items()}
+        signatures = [self._signatures[verdict.number] for verdict in self.verdicts]
+        state |= {f"verdict.{name}": array for name, array in packed(signatures).items()}
         if self._gathering is not None:
             state |= {f"open.{name}": array for name, array in self._gathering.state().items()}
         return state
@@ -164,12 +164,12 @@ class Casebook:
             part, _, field = name.partition(".")
             parts[part][field] = array
         sizes = self._run.latest[1].shape[1:]  # views and variables
-        cases, precedents = unpacked(parts["case"], *sizes), unpacked(parts["verdict"], *sizes)
+        cases, signatures = unpacked(parts["case"], *sizes), unpacked(parts["verdict"], *sizes)
         steps = taken(parts["case"], "steps", (len(cases), 3), np.int64).tolist() if cases else []
         verdicts = {verdict.number: verdict for verdict in map(restored_verdict, facts)}
-        require_state(len(cases) <= REMEMBERED and len(verdicts) == len(precedents) <= MOST, "it has too many events")
+        require_state(len(cases) <= REMEMBERED and len(verdicts) == len(signatures) <= MOST, "it has too many events")
         self._cases = {step[0]: Case(step[0], step[1], step[2], case) for step, case in zip(steps, cases, strict=True)}
-        self._verdicts, self._precedents = verdicts, dict(zip(verdicts, precedents, strict=True))
+        self._verdicts, self._signatures = verdicts, dict(zip(verdicts, signatures, strict=True))
         self._gathering = Gathering.restored(parts["open"], *sizes) if parts["open"] else None
         self._apply()
 

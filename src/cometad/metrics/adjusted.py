@@ -81,13 +81,7 @@ def adjusted_f1_area(labels: object, scores: object, share: str = "at_least") ->
 
 
 def best_adjusted(ranked: Ranked, k: float, share: str = "at_least") -> AtThreshold:
-    """`best_adjusted_f1` for points that are already ranked.
-
-    >>> from cometad.metrics.adjusted import best_adjusted
-    >>> from cometad.metrics.ranking import Ranked
-    >>> best_adjusted(Ranked.of([0, 1, 1], [1.0, 2.0, 0.0]), k=0).f1
-    1.0
-    """
+    """`best_adjusted_f1` for points that are already ranked."""
     return _best_of_walk(ranked, _walk(ranked), k, share)
 
 

@@ -70,25 +70,13 @@ def affiliation_at(labels: object, scores: object, threshold: float) -> AtThresh
 
 
 def ranked_best(ranked: Ranked) -> AtThreshold:
-    """`best_affiliation` for points that are already ranked.
-
-    >>> from cometad.metrics.affiliation import ranked_best
-    >>> from cometad.metrics.ranking import Ranked
-    >>> ranked_best(Ranked.of([0, 1], [1.0, 2.0])).f1
-    1.0
-    """
+    """`best_affiliation` for points that are already ranked."""
     points = ranked_curve(ranked)
     return _best_of(points.precision, points.recall, points.thresholds)
 
 
 def ranked_curve(ranked: Ranked) -> AffiliationCurve:
-    """`affiliation_curve` for points that are already ranked.
-
-    >>> from cometad.metrics.affiliation import ranked_curve
-    >>> from cometad.metrics.ranking import Ranked
-    >>> ranked_curve(Ranked.of([0, 1], [1.0, 2.0])).thresholds
-    array([2., 1.])
-    """
+    """`affiliation_curve` for points that are already ranked."""
     starts, stops = ranked.segments
     bounds = zone_bounds(ranked.labels)
     gains = _recall_gains(ranked.scores, starts, stops, bounds)
@@ -105,13 +93,7 @@ def _best_of(precision: Floats, recall: Floats, thresholds: Floats) -> AtThresho
 
 
 def zone_bounds(labels: Flags) -> Floats:
-    """The zone boundaries in time order: one more than there are anomalies.
-
-    >>> import numpy as np
-    >>> from cometad.metrics.affiliation import zone_bounds
-    >>> zone_bounds(np.array([False, True, False, True, False, False]))
-    array([0. , 2.5, 6. ])
-    """
+    """The zone boundaries in time order: one more than there are anomalies."""
     starts, stops = Ranked(labels, labels.astype(np.float64)).segments
     return np.concatenate([[0.0], (stops[:-1] + starts[1:]) / 2, [float(len(labels))]])
 

@@ -13,30 +13,16 @@ def hit_rate(ranking: Sequence[int], causes: Collection[int], percent: float) ->
     """The share of the causes found among the top variables of a ranking.
 
     The number of variables considered is a percentage of the number of causes.
-
-    >>> from cometad.metrics.causes import hit_rate
-    >>> hit_rate([4, 0, 2, 1, 3], causes={4, 2}, percent=100), hit_rate([4, 0, 2, 1, 3], {4, 2}, 150)
-    (0.5, 1.0)
     """
     top = ranking[: considered(len(causes), percent)]
     return len(set(top) & set(causes)) / len(causes)
 
 
 def chance_hit_rate(variables: int, causes: int, percent: float) -> float:
-    """The expected hit rate of a random ranking.
-
-    >>> from cometad.metrics.causes import chance_hit_rate
-    >>> chance_hit_rate(variables=10, causes=2, percent=150)
-    0.3
-    """
+    """The expected hit rate of a random ranking."""
     return min(considered(causes, percent), variables) / variables
 
 
 def considered(causes: int, percent: float) -> int:
-    """The number of top-ranked variables to consider: a percentage of the number of causes, rounded down.
-
-    >>> from cometad.metrics.causes import considered
-    >>> considered(3, 150)
-    4
-    """
+    """The number of top-ranked variables to consider: a percentage of the number of causes, rounded down."""
     return math.floor(causes * percent / 100 + ROUNDING)

@@ -17,10 +17,6 @@ def checked(labels: object, scores: object) -> tuple[Flags, Floats]:
     """The labels as booleans and the scores as doubles; bad input raises an error that says how to fix it.
 
     As in numpy, integers beyond 2**53 are rounded to the nearest double.
-
-    >>> from cometad.metrics.inputs import checked
-    >>> checked([0, 1, 0], [0.1, 0.9, 0.2])
-    (array([False,  True, False]), array([0.1, 0.9, 0.2]))
     """
     truth, values = checked_labels(labels), _column(scores, "scores")
     if len(truth) != len(values):
@@ -33,12 +29,7 @@ def checked(labels: object, scores: object) -> tuple[Flags, Floats]:
 
 
 def checked_labels(labels: object) -> Flags:
-    """The labels as booleans, with at least one anomaly and one normal point.
-
-    >>> from cometad.metrics.inputs import checked_labels
-    >>> checked_labels([0.0, 1.0])
-    array([False,  True])
-    """
+    """The labels as booleans, with at least one anomaly and one normal point."""
     values = _column(labels, "labels")
     truth: Flags = values == 1
     wrong = ~(truth | (values == 0))
@@ -57,12 +48,7 @@ def checked_labels(labels: object) -> Flags:
 
 
 def checked_threshold(threshold: float) -> float:
-    """The threshold as a float; infinity is allowed, nan is not.
-
-    >>> from cometad.metrics.inputs import checked_threshold
-    >>> checked_threshold(3)
-    3.0
-    """
+    """The threshold as a float; infinity is allowed, nan is not."""
     if np.isnan(threshold):
         raise ParameterError("The threshold is nan. Pass the lowest score that counts as detected.")
     return float(threshold)

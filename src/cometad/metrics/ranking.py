@@ -42,13 +42,7 @@ class Segments(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranked:
-    """Checked labels and scores, with the orderings that metrics need, each computed on first use.
-
-    >>> from cometad.metrics.ranking import Ranked
-    >>> ranked = Ranked.of([0, 1, 1], [1.0, 3.0, 1.0])
-    >>> ranked.thresholds, ranked.detected
-    (array([3., 1.]), array([1, 3]))
-    """
+    """Checked labels and scores, with the orderings that metrics need, each computed on first use."""
 
     labels: Flags  # (time,)
     scores: Floats  # (time,)
@@ -99,34 +93,18 @@ class Ranked:
 
 
 def segments_of(flags: Flags) -> Segments:
-    """The runs of true values.
-
-    >>> import numpy as np
-    >>> from cometad.metrics.ranking import segments_of
-    >>> segments_of(np.array([True, False, True, True]))
-    Segments(starts=array([0, 2]), stops=array([1, 4]))
-    """
+    """The runs of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]])))
     # Copies, because numba would compile its callers again for strided arrays.
     return Segments(edges[::2].copy(), edges[1::2].copy())
 
 
 def binary(labels: object, scores: object, threshold: float) -> Ranked:
-    """The same labels, with scores of 1 at or above the threshold and 0 below it.
-
-    >>> from cometad.metrics.ranking import binary
-    >>> binary([0, 1], [3.0, 5.0], 4.0).scores
-    array([0., 1.])
-    """
+    """The same labels, with scores of 1 at or above the threshold and 0 below it."""
     truth, values = checked(labels, scores)
     return Ranked(truth, (values >= threshold).astype(np.float64))
 
 
 def nothing_detected(threshold: float) -> AtThreshold:
-    """The result of every metric at a threshold above all scores.
-
-    >>> from cometad.metrics.ranking import nothing_detected
-    >>> nothing_detected(9.0)
-    AtThreshold(f1=0.0, precision=nan, recall=0.0, threshold=9.0)
-    """
+    """The result of every metric at a threshold above all scores."""
     return AtThreshold(0.0, float("nan"), 0.0, threshold)

@@ -130,13 +130,7 @@ def vus(
 
 
 def resolved_window(ranked: Ranked, window: int | str) -> int:
-    """The window in points.
-
-    >>> from cometad.metrics.ranking import Ranked
-    >>> from cometad.metrics.volume import resolved_window
-    >>> resolved_window(Ranked.of([1, 1, 1, 0], [0, 0, 0, 0]), "twice_median")
-    6
-    """
+    """The window in points."""
     if not isinstance(window, str):
         check_integer("window", window, 0)
         return int(window)
@@ -153,13 +147,7 @@ class WindowAreas(NamedTuple):
 
 
 def window_areas(ranked: Ranked, first: int, last: int, flavor: str, ranks: int | None) -> WindowAreas:
-    """The areas for the windows `first` to `last`, inclusive.
-
-    >>> from cometad.metrics.ranking import Ranked
-    >>> from cometad.metrics.volume import window_areas
-    >>> window_areas(Ranked.of([0, 1, 0], [1, 2, 0]), 0, 2, "classic", None).roc.round(4)
-    array([1.    , 1.    , 0.9768])
-    """
+    """The areas for the windows `first` to `last`, inclusive."""
     if flavor not in FLAVORS:
         raise unknown("flavor", flavor, FLAVORS)
     rules = FLAVORS[flavor]

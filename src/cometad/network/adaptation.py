@@ -245,13 +245,6 @@ class Adapter:
 def contrastive_loss(embeddings: Tensor, labels: Tensor, temperature: float) -> Tensor:
     """The contrastive loss, a mean over samples: low if embeddings (sample, dim) of the same pseudo-label are similar.
 
-    >>> import torch
-    >>> from cometad.network.adaptation import contrastive_loss
-    >>> apart = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    >>> labels = torch.tensor([0, 0, 1, 1])
-    >>> bool(contrastive_loss(apart, labels, 0.1) < contrastive_loss(apart, labels.roll(1), 0.1))
-    True
-
     Paper: Eq. 23, which sums over samples.
     """
     unit = F.normalize(embeddings, dim=1)

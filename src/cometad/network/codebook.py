@@ -23,13 +23,6 @@ class Quantized(NamedTuple):
 class Codebook(nn.Module):
     """A learnable table of codes.
 
-    >>> import torch
-    >>> from cometad.network.codebook import Codebook
-    >>> book = Codebook(size=2, dim=1)
-    >>> _ = book.vectors.data.copy_(torch.tensor([[0.0], [10.0]]))
-    >>> book(torch.tensor([[1.0], [8.0]])).codes
-    tensor([0, 1])
-
     Paper: Eq. 6 and 7.
     """
 

@@ -9,12 +9,6 @@ from torch import Tensor, nn
 class Encoder(nn.Module):
     """The encoder of one scale: a linear map per variable, one over all variables, and one that fuses the two.
 
-    >>> import torch
-    >>> from cometad.network.encoder import Encoder
-    >>> encoder = Encoder(variables=3, patch_size=4, dim=8, core_dim=5)
-    >>> encoder(torch.zeros(2, 7, 3, 4)).shape  # (window, patch, variable, size) -> (window, patch, variable, dim)
-    torch.Size([2, 7, 3, 8])
-
     Paper: Eq. 2 (series), 3 and 4 (core), 5 (fusion).
     """
 

@@ -71,18 +71,7 @@ class NoValidation:
 
 
 class Validation:
-    """Early stopping: keeps the network of the epoch with the lowest loss on held-out windows.
-
-    >>> import numpy as np, torch
-    >>> from cometad.network.loop import Validation, WindowSource
-    >>> network = torch.nn.Linear(1, 1)
-    >>> zeros = WindowSource(4, lambda chosen: np.zeros((len(chosen), 5, 1), np.float32))
-    >>> loss = lambda windows, epoch: (network(windows) ** 2).mean()
-    >>> validation = Validation(loss, zeros, patience=2, at_once=4, seed=0)
-    >>> _ = torch.nn.init.constant_(network.bias, 2.0)
-    >>> validation.after_epoch(network)
-    4.0
-    """
+    """Early stopping: keeps the network of the epoch with the lowest loss on held-out windows."""
 
     def __init__(self, loss: Loss, source: WindowSource, *, patience: int, at_once: int, seed: int) -> None:
         self._loss, self._source, self._patience, self._at_once, self._seed = loss, source, patience, at_once, seed
@@ -141,17 +130,6 @@ def train(
 
     With `at_once`, a batch is processed that many windows at a time and the gradients are summed: the same step in less
     memory.
-
-    >>> import numpy as np, torch
-    >>> from cometad.network.loop import ParameterGroup, WindowSource, train
-    >>> from cometad.network.schedules import OneCycle
-    >>> line, rng = torch.nn.Linear(1, 1), np.random.default_rng(0)
-    >>> noise = WindowSource(64, lambda chosen: rng.normal(size=(len(chosen), 9, 1)).astype(np.float32))
-    >>> loss = lambda windows, epoch: ((line(windows) - 3 * windows) ** 2).mean()
-    >>> groups = [ParameterGroup(list(line.parameters()), loss)]
-    >>> train(line, groups, noise, schedule=OneCycle(200, 0.1), batch_size=8, seed=0, report=lambda summary: None)
-    >>> round(float(line.weight.detach()))
-    3
     """
     validation = validation or NoValidation()
     device = _device(network)
@@ -176,16 +154,7 @@ def train(
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch inside the `with` block only; the random state outside it is unaffected.
-
-    >>> import torch
-    >>> from cometad.network.loop import seeded
-    >>> def draw():
-    ...     with seeded(1, torch.device("cpu")):
-    ...         return float(torch.rand(()))
-    >>> draw() == draw()
-    True
-    """
+    """Seed torch inside the `with` block only; the random state outside it is unaffected."""
     # Threads share torch's random state: of 400 networks that 4 threads built from one seed, 105 had other weights.
     with torch_alone(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int(seed))

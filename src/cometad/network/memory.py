@@ -23,12 +23,6 @@ def memory_table(vectors: NDArray[Any], active: NDArray[np.bool_], neighbors: in
     own nearest neighbor, at distance 0; a bank with fewer than `neighbors` codes is used whole. `distance` is "local"
     (scaled by local density) or "plain" (Euclidean).
 
-    >>> import numpy as np
-    >>> from cometad.network.memory import memory_table
-    >>> codes = np.array([[0.0], [1.0], [5.0]])
-    >>> memory_table(codes, np.array([True, True, False]), neighbors=2, distance="plain")
-    array([0.5, 0.5, 4.5])
-
     Paper: Eq. 12 (the bank), 13 to 16 (local scaling and memory score).
     """
     if distance not in DISTANCES:

@@ -61,15 +61,7 @@ class Scale(nn.Module):
 
 
 class Network(nn.Module):
-    """All scales side by side.
-
-    >>> import torch
-    >>> from cometad.network.network import Network, losses
-    >>> network = Network(variables=3, patch_sizes=(2, 4), patch_strides=(1, 2), dim=8, core_dim=4, codebook_size=16)
-    >>> parts = losses(network(torch.zeros(5, 20, 3)))
-    >>> bool(parts.total(1.0, 1.0) > 0)
-    True
-    """
+    """All scales side by side."""
 
     def __init__(
         self,

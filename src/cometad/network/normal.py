@@ -19,14 +19,6 @@ def normal_codes(scale: Scale, windows: NDArray[np.float32], codes: Codes, activ
     """The nearest active code of each patch, given the nearest of all codes; both are (window, patch, variable).
 
     `windows` are (window, time, variable) and `active` is (code,).
-
-    >>> import numpy as np
-    >>> from cometad.network.network import Network
-    >>> from cometad.network.normal import normal_codes
-    >>> scale, = Network(variables=1, patch_sizes=(2,), patch_strides=(1,), dim=4, core_dim=2, codebook_size=3)
-    >>> only_last = np.array([False, False, True])
-    >>> normal_codes(scale, np.zeros((1, 3, 1), np.float32), np.zeros((1, 2, 1), np.int32), only_last).ravel()
-    array([2, 2], dtype=int32)
     """
     codes, inactive, known = codes.copy(), ~active[codes], np.flatnonzero(active)
     vectors = scale.codebook.vectors.double()
@@ -44,14 +36,7 @@ def normal_codes(scale: Scale, windows: NDArray[np.float32], codes: Codes, activ
 
 @torch.no_grad()
 def decoded(scale: Scale) -> Floats:
-    """The patch (code, size) that each code represents, in scaled readings.
-
-    >>> from cometad.network.network import Network
-    >>> from cometad.network.normal import decoded
-    >>> scale, = Network(variables=3, patch_sizes=(2,), patch_strides=(1,), dim=8, core_dim=4, codebook_size=16)
-    >>> decoded(scale).shape
-    (16, 2)
-    """
+    """The patch (code, size) that each code represents, in scaled readings."""
     patches: torch.Tensor = scale.decoder(scale.codebook.vectors)
     return patches.cpu().double().numpy()
 
@@ -61,12 +46,6 @@ def back_to_readings(codes: Sequence[Codes], tables: Sequence[Floats], strides: 
 
     `tables` are the decoded patches (code, size) of each scale. A time step is the mean over the patches that cover it,
     then over the scales; steps after the last patch of a scale repeat its last reading.
-
-    >>> import numpy as np
-    >>> from cometad.network.normal import back_to_readings
-    >>> table = np.array([[0.0, 1.0], [5.0, 7.0]])
-    >>> back_to_readings([np.array([[[0], [1]]])], [table], [1], 4)[0, :, 0]  # 0, (1 + 5) / 2, 7, and 7 again
-    array([0., 3., 7., 7.])
     """
     scales = [_of_scale(*scale, length) for scale in zip(codes, tables, strides, strict=True)]
     means: Floats = np.mean(scales, axis=0)

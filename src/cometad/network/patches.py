@@ -12,10 +12,6 @@ from torch import Tensor
 def patch_count(length: int, size: int, stride: int) -> int:
     """The number of patches of a size and stride that fit into a window.
 
-    >>> from cometad.network.patches import patch_count
-    >>> [patch_count(100, size, stride) for size, stride in [(2, 1), (4, 2), (6, 3)]]
-    [99, 49, 32]
-
     Paper: N_k = floor((L - p_k) / s_k) + 1, with Eq. 1.
     """
     return (length - size) // stride + 1
@@ -23,13 +19,6 @@ def patch_count(length: int, size: int, stride: int) -> int:
 
 def patches(windows: Tensor, size: int, stride: int) -> Tensor:
     """Patches (..., patch, variable, size) of windows (..., time, variable).
-
-    >>> import torch
-    >>> from cometad.network.patches import patches
-    >>> patches(torch.arange(4.0)[:, None], size=2, stride=1)[:, 0]
-    tensor([[0., 1.],
-            [1., 2.],
-            [2., 3.]])
 
     Paper: Eq. 1.
     """
@@ -49,11 +38,6 @@ def coverage(length: int, size: int, stride: int) -> Coverage:
     """The patches that cover each time step of a window.
 
     Steps after the last patch (step 99 of 100 at size 6, stride 3) are assigned to that patch.
-
-    >>> from cometad.network.patches import coverage
-    >>> cover = coverage(100, size=6, stride=3)
-    >>> [(int(cover.first[t]), int(cover.last[t]), int(cover.final[t])) for t in (0, 5, 99)]
-    [(0, 0, 5), (0, 1, 8), (31, 31, 99)]
     """
     steps = np.arange(length)
     end = patch_count(length, size, stride) - 1
@@ -66,10 +50,6 @@ def ready_steps(rows: int, window: int, sizes: Sequence[tuple[int, int]]) -> int
     """How many time steps of a window have final scores once its first `rows` readings are known.
 
     `sizes` holds the (size, stride) of the patches of each scale.
-
-    >>> from cometad.network.patches import ready_steps
-    >>> ready_steps(rows=8, window=10, sizes=[(4, 2)])  # an incomplete patch begins at step 6
-    6
     """
     final = np.max([coverage(window, *size).final for size in sizes], axis=0)
     return int(np.searchsorted(final, rows - 1, side="right"))
@@ -79,11 +59,6 @@ def patch_weights(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[
     """The weight of each patch in the sum over steps, where a step is the mean of its patches first..last.
 
     The weights run from the lowest `first` to the highest `last`.
-
-    >>> import numpy as np
-    >>> from cometad.network.patches import patch_weights
-    >>> patch_weights(np.array([3, 3]), np.array([3, 4]))  # patch 3 alone, then half of each
-    array([1.5, 0.5])
     """
     weights = np.zeros(last.max() - first.min() + 1)
     for low, high in zip(first - first.min(), last - first.min() + 1, strict=True):
@@ -92,13 +67,7 @@ def patch_weights(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[
 
 
 def patches_containing(cells: NDArray[np.bool_], size: int, stride: int) -> NDArray[np.bool_]:
-    """The patches (window, patch, variable) that contain a marked cell (window, time, variable).
-
-    >>> import numpy as np
-    >>> from cometad.network.patches import patches_containing
-    >>> patches_containing(np.array([0, 0, 1, 0, 0, 0], bool)[None, :, None], size=2, stride=2)[0, :, 0]
-    array([False,  True, False])
-    """
+    """The patches (window, patch, variable) that contain a marked cell (window, time, variable)."""
     starts = stride * np.arange(patch_count(cells.shape[1], size, stride))
     return _any_between(_count_before(cells), starts, starts + size)
 
@@ -108,11 +77,6 @@ def reached(cells: NDArray[np.bool_], scales: Iterable[tuple[int, int]]) -> NDAr
 
     That is the marked cells and all cells covered by a patch that contains one. A scale is the (size, stride) of its
     patches.
-
-    >>> import numpy as np
-    >>> from cometad.network.patches import reached
-    >>> reached(np.array([0, 0, 1, 0, 0, 0], bool)[None, :, None], [(2, 2), (1, 1)])[0, :, 0].astype(int)
-    array([0, 0, 1, 1, 0, 0])
     """
     counts, affected = _count_before(cells), cells.copy()
     for size, stride in scales:

@@ -33,16 +33,7 @@ Backend = Callable[[NDArray[np.float32], FoldedScale, int, PatchScores], None]
 
 
 class Scorer:
-    """Scores patches with the network as it is now; build a new scorer after the network has changed.
-
-    >>> import numpy as np, torch
-    >>> from cometad.network.network import Network
-    >>> from cometad.network.score import Scorer
-    >>> network = Network(variables=3, patch_sizes=(2, 4), patch_strides=(1, 2), dim=8, core_dim=4, codebook_size=16)
-    >>> scorer = Scorer(network, [np.ones(16, bool)] * 2, neighbors=10, distance="local", device="cpu")
-    >>> scorer.windows(np.zeros((5, 20, 3), np.float32)).shape  # (score, window, time, variable)
-    (2, 5, 20, 3)
-    """
+    """Scores patches with the network as it is now; build a new scorer after the network has changed."""
 
     def __init__(
         self, network: Network, active: Sequence[NDArray[np.bool_]] | None, neighbors: int, distance: str, device: str

@@ -16,40 +16,18 @@ Built = TypeVar("Built", bound=nn.Module)
 
 
 def to_arrays(network: nn.Module) -> dict[str, Array]:
-    """The parameters and buffers of a network, by name.
-
-    >>> import torch
-    >>> from cometad.network.state import to_arrays
-    >>> sorted(to_arrays(torch.nn.Linear(3, 2)))
-    ['network.bias', 'network.weight']
-    """
+    """The parameters and buffers of a network, by name."""
     return {PREFIX + name: value.detach().cpu().numpy().copy() for name, value in network.state_dict().items()}
 
 
 def from_arrays(network: nn.Module, arrays: Mapping[str, Array]) -> None:
-    """Load the arrays of `to_arrays` into a network; arrays with other names are ignored.
-
-    >>> import torch
-    >>> from cometad.network.state import from_arrays, to_arrays
-    >>> one, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
-    >>> from_arrays(other, to_arrays(one))
-    >>> torch.equal(one.weight, other.weight)
-    True
-    """
+    """Load the arrays of `to_arrays` into a network; arrays with other names are ignored."""
     own = _checked(network, arrays)
     network.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
 
 
 def restored_network(build: Callable[[], Built], arrays: Mapping[str, Array], device: str) -> Built:
-    """A network with the arrays of `to_arrays`; refuses those of another network before it allocates anything.
-
-    >>> import torch
-    >>> from cometad.network.state import restored_network, to_arrays
-    >>> one = torch.nn.Linear(3, 2)
-    >>> other = restored_network(lambda: torch.nn.Linear(3, 2), to_arrays(one), "cpu")
-    >>> torch.equal(one.weight, other.weight)
-    True
-    """
+    """A network with the arrays of `to_arrays`; refuses those of another network before it allocates anything."""
     with torch.device("meta"):  # shapes only: parameters in a file may ask for a network of any size
         _checked(build(), arrays)
     with seeded(0, torch.device("cpu")):  # loading overwrites the random weights

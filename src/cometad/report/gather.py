@@ -108,14 +108,7 @@ def gather(
 
 
 def worst(events: Sequence[Event], most: int) -> list[Event]:
-    """The events of highest severity, at most `most` of them, worst first.
-
-    >>> from cometad.alerting.alerts import Event
-    >>> from cometad.report.gather import worst
-    >>> events = [Event(k, k, k + 1, k, score, score / 9, 1, False) for k, score in enumerate([3.0, 9.0, 5.0])]
-    >>> [event.peak_score for event in worst(events, 2)]
-    [9.0, 5.0]
-    """
+    """The events of highest severity, at most `most` of them, worst first."""
     return sorted(events, key=lambda event: (-event.severity, -event.peak_score, event.number))[:most]
 
 

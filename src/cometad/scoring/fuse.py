@@ -30,13 +30,6 @@ def fuse(errors: Floats, tails: Floats, pooling: int) -> Fused:
     of fewer views is noisier by that factor, and would raise false alarms after every gap.
     `pooling` is the exponent of the power mean: 1 is the mean over variables, and the higher it is, the closer it comes
     to the maximum.
-
-    >>> import numpy as np
-    >>> from cometad.scoring.fuse import fuse
-    >>> tails = np.array([[[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]])
-    >>> fused = fuse(np.array([[[0.5, 0.0]], [[0.5, np.nan]]]), tails, pooling=1)
-    >>> bool(np.allclose(fused.scores, fused.variables.mean(axis=1))), fused.left_out[1].tolist()
-    (True, [False, True])
     """
     steps, _, width = errors.shape
     fused = Fused(np.empty(steps), np.empty((steps, width)), np.empty((steps, width), np.bool_))

@@ -133,13 +133,7 @@ class EmaMinMax:
 
 
 def updates(rule: Normalization, steps: int, window: int) -> Iterator[slice]:
-    """The time steps of each call of a rule on `steps` scores of whole windows: all at once, unless it counts windows.
-
-    >>> from cometad.scoring import EmaMinMax
-    >>> from cometad.scoring.normalize import updates
-    >>> [*updates(EmaMinMax(windows=2), 500, 100)]
-    [slice(0, 200, None), slice(200, 400, None), slice(400, 500, None)]
-    """
+    """The time steps of each call of a rule on `steps` scores of whole windows: all at once, or by window."""
     windows: int | None = getattr(rule, "windows", None)
     size = steps if windows is None else windows * window
     return (slice(begin, min(begin + size, steps)) for begin in range(0, steps, max(size, 1)))

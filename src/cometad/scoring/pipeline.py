@@ -42,15 +42,6 @@ class Pipeline:
 
     Scores come in pairs: first the memory score, then the quantization score. The pipeline itself never changes; the
     normalizers' state goes in and comes out.
-
-    >>> import numpy as np
-    >>> from cometad.scoring import AllVariables, NoCalibration, NoNormalization
-    >>> from cometad.scoring.pipeline import Block, Pipeline
-    >>> raw = np.random.default_rng(0).normal(size=(2, 5, 20, 3))  # (score, window, time, variable)
-    >>> pipeline = Pipeline.fit(raw, NoCalibration(), AllVariables(), NoNormalization(), score_weight=1.0)
-    >>> decided, _ = pipeline([Block(raw, skip=0)], pipeline.start)
-    >>> bool(np.allclose(decided.scores, raw[1].mean(axis=2).ravel()))
-    True
     """
 
     selection: Selection
@@ -145,14 +136,7 @@ class Pipeline:
 
 
 def joined(parts: Sequence[Decided]) -> Decided:
-    """Concatenate one or more parts.
-
-    >>> import numpy as np
-    >>> from cometad.scoring.pipeline import Decided, joined
-    >>> measured = Decided(np.zeros(1), np.zeros((1, 2)))
-    >>> joined([measured, Decided(np.ones(1), np.ones((1, 2)), np.array([[True, True]]))]).imputed
-    array([False,  True])
-    """
+    """Concatenate one or more parts."""
     if len(parts) == 1:
         return parts[0]
     left_out = None

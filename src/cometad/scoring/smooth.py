@@ -12,22 +12,12 @@ from cometad.compiled import jit
 
 
 def look_ahead(spans: Sequence[int]) -> int:
-    """The number of later scores that a smoothed score needs.
-
-    >>> from cometad.scoring.smooth import look_ahead
-    >>> look_ahead((4, 16, 64)), look_ahead((1,)), look_ahead(())
-    (31, 0, 0)
-    """
+    """The number of later scores that a smoothed score needs."""
     return max(((span - 1) // 2 for span in spans), default=0)
 
 
 def look_back(spans: Sequence[int]) -> int:
-    """The number of earlier scores that a smoothed score needs.
-
-    >>> from cometad.scoring.smooth import look_back
-    >>> look_back((4, 16, 64))
-    32
-    """
+    """The number of earlier scores that a smoothed score needs."""
     return max((span // 2 for span in spans), default=0)
 
 
@@ -35,11 +25,6 @@ def smooth(scores: Floats, spans: Sequence[int]) -> Floats:
     """The mean of centered means over each of `spans` time steps; at the ends, over the steps that exist.
 
     An even span has one step more before its center than after it. No spans leave the scores as they are.
-
-    >>> import numpy as np
-    >>> from cometad.scoring.smooth import smooth
-    >>> smooth(np.array([0.0, 0.0, 3.0, 0.0, 0.0]), (3,))
-    array([0., 1., 1., 1., 0.])
     """
     smoothed = np.empty(len(scores))
     smooth_into(scores, np.asarray(spans or (1,), np.int64), 0, smoothed)

@@ -17,15 +17,7 @@ LEAST = 1e-3  # in standard deviations, if no variable ever errs
 
 
 class Tails(NamedTuple):
-    """Fitted tails of training errors; each field is (variable,).
-
-    >>> import numpy as np
-    >>> from cometad.scoring.tail import LEVEL, Tails
-    >>> tails = Tails.fit(np.random.default_rng(0).exponential(size=(5000, 2)))
-    >>> calibrated = tails(np.array([tails.middle, tails.high, tails.high + tails.excess]))
-    >>> bool(np.allclose(calibrated.T, [0, LEVEL, LEVEL + np.log(2)]))
-    True
-    """
+    """Fitted tails of training errors; each field is (variable,)."""
 
     middle: Floats  # the median
     high: Floats  # the 98 % quantile

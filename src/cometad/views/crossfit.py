@@ -127,13 +127,7 @@ def stretch_errors(
 
 
 def all_usable(usable: Flags, context: int) -> Flags:
-    """The time steps (time,) that are usable together with the `context` ones before them.
-
-    >>> import numpy as np
-    >>> from cometad.views.crossfit import all_usable
-    >>> all_usable(np.array([1, 0, 1, 1], bool), 1)
-    array([ True, False, False,  True])
-    """
+    """The time steps (time,) that are usable together with the `context` ones before them."""
     before = np.concatenate([[0], np.cumsum(~usable)])
     steps = np.arange(len(usable))
     clean: Flags = before[steps + 1] == before[np.maximum(steps - context, 0)]

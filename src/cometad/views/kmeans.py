@@ -14,11 +14,6 @@ def codes_of(points: Floats, count: int, rng: np.random.Generator) -> Floats:
     """At most `count` codes (code, dim) for points (point, dim): k-means++, then Lloyd's algorithm.
 
     Fewer than `count` distinct points are their own codes.
-
-    >>> import numpy as np
-    >>> from cometad.views.kmeans import codes_of
-    >>> codes_of(np.array([[1.0], [1.0], [5.0]]), 4, np.random.default_rng(0)).ravel().tolist()
-    [1.0, 5.0]
     """
     return kmeans(np.ascontiguousarray(points), rng.random(count), ROUNDS)
 

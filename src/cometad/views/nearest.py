@@ -23,12 +23,6 @@ def search_tables(codes: Floats) -> tuple[Floats32, Floats32]:
     """What `search` reads of codes (..., code, dim): their negatives (..., dim, code), and half their squared lengths.
 
     Both are padded to whole tiles, with codes that are infinitely far away.
-
-    >>> import numpy as np
-    >>> from cometad.views.nearest import search_tables
-    >>> weights, halves = search_tables(np.array([[1.0, 2.0]]))
-    >>> weights.shape, halves[:2]
-    ((2, 16), array([2.5, inf], dtype=float32))
     """
     outer, padding = [(0, 0)] * (codes.ndim - 2), (0, -codes.shape[-2] % LANES)
     weights = np.pad(-np.swapaxes(codes, -1, -2), [*outer, (0, 0), padding])

@@ -9,7 +9,7 @@ import numpy as np
 from cometad.arrays import Flags, Floats, Integers
 from cometad.compiled import jit
 from cometad.scoring.fuse import Fused, fuse
-from cometad.scoring.precedents import Precedents
+from cometad.scoring.signatures import Signatures
 from cometad.scoring.smooth import look_ahead
 from cometad.scoring.tail import Tails
 from cometad.threads import in_parts, in_tasks
@@ -30,7 +30,7 @@ class Panel:
     ranking: Floats  # (view, 3, variable)  tails of the errors averaged over the windows that cover a time step
     pooling: int  # exponent of the power mean over variables
     smoothing: tuple[int, ...]  # time steps of each centered mean
-    precedents: Precedents | None = None  # what a person called normal or a fault
+    signatures: Signatures | None = None  # what a person called normal or a fault
 
     @cached_property
     def width(self) -> int:
@@ -101,9 +101,9 @@ class Panel:
 
     def excused(self, fused: Fused, rows: Floats, errors: Floats) -> Floats:
         """Alert scores in which nothing counts that a person called normal, of scaled rows (time, variable)."""
-        if self.precedents is None:
+        if self.signatures is None:
             return fused.scores
-        return self.precedents.scores(fused, rows, errors, self.alert[:, 1], self.pooling)
+        return self.signatures.scores(fused, rows, errors, self.alert[:, 1], self.pooling)
 
     def ranks(self, covering: Floats) -> Fused:
         """Ranking scores, before smoothing, of errors (time, view, variable) that `covering` averaged."""
@@ -111,13 +111,7 @@ class Panel:
 
 
 def fit_tails(errors: Floats) -> Floats:
-    """The tails (view, 3, variable) of errors (time, view, variable).
-
-    >>> import numpy as np
-    >>> from cometad.views.panel import fit_tails
-    >>> fit_tails(np.random.default_rng(0).exponential(size=(100, 2, 5))).shape
-    (2, 3, 5)
-    """
+    """The tails (view, 3, variable) of errors (time, view, variable)."""
     tails = np.empty((errors.shape[1], 3, errors.shape[2]))
 
     def of_view(v: int) -> None:
@@ -128,13 +122,7 @@ def fit_tails(errors: Floats) -> Floats:
 
 
 def lately(imputed: Flags, first: int, span: int) -> Flags:
-    """Whether any of the last `span` readings of a variable is `imputed` (time, variable): (time - first, variable).
-
-    >>> import numpy as np
-    >>> from cometad.views.panel import lately
-    >>> lately(np.array([[0], [1], [0], [0]], bool), 1, 2)[:, 0]
-    array([ True,  True, False])
-    """
+    """Whether any of the last `span` readings of a variable is `imputed` (time, variable): (time - first, variable)."""
     before = np.cumsum(np.concatenate([np.zeros((1, imputed.shape[1]), int), imputed]), axis=0)
     stops = np.arange(first, len(imputed)) + 1
     marked: Flags = before[stops] > before[np.maximum(stops - span, 0)]

@@ -13,14 +13,7 @@ from cometad.views.tiles import COLUMNS, ROWS, add_products, load_line, load_til
 
 
 class Matrix:
-    """A matrix (row, column) to multiply windows with, and what to add: padded to whole tiles.
-
-    >>> import numpy as np
-    >>> from cometad.views.products import Matrix
-    >>> matrix = Matrix(np.array([[1.0], [10.0]]), np.array([0.5]))
-    >>> matrix.times_windows(np.array([[1.0], [2.0], [3.0]]), begin=0, count=2).ravel()
-    array([21.5, 32.5])
-    """
+    """A matrix (row, column) to multiply windows with, and what to add: padded to whole tiles."""
 
     def __init__(self, weights: Floats, start: Floats) -> None:
         self.columns = weights.shape[1]

@@ -9,7 +9,7 @@ import numpy as np
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.restored import require_state, taken
 from cometad.scoring.pipeline import Decided
-from cometad.scoring.precedents import Gathering, Precedent, Precedents
+from cometad.scoring.signatures import Gathering, Signature, Signatures
 from cometad.scoring.smooth import look_ahead, look_back, smooth_into
 from cometad.threads import in_parts
 from cometad.views.adaptation import KeepFitted, LevelAdaptation
@@ -30,20 +30,7 @@ def clipped(scaled: Floats32) -> Floats:
 
 
 class ViewsRun:
-    """Scores readings with a panel of views.
-
-    >>> import numpy as np
-    >>> from cometad.views import Forecast
-    >>> from cometad.views.panel import Panel, fit_tails
-    >>> from cometad.views.run import ViewsRun
-    >>> rng = np.random.default_rng(0)
-    >>> rows = rng.normal(size=(300, 2))
-    >>> view = Forecast().fit(rows, np.ones(300, bool), rng)
-    >>> tails = fit_tails(view.errors(rows, 0)[:, None])
-    >>> run = ViewsRun(Panel((view,), tails, tails, pooling=4, smoothing=(4,)))
-    >>> [part.scores.size for part in run.push(rows)], [part.ranking.size for part in run.finish()]
-    ([300], [1])
-    """
+    """Scores readings with a panel of views."""
 
     def __init__(self, panel: Panel, adaptation: LevelAdaptation = KeepFitted()) -> None:
         self._panel, self._follower = panel, adaptation.follow(panel)
@@ -61,9 +48,9 @@ class ViewsRun:
         # The rows (time, variable) and errors (time, view, variable) behind the last scores; the next push reuses them.
         self.latest = np.empty((0, width)), np.empty((0, len(panel.views), width))
 
-    def follow_precedents(self, precedents: Precedents) -> None:
-        """Use other precedents for the alert scores from the next reading on."""
-        self._panel = replace(self._panel, precedents=precedents)
+    def follow_signatures(self, signatures: Signatures) -> None:
+        """Use other signatures for the alert scores from the next reading on."""
+        self._panel = replace(self._panel, signatures=signatures)
 
     @property
     def adaptation_steps(self) -> tuple[int, int]:
@@ -205,10 +192,10 @@ def score_series(panel: Panel, adaptation: LevelAdaptation, rows: Floats32, impu
     return found
 
 
-def gather_precedent(
+def gather_signature(
     panel: Panel, adaptation: LevelAdaptation, rows: Floats32, imputed: Flags | None, start: int, stop: int
-) -> Precedent:
-    """The precedent that the steps start..stop of a series (time, variable) set."""
+) -> Signature:
+    """The signature that the steps start..stop of a series (time, variable) set."""
     # Adaptation depends on all earlier readings, errors only on a few.
     begin = max(start - panel.context, 0) if adaptation.follow(panel) is None else 0
     run, gathering = ViewsRun(panel, adaptation), Gathering(start, len(panel.views), panel.width)
@@ -217,4 +204,4 @@ def gather_precedent(
         own = slice(max(start - at, 0), None)
         gathering.add(*(array[own] for array in (*run.latest, part.variables)))
         at += len(part.scores)
-    return gathering.precedent()
+    return gathering.signature()

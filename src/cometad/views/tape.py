@@ -9,14 +9,7 @@ SPARE = 64  # rows: how many can be appended, at least, before the kept ones mov
 
 
 class Tape:
-    """Keeps the last `keep` rows of a stream.
-
-    >>> import numpy as np
-    >>> from cometad.views.tape import Tape
-    >>> tape = Tape(keep=2, shape=(1,))
-    >>> [tape.append(np.array([[float(k)]])).ravel().tolist() for k in range(4)]
-    [[0.0], [0.0, 1.0], [0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]
-    """
+    """Keeps the last `keep` rows of a stream."""
 
     def __init__(self, keep: int, shape: tuple[int, ...], dtype: Any = np.float64) -> None:
         self.keep, self._stop = keep, 0

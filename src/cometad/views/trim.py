@@ -138,17 +138,7 @@ def _smoothed(scores: Floats) -> Floats:
 
 
 def outliers(scores: Floats, usable: Flags) -> Flags:
-    """The usable time steps (time,) with a score (time,) far above the others', and their neighbors.
-
-    >>> import numpy as np
-    >>> from cometad.views.trim import outliers
-    >>> scores = np.random.default_rng(0).uniform(size=500)
-    >>> outliers(scores, np.ones(500, bool)).any()
-    np.False_
-    >>> scores[200] = 9.0
-    >>> outliers(scores, np.ones(500, bool)).nonzero()[0][[0, -1]].tolist()
-    [184, 216]
-    """
+    """The usable time steps (time,) with a score (time,) far above the others', and their neighbors."""
     middle, high = np.quantile(scores[usable], (0.5, HIGH))
     limit = middle + LIMIT * (high - middle)
     marked = np.zeros(len(scores), bool)
@@ -166,13 +156,7 @@ def _described(misfits: Floats, views: Sequence[View], names: Sequence[str]) -> 
 
 
 def stretches(marked: Flags) -> list[tuple[int, int]]:
-    """The consecutive marked time steps as pairs (start, stop).
-
-    >>> import numpy as np
-    >>> from cometad.views.trim import stretches
-    >>> stretches(np.array([0, 1, 1, 0, 1], bool))
-    [(1, 3), (4, 5)]
-    """
+    """The consecutive marked time steps as pairs (start, stop)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(np.int8), [0]])))
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
 
@@ -186,14 +170,7 @@ def unusable(stretches: Sequence[Stretch], rows: int) -> Flags:
 
 
 def times_of(stretches: Sequence[Stretch], times: Array | None) -> tuple[Times, ...] | None:
-    """The times of the first and the last reading of stretches, given those of the series (time,), if it has any.
-
-    >>> import numpy as np
-    >>> from cometad.views.trim import Stretch, times_of
-    >>> times = np.arange("2026-03-01", "2026-03-05", dtype="datetime64[D]")
-    >>> [[str(time)[:10] for time in pair] for pair in times_of([Stretch(1, 3, (), "stuck")], times)]
-    [['2026-03-02', '2026-03-03']]
-    """
+    """The times of the first and the last reading of stretches, given those of the series (time,), if it has any."""
     if times is None:
         return None
     exact = times.astype("datetime64[us]")
@@ -206,14 +183,7 @@ def saved_times(times: Sequence[Times]) -> list[list[int]]:
 
 
 def restored_times(saved: Sequence[Sequence[object]], count: int) -> tuple[Times, ...]:
-    """The times of `count` stretches from a saved file.
-
-    >>> from cometad.views.trim import restored_times
-    >>> restored_times([[0, "noon"]], 1)
-    Traceback (most recent call last):
-    ...
-    cometad.restored.InvalidState: its 'trimmed_times' is not an integer from ...
-    """
+    """The times of `count` stretches from a saved file."""
     require_state(len(saved) == count, "its 'trimmed_times' are not those of its stretches")
     return tuple((_restored_time(first), _restored_time(last)) for first, last in saved)
 

@@ -95,13 +95,7 @@ class WindowView(ABC):
 
 
 def windows_of(usable: Flags, length: int, limit: int, rng: np.random.Generator) -> Integers:
-    """The starts of at most `limit` windows of usable rows, drawn at random and in time order; refuses to find none.
-
-    >>> import numpy as np
-    >>> from cometad.views.view import windows_of
-    >>> windows_of(np.array([1, 1, 1, 0, 1, 1], bool), 2, 100, np.random.default_rng(0))
-    array([0, 1, 4])
-    """
+    """The starts of at most `limit` windows of usable rows, drawn at random and in time order; refuses to find none."""
     before = np.concatenate([[0], np.cumsum(~usable)])
     starts = np.flatnonzero(before[length:] == before[:-length])
     if not len(starts):

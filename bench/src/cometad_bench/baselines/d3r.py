@@ -24,13 +24,7 @@ NOISE_STEPS, NOISE_STEP = 1000, 500  # steps of the diffusion, and the step used
 
 
 def time_marks(times: Array) -> Array:
-    """Minute, hour, weekday, day and month of times (time,), each scaled to [-0.5, 0.5], as (time, 5).
-
-    >>> import numpy as np
-    >>> from cometad_bench.baselines.d3r import time_marks
-    >>> time_marks(np.array(["2024-01-01T00:59"], "datetime64[m]")).tolist()
-    [[0.5, -0.5, -0.5, -0.5, -0.5]]
-    """
+    """Minute, hour, weekday, day and month of times (time,), each scaled to [-0.5, 0.5], as (time, 5)."""
     days, months = times.astype("datetime64[D]"), times.astype("datetime64[M]")
     minutes = (times - days).astype("timedelta64[m]").astype(int)
     marks = (
@@ -47,12 +41,6 @@ def nearest_offset(windows: Tensor, stable: Tensor, shift: int = SHIFT) -> Tenso
     """The difference between windows and their stable part, which may be shifted by up to `shift` steps.
 
     Each value gets its smallest difference over all shifts. The stable part is extended by its end values.
-
-    >>> import torch
-    >>> from cometad_bench.baselines.d3r import nearest_offset
-    >>> ramp = torch.arange(5.0)[None, :, None]
-    >>> nearest_offset(ramp + 2, ramp, shift=1).flatten()
-    tensor([1., 1., 1., 1., 2.])
     """
     ends = functional.pad(stable.transpose(1, 2), (shift, shift), mode="replicate")
     offsets = windows.transpose(1, 2)[..., None] - ends.unfold(2, 2 * shift + 1, 1)  # (window, variable, time, shift)
@@ -61,14 +49,7 @@ def nearest_offset(windows: Tensor, stable: Tensor, shift: int = SHIFT) -> Tenso
 
 
 def noisy(windows: Tensor, trend: Tensor, noise: Tensor) -> Tensor:
-    """Windows halfway through a diffusion toward noise around the trend.
-
-    >>> import torch
-    >>> from cometad_bench.baselines.d3r import noisy
-    >>> one, zero = torch.ones(1), torch.zeros(1)
-    >>> [round(float(noisy(*inputs)), 3) for inputs in ((one, zero, zero), (zero, one, zero), (zero, zero, one))]
-    [0.279, 0.721, 0.96]
-    """
+    """Windows halfway through a diffusion toward noise around the trend."""
     kept = float(np.prod(1 - np.linspace(1e-4, 0.02, NOISE_STEPS)[: NOISE_STEP + 1]))
     return math.sqrt(kept) * windows + (1 - math.sqrt(kept)) * trend + math.sqrt(1 - kept) * noise
 

@@ -16,28 +16,12 @@ CPU_BYTES, CUDA_SHARE = 2 * 2**30, 1 / 8
 
 
 def parameter_count(network: nn.Module) -> int:
-    """The number of parameters of a network.
-
-    >>> import torch
-    >>> from cometad_bench.baselines.footprint import parameter_count
-    >>> parameter_count(torch.nn.Linear(3, 2))
-    8
-    """
+    """The number of parameters of a network."""
     return sum(parameter.numel() for parameter in network.parameters())
 
 
 class Activations:
-    """Counts the bytes a forward pass keeps for the backward pass. On the "meta" device this allocates nothing.
-
-    >>> import torch
-    >>> from cometad_bench.baselines.footprint import Activations
-    >>> with torch.device("meta"):
-    ...     network, windows = torch.nn.Linear(3, 2), torch.zeros(1, 100, 3)
-    >>> with Activations() as kept:
-    ...     _ = network(windows) ** 2
-    >>> kept.bytes  # 100 x 3 in, 100 x 2 out, as float32
-    2000
-    """
+    """Counts the bytes a forward pass keeps for the backward pass. On the "meta" device this allocates nothing."""
 
     def __init__(self) -> None:
         self._kept: dict[int, Tensor] = {}
@@ -63,26 +47,13 @@ class Activations:
 
 
 def windows_at_once(window_bytes: int, device: str) -> int:
-    """The number of windows to process at once, at least one.
-
-    >>> from cometad_bench.baselines.footprint import windows_at_once
-    >>> windows_at_once(2**20, "cpu"), windows_at_once(2**40, "cpu")
-    (2048, 1)
-    """
+    """The number of windows to process at once, at least one."""
     available = CUDA_SHARE * _memory(device) if device.startswith("cuda") else CPU_BYTES
     return max(1, int(available // max(1, window_bytes)))
 
 
 def check_fits(parameters: int, activations: int, device: str, what: str) -> None:
-    """Refuse a network that needs more memory than the machine or GPU has in total.
-
-    >>> from cometad_bench.baselines.footprint import check_fits
-    >>> check_fits(10**12, 0, "cpu", "A Usad on 9 variables")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: A Usad on 9 variables has 1,000,000,000,000 parameters and needs about 18,626.5 GiB
-    of memory, but there are only ... GiB. Use fewer variables, a shorter window or smaller layers.
-    """
+    """Refuse a network that needs more memory than the machine or GPU has in total."""
     needed, total = parameters * BYTES_PER_PARAMETER + activations, _memory(device)
     if needed > total:
         raise ParameterError(

@@ -30,29 +30,12 @@ def members(location: Path, *patterns: str) -> Iterator[tuple[PurePosixPath, byt
     """Yield the path and content of each file that matches one of the patterns, such as "train/*.npy".
 
     Paths are relative to the folder, or to the top folder inside an archive. An archive is read in one pass.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad_bench.datasets.archive import members
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = (Path(folder) / "note.txt").write_text("hello")
-    ...     list(members(Path(folder), "*.txt"))
-    [(PurePosixPath('note.txt'), b'hello')]
     """
     return _in_folder(location, patterns) if location.is_dir() else _in_archive(location, patterns)
 
 
 def npy_array(content: bytes, what: str, axes: int) -> Array:
-    """The numbers in a .npy file, which must have `axes` axes; `what` names the file in errors.
-
-    >>> import io
-    >>> import numpy as np
-    >>> from cometad_bench.datasets.archive import npy_array
-    >>> file = io.BytesIO()
-    >>> np.save(file, np.arange(3))
-    >>> npy_array(file.getvalue(), "three.npy", axes=1)
-    array([0, 1, 2])
-    """
+    """The numbers in a .npy file, which must have `axes` axes; `what` names the file in errors."""
     try:
         values = np.load(io.BytesIO(content), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
@@ -63,12 +46,7 @@ def npy_array(content: bytes, what: str, axes: int) -> Array:
 
 
 def text_numbers(content: bytes, what: str, separator: str = ",") -> Floats:
-    r"""The numbers (line, number) in a text without a header; `what` names the file in errors.
-
-    >>> from cometad_bench.datasets.archive import text_numbers
-    >>> text_numbers(b"0.5,1\n2,3\n", "two.txt").tolist()
-    [[0.5, 1.0], [2.0, 3.0]]
-    """
+    r"""The numbers (line, number) in a text without a header; `what` names the file in errors."""
     width = content.partition(b"\n")[0].count(separator.encode()) + 1
     try:
         # Not polars: the benchmark reads its datasets with numpy alone.
@@ -79,18 +57,7 @@ def text_numbers(content: bytes, what: str, separator: str = ",") -> Floats:
 
 
 class SensorTable:
-    r"""A CSV file of sensor readings, read in chunks; rows above its header are skipped.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad_bench.datasets.archive import SensorTable
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "plant.csv"
-    ...     _ = path.write_text("P1,,\n Time, FIT101 ,state\n1,2.5,A ttack\n2,,Normal\n,,\n")
-    ...     table = SensorTable(path, mark="Time")
-    ...     table.filled(("FIT101",)).tolist(), table.flags("state", {"Normal": False, "Attack": True}).tolist()
-    ([[2.5], [2.5]], [True, False])
-    """
+    r"""A CSV file of sensor readings, read in chunks; rows above its header are skipped."""
 
     def __init__(self, path: Path, mark: str) -> None:
         import polars as pl

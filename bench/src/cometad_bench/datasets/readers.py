@@ -182,12 +182,7 @@ def check(name: str, data_dir: str | os.PathLike[str] | None = None) -> Check:
 
 
 def period(name: str) -> int:
-    """Seconds between two readings of a dataset, as published; 60 for a dataset without a reader.
-
-    >>> from cometad_bench.datasets.readers import period
-    >>> period("SWaT"), period("synthetic")
-    (1, 60)
-    """
+    """Seconds between two readings of a dataset, as published; 60 for a dataset without a reader."""
     return READERS[name].period if name in READERS else MINUTE
 
 

@@ -33,17 +33,7 @@ def read_tsb_ad_m(name: str, location: Path) -> Iterator[Dataset]:
 
 
 def stored_tsb_ad_m(name: str, location: Path) -> list[StoredDataset]:
-    """The evaluation series of TSB-AD-M, each still in its file.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cometad_bench.datasets.tsb_ad import stored_tsb_ad_m
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     Path(folder, "057_SMD_id_1_Facility_tr_4529_1st_4629.csv").touch()
-    ...     Path(folder, "062_SMD_id_6_Facility_tr_7180_1st_15131.csv").touch()  # for tuning
-    ...     [series.entity for series in stored_tsb_ad_m("TSB-AD-M", Path(folder))]
-    ['057_SMD_id_1']
-    """
+    """The evaluation series of TSB-AD-M, each still in its file."""
     stored: dict[str, StoredDataset] = {}
     for path in sorted(location.glob(FILES)):
         parts = _parts(path)
@@ -57,12 +47,7 @@ def stored_tsb_ad_m(name: str, location: Path) -> list[StoredDataset]:
 
 
 def source_of(entity: str) -> str | None:
-    """The source of a series by its name; None if it is not named like a series of TSB-AD.
-
-    >>> from cometad_bench.datasets.tsb_ad import source_of
-    >>> source_of("057_SMD_id_1"), source_of("machine-1-1")
-    ('SMD', None)
-    """
+    """The source of a series by its name; None if it is not named like a series of TSB-AD."""
     match = _ENTITY.fullmatch(entity)
     return match[1] if match else None
 

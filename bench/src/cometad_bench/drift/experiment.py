@@ -25,12 +25,7 @@ RULE = ("alert_scores", "thresholds")  # what a stream says about its own thresh
 
 @dataclass(frozen=True)
 class Setting:
-    """How a series is changed; the fields are parameters of `controlled_series`.
-
-    >>> from cometad_bench.drift.experiment import Setting
-    >>> Setting("gain", contamination=0.05)
-    Setting(drift='gain', strength=1.0, contamination=0.05)
-    """
+    """How a series is changed; the fields are parameters of `controlled_series`."""
 
     drift: str
     strength: float = 1.0
@@ -66,19 +61,6 @@ def measure(detector: AdaptiveStreaming, series: Controlled, adaptation: Any = N
     score, and the share of that phase's normal readings that score lower (rank). Scores are multiples of the threshold.
     `own`: what the detector's own threshold rule does with its alert scores, for example a budget. The detector is not
     changed.
-
-    >>> import numpy as np
-    >>> from cometad import NetworkComet
-    >>> from cometad.network import NoAdaptation, OneCycle
-    >>> from cometad_bench.drift.experiment import measure
-    >>> from cometad_bench.datasets.drift import controlled_series, split_normal
-    >>> reference, base = split_normal(np.random.default_rng(0).normal(size=(1600, 3)))
-    >>> detector = NetworkComet(schedule=OneCycle(20), codebook_size=32).fit(reference)
-    >>> figures = measure(detector, controlled_series(reference, base, drift="offset"), NoAdaptation())
-    >>> figures["steps"], sorted(figures["phases"]["after"])
-    (0, ['auc_pr', 'auc_roc', 'false_alarms', 'found', 'normal_score'])
-    >>> bool(figures["phases"]["after"]["false_alarms"] > figures["phases"]["before"]["false_alarms"])
-    True
     """
     stream = detector.stream(adaptation=adaptation)
     parts = [stream.update_many(series.values), stream.finish()]
@@ -93,13 +75,6 @@ def own_rule(series: Controlled, flags: NDArray[np.bool_], unmoved: NDArray[np.b
 
     For both flags (time,): the share of normal readings (false alarms), and the share of the faults with at least one
     flag (touched), None in a phase without faults.
-
-    >>> import numpy as np
-    >>> from cometad_bench.drift.experiment import own_rule
-    >>> from cometad_bench.datasets.drift import controlled_series, split_normal
-    >>> series = controlled_series(*split_normal(np.random.default_rng(0).normal(size=(1600, 3))), drift="offset")
-    >>> own_rule(series, series.labels, np.ones(len(series.values), bool))["after"]
-    {'false_alarms': 0.0, 'touched': 1.0, 'false_alarms_unmoved': 1.0, 'touched_unmoved': 1.0}
     """
     figures = {}
     for name, (start, stop) in series.phases.items():
@@ -117,15 +92,7 @@ def own_rule(series: Controlled, flags: NDArray[np.bool_], unmoved: NDArray[np.b
 
 
 def outcome(series: Controlled, scores: Floats, threshold: float, steps: int = 0, rolled_back: int = 0) -> Figures:
-    """Return the figures of `measure` for the scores (time,) of a controlled series.
-
-    >>> import numpy as np
-    >>> from cometad_bench.drift.experiment import outcome
-    >>> from cometad_bench.datasets.drift import controlled_series, split_normal
-    >>> series = controlled_series(*split_normal(np.random.default_rng(0).normal(size=(1600, 3))), drift="offset")
-    >>> outcome(series, np.ones(len(series.values)), threshold=2.0)["phases"]["after"]["auc_roc"]
-    0.5
-    """
+    """Return the figures of `measure` for the scores (time,) of a controlled series."""
     phases = {name: _Phase.of(series, scores, threshold, name) for name in PHASES}
     return {
         "threshold": threshold,
@@ -178,15 +145,6 @@ def compare(adapting: Figures, fixed: Figures) -> Figures:
 
     For each phase, the figures when adapting minus those as fitted; for each probe, and for the median normal reading,
     how far the score in `after` moved: as the logarithm of the ratio, and as a difference in units of the threshold.
-
-    >>> from cometad_bench.drift.experiment import compare
-    >>> def figures(score, rank, steps):
-    ...     phase = {"auc_roc": rank, "normal_score": 0.5 * score}
-    ...     return {"phases": {"after": phase}, "probes": {"spike": {"after": {"score": score}}}, "steps": steps}
-    >>> compare(figures(1.0, 0.75, steps=3), figures(2.0, 0.5, steps=0))
-    {'phases': {'after': {'auc_roc': 0.25, 'normal_score': -0.5}},
-     'probes': {'spike': {'log_ratio': -0.69..., 'difference': -1.0}},
-     'normal': {'log_ratio': -0.69..., 'difference': -0.5}}
     """
     return {
         "phases": {name: _subtract(phase, fixed["phases"][name]) for name, phase in adapting["phases"].items()},

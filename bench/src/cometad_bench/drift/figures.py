@@ -36,17 +36,7 @@ def plot_drift(
     phase: str = "after",
     contamination: float = 0.0,
 ) -> None:
-    """Draw one figure of `measure` in one phase by kind of drift, as fitted above and adapting below.
-
-    >>> from matplotlib.figure import Figure
-    >>> from cometad_bench.drift.figures import plot_drift
-    >>> setting = {"drift": "gain", "strength": 1.0, "contamination": 0.0}
-    >>> figures = {"phases": {"after": {"found": 0.5}}}
-    >>> axes = Figure().subplots()
-    >>> plot_drift(axes, [{"setting": setting, "seed": 0, "adapting": figures, "fixed": figures}], "found")
-    >>> axes.get_xlabel(), [label.get_text() for label in axes.get_yticklabels()]
-    ('found (of fault readings)', ['gain'])
-    """
+    """Draw one figure of `measure` in one phase by kind of drift, as fitted above and adapting below."""
     drifts = [drift for drift in DRIFTS if _of(results, drift, contamination)]
     for row, drift in enumerate(drifts):
         here = _of(results, drift, contamination)
@@ -64,17 +54,7 @@ def plot_drift(
 
 
 def plot_contamination(axes: Any, results: Sequence[Measured], figure: str = "auc_roc", phase: str = "after") -> None:
-    """Draw one figure of `measure` in one phase over the share of faults during the drift.
-
-    >>> from matplotlib.figure import Figure
-    >>> from cometad_bench.drift.figures import plot_contamination
-    >>> setting = {"drift": "none", "strength": 1.0, "contamination": 0.1}
-    >>> figures = {"phases": {"after": {"auc_roc": 0.9}}}
-    >>> axes = Figure().subplots()
-    >>> plot_contamination(axes, [{"setting": setting, "seed": 0, "adapting": figures, "fixed": figures}])
-    >>> [label.get_text() for label in axes.get_xticklabels()]
-    ['0 %', '1 %', '5 %', '10 %', '30 %']
-    """
+    """Draw one figure of `measure` in one phase over the share of faults during the drift."""
     for drift, line in zip(CONTAMINATED, LINES, strict=True):
         shares = [share for share in CONTAMINATIONS if _of(results, drift, share)]
         for arm, side in zip(ARMS, (-1, 1), strict=True):

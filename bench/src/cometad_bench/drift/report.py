@@ -52,16 +52,6 @@ def drift_table(records: Iterable[Record], title: str, references: Iterable[Reco
     """Return the table of one arm before, during and after each drift, with and without adaptation.
 
     The rows of the no-skill `references` follow those of each dataset.
-
-    >>> from cometad_bench.drift.report import drift_table
-    >>> phase = {"false_alarms": 0.01, "auc_roc": 0.9, "auc_pr": 0.5}
-    >>> figures = {"phases": dict.fromkeys(("before", "during", "after"), phase), "steps": 3}
-    >>> moved = {"probes": {"spike": {"difference": -0.1}}, "normal": {"difference": 0.0}}
-    >>> record = {"experiment": "drift", "dataset": "plant", "entity": "short", "arm": "comet", "seed": 0}
-    >>> record |= {"setting": {"drift": "gain", "strength": 1.0, "contamination": 0.05}, "error": None}
-    >>> table = drift_table([record | {"adapting": figures, "fixed": figures, "moved": moved}], "Drift")
-    >>> table.groups[0].name, table.groups[0].rows[0].arm
-    ('plant', 'gain, 5 % faults')
     """
     counted = latest(records)
     if not counted:
@@ -101,17 +91,7 @@ def has_own_rule(records: Iterable[Record]) -> bool:
 
 
 def own_rule_table(records: Iterable[Record], title: str) -> ResultTable:
-    """Return what the detector's own threshold rule flags before, during and after each drift.
-
-    >>> from cometad_bench.drift.report import own_rule_table
-    >>> phase = {"false_alarms": 0.01, "touched": 1.0, "false_alarms_unmoved": 0.3, "touched_unmoved": 1.0}
-    >>> figures = {"own": dict.fromkeys(("before", "during", "after"), phase)}
-    >>> record = {"experiment": "drift", "dataset": "plant", "entity": "short", "arm": "comet", "seed": 0}
-    >>> record |= {"setting": {"drift": "gain", "strength": 1.0, "contamination": 0.0}, "error": None}
-    >>> table = own_rule_table([record | {"adapting": figures, "fixed": figures}], "Budget")
-    >>> [cell.value for cell in table.groups[0].rows[0].cells[6:9]]
-    [0.3, 0.01, 0.01]
-    """
+    """Return what the detector's own threshold rule flags before, during and after each drift."""
     columns: list[tuple[ResultColumn, Read]] = []
     for figure, name, phases in (
         ("false_alarms", "false alarms", ("before", "during", "after")),

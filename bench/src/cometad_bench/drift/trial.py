@@ -21,12 +21,7 @@ LONG = tuple(Setting(drift, contamination=share) for drift in ("none", "offset")
 
 
 def plants() -> list[Dataset]:
-    """Return synthetic plants without drift or faults, for a short and for a long stream.
-
-    >>> from cometad_bench.drift.trial import plants
-    >>> [plant.entity for plant in plants()]
-    ['short', 'long']
-    """
+    """Return synthetic plants without drift or faults, for a short and for a long stream."""
     both = []
     for entity, rows in READINGS.items():
         plant = synthetic_plant(train_rows=12_000, test_rows=rows, drift=0.0, faults_per_kind=0)

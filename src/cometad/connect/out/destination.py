@@ -18,12 +18,6 @@ class Destination:
 
     Secrets are never part of the file: `secret_variable` names the environment variable with the key that signs
     webhooks, and a header may contain `${VARIABLE}`.
-
-    >>> from cometad.connect.address import Address
-    >>> from cometad.connect.out.destination import Destination
-    >>> destination = Destination("chat", Address("webhook+https://chat.example/hooks/a1b2c3"))
-    >>> destination.url, destination.shown
-    ('https://chat.example/hooks/a1b2c3', 'webhook+https://chat.example')
     """
 
     name: str

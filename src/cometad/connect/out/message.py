@@ -97,12 +97,7 @@ EXAMPLE = EventMessage(
 
 
 def moment_of(seconds: float) -> str:
-    """A time as a date in UTC; one outside the calendar stays a number.
-
-    >>> from cometad.connect.out.message import moment_of
-    >>> moment_of(1_772_366_400.25), moment_of(-3.0)
-    ('2026-03-01T12:00:00.250Z', '-3')
-    """
+    """A time as a date in UTC; one outside the calendar stays a number."""
     if not EARLIEST <= seconds < LATEST:
         return f"{seconds:g}"
     found = datetime.fromtimestamp(round(seconds, 3), UTC)

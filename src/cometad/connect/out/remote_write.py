@@ -45,15 +45,7 @@ class RemoteWriter:
 
 
 def write_request(samples: Iterable[ScoreSamples], labels: dict[str, str]) -> bytes:
-    """A `WriteRequest`: field 1 holds time series, each with labels (1) and samples (2).
-
-    >>> import numpy as np
-    >>> from cometad.connect.out.remote_write import ScoreSamples, write_request
-    >>> one = ScoreSamples("pump", np.array([1.5]), np.array([[0.5, 2.0, 0.0]]))
-    >>> request = write_request([one], {"site": "north"})
-    >>> request.index(b"__name__") < request.index(b"site") < request.index(b"stream")
-    True
-    """
+    """A `WriteRequest`: field 1 holds time series, each with labels (1) and samples (2)."""
     return b"".join(_series(one, column, labels) for one in samples for column in range(len(NAMES)))
 
 

@@ -15,17 +15,7 @@ _ENVIRONMENT.filters["time"] = moment_of
 
 @dataclass(frozen=True)
 class MessageTemplate:
-    """A template for the messages of a receiver; its variables are the fields of an `EventMessage`.
-
-    >>> from cometad.connect.out.message import EXAMPLE
-    >>> from cometad.connect.out.templates import MessageTemplate
-    >>> MessageTemplate("{{ stream }} {{ change }} at {{ start_time | time }}", "chat").text(EXAMPLE)
-    'example opened at 2026-03-01T12:00:00Z'
-    >>> MessageTemplate("{{ pump }}", "chat")
-    Traceback (most recent call last):
-    ...
-    cometad.errors.ParameterError: The template of the receiver 'chat' is invalid: 'pump' is undefined. Correct it.
-    """
+    """A template for the messages of a receiver; its variables are the fields of an `EventMessage`."""
 
     source: str
     receiver: str

@@ -45,14 +45,7 @@ class FoldedScale(NamedTuple):
 
 
 def fold(network: Network) -> list[FoldedScale]:
-    """The tables of all scales.
-
-    >>> from cometad.network.fast.fold import fold
-    >>> from cometad.network.network import Network
-    >>> network = Network(variables=3, patch_sizes=(2,), patch_strides=(1,), dim=8, core_dim=4, codebook_size=16)
-    >>> fold(network)[0].series_codes.shape
-    (3, 2, 16)
-    """
+    """The tables of all scales."""
     return [_fold_scale(scale) for scale in network]
 
 
@@ -122,13 +115,7 @@ def _rest(offset: Tensor, codes: Tensor, gap_own: Tensor) -> Tensor:
 
 
 def table(values: Tensor, fill: float = 0.0) -> Floats32:
-    """A table for the kernels: aligned to a cache line, with rows padded to a multiple of `lanes.WIDTH`.
-
-    >>> import torch
-    >>> from cometad.network.fast.fold import table
-    >>> table(torch.ones(3, 20)).shape
-    (3, 32)
-    """
+    """A table for the kernels: aligned to a cache line, with rows padded to a multiple of `lanes.WIDTH`."""
     *rows, length = values.shape
     shape = (*rows, length + -length % WIDTH)
     memory = np.empty(math.prod(shape) + WIDTH, np.float32)

@@ -96,17 +96,7 @@ class CoreSums(NamedTuple):
 
 
 def batch_losses(network: Network, windows: Tensor) -> tuple[Losses, list[Tensor]]:
-    """The losses of windows (window, time, variable), equal to `network.losses`, and code counts (code,) per scale.
-
-    >>> import torch
-    >>> from cometad.network.fast.moments import batch_losses
-    >>> from cometad.network.network import Network, losses
-    >>> network = Network(variables=3, patch_sizes=(2, 4), patch_strides=(1, 2), dim=8, core_dim=4, codebook_size=16)
-    >>> windows = torch.randn(5, 20, 3)
-    >>> fast, plain = batch_losses(network, windows)[0], losses(network(windows))
-    >>> all(torch.allclose(a.float(), b) for a, b in zip(fast, plain))
-    True
-    """
+    """The losses of windows (window, time, variable), equal to `network.losses`, and code counts (code,) per scale."""
     parts = [batch_loss(as_batch(scale, windows)) for scale in network]
     return sum_losses([losses for losses, _ in parts]), [counts for _, counts in parts]
 

@@ -22,10 +22,6 @@ def torch_alone() -> Iterator[None]:
 
     A thread that first used torch while another one had limited it would keep that limit. Of 40 fits in 10 threads, 4
     gave other bytes for that reason.
-
-    >>> from cometad.network.fast.threads import torch_alone
-    >>> with torch_alone():
-    ...     pass
     """
     with _turn:
         if getattr(_holder, "inside", False):
@@ -48,12 +44,6 @@ def torch_on_one_thread() -> Iterator[None]:
 
     Matrix products as small as those of a training step gain nothing from threads, and on a busy machine the threads
     wait for each other a hundred times longer than they work. It also makes results independent of the thread count.
-
-    >>> import torch
-    >>> from cometad.network.fast.threads import torch_on_one_thread
-    >>> with torch_on_one_thread():
-    ...     torch.get_num_threads()
-    1
     """
     with torch_alone():
         before = torch.get_num_threads()

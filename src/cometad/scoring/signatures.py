@@ -1,7 +1,7 @@
-"""Precedents: how events looked that a person judged, and alert scores in which the normal ones no longer count.
+"""Signatures: how events looked that a person judged, and alert scores in which the normal ones no longer count.
 
 A cell is the reading of one variable at one time step. It is *hot* if its calibrated score is at least `HOT`, or above
-`USUAL` and the highest of its time step. A precedent keeps the hot cells of an event, as boxes: the range of the
+`USUAL` and the highest of its time step. A signature keeps the hot cells of an event, as boxes: the range of the
 readings and the largest error of each view, in up to `PARTS` parts of equal length.
 """
 
@@ -25,7 +25,7 @@ MARGIN = 2.0  # standard deviations that a reading may be outside of a box: the 
 FACTOR = 2.0  # an error may be this many times the largest one of a box
 
 
-class Precedent(NamedTuple):
+class Signature(NamedTuple):
     """The hot cells of one event. Its columns are the variables that have any."""
 
     variables: Integers  # (column,)  index of the variable
@@ -41,19 +41,10 @@ class Precedent(NamedTuple):
 
 
 class Gathering:
-    """Gathers a precedent from time steps that arrive in chunks of any size, in constant memory.
+    """Gathers a signature from time steps that arrive in chunks of any size, in constant memory.
 
     The parts of an event are equally long, the last one may be shorter. Their length doubles whenever there would be
     more than `PARTS` of them.
-
-    >>> import numpy as np
-    >>> from cometad.scoring.precedents import Gathering
-    >>> gathering = Gathering(start=7, views=1, width=2)
-    >>> rows = np.array([[1.0, 0.0], [3.0, 0.0]])
-    >>> gathering.add(rows, np.ones((2, 1, 2)), np.array([[9.0, 0.0], [9.0, 0.0]]))
-    >>> found = gathering.precedent()
-    >>> found.variables.tolist(), found.low[:3, 0].tolist(), gathering.stop
-    ([0], [1.0, 3.0, inf], 9)
     """
 
     def __init__(self, start: int, views: int, width: int) -> None:
@@ -95,11 +86,11 @@ class Gathering:
         known = hot[:, None] & ~np.isnan(errors)
         self._errors[part] = np.maximum(self._errors[part], np.where(known, errors, -np.inf).max(axis=0))
 
-    def precedent(self) -> Precedent:
-        """The precedent of the time steps so far; it has no columns if nothing was hot."""
+    def signature(self) -> Signature:
+        """The signature of the time steps so far; it has no columns if nothing was hot."""
         columns = np.flatnonzero((self._low < np.inf).any(axis=0))
         own = (array[..., columns].copy() for array in (self._scores, self._low, self._high, self._errors))
-        return Precedent(columns, *own)
+        return Signature(columns, *own)
 
     def state(self) -> dict[str, Array]:
         """Everything `restored` needs, by name."""
@@ -127,43 +118,28 @@ class Gathering:
 
 
 def hot_cells(scores: Floats) -> Flags:
-    """Which cells are hot, given calibrated scores (time, variable).
-
-    >>> import numpy as np
-    >>> from cometad.scoring.precedents import hot_cells
-    >>> hot_cells(np.array([[9.0, 3.0, 1.0], [0.9, 0.8, 0.7], [0.1, 0.0, 0.0]])).astype(int)
-    array([[1, 1, 0],
-           [1, 0, 0],
-           [0, 0, 0]])
-    """
+    """Which cells are hot, given calibrated scores (time, variable)."""
     hot: Flags = scores >= np.minimum(scores.max(axis=1, keepdims=True), HOT)
     return hot & (scores > USUAL)
 
 
-def packed(precedents: Sequence[Precedent]) -> dict[str, Array]:
-    """Several precedents as few arrays: the columns of all of them side by side; `unpacked` undoes it.
-
-    >>> import numpy as np
-    >>> from cometad.scoring.precedents import Precedent, packed, unpacked
-    >>> one = Precedent(np.array([4]), np.ones(1), np.zeros((8, 1)), np.ones((8, 1)), np.ones((8, 2, 1)))
-    >>> [found.variables.tolist() for found in unpacked(packed([one, one]), views=2, width=5)]
-    [[4], [4]]
-    """
-    if not precedents:
+def packed(signatures: Sequence[Signature]) -> dict[str, Array]:
+    """Several signatures as few arrays: the columns of all of them side by side; `unpacked` undoes it."""
+    if not signatures:
         return {}
-    fields = zip(Precedent._fields, zip(*precedents, strict=True), strict=True)
-    columns = np.array([len(one.variables) for one in precedents], np.int64)
+    fields = zip(Signature._fields, zip(*signatures, strict=True), strict=True)
+    columns = np.array([len(one.variables) for one in signatures], np.int64)
     return {"columns": columns} | {name: np.concatenate(arrays, axis=-1) for name, arrays in fields}
 
 
-def unpacked(arrays: Mapping[str, Array], views: int, width: int) -> list[Precedent]:
-    """The precedents that `packed` put together, with these numbers of views and variables."""
+def unpacked(arrays: Mapping[str, Array], views: int, width: int) -> list[Signature]:
+    """The signatures that `packed` put together, with these numbers of views and variables."""
     if not arrays:
         return []
-    counts = taken(arrays, "columns", ("precedent",), np.int64)
+    counts = taken(arrays, "columns", ("signature",), np.int64)
     require_state(bool(((counts >= 0) & (counts <= width)).all()), "its array 'columns' is not one of counts")
     total = int(counts.sum())
-    fields = Precedent(
+    fields = Signature(
         taken(arrays, "variables", (total,), np.int64),
         taken(arrays, "scores", (total,)),
         taken(arrays, "low", (PARTS, total), unknown=True),
@@ -173,34 +149,34 @@ def unpacked(arrays: Mapping[str, Array], views: int, width: int) -> list[Preced
     known = bool(((fields.variables >= 0) & (fields.variables < width)).all())
     require_state(known, "its array 'variables' is not one of variables")
     split = [np.split(field, np.cumsum(counts)[:-1], axis=-1) for field in fields]
-    return [Precedent(*own) for own in zip(*split, strict=True)]
+    return [Signature(*own) for own in zip(*split, strict=True)]
 
 
 class Boxes(NamedTuple):
-    """The boxes of several precedents, for the kernel."""
+    """The boxes of several signatures, for the kernel."""
 
-    columns: Integers  # (precedent, variable)  where to find a variable in the other fields; -1 if it was never hot
+    columns: Integers  # (signature, variable)  where to find a variable in the other fields; -1 if it was never hot
     low: Floats  # (part, column)
     high: Floats  # (part, column)
     errors: Floats  # (part, view, column)
 
 
 @dataclass(frozen=True)
-class Precedents:
+class Signatures:
     """Everything that counts as normal, or as a fault, because a person said so."""
 
     margin: Floats  # (variable,)  how far outside of a box a reading may be
-    normal: tuple[Precedent, ...] = ()
-    faults: tuple[Precedent, ...] = ()
+    normal: tuple[Signature, ...] = ()
+    faults: tuple[Signature, ...] = ()
     factor: float = FACTOR
 
     def scores(self, fused: Fused, rows: Floats, errors: Floats, highs: Floats, pooling: int) -> Floats:
-        """Alert scores (time,) in which hot cells that match a normal precedent count as usual.
+        """Alert scores (time,) in which hot cells that match a normal signature count as usual.
 
         They belong to scaled rows (time, variable) and errors (time, view, variable) with the high quantiles `highs`
-        (view, variable), which were `fused` with this `pooling`. A cell matches a precedent if it matches one of its
+        (view, variable), which were `fused` with this `pooling`. A cell matches a signature if it matches one of its
         boxes: the reading is in the box or at most `margin` outside, and no error is both above its high quantile and
-        more than `factor` times that of the box. A step has the lowest score that a single precedent gives it, unless
+        more than `factor` times that of the box. A step has the lowest score that a single signature gives it, unless
         all of its hot cells match one and the same fault.
         """
         if not self.normal:
@@ -218,15 +194,15 @@ class Precedents:
     def _fault_boxes(self) -> Boxes:
         return self._boxes(self.faults)
 
-    def _boxes(self, precedents: tuple[Precedent, ...]) -> Boxes:
-        columns = np.full((len(precedents), len(self.margin)), -1, np.int64)
-        if not precedents:
+    def _boxes(self, signatures: tuple[Signature, ...]) -> Boxes:
+        columns = np.full((len(signatures), len(self.margin)), -1, np.int64)
+        if not signatures:
             none = np.empty((PARTS, 0))
             return Boxes(columns, none, none, np.empty((PARTS, 0, 0)))
-        arrays, first = packed(precedents), 0
-        for own, precedent in zip(columns, precedents, strict=True):
-            own[precedent.variables] = first + np.arange(len(precedent.variables))
-            first += len(precedent.variables)
+        arrays, first = packed(signatures), 0
+        for own, signature in zip(columns, signatures, strict=True):
+            own[signature.variables] = first + np.arange(len(signature.variables))
+            first += len(signature.variables)
         return Boxes(columns, arrays["low"], arrays["high"], arrays["errors"])
 
 
@@ -243,7 +219,7 @@ def _excuse(
     pooling: int,
     scores: Floats,
 ) -> None:
-    """`Precedents.scores`, in place."""
+    """`Signatures.scores`, in place."""
     steps, width = rows.shape
     left, powers = np.empty(width), np.empty(width)
     for t in range(steps):
@@ -273,7 +249,7 @@ def _excuse(
 def _matches(
     reading: float, errors: Floats, boxes: Boxes, p: int, i: np.intp, margin: float, factor: float, highs: Floats
 ) -> bool:
-    """Whether a cell of variable `i` with these errors (view,) matches one of the boxes of precedent `p`."""
+    """Whether a cell of variable `i` with these errors (view,) matches one of the boxes of signature `p`."""
     c = boxes.columns[p, i]
     if c < 0:
         return False
