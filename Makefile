@@ -13,11 +13,13 @@ demo: $(READY)  ## fit a synthetic plant, stream it with drift and planted fault
 serve: $(READY)  ## run the live service; open http://127.0.0.1:8080
 	$(BIN)/cometad serve
 
-test: $(READY)  ## the tests and docstring examples of the product, on WORKERS cores
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 $(PYTEST)
+RUN := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20
 
-test-all: $(READY)  ## `make test`, and the tests of the research in bench/
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 tests src bench $(PYTEST)
+test: $(READY)  ## the tests and docstring examples of the product, on WORKERS cores
+	$(RUN) -m "not servers" $(PYTEST)
+
+test-all: $(READY)  ## `make test`, what needs servers, a browser or minutes, and the research in bench/
+	$(RUN) tests src bench $(PYTEST)
 
 check: $(READY)  ## format, lint, types, import contract
 	$(BIN)/ruff format --check .
