@@ -261,6 +261,10 @@ class LiveScorer:
             outcome = {"taught": None if ruling.called is None else taught, "note": note}
             stored.tried.append({"stream_id": stream.id, "number": ruling.number, **outcome})
             self._keep(stream, stored)
+            known, called = stream.open_event, ruling.called
+            if known is not None and known.number == ruling.number:
+                said = {"verdict": called, "verdict_at": None if called is None else ruling.at}
+                stream.open_event = known.model_copy(update=said)
             ruling.done.set_result(None)
         except Exception as error:
             ruling.done.set_exception(error)
