@@ -1115,6 +1115,27 @@ def test_live_tells_scores_events_and_states_as_they_come(running, pump):
     ]
 
 
+def test_listeners_are_shown_a_block_of_scores_once_it_is_complete(running):
+    service, client = running
+    put(client, "blocks")
+    post(client, "blocks", as_readings(VALUES[:100]))
+    settled(client, "blocks", 100)
+    stream, box = service.stream("blocks"), service.listeners.join(frozenset({"blocks"}))
+    before = client.get("/v1/streams/blocks").json()
+
+    def half_a_block():  # as the scorer does it; everybody else may look at any moment
+        stream.last.add(np.full(2000, START), np.full((2000, 3), 99.0))
+        box.add_points(stream, np.array([START]), np.full((1, 3), 99.0))
+
+    service.scorer.do(half_a_block).result()
+    shown = box.fetch()[0]["blocks"]
+    service.listeners.leave(box)
+    numbers = ("score", "threshold", "flagged", "top", "budget_used", "drift")
+    assert json.loads(json.dumps([shown[name] for name in numbers])) == [before[name] for name in numbers]
+    service.scorer.do(stream.publish).result()
+    assert client.get("/v1/streams/blocks").json()["score"] == 99.0
+
+
 def test_live_connections_end_when_the_service_stops(tmp_path):
     lines = []
     with in_process(tmp_path) as (service, client):
