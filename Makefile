@@ -5,7 +5,7 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 WORKERS ?= 2
 
-.PHONY: demo serve test check docs format clean
+.PHONY: demo serve test coverage check docs format clean
 
 demo: $(READY)  ## fit a synthetic plant, stream it with drift and planted faults, list what was found
 	$(BIN)/cometad demo
@@ -15,6 +15,10 @@ serve: $(READY)  ## run the live service; open http://127.0.0.1:8080
 
 test: $(READY)  ## every test and every docstring example, on WORKERS cores
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 $(PYTEST)
+
+coverage: $(READY)  ## every test with branch coverage, compared with the floor of each room; FLOOR=--write records it
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov=cometad --cov-report=json:.coverage.json $(PYTEST)
+	$(BIN)/python tests/coverage_floor.py .coverage.json $(FLOOR)
 
 check: $(READY)  ## format, lint, types, import contract
 	$(BIN)/ruff format --check .
