@@ -5,7 +5,7 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 WORKERS ?= 2
 
-.PHONY: demo serve test test-all check docs format clean
+.PHONY: demo serve test test-all coverage check docs format clean
 
 demo: $(READY)  ## fit a synthetic plant, stream it with drift and planted faults, list what was found
 	$(BIN)/cometad demo
@@ -13,11 +13,17 @@ demo: $(READY)  ## fit a synthetic plant, stream it with drift and planted fault
 serve: $(READY)  ## run the live service; open http://127.0.0.1:8080
 	$(BIN)/cometad serve
 
-test: $(READY)  ## the tests and docstring examples of the product, on WORKERS cores
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 $(PYTEST)
+RUN := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20
 
-test-all: $(READY)  ## `make test`, and the tests of the research in bench/
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 tests src bench $(PYTEST)
+test: $(READY)  ## the tests and docstring examples of the product, on WORKERS cores
+	$(RUN) -m "not servers" $(PYTEST)
+
+test-all: $(READY)  ## `make test`, what needs servers, a browser or minutes, and the research in bench/
+	$(RUN) tests src bench $(PYTEST)
+
+coverage: $(READY)  ## every test with branch coverage, compared with the floor of each room; FLOOR=--write records it
+	$(RUN) tests src bench --cov=cometad --cov-report=json:.coverage.json $(PYTEST)
+	$(BIN)/python tests/coverage_floor.py .coverage.json $(FLOOR)
 
 check: $(READY)  ## format, lint, types, import contract
 	$(BIN)/ruff format --check .

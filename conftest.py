@@ -42,6 +42,26 @@ settings.load_profile("cometad")
 torch.set_num_threads(1)
 
 
+# What `make test` leaves to `make test-all`: real brokers, databases and browsers, kill -9, what is slow. Tests that
+# use one of the fixtures belong to it, too, and the pages of the docs that start servers.
+SERVER_FIXTURES = {"browser", "postgres"}
+SERVER_TESTS = tuple(
+    f"tests/{name}"
+    for name in (
+        *(f"connect/test_{name}.py" for name in ("brokers", "kafka", "mqtt", "nats", "opcua", "out", "plant_kill")),
+        *("connect/test_prometheus.py", "serve/test_browser.py", "serve/test_monitoring.py", "serve/test_sharing.py"),
+        *("cli/test_resume.py::test_nothing_is_lost", "fleet/test_ray.py", "serve/test_restart.py"),
+        *("test_compiled.py::test_every_compiled", "test_docs.py::test_the_site"),
+    )
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.nodeid.startswith(SERVER_TESTS) or SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("servers")
+
+
 def pytest_configure(config):
     starts_workers = config.getoption("numprocesses", None) and not worker
     if starts_workers and not (COMPILED / "first").exists():

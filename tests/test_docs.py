@@ -243,7 +243,15 @@ def test_every_block_has_a_known_language(page):
     assert not re.search(r"^\s*$\n^(    |\t)(?! *[-*\d])", outside, re.MULTILINE), "an indented block: fence it"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(blocks(page))], ids=name)
+def marks_of(page: Path) -> list[pytest.MarkDecorator]:
+    """Pages that start servers are left to `make test-all`."""
+    content = page.read_text()
+    return [pytest.mark.servers] if "cometad serve" in content or any(each in content for each in SERVERS) else []
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=name(page), marks=marks_of(page)) for page in PAGES if any(blocks(page))]
+)
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(page)

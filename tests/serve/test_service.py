@@ -22,8 +22,8 @@ from cometad.live.session import Session
 from cometad.serve import detector_shelf, exports, recorder
 from cometad.serve import service as service_module
 from cometad.serve.api import live
-from cometad.serve.live_stream import threshold_of
-from cometad.serve.models import StreamSettings
+from cometad.serve.live_stream import LiveStream, threshold_of
+from cometad.serve.models import EventSummary, StreamSettings
 from cometad.serve.storage import history, schema
 from cometad.serve.storage.store import StorageError
 from cometad.serve.upkeep import DAY
@@ -349,6 +349,41 @@ def test_verdicts_are_kept_and_normal_teaches_until_it_is_withdrawn(running, pum
     assert scores_of(found["plain"]) == scores_of(found["withdrawn"]) == expected(pump[0], VALUES)
     assert sum(found["taught"]["flags"][100:]) < sum(found["plain"]["flags"][100:])
     assert events_of(client, "taught")[-1]["verdict"] == "normal"
+
+
+def test_only_the_scorer_writes_the_open_event_of_a_stream(running, monkeypatch):
+    _, client = running
+    put(client, "one-writer")
+    writers, write = set(), LiveStream.__setattr__
+
+    def noted(stream, name, value):
+        if name == "open_event" and stream.name == "one-writer":
+            writers.add(threading.current_thread().name)
+        write(stream, name, value)
+
+    monkeypatch.setattr(LiveStream, "__setattr__", noted)
+    post(client, "one-writer", as_readings(VALUES[:66]))
+    event = until(lambda: events_of(client, "one-writer"))[0]
+    said = client.post(f"/v1/events/{event['id']}/verdict", json={"verdict": "normal"}).json()
+    shown = client.get("/v1/streams/one-writer").json()["open_event"]
+    assert (shown["number"], shown["verdict"], shown["verdict_at"]) == (1, "normal", said["verdict_at"])
+    post(client, "one-writer", as_readings(VALUES[66:110], first=66))
+    until(lambda: client.get("/v1/streams/one-writer").json()["open_event"] is None)
+    assert writers == {"cometad-scorer"}
+
+
+def test_an_event_takes_nothing_over_from_the_one_before(running):
+    service, client = running
+    put(client, "put-back")
+    post(client, "put-back", as_readings(VALUES[:110]))
+    event = until(lambda: client.get("/v1/streams/put-back/events?state=closed").json()["events"])[0]
+    stale = EventSummary(**event | {"state": "open", "verdict": "normal", "verdict_at": START})
+    service.scorer.do(lambda: setattr(service.stream("put-back"), "open_event", stale)).result()
+    post(client, "put-back", as_readings(VALUES[110:200], first=110))
+    found = until(lambda: [one for one in events_of(client, "put-back") if one["number"] == 2])[0]
+    assert found["start_time"] == START + found["start"]
+    assert found["opened_at"] > event["closed_at"]
+    assert (found["verdict"], found["verdict_at"]) == (None, None)
 
 
 def test_a_verdict_is_learned_and_shown_or_neither(running, monkeypatch):
@@ -908,11 +943,15 @@ def test_a_bad_budget_is_refused_with_what_to_write_instead(narrow, budget):
     assert wanted in answer.json()["error"]
 
 
-def test_a_budget_can_be_said_as_on_the_command_line(narrow):
-    _, client = narrow
-    client.put("/v1/streams/words", json={"detector": "pump", "budget": "2/500,3/day", "period": "60s"})
-    settings = client.get("/v1/streams/words").json()["settings"]["budget"]
-    assert settings == {"rate": None, "alerts": 2.0, "per": 500.0, "alerts_per_day": 3.0}
+def test_a_budget_can_be_said_as_on_the_command_line(running):
+    _, client = running
+    put(client, "words", budget="2/500,3/day", period="60s")
+    assert client.get("/v1/streams/words").json()["settings"]["budget"] == {
+        "rate": None,
+        "alerts": 2.0,
+        "per": 500.0,
+        "alerts_per_day": 3.0,
+    }
     answer = client.put("/v1/streams/words", json={"detector": "pump", "budget": "0/day"})
     assert answer.status_code == 422
     assert "The budget '0/day' is not above 0" in answer.json()["error"]
@@ -1100,6 +1139,27 @@ def test_live_tells_scores_events_and_states_as_they_come(running, pump):
         ("heard", "normal"),
         ("later", None),
     ]
+
+
+def test_listeners_are_shown_a_block_of_scores_once_it_is_complete(running):
+    service, client = running
+    put(client, "blocks")
+    post(client, "blocks", as_readings(VALUES[:100]))
+    settled(client, "blocks", 100)
+    stream, box = service.stream("blocks"), service.listeners.join(frozenset({"blocks"}))
+    before = client.get("/v1/streams/blocks").json()
+
+    def half_a_block():  # as the scorer does it; everybody else may look at any moment
+        stream.last.add(np.full(2000, START), np.full((2000, 3), 99.0))
+        box.add_points(stream, np.array([START]), np.full((1, 3), 99.0))
+
+    service.scorer.do(half_a_block).result()
+    shown = box.fetch()[0]["blocks"]
+    service.listeners.leave(box)
+    numbers = ("score", "threshold", "flagged", "top", "budget_used", "drift")
+    assert json.loads(json.dumps([shown[name] for name in numbers])) == [before[name] for name in numbers]
+    service.scorer.do(stream.publish).result()
+    assert client.get("/v1/streams/blocks").json()["score"] == 99.0
 
 
 def test_live_connections_end_when_the_service_stops(tmp_path):

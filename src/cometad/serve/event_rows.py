@@ -26,12 +26,14 @@ def changed_event(
     `variables` (variable,) and `threshold` are those of the time step that caused the change; every new peak is one.
     `time_of` gives the time of a step of the session.
     """
-    found, known, now = change.event, stream.open_event, time.time()
+    found, now = change.event, time.time()
+    number = stream.first_event + found.number
+    known = stream.open_event if stream.open_event is not None and stream.open_event.number == number else None
     fresh = known is None or found.peak == change.step  # else the change is not about its peak
     event = EventSummary(
-        id=f"{stream.id}-{stream.first_event + found.number}",
+        id=f"{stream.id}-{number}",
         stream=stream.name,
-        number=stream.first_event + found.number,
+        number=number,
         state="open" if found.open else "closed",
         level="alert" if known is not None and known.level == "alert" else found.level,  # it has been sent
         new_level=found.new_level,

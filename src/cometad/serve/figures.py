@@ -107,15 +107,15 @@ class _Gauges:
         alert = GaugeMetricFamily("anomaly_alert_open", "1 while an alert is open.", labels=["stream"])
         used = GaugeMetricFamily("anomaly_budget_used", "Share of the budget used; 1 is all.", labels=["stream"])
         for stream in self._streams():
-            numbers = stream.numbers()
-            if numbers["score"] is not None:
-                score.add_metric([stream.name], numbers["score"])
-                threshold.add_metric([stream.name], numbers["threshold"])
+            numbers = stream.shown
+            if numbers.score is not None and numbers.threshold is not None:
+                score.add_metric([stream.name], numbers.score)
+                threshold.add_metric([stream.name], numbers.threshold)
             event = stream.open_event
             opened.add_metric([stream.name], float(event is not None))
             alert.add_metric([stream.name], float(event is not None and event.level == "alert"))
-            if numbers["budget_used"] is not None:
-                used.add_metric([stream.name], numbers["budget_used"])
+            if numbers.budget_used is not None:
+                used.add_metric([stream.name], numbers.budget_used)
         yield from (score, threshold, opened, alert, used)
 
 

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,14 +71,13 @@ class LastScores:
         self._ats[places], self._cells[places] = ats, cells
         self.count += len(ats)
 
-    def _places(self, most: int = RECENT) -> Any:
+    def _places(self, most: int) -> Any:
         return np.arange(max(0, self.count - min(most, RECENT)), self.count) % RECENT
 
     @property
     def cells(self) -> Floats:
-        """Alert scores, thresholds and flags (time, 3), oldest first."""
-        cells: Floats = self._cells[self._places()]
-        return cells
+        """Alert scores, thresholds and flags (time, 3), in any order."""
+        return self._cells[: self.count]
 
     def last(self, most: int) -> tuple[Floats, Floats]:
         """The last times and cells, oldest first."""
@@ -92,6 +91,17 @@ class LastScores:
     def flagged_share(self) -> float | None:
         """The share of flagged scores; None if there are none."""
         return float(self.cells[:, 2].mean()) if self.count else None
+
+
+class Numbers(NamedTuple):
+    """What the last score of a stream was: for a line of a table, or a message."""
+
+    score: float | None
+    threshold: float | None
+    flagged: bool
+    top: Top
+    budget_used: float | None  # of the promise: 1 is all of it
+    drift: float | None  # where the median of the last scores lies among those of training: 0.5 if nothing has changed
 
 
 @dataclass
@@ -117,7 +127,7 @@ class LiveStream:
     known_verdict: int = 0  # the last one the session knows
     snapshot_due: int = 0  # readings until the next snapshot
     last: LastScores = field(default_factory=LastScores)
-    top: Top = field(default_factory=list)
+    shown: Numbers = field(default_factory=lambda: Numbers(None, None, False, [], None, None))
     open_event: EventSummary | None = None
     peak_profile: bytes = b""
     events: int = 0
@@ -208,9 +218,7 @@ class LiveStream:
         window = math.ceil(max(day, LEAST_WINDOW, 1 / share))
         return window, share * window
 
-    @property
-    def budget_used(self) -> float | None:
-        """How much of the promise was used: 1 is all of it."""
+    def _budget_used(self) -> float | None:
         budget = self.budget
         if budget is None or not self.last.count:
             return None
@@ -220,15 +228,9 @@ class LiveStream:
         window, allowed = self.budget_window
         return sum(start >= self.stored_step - window for start in self.openings) / allowed
 
-    @property
-    def drift(self) -> float | None:
-        """Where the median of the last scores lies among those of training: 0.5 if nothing has changed.
-
-        It is computed anew after 64 scores: many people may ask, and it moves slowly.
-        """
-        if not self.last.count:
-            return None
-        if self.last.count < DRIFT_EVERY:
+    def _current_drift(self) -> float | None:
+        """The drift, computed anew after 64 scores: it moves slowly."""
+        if self.last.count < DRIFT_EVERY or self.lost_detector:
             return None
         if not 0 <= self.last.count - self._drift_at < DRIFT_EVERY:  # below 0 if scores were read again from disk
             middle, training = float(np.median(self.last.cells[:, 0])), self.detector.alert_scores_
@@ -242,18 +244,12 @@ class LiveStream:
         since = self.waiting_since
         return 0.0 if since is None else max(0.0, time.monotonic() - since)
 
-    def numbers(self) -> dict[str, Any]:
-        """What the last score was: for a line of a table, or a message."""
+    def publish(self, top: Top | None = None) -> None:
+        """Let people see the last scores; for the thread that adds them, after each block. `top` changes if given."""
         _, cells = self.last.last(1)
-        known = len(cells) > 0
-        return {
-            "score": float(cells[0, 0]) if known else None,
-            "threshold": float(cells[0, 1]) if known else None,
-            "flagged": bool(cells[0, 2]) if known else False,
-            "top": self.top,
-            "budget_used": self.budget_used,
-            "drift": self.drift,
-        }
+        score, threshold, flagged = cells[0].tolist() if len(cells) else (None, None, False)
+        top = self.shown.top if top is None else top
+        self.shown = Numbers(score, threshold, bool(flagged), top, self._budget_used(), self._current_drift())
 
     def describe(self, recent: int = 0) -> dict[str, Any]:
         """How the stream is now, as `StreamState`."""
@@ -274,7 +270,7 @@ class LiveStream:
             "budget": self.budget,
             "budget_reduced": self.budget_reduced,
             "lag": self.lag,
-            **self.numbers(),
+            **self.shown._asdict(),
         }
         if recent:
             ats, cells = self.last.last(recent)

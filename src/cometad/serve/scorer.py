@@ -157,6 +157,7 @@ class LiveScorer:
             stream.stored_step = max(stream.first_step, next_number(connection, schema.scores, stream.id))
             _show_recent(stream, by_number(connection, schema.scores, stream.id, stream.stored_step - RECENT, 2**62))
             _show_events(connection, stream)
+            stream.publish()
             stream.session = session
             stream.snapshot_due = SNAPSHOT_EVERY - stream.id % SNAPSHOT_EVERY  # not all streams at once
             rulings = self._later_rulings(connection, stream)
@@ -210,10 +211,10 @@ class LiveScorer:
         if new >= len(ats):
             return
         stream.last.add(ats[new:], cells[new:])
-        stream.top = top_of(stream.detector.names_, scored.variables[-1])
         stored.scores.append(chunk(stream.id, HistoryRows(first + new, ats[new:], cells[new:])))
         stream.stored_step = first + len(ats)
         told = [self._event(stream, change, timed, stored) for change in changes]
+        stream.publish(top_of(stream.detector.names_, scored.variables[-1]))
         waited = 0.0 if since is None else time.monotonic() - since
         self._tell(FreshScores(stream, first + new, ats[new:], cells[new:], scored.variables[new:], told, waited))
 
@@ -261,6 +262,10 @@ class LiveScorer:
             outcome = {"taught": None if ruling.called is None else taught, "note": note}
             stored.tried.append({"stream_id": stream.id, "number": ruling.number, **outcome})
             self._keep(stream, stored)
+            known, called = stream.open_event, ruling.called
+            if known is not None and known.number == ruling.number:
+                said = {"verdict": called, "verdict_at": None if called is None else ruling.at}
+                stream.open_event = known.model_copy(update=said)
             ruling.done.set_result(None)
         except Exception as error:
             ruling.done.set_exception(error)

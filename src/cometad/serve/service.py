@@ -468,9 +468,6 @@ class Service:
         with self._own(stream.name) as stream:
             self.recorder.rule(stream, number, called).result()
             self.recorder.flush(stream)
-        if stream.open_event is not None and stream.open_event.number == number:
-            now = None if called is None else time.time()
-            stream.open_event = stream.open_event.model_copy(update={"verdict": called, "verdict_at": now})
 
     def event_place(self, event_id: str) -> tuple[LiveStream, int]:
         """The stream of an event and its number there."""

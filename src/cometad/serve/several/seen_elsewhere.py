@@ -47,5 +47,6 @@ def show(stream: LiveStream, row: Any, event: Any) -> None:
         if new < len(ats):
             stream.last.add(ats[new:], cells[new:])
             stream.stored_step = row.score_first + len(ats)
+            stream.publish()
     known = event is not None and event.number > stream.first_event
     stream.open_event = event_of(event, stream) if known else None
