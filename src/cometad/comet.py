@@ -342,10 +342,10 @@ class Comet(Detector):
         >>> normal, fresh = np.random.default_rng(0).normal(size=(2, 1000, 3))
         >>> fresh[[300, 600], 1] = 12.0
         >>> detector = Comet().fit(normal)
-        >>> taught = detector.learn_normal(fresh, 300)
-        >>> detector.predict(fresh)[600], taught.predict(fresh)[600]
+        >>> learned = detector.learn_normal(fresh, 300)
+        >>> detector.predict(fresh)[600], learned.predict(fresh)[600]
         (np.int64(1), np.int64(0))
-        >>> taught.verdicts_
+        >>> learned.verdicts_
         (Verdict(number=1, start=300, stop=301, called='normal', variables=('v1',)),)
         """
         series = self._checked(X)

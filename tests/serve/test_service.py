@@ -19,7 +19,7 @@ from cometad import BASELINES, Budget, Comet
 from cometad.data.resample import Resampling
 from cometad.live.grid import Grid
 from cometad.live.session import Session
-from cometad.serve import detector_shelf, exports, recorder
+from cometad.serve import exports, recorder, stored_detectors
 from cometad.serve import service as service_module
 from cometad.serve.api import live
 from cometad.serve.live_stream import LiveStream, threshold_of
@@ -1075,7 +1075,7 @@ def test_detectors_are_fitted_in_the_background(running):
 
 def test_only_so_many_fits_may_wait(running, monkeypatch):
     _, client = running
-    monkeypatch.setattr(detector_shelf, "MOST_FITS", 1)
+    monkeypatch.setattr(stored_detectors, "MOST_FITS", 1)
 
     def begin(name):
         body = b"flow,level\nx,y\n"  # cannot be fitted, which is found out quickly

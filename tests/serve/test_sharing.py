@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, delete, select, text
 
 from cometad.connect.contract import Lost, Position
 from cometad.connect.intake import Connection, Intake, Message
-from cometad.serve.several.ownership import LOCKS
+from cometad.serve.members.ownership import LOCKS
 from cometad.serve.storage import history, schema
 from cometad.serve.storage.store import StorageError
 from serve_case import (
@@ -155,7 +155,7 @@ def test_a_stream_that_cannot_be_released_goes_on(pair, pump, monkeypatch):
     (one, first), _ = pair
     put(first, "a")
     post(first, "a", READINGS[:100])
-    monkeypatch.setattr("cometad.serve.several.sharing.TRIES", 0)  # as if readings never ended
+    monkeypatch.setattr("cometad.serve.members.sharing.TRIES", 0)  # as if readings never ended
     one.sharing.release(["a"])
     post(first, "a", READINGS[100:])
     assert settled(first, "a", 400)["scores"] == expected(pump[0], VALUES)[0]
@@ -211,7 +211,7 @@ def test_a_stream_that_may_have_been_released_is_not_scored_by_two(pair, pump, m
 
 
 def test_a_stream_that_was_not_released_because_of_an_error_is_released_later(pair, pump, monkeypatch):
-    monkeypatch.setattr("cometad.serve.several.sharing.LEFT_FOR", 0.0)
+    monkeypatch.setattr("cometad.serve.members.sharing.LEFT_FOR", 0.0)
     (one, first), (_, second) = pair
     put(first, "a")
     post(first, "a", READINGS[:100])
@@ -582,7 +582,7 @@ def test_a_killed_process_leaves_its_streams_to_the_others(tmp_path, postgres, p
 
 
 def test_a_stopped_process_that_wakes_up_writes_nothing_for_streams_that_moved(tmp_path, postgres, pump, monkeypatch):
-    monkeypatch.setattr("cometad.serve.several.ownership.DEAD_AFTER", 3.0)
+    monkeypatch.setattr("cometad.serve.members.ownership.DEAD_AFTER", 3.0)
     database = postgres()
     with (
         Server(tmp_path / "stopped", f"--database={database}") as server,
@@ -602,7 +602,7 @@ def test_a_stopped_process_that_wakes_up_writes_nothing_for_streams_that_moved(t
 
 
 def test_readings_that_a_dead_process_had_not_scored_are_scored_by_another(pair, pump, monkeypatch):
-    monkeypatch.setattr("cometad.serve.several.sharing.LEFT_FOR", 0.0)
+    monkeypatch.setattr("cometad.serve.members.sharing.LEFT_FOR", 0.0)
     (one, first), (two, second) = pair
     put(first, "a")
     stuck = threading.Event()

@@ -70,10 +70,10 @@ def event_row(stream: LiveStream, event: EventSummary, profile: bytes) -> dict[s
     }
 
 
-def verdict_columns(called: str | None, at: float, taught: bool, note: str | None = None) -> dict[str, Any]:
+def verdict_columns(called: str | None, at: float, learned: bool, note: str | None = None) -> dict[str, Any]:
     """What a verdict changes in the row of an event; None withdraws what was said, and when."""
     said = called is not None
-    return {"verdict": called, "verdict_at": at if said else None, "taught": taught if said else None, "note": note}
+    return {"verdict": called, "verdict_at": at if said else None, "taught": learned if said else None, "note": note}
 
 
 def event_of(row: Any, stream: LiveStream) -> EventSummary:

@@ -6,7 +6,6 @@ import numpy as np
 from sqlalchemy import select
 
 from cometad.report.thin import thin
-from cometad.serve.detector_shelf import Missing
 from cometad.serve.event_rows import event_of
 from cometad.serve.explaining import keep_explanation
 from cometad.serve.live_stream import EVER, LiveStream
@@ -15,6 +14,7 @@ from cometad.serve.service import Service
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import by_time
 from cometad.serve.storage.store import Store
+from cometad.serve.stored_detectors import Missing
 
 ALIKE, AMONG = 5, 1000  # similar events shown, and how many are looked at
 

@@ -23,8 +23,8 @@ from cometad.errors import CometadError, InputError
 from cometad.serve.arrivals import Admitted, admit
 from cometad.serve.event_rows import verdict_columns
 from cometad.serve.live_stream import Arrivals, LiveStream
+from cometad.serve.members.ownership import Fenced, Moved, Ownership
 from cometad.serve.notify.outbox import Outbox
-from cometad.serve.several.ownership import Fenced, Moved, Ownership
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, KnownTimes, chunk
 from cometad.serve.storage.store import StorageError, Store
@@ -71,7 +71,7 @@ class Accepted(NamedTuple):
     since: float  # when they were accepted, by a clock that never goes back
 
 
-class Ruling(NamedTuple):
+class GivenVerdict(NamedTuple):
     """A verdict that is on disk and waits to be applied before reading `after_seq`."""
 
     stream: LiveStream
@@ -99,7 +99,7 @@ class Recorder:
         store: Store,
         streams: dict[str, LiveStream],
         owners: Ownership,
-        pass_on: Callable[[list[Accepted | Ruling]], None],
+        pass_on: Callable[[list[Accepted | GivenVerdict]], None],
         unscored: Callable[[], int],
         outbox: Outbox,
     ) -> None:
@@ -107,7 +107,7 @@ class Recorder:
         self._pass_on, self._unscored = pass_on, unscored
         self._outbox = outbox
         self._requests: deque[_Request] = deque()
-        self._rulings: deque[Ruling] = deque()
+        self._verdicts: deque[GivenVerdict] = deque()
         self._stored, self._unwritten = Stored(), set[int]()  # the streams whose results are being written
         self._waiting = 0  # readings in requests
         self._wake = threading.Condition()
@@ -126,7 +126,7 @@ class Recorder:
         """Take no more readings; returns once those taken before are on disk and passed on."""
         with self._wake:
             self._closed = True
-            while self._requests or self._rulings or self._busy:
+            while self._requests or self._verdicts or self._busy:
                 self._wake.wait(0.05)
 
     def flush(self, stream: LiveStream | None = None) -> None:
@@ -179,7 +179,7 @@ class Recorder:
         with self._wake:
             if self._closed:
                 raise Busy
-            self._rulings.append(Ruling(stream, 0, 0, number, called, time.time(), done))
+            self._verdicts.append(GivenVerdict(stream, 0, 0, number, called, time.time(), done))
             self._wake.notify_all()
         return done
 
@@ -202,21 +202,21 @@ class Recorder:
         while True:
             with self._wake:
                 self._wait_for_work()
-                if self._stopping and not (self._requests or self._rulings or self._has_results()):
+                if self._stopping and not (self._requests or self._verdicts or self._has_results()):
                     return
-                requests, rulings, stored = self._taken()
+                requests, verdicts, stored = self._taken()
                 self._busy, self._unwritten = True, stored.streams()
             begun = time.monotonic()
             try:
                 with self._committing:
-                    accepted = self._committed(requests, rulings, stored)
+                    accepted = self._committed(requests, verdicts, stored)
                 self.problem = None
                 self._rounds += 1
             except Fenced as error:
-                self._start_over(requests, rulings, error)
+                self._start_over(requests, verdicts, error)
                 accepted = []
             except Exception as error:  # goes to those who wait; this thread must go on
-                self._give_back(requests, rulings, stored, error)
+                self._give_back(requests, verdicts, stored, error)
                 accepted = []
             self.round_seconds = time.monotonic() - begun
             self._pass_on(accepted)
@@ -226,7 +226,7 @@ class Recorder:
 
     def _wait_for_work(self) -> None:
         """Return once there is something to store; results alone wait a moment for others, unless a person waits."""
-        while not (self._requests or self._rulings or self._stored.tried or self._stopping):
+        while not (self._requests or self._verdicts or self._stored.tried or self._stopping):
             if not self._wake.wait(GATHER if self._has_results() else None):
                 return
 
@@ -234,27 +234,29 @@ class Recorder:
         results = self._stored
         return bool(results.scores or results.events or results.snapshots or results.tried or results.paused)
 
-    def _taken(self) -> tuple[list[_Request], list[Ruling], Stored]:
+    def _taken(self) -> tuple[list[_Request], list[GivenVerdict], Stored]:
         requests, readings = list[_Request](), 0
         while self._requests and (not requests or readings + self._requests[0].readings <= ROUND):
             requests.append(self._requests.popleft())
             readings += requests[-1].readings
         self._waiting -= readings
-        rulings = list(self._rulings)
-        self._rulings.clear()
+        verdicts = list(self._verdicts)
+        self._verdicts.clear()
         stored, self._stored = self._stored, Stored()
-        return requests, rulings, stored
+        return requests, verdicts, stored
 
-    def _give_back(self, requests: list[_Request], rulings: list[Ruling], stored: Stored, error: Exception) -> None:
+    def _give_back(
+        self, requests: list[_Request], verdicts: list[GivenVerdict], stored: Stored, error: Exception
+    ) -> None:
         """After a failed transaction: requests get the error, results are kept for the next one."""
         self.problem = str(error)
         _log.error("transaction failed", problem=str(error), exc_info=not isinstance(error, CometadError))
         for request in requests:
             if not request.done.done():
                 request.done.set_exception(error)
-        for ruling in rulings:
-            if not ruling.done.done():
-                ruling.done.set_exception(error)
+        for verdict in verdicts:
+            if not verdict.done.done():
+                verdict.done.set_exception(error)
         with self._wake:
             stored.add(self._stored)
             self._stored = stored
@@ -263,12 +265,12 @@ class Recorder:
                 return
         time.sleep(RETRY)
 
-    def _start_over(self, requests: list[_Request], rulings: list[Ruling], error: Fenced) -> None:
+    def _start_over(self, requests: list[_Request], verdicts: list[GivenVerdict], error: Fenced) -> None:
         """After others took this process for dead: whatever it knows is out of date, and requests are tried again."""
         _log.warning("fenced", problem=str(error))
-        for ruling in rulings:
-            if not ruling.done.done():
-                ruling.done.set_exception(error)
+        for verdict in verdicts:
+            if not verdict.done.done():
+                verdict.done.set_exception(error)
         with self._wake:
             requests = [request for request in requests if not request.done.done()]
             self._owners.forget()
@@ -287,26 +289,30 @@ class Recorder:
         wanted = [stream for name in names if (stream := self._streams.get(name)) is not None and not stream.owned]
         return self._owners.take(wanted) if wanted else {}
 
-    def _committed(self, requests: list[_Request], rulings: list[Ruling], stored: Stored) -> list[Accepted | Ruling]:
+    def _committed(
+        self, requests: list[_Request], verdicts: list[GivenVerdict], stored: Stored
+    ) -> list[Accepted | GivenVerdict]:
         try:
-            return self._commit(requests, rulings, stored)
+            return self._commit(requests, verdicts, stored)
         except Fenced:
             raise
         except Exception:  # raised again
             # The connection may have ended after the transaction was committed and before the answer arrived.
             names = {batch.stream for request in requests for batch in request.batches}
             found = [stream for name in names if (stream := self._streams.get(name)) is not None]
-            self._owners.doubt([*found, *(ruling.stream for ruling in rulings)])
+            self._owners.doubt([*found, *(verdict.stream for verdict in verdicts)])
             raise
 
-    def _commit(self, requests: list[_Request], rulings: list[Ruling], stored: Stored) -> list[Accepted | Ruling]:
+    def _commit(
+        self, requests: list[_Request], verdicts: list[GivenVerdict], stored: Stored
+    ) -> list[Accepted | GivenVerdict]:
         chunks: list[dict[str, Any]] = []
-        accepted: list[Accepted | Ruling] = []
+        accepted: list[Accepted | GivenVerdict] = []
         moved: dict[str, tuple[LiveStream, Arrivals]] = {}
         receipts: list[Receipt] = []
         self._owners.join()
         requests = self._still_read(requests)
-        rulings = self._still_owned(rulings)
+        verdicts = self._still_owned(verdicts)
         elsewhere = self._take_streams(requests)
         with self._store.write() as connection:
             self._owners.fence(connection)
@@ -319,7 +325,7 @@ class Recorder:
                     receipts.append(self._taken_in(connection, request, moving, chunks, accepted, moved))
             if chunks:
                 connection.execute(insert(schema.readings), chunks)
-            accepted += [self._ruled(connection, ruling, moved) for ruling in rulings]
+            accepted += [self._stored_verdict(connection, verdict, moved) for verdict in verdicts]
             told = self._write_results(connection, stored)
             self._store.upsert(connection, schema.positions, _reached(requests, receipts))
             for stream, arrivals in moved.values():
@@ -348,12 +354,12 @@ class Recorder:
                 request.done.set_exception(Lost(f"Another process reads part {at.part} of {at.connection} now."))
         return found
 
-    def _still_owned(self, rulings: list[Ruling]) -> list[Ruling]:
+    def _still_owned(self, verdicts: list[GivenVerdict]) -> list[GivenVerdict]:
         """The verdicts without those on streams that this process has left meanwhile."""
-        for ruling in rulings:
-            if not ruling.stream.owned:
-                ruling.done.set_exception(Moved(ruling.stream.name))
-        return [ruling for ruling in rulings if ruling.stream.owned]
+        for verdict in verdicts:
+            if not verdict.stream.owned:
+                verdict.done.set_exception(Moved(verdict.stream.name))
+        return [verdict for verdict in verdicts if verdict.stream.owned]
 
     def _taken_in(
         self,
@@ -361,7 +367,7 @@ class Recorder:
         request: _Request,
         elsewhere: dict[str, Elsewhere],
         chunks: list[dict[str, Any]],
-        accepted: list[Accepted | Ruling],
+        accepted: list[Accepted | GivenVerdict],
         moved: dict[str, tuple[LiveStream, Arrivals]],
     ) -> Receipt:
         """Admit the readings of a request: adds chunks to write, readings to score and what moved on."""
@@ -391,20 +397,22 @@ class Recorder:
                 accepted.append(Accepted(stream, rows, since))
         return total
 
-    def _ruled(self, connection: Connection, ruling: Ruling, moved: dict[str, tuple[LiveStream, Arrivals]]) -> Ruling:
-        stream = ruling.stream
+    def _stored_verdict(
+        self, connection: Connection, verdict: GivenVerdict, moved: dict[str, tuple[LiveStream, Arrivals]]
+    ) -> GivenVerdict:
+        stream = verdict.stream
         after = moved[stream.name][1] if stream.name in moved else stream.arrivals
         values = {
             "stream_id": stream.id,
             "after_seq": after.next_seq,
-            "number": ruling.number - stream.first_event,  # in the session
-            "called": ruling.called,
-            "at": ruling.at,
+            "number": verdict.number - stream.first_event,  # in the session
+            "called": verdict.called,
+            "at": verdict.at,
         }
-        taught = ruling.called == "normal"  # unless the scorer finds otherwise
-        change_event(connection, stream.id, ruling.number, verdict_columns(ruling.called, ruling.at, taught))
+        learned = verdict.called == "normal"  # unless the scorer finds otherwise
+        change_event(connection, stream.id, verdict.number, verdict_columns(verdict.called, verdict.at, learned))
         (found,) = connection.execute(insert(schema.verdicts).values(values)).inserted_primary_key or (0,)
-        return ruling._replace(id=int(found), after_seq=after.next_seq)
+        return verdict._replace(id=int(found), after_seq=after.next_seq)
 
     def _write_results(self, connection: Connection, stored: Stored) -> bool:
         """Store results and the messages about their events; returns whether there are any messages."""

@@ -9,17 +9,17 @@ from sqlalchemy import select
 
 from cometad.comet import Comet
 from cometad.errors import CometadError
-from cometad.serve.detector_shelf import DetectorShelf
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import StreamSettings
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import next_number
 from cometad.serve.storage.store import Store
+from cometad.serve.stored_detectors import StoredDetectors
 
 _log = structlog.get_logger("cometad.serve")
 
 
-def restored(store: Store, detectors: DetectorShelf, row: Any) -> LiveStream:
+def restored(store: Store, detectors: StoredDetectors, row: Any) -> LiveStream:
     """The stream in a row of the database, with what its next readings are compared with, but not opened yet."""
     settings = StreamSettings.model_validate_json(row.settings)
     lost = None

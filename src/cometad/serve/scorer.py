@@ -23,7 +23,7 @@ from cometad.errors import CometadError
 from cometad.live.session import Session, Timed
 from cometad.serve.event_rows import changed_event, event_of, event_row
 from cometad.serve.live_stream import RECENT, LiveStream, top_of
-from cometad.serve.recorder import Accepted, Ruling, Stored
+from cometad.serve.recorder import Accepted, GivenVerdict, Stored
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import HistoryRows, after, by_number, chunk, next_number
 from cometad.serve.storage.store import StorageError, Store
@@ -59,7 +59,7 @@ class LiveScorer:
         tell_paused: Callable[[LiveStream], None],
     ) -> None:
         self._store, self._keep, self._flush, self._tell, self._tell_paused = store, keep, flush, tell, tell_paused
-        self._work: deque[Accepted | Ruling | Callable[[], None]] = deque()
+        self._work: deque[Accepted | GivenVerdict | Callable[[], None]] = deque()
         self._unscored = 0
         self._wake = threading.Condition()
         self._stopping = False
@@ -81,7 +81,7 @@ class LiveScorer:
         """Readings that wait to be scored."""
         return self._unscored
 
-    def put(self, work: Iterable[Accepted | Ruling]) -> None:
+    def put(self, work: Iterable[Accepted | GivenVerdict]) -> None:
         """Take readings and verdicts that are on disk, in order."""
         with self._wake:
             for one in work:
@@ -120,8 +120,8 @@ class LiveScorer:
                     self._score_guarded(one)
                     with self._wake:
                         self._unscored -= len(one.rows.ats)
-                elif isinstance(one, Ruling):
-                    self._rule(one)
+                elif isinstance(one, GivenVerdict):
+                    self._give(one)
                 else:
                     one()
 
@@ -160,28 +160,28 @@ class LiveScorer:
             stream.publish()
             stream.session = session
             stream.snapshot_due = SNAPSHOT_EVERY - stream.id % SNAPSHOT_EVERY  # not all streams at once
-            rulings = self._later_rulings(connection, stream)
+            verdicts = self._later_verdicts(connection, stream)
             for rows in after(connection, schema.readings, stream.id, stream.scored_seq):
-                self._replay(stream, rows, rulings)
-            self._replay_rulings(stream, rulings)
+                self._replay(stream, rows, verdicts)
+            self._replay_verdicts(stream, verdicts)
 
-    def _later_rulings(self, connection: Connection, stream: LiveStream) -> deque[Any]:
+    def _later_verdicts(self, connection: Connection, stream: LiveStream) -> deque[Any]:
         table = schema.verdicts
         later = (table.c.stream_id == stream.id) & (table.c.id > stream.known_verdict)
         return deque(connection.execute(select(table).where(later).order_by(table.c.id)).all())
 
-    def _replay(self, stream: LiveStream, rows: HistoryRows, rulings: deque[Any]) -> None:
-        while rulings and rulings[0].after_seq < rows.stop:
-            ruling = rulings.popleft()
-            before = HistoryRows(rows.first, *(part[: max(ruling.after_seq - rows.first, 0)] for part in rows[1:]))
+    def _replay(self, stream: LiveStream, rows: HistoryRows, verdicts: deque[Any]) -> None:
+        while verdicts and verdicts[0].after_seq < rows.stop:
+            verdict = verdicts.popleft()
+            before = HistoryRows(rows.first, *(part[: max(verdict.after_seq - rows.first, 0)] for part in rows[1:]))
             self._score(stream, _from(before, stream.scored_seq), None)
-            self._apply(stream, ruling.id, ruling.number, ruling.called)
+            self._apply(stream, verdict.id, verdict.number, verdict.called)
         self._score(stream, _from(rows, stream.scored_seq), None)
 
-    def _replay_rulings(self, stream: LiveStream, rulings: deque[Any]) -> None:
-        while rulings:
-            ruling = rulings.popleft()
-            self._apply(stream, ruling.id, ruling.number, ruling.called)
+    def _replay_verdicts(self, stream: LiveStream, verdicts: deque[Any]) -> None:
+        while verdicts:
+            verdict = verdicts.popleft()
+            self._apply(stream, verdict.id, verdict.number, verdict.called)
 
     def _score(self, stream: LiveStream, rows: HistoryRows, since: float | None) -> None:
         if not len(rows.ats):
@@ -246,44 +246,44 @@ class LiveScorer:
             "content": cast(Session, stream.session).snapshot(),
         }
 
-    def _apply(self, stream: LiveStream, ruling: int, number: int, called: str | None) -> tuple[bool, str | None]:
+    def _apply(self, stream: LiveStream, verdict: int, number: int, called: str | None) -> tuple[bool, str | None]:
         """Apply a verdict to the session, which then knows it; returns whether it taught, else why not."""
-        stream.known_verdict = ruling
+        stream.known_verdict = verdict
         try:
             cast(Session, stream.session).verdict(number, cast(Called | None, called))
         except CometadError as error:
             return False, str(error)
         return called == "normal", None
 
-    def _rule(self, ruling: Ruling) -> None:
-        stream, stored = ruling.stream, Stored()
+    def _give(self, verdict: GivenVerdict) -> None:
+        stream, stored = verdict.stream, Stored()
         try:
-            taught, note = self._tried(ruling, stored)
-            outcome = {"taught": None if ruling.called is None else taught, "note": note}
-            stored.tried.append({"stream_id": stream.id, "number": ruling.number, **outcome})
+            learned, note = self._tried(verdict, stored)
+            outcome = {"taught": None if verdict.called is None else learned, "note": note}
+            stored.tried.append({"stream_id": stream.id, "number": verdict.number, **outcome})
             self._keep(stream, stored)
-            known, called = stream.open_event, ruling.called
-            if known is not None and known.number == ruling.number:
-                said = {"verdict": called, "verdict_at": None if called is None else ruling.at}
+            known, called = stream.open_event, verdict.called
+            if known is not None and known.number == verdict.number:
+                said = {"verdict": called, "verdict_at": None if called is None else verdict.at}
                 stream.open_event = known.model_copy(update=said)
-            ruling.done.set_result(None)
+            verdict.done.set_result(None)
         except Exception as error:
-            ruling.done.set_exception(error)
+            verdict.done.set_exception(error)
             self.pause(stream, _reason(error))
             _log.exception("stream paused", stream=stream.name)
 
-    def _tried(self, ruling: Ruling, stored: Stored) -> tuple[bool, str | None]:
+    def _tried(self, verdict: GivenVerdict, stored: Stored) -> tuple[bool, str | None]:
         """Apply a verdict if that is possible now; returns whether it taught, else why not."""
-        stream = ruling.stream
+        stream = verdict.stream
         if not stream.owned:
             stream.session = None  # it does not know the verdict, unlike the database
             return False, "The stream is moving; the verdict takes effect once it is scored again."
         if stream.paused:
             return False, "The stream is paused; the verdict takes effect once it is resumed."
         self.open(stream)
-        if ruling.id <= stream.known_verdict:  # opening the session has applied it
-            return ruling.called == "normal", None
-        tried = self._apply(stream, ruling.id, ruling.number - stream.first_event, ruling.called)
+        if verdict.id <= stream.known_verdict:  # opening the session has applied it
+            return verdict.called == "normal", None
+        tried = self._apply(stream, verdict.id, verdict.number - stream.first_event, verdict.called)
         stored.snapshots.append(self._snapshot(stream))
         return tried
 

@@ -21,12 +21,13 @@ from cometad.live.readings import Layout
 from cometad.serve.connections import Connections
 from cometad.serve.demo_plant import NAME as DEMO
 from cometad.serve.demo_plant import DemoPlant
-from cometad.serve.detector_shelf import DetectorShelf, Missing, check_room
 from cometad.serve.event_rows import verdict_columns
 from cometad.serve.figures import Figures
 from cometad.serve.fleet_streams import FleetStreams
 from cometad.serve.listeners import Listeners
 from cometad.serve.live_stream import LiveStream, check_settings
+from cometad.serve.members.ownership import Fenced, Moved, Ownership, SharedOwnership, SoleOwner
+from cometad.serve.members.sharing import StreamSharing
 from cometad.serve.models import StreamSettings, StreamState
 from cometad.serve.notify.notifications import Notifications, receivers_of
 from cometad.serve.recorder import Recorder, change_event
@@ -34,11 +35,10 @@ from cometad.serve.restoring import restored
 from cometad.serve.scorer import FreshScores, LiveScorer
 from cometad.serve.set_aside import keep_aside, stored_position
 from cometad.serve.settings import Settings
-from cometad.serve.several.ownership import Fenced, Moved, Ownership, SharedOwnership, SoleOwner
-from cometad.serve.several.sharing import StreamSharing
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import next_number
 from cometad.serve.storage.store import StorageError, Store
+from cometad.serve.stored_detectors import Missing, StoredDetectors, check_room
 from cometad.serve.tokens import Tokens
 from cometad.serve.upkeep import Upkeep
 
@@ -62,7 +62,7 @@ class Service:
         self.streams: dict[str, LiveStream] = {}
         self.listeners, self.figures = Listeners(), Figures()
         self._lock = threading.RLock()  # of streams and detectors
-        self.detectors = DetectorShelf(self.store, settings, self._lock, self._used)
+        self.detectors = StoredDetectors(self.store, settings, self._lock, self._used)
         self.ownership = self._ownership()
         self.notifications = Notifications(
             self.store, settings, receivers, self.streams, self.figures, self.ownership.in_charge

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Table, delete, func, select, text
 from cometad.errors import CometadError
 from cometad.serve.explaining import keep_explanation, unexplained
 from cometad.serve.live_stream import LiveStream
+from cometad.serve.members.ownership import Ownership
 from cometad.serve.settings import Settings
-from cometad.serve.several.ownership import Ownership
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import delete_before, join_chunks, longest_history
 from cometad.serve.storage.store import Store

@@ -13,10 +13,10 @@ from cometad.errors import CometadError, InputError, ModelFileError, OutputError
 from cometad.serve.api import connections, deliveries, detectors, events, health, live, pages, readings, streams, trial
 from cometad.serve.api.common import Refused
 from cometad.serve.api.guards import Guards
-from cometad.serve.detector_shelf import Conflict, Missing
+from cometad.serve.members.ownership import Fenced, Moved
 from cometad.serve.service import Service
-from cometad.serve.several.ownership import Fenced, Moved
 from cometad.serve.storage.store import StorageError
+from cometad.serve.stored_detectors import Conflict, Missing
 
 STATUS: dict[type[CometadError], int] = {
     Missing: 404,

@@ -6,10 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from cometad.serve.api.common import ServiceOf, answers, may
-from cometad.serve.detector_shelf import Missing
 from cometad.serve.models import NAME, AsideMessage, AsideMessages, ConnectionList, ConnectionState
 from cometad.serve.service import Service
 from cometad.serve.set_aside import aside, forget_aside
+from cometad.serve.stored_detectors import Missing
 
 router = APIRouter(prefix="/v1/connections", tags=["connections"])
 ConnectionName = Annotated[str, Path(pattern=NAME, description="Name of the connection.")]

@@ -10,7 +10,6 @@ from cometad.connect.out.message import EXAMPLE
 from cometad.connect.out.notifier import SCORE_WRITERS, notifier_of
 from cometad.connect.out.remote_write import RemoteWriter
 from cometad.errors import ParameterError
-from cometad.serve.detector_shelf import Missing
 from cometad.serve.figures import Figures
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import DeliveryState, ReceiverState
@@ -22,6 +21,7 @@ from cometad.serve.notify.score_copies import ScoreCopies
 from cometad.serve.scorer import FreshScores
 from cometad.serve.settings import Settings, address
 from cometad.serve.storage.store import Store
+from cometad.serve.stored_detectors import Missing
 
 
 class Receivers(NamedTuple):

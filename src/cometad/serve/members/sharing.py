@@ -12,10 +12,10 @@ from sqlalchemy import select
 
 from cometad.errors import CometadError
 from cometad.serve.live_stream import LiveStream
+from cometad.serve.members.ownership import Ownership
+from cometad.serve.members.seen_elsewhere import show, stored_states
 from cometad.serve.recorder import Recorder
 from cometad.serve.scorer import LiveScorer
-from cometad.serve.several.ownership import Ownership
-from cometad.serve.several.seen_elsewhere import show, stored_states
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 

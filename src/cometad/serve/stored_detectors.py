@@ -42,7 +42,7 @@ class _Opened(NamedTuple):
     by_rule: dict[Budget | None, Detector]  # None for its own
 
 
-class DetectorShelf:
+class StoredDetectors:
     """Detectors by name. `used` counts the streams of each; `lock` keeps them apart from changes of streams."""
 
     def __init__(
