@@ -20,7 +20,7 @@ from cometad.serve.models import StreamSettings
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings
 from cometad.serve.storage import schema
-from cometad.serve.storage.history import by_number
+from cometad.serve.storage.history import by_number, next_number
 from cometad.serve.storage.store import Store
 from serve_case import NAMES, START, Server, faulty, frame, plant, put, until, upload
 
@@ -52,8 +52,13 @@ def service(tmp_path, pump):
 
 def scored(service: Any, stream: str, count: int) -> None:
     """Wait until `count` readings of a stream are scored and stored."""
-    until(lambda: service.streams[stream].last.count >= count)
-    service.recorder.flush()
+
+    def are_stored() -> bool:
+        found = service.streams[stream]
+        with service.store.read() as connection:
+            return next_number(connection, schema.scores, found.id) - found.first_step >= count
+
+    until(are_stored)
 
 
 def prepare(service: Any, content: bytes, streams: Sequence[str]) -> None:

@@ -227,9 +227,9 @@ def test_a_source_started_again_goes_on_where_it_was(plant_server, service, stre
     first = service.last_time(stream)
     until(lambda: time.time() > first + 4)
     again = intake_of(service)
-    pull(service, at(server, stream, back_fill="1h"), lambda: service.last_time(stream) > first + 1, again)
+    pull(service, at(server, stream, back_fill="1h"), lambda: again.connection.readings > 1, again)
     np.testing.assert_array_equal(np.diff(stored(service, stream)[0]), 1.0)
-    assert again.connection.readings == service.last_time(stream) - first
+    assert 1 < again.connection.readings <= service.last_time(stream) - first  # the last ones may not be counted yet
 
 
 def test_only_steps_older_than_the_delay_are_asked_for(plant_server, service, stream):
