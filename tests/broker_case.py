@@ -15,7 +15,7 @@ from sqlalchemy import select
 from cometad import Budget, Comet, load
 from cometad.connect.address import Address
 from cometad.connect.intake import Connection
-from cometad.serve.connections import Connections
+from cometad.serve.intakes import Connections
 from cometad.serve.models import StreamSettings
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings

@@ -12,7 +12,7 @@ from cometad.fleet.processes import death
 from cometad.report.axis import AsinhAxis, LinearAxis, format_number, score_axis
 from cometad.report.draw import rounded
 from cometad.report.left_out import sentence
-from cometad.report.times import TimeAxis, duration
+from cometad.report.time_axis import TimeAxis, duration
 from cometad.serve.api.common import moment
 from cometad.serve.api.guards import Rates
 from cometad.serve.fleet_streams import stream_name

@@ -25,10 +25,10 @@ import numpy as np
 
 from cometad import Comet
 from cometad.alerting import Quantile
-from cometad.datasets import drift as faults_of
 from cometad.datasets.dataset import Dataset
 from cometad.datasets.synthetic import synthetic_plant
 from cometad.views.adaptation import FollowLevel, KeepFitted
+from cometad_bench.datasets import drift as faults_of
 from cometad_bench.datasets.drift import controlled_series, split_normal
 from cometad_bench.datasets.readers import load
 from cometad_bench.plants import PLANTS, SEEDS, VARIABLES

@@ -19,7 +19,7 @@ import numpy as np
 
 from cometad import Comet
 from cometad.export import to_onnx
-from cometad.export.check import StepScored, opened, run
+from cometad.export.agreement import StepScored, opened, run
 from cometad_bench.datasets.characters import CHARACTERS, plant_of
 
 TRAINING = 5_000

@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def _train_alone(detector: NetworkComet, series: np.ndarray) -> float:
-    from cometad.data.windows import training_rows, window_starts
+    from cometad.data.network_windows import training_rows, window_starts
 
     rows = training_rows(len(series), detector.validation_share)
     starts = window_starts(rows, detector.window, detector.window_stride)

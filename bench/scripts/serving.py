@@ -60,7 +60,7 @@ class Forked:
     """A process that is forked from one that has imported everything: it starts in a moment."""
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cometad.serve.run", "cometad.comet", "cometad.detectors"])
+    context.set_forkserver_preload(["cometad.serve.server", "cometad.comet", "cometad.detectors"])
 
     def __init__(self, arguments: Sequence[str], log: Path) -> None:
         self._process = self.context.Process(target=_forked, args=(list(arguments), str(log)))
@@ -235,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("--trace", type=Path)
     options = parser.parse_args(arguments)
-    from cometad.serve.run import run
+    from cometad.serve.server import run
     from cometad.serve.settings import load_settings
 
     if options.trace is not None:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from cometad import Comet, NetworkComet
-from cometad.data.windows import training_rows, window_starts
+from cometad.data.network_windows import training_rows, window_starts
 from cometad.network import NoAdaptation
 from cometad.network.fast.moments import batch_losses
 from cometad.network.network import Network, losses

@@ -27,12 +27,12 @@ from cometad.explain.bands import fit_bands
 from cometad.explain.by_views import ViewsExplainer, Voice
 from cometad.explain.level import Level
 from cometad.explain.reasons import Explanation, stretch_of
+from cometad.live.event_verdicts import Verdicts
 from cometad.live.stream import Stream
-from cometad.live.verdicts import Verdicts
 from cometad.progress import show_progress
 from cometad.restored import counted, of_type, require_state, taken, texts
 from cometad.scoring.signatures import MARGIN, Signature, Signatures, packed, unpacked
-from cometad.scoring.tail import checked_tails
+from cometad.scoring.tails import checked_tails
 from cometad.series import Series
 from cometad.validation import check, check_integer, integer, require, strategy
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns

@@ -14,7 +14,7 @@ from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import to_bytes_0_1
 from cometad.data.gaps import Gaps, RefuseGaps
-from cometad.data.windows import cut, learnable, training_rows, window_starts
+from cometad.data.network_windows import cut, learnable, training_rows, window_starts
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
 from cometad.errors import ParameterError, imported_for
@@ -25,7 +25,7 @@ from cometad.explain.explainer import Explainer
 from cometad.explain.reasons import Explanation
 from cometad.live.stream import Stream
 from cometad.network.adaptation import Adaptation, NoAdaptation, OnlineAdaptation
-from cometad.network.fast.threads import torch_alone
+from cometad.network.fast.torch_threads import torch_alone
 from cometad.network.memory import DISTANCES
 from cometad.network.network import Network
 from cometad.network.run import RawRun, Run, RunSettings

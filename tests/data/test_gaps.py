@@ -20,7 +20,7 @@ from cometad.alerting.alerts import Alerts
 from cometad.alerting.judge import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.data.gaps import GAPS, ForwardFill, GapRun, Interpolate, RefuseGaps, ScoreMeasured, fill, parse_gaps
-from cometad.data.windows import learnable, window_starts
+from cometad.data.network_windows import learnable, window_starts
 from cometad.errors import InputError, ParameterError
 from cometad.network import Epochs, NoAdaptation, OneCycle, OnlineAdaptation
 from cometad.network.adaptation import NormalCriteria

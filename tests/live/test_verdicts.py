@@ -13,7 +13,7 @@ from cometad.alerting.verdicts import Verdict
 from cometad.data import ForwardFill
 from cometad.datasets.synthetic import synthetic_plant
 from cometad.errors import CometadError, InputError, ModelFileError, ParameterError
-from cometad.live import verdicts
+from cometad.live import event_verdicts as verdicts
 from cometad.network import OneCycle
 from cometad.views import Forecast, Patterns
 from cometad.views.adaptation import FollowLevel

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import naive
 from cometad import Comet
-from cometad.data.windows import window_starts
+from cometad.data.network_windows import window_starts
 from cometad.network import Epochs, NoAdaptation
 from cometad.network.adaptation import contrastive_loss
 from cometad.network.codebook import Codebook

@@ -5,7 +5,7 @@ import pytest
 
 from cometad.explain.reasons import Explanation, Reason
 from cometad.report.gather import _trace
-from cometad.report.times import TimeAxis
+from cometad.report.time_axis import TimeAxis
 
 
 def explained(**changes):

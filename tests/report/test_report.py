@@ -22,13 +22,13 @@ from cometad.data import ForwardFill
 from cometad.report.axis import AsinhAxis, LinearAxis, format_number, score_axis
 from cometad.report.contents import Line, Mark
 from cometad.report.draw import Plot, bands, curve
-from cometad.report.drift import LEVELS, drift
 from cometad.report.gather import FAINT, gather
 from cometad.report.html import render
 from cometad.report.left_out import sentence
 from cometad.report.page import page, save_report
+from cometad.report.score_drift import LEVELS, drift
 from cometad.report.thin import thin
-from cometad.report.times import TimeAxis, duration
+from cometad.report.time_axis import TimeAxis, duration
 from cometad.report.usage import usage
 from cometad.views.trim import Stretch
 from report_case import BEGIN, FAULTS, NAMES, ROWS, SMALL, faulty, fitted, readings, timed

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import naive_views as naive
 from cometad.scoring.fuse import USUAL, fuse
 from cometad.scoring.smooth import look_ahead, look_back, smooth
-from cometad.scoring.tail import LEVEL, Tails
+from cometad.scoring.tails import LEVEL, Tails
 from cometad.views.panel import fit_tails
 
 seeds = st.integers(0, 9999)

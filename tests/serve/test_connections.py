@@ -12,7 +12,7 @@ from cometad.connect.contract import Lost
 from cometad.connect.intake import Message
 from cometad.connect.source import CONNECTORS
 from cometad.errors import ParameterError
-from cometad.serve.connections import Connections
+from cometad.serve.intakes import Connections
 from cometad.serve.settings import load_settings
 from serve_case import (
     SETTINGS,

@@ -14,7 +14,7 @@ from sqlalchemy import func, select, update
 from cometad.errors import ParameterError
 from cometad.serve.notify import deliveries, outbox
 from cometad.serve.notify.outbox import KEEP_DAYS
-from cometad.serve.run import plan
+from cometad.serve.server import plan
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings, load_settings
 from cometad.serve.storage import schema

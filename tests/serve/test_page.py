@@ -8,7 +8,7 @@ import pytest
 
 from cometad.report.html import render
 from cometad.serve.page import page as module
-from cometad.serve.page.page import page, static_files
+from cometad.serve.page.assets import page, static_files
 
 FOLDER = Path(module.__file__).parent
 LOADED = ("src", "href")

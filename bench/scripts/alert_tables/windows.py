@@ -5,7 +5,7 @@ import numpy as np
 from cometad.data.scale import fit_scaling
 from cometad.detector import StepScores
 from cometad.scoring.fuse import fuse
-from cometad.scoring.tail import Tails
+from cometad.scoring.tails import Tails
 from cometad.views import Patterns
 
 LENGTH, POOLING = 32, 4

@@ -31,7 +31,7 @@ from cometad.live.session import Session
 from cometad.network import OneCycle
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import FollowLevel
-from cometad.views.network import NetworkView
+from cometad.views.trained import NetworkView
 
 REFUSED, SAME, OTHER, LATER = "refused in one sentence", "the same scores", "other finite scores", "refused when used"
 ALLOWED = {"damaged": {REFUSED, SAME}, "crafted": {REFUSED, SAME, OTHER, LATER}}

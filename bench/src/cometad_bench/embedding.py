@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cometad.data.windows import cut, window_starts
+from cometad.data.network_windows import cut, window_starts
 from cometad.datasets.dataset import Dataset
 from cometad.errors import InputError, needs_extra
 from cometad.network.patches import patches

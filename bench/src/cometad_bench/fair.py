@@ -16,7 +16,7 @@ from cometad.baselines.baseline import Baseline, VariableBaseline
 from cometad.errors import ParameterError
 from cometad.scoring.fuse import fuse
 from cometad.scoring.smooth import smooth
-from cometad.scoring.tail import Tails
+from cometad.scoring.tails import Tails
 from cometad.series import Series
 from cometad.validation import Rule, check, check_integer, choice, integer, require
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from cometad import Comet, NetworkComet
 from cometad.baselines import BASELINES
 from cometad.baselines.squared_norm import SquaredNorm
-from cometad.cli.app import main
+from cometad.cli.main import main
 from cometad.cli.paths import is_ours
 from cometad.datasets.dataset import Dataset, concatenate
 from cometad.errors import CometadError, InputError, ParameterError

@@ -13,7 +13,7 @@ from cometad.alerting.thresholds import Quantile
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Floats, Floats32
 from cometad.data.gaps import Gaps, RefuseGaps
-from cometad.data.windows import learnable
+from cometad.data.network_windows import learnable
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
 from cometad.restored import taken

@@ -7,7 +7,7 @@ import numpy as np
 
 from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import VariableBaseline
-from cometad.baselines.moments import Moments
+from cometad.baselines.running_moments import Moments
 
 PENALTIES = np.logspace(4, -6, 21)  # in mean variances of the inputs, strongest first
 

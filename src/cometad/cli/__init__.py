@@ -1,5 +1,5 @@
 """The command line: thin verbs over the Python API."""
 
-from cometad.cli.app import main
+from cometad.cli.main import main
 
 __all__ = ["main"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cometad.data.dialect import Dialect
-    from cometad.report.check import ColumnCheck, TableCheck
+    from cometad.report.table_check import ColumnCheck, TableCheck
 
 
 def check(
@@ -38,7 +38,7 @@ def check(
     from cometad.cli.paths import check_outputs
     from cometad.data.gaps import parse_gaps
     from cometad.errors import InputError
-    from cometad.report.check import check_table
+    from cometad.report.table_check import check_table
 
     try:
         check_outputs([], [data] if model is None else [data, model])

@@ -80,7 +80,7 @@ def _meant_by(path: Path) -> list[Path]:
     if not _is_several(path):
         return [path]
 
-    from cometad.data.sources import names_behind
+    from cometad.data.table_sources import names_behind
 
     return names_behind(path) or []
 
@@ -93,7 +93,7 @@ def _is_several(path: Path) -> bool:
 
 def _check_apart(path: Path, inputs: Iterable[Path]) -> None:
     """Refuse a new file that a folder or pattern of inputs would include the next time."""
-    from cometad.data.sources import would_mean
+    from cometad.data.table_sources import would_mean
 
     for each in inputs:
         if _is_several(each) and would_mean(each, path):

@@ -50,7 +50,7 @@ def serve(
 
     needs_extra("fastapi", "serve")
 
-    from cometad.serve.run import plan, run
+    from cometad.serve.server import plan, run
     from cometad.serve.settings import load_settings
 
     flags = {"host": host, "port": port, "data_dir": data_dir, "database": database, "log_format": log_format}

@@ -17,7 +17,7 @@ from cometad.connect.file_lines import FileLine, ParsedLines, header_of, parse_c
 from cometad.connect.followed_file import FollowedFile, identity_of, version_of
 from cometad.connect.intake import Unused
 from cometad.data.dialect import separator_hint
-from cometad.data.sources import SUFFIXES, by_name
+from cometad.data.table_sources import SUFFIXES, by_name
 from cometad.errors import InputError, ParameterError
 from cometad.live.numbers import StreamNumbers
 from cometad.live.readings import Fields, Layout

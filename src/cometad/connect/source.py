@@ -32,7 +32,7 @@ class ReadingSource(Protocol):
 CONNECTORS: LazyTable[Callable[[Address], ReadingSource]] = LazyTable(
     "connector",
     {
-        "file": "cometad.connect.files:FilesSource",
+        "file": "cometad.connect.file_source:FilesSource",
         "mqtt": "cometad.connect.mqtt:MqttSource",
         "mqtts": "cometad.connect.mqtt:MqttSource",
         "opc.tcp": "cometad.connect.opcua:OpcuaSource",

@@ -9,7 +9,7 @@ import polars as pl
 
 from cometad.data.dialect import Dialect
 from cometad.data.parquet_file import ParquetTable
-from cometad.data.sources import Source, TableFile, find_files
+from cometad.data.table_sources import Source, TableFile, find_files
 from cometad.data.text_file import TextTable
 from cometad.errors import InputError
 

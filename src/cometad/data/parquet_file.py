@@ -6,7 +6,7 @@ import polars as pl
 
 from cometad.data.dialect import Dialect
 from cometad.data.marked import without_marked
-from cometad.data.sources import TableFile
+from cometad.data.table_sources import TableFile
 from cometad.errors import InputError
 
 

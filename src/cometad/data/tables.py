@@ -8,7 +8,7 @@ import polars as pl
 from cometad.data.columns import Columns, some_zones
 from cometad.data.dialect import Dialect
 from cometad.data.joined import Part, Tables
-from cometad.data.sources import Source, check_source
+from cometad.data.table_sources import Source, check_source
 from cometad.series import refuse_text
 
 ROWS = 2**16  # of a chunk

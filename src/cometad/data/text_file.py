@@ -12,7 +12,7 @@ import polars as pl
 
 from cometad.data.cells import clean_header, numbered_names
 from cometad.data.dialect import UTF_8, Dialect, recognize_encoding, recognize_separator, separator_hint
-from cometad.data.sources import TableFile, check_content
+from cometad.data.table_sources import TableFile, check_content
 from cometad.data.text_numbers import TextNumbers
 from cometad.data.text_rows import Rows, TextRows
 from cometad.errors import InputError

@@ -6,7 +6,7 @@ from cometad.arrays import Floats
 from cometad.export.graph import DOUBLE, Graph, Wire
 from cometad.scoring.fuse import USUAL
 from cometad.scoring.signatures import HOT, Signatures
-from cometad.scoring.tail import LEVEL
+from cometad.scoring.tails import LEVEL
 
 
 def variable_scores(graph: Graph, errors: Wire, known: Wire, tails: Floats) -> Wire:

@@ -9,7 +9,7 @@ from typing import Any
 from onnx import ModelProto, helper
 
 from cometad.detector import Detector
-from cometad.export.check import Agreement, checked
+from cometad.export.agreement import Agreement, checked
 from cometad.export.graph import DOUBLE
 from cometad.export.refusals import exportable
 from cometad.export.step import (

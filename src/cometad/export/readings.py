@@ -5,7 +5,7 @@ import numpy as np
 from cometad.data.scale import Scaling
 from cometad.data.trends import LARGEST, LASTING, Trends
 from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
-from cometad.export.state import Slot
+from cometad.export.state_layout import Slot
 from cometad.views.run import CLIP
 
 

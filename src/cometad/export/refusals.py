@@ -5,7 +5,7 @@ from typing import cast
 from cometad.comet import Comet
 from cometad.detector import Detector
 from cometad.errors import ParameterError
-from cometad.export.tracking import RULE_GRAPHS
+from cometad.export.rules import RULE_GRAPHS
 from cometad.export.views import VIEW_GRAPHS
 
 

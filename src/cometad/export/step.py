@@ -8,8 +8,8 @@ from cometad.comet import Comet
 from cometad.export.fusing import excused, pooled, variable_scores
 from cometad.export.graph import DOUBLE, Graph, Wire
 from cometad.export.readings import movements, scaled, trend_slots
-from cometad.export.state import SEEN, Slot, StateLayout
-from cometad.export.tracking import RULE_GRAPHS
+from cometad.export.rules import RULE_GRAPHS
+from cometad.export.state_layout import SEEN, Slot, StateLayout
 from cometad.export.views import VIEW_GRAPHS
 
 READING, STATE, NEXT_STATE = "reading", "state", "next_state"

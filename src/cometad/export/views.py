@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cometad.export.graph import Graph, Wire
-from cometad.export.nearest import nearest, without_repeats
+from cometad.export.nearest_code import nearest, without_repeats
 from cometad.views.activity import LEAST, FittedActivity
 from cometad.views.balance import FittedBalance
 from cometad.views.forecast import FittedForecast

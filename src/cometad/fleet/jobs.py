@@ -21,7 +21,7 @@ from cometad.registry import to_json
 from cometad.report.gather import gather
 from cometad.report.page import page
 from cometad.report.rows import RowRun, whole_rows
-from cometad.report.times import TimeAxis
+from cometad.report.time_axis import TimeAxis
 from cometad.series import Series, check_length
 
 SCORES: dict[str, Any] = {

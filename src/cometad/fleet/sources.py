@@ -22,7 +22,7 @@ from cometad.data.dialect import Dialect
 from cometad.data.joined import Part, Tables
 from cometad.data.matching import Matching
 from cometad.data.resample import parse_resampling
-from cometad.data.sources import SUFFIXES, by_name, check_source, suffix_of
+from cometad.data.table_sources import SUFFIXES, by_name, check_source, suffix_of
 from cometad.data.tables import TableReader
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cometad.errors import ParameterError
-from cometad.network.fast.threads import torch_alone
+from cometad.network.fast.torch_threads import torch_alone
 from cometad.network.schedules import Schedule
 
 Loss = Callable[[Tensor, int], Tensor]  # windows (window, time, variable) and the epoch, from 1 -> a scalar

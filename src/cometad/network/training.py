@@ -14,7 +14,7 @@ from cometad.arrays import Floats32, Integers
 from cometad.errors import unknown
 from cometad.network import loop
 from cometad.network.fast.moments import batch_losses, threads_for
-from cometad.network.fast.threads import torch_alone
+from cometad.network.fast.torch_threads import torch_alone
 from cometad.network.loop import EpochSummary, ParameterGroup, WindowSource
 from cometad.network.network import Losses, Network
 from cometad.network.schedules import Schedule

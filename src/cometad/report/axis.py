@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cometad.arrays import Floats
-from cometad.report.times import Tick
+from cometad.report.time_axis import Tick
 
 # An axis becomes logarithmic if its highest score is this many times as far above the center as the threshold is: on a
 # linear axis, such a peak would flatten everything else.

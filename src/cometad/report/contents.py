@@ -8,9 +8,9 @@ import numpy as np
 
 from cometad.alerting.alerts import Level
 from cometad.arrays import Floats
-from cometad.report.drift import ScoreDrift
+from cometad.report.score_drift import ScoreDrift
 from cometad.report.thin import thin
-from cometad.report.times import Tick
+from cometad.report.time_axis import Tick
 from cometad.report.usage import Usage
 
 

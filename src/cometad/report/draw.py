@@ -13,7 +13,7 @@ from markupsafe import Markup
 from cometad.arrays import Floats
 from cometad.report.axis import Axis
 from cometad.report.contents import Line, Mark
-from cometad.report.times import Tick
+from cometad.report.time_axis import Tick
 
 WIDTH, HEIGHT = 1000, 100  # of the SVG's coordinate system
 CLOSEST = 0.08  # badges closer together than this would overlap on a phone

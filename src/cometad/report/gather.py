@@ -21,9 +21,9 @@ from cometad.detector import Detector, StepScores
 from cometad.explain.reasons import Explanation, Reason
 from cometad.registry import describe
 from cometad.report.contents import EventPanel, Line, Mark, Report, Strip, Trace
-from cometad.report.drift import drift
 from cometad.report.left_out import KIND, left_out
-from cometad.report.times import TimeAxis
+from cometad.report.score_drift import drift
+from cometad.report.time_axis import TimeAxis
 from cometad.report.usage import usage
 from cometad.series import Series, as_series
 

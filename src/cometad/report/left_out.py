@@ -3,7 +3,7 @@
 import numpy as np
 
 from cometad.detector import Detector
-from cometad.report.times import TimeAxis
+from cometad.report.time_axis import TimeAxis
 from cometad.views.trim import Stretch, Times
 
 KIND = "left out"  # among the findings of a report

@@ -14,7 +14,7 @@ from cometad.arrays import Floats
 from cometad.errors import InputError, needs_extra
 from cometad.explain.reasons import Explanation
 from cometad.files import write_whole
-from cometad.report.drift import LEVELS, ScoreDrift
+from cometad.report.score_drift import LEVELS, ScoreDrift
 from cometad.report.thin import thin
 from cometad.report.usage import Usage
 
@@ -138,7 +138,7 @@ def drift(axes: Any, drift: ScoreDrift) -> None:
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
     >>> from cometad.report import plots
-    >>> from cometad.report.drift import drift
+    >>> from cometad.report.score_drift import drift
     >>> axes = Figure().subplots()
     >>> plots.drift(axes, drift(np.arange(100.0), training=np.arange(50.0)))
     >>> [line.get_label() for line in axes.lines][::2]
@@ -162,7 +162,7 @@ def histogram(axes: Any, drift: ScoreDrift) -> None:
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
     >>> from cometad.report import plots
-    >>> from cometad.report.drift import drift
+    >>> from cometad.report.score_drift import drift
     >>> axes = Figure().subplots()
     >>> plots.histogram(axes, drift(np.arange(100.0), training=np.arange(50.0)))
     >>> [patch.get_label() for patch in axes.patches]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Flags, Floats
 from cometad.compiled import jit
-from cometad.scoring.tail import LEVEL, calibrated, log_beyond
+from cometad.scoring.tails import LEVEL, calibrated, log_beyond
 
 # The mean calibrated error of normal readings: 0.61 if errors are exponential, 0.71 if residuals are normal.
 USUAL = 0.65

@@ -18,12 +18,12 @@ from cometad.connect.contract import Position, ReadingBatch, Receipt, SetAside, 
 from cometad.connect.intake import Connection
 from cometad.detector import Detector
 from cometad.live.readings import Layout
-from cometad.serve.connections import Connections
 from cometad.serve.demo_plant import NAME as DEMO
 from cometad.serve.demo_plant import DemoPlant
 from cometad.serve.event_rows import verdict_columns
 from cometad.serve.figures import Figures
 from cometad.serve.fleet_streams import FleetStreams
+from cometad.serve.intakes import Connections
 from cometad.serve.listeners import Listeners
 from cometad.serve.live_stream import LiveStream, check_settings
 from cometad.serve.members.ownership import Fenced, Moved, Ownership, SharedOwnership, SoleOwner

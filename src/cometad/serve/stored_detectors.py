@@ -16,7 +16,7 @@ from cometad.detector import Detector
 from cometad.detectors import load_bytes
 from cometad.errors import CometadError
 from cometad.live.readings import Layout
-from cometad.serve.fitting import FitQueue
+from cometad.serve.fits import FitQueue
 from cometad.serve.live_stream import threshold_of
 from cometad.serve.models import DetectorState, StreamSettings
 from cometad.serve.settings import Settings

@@ -16,7 +16,7 @@ from cometad.views.patterns import Patterns
 from cometad.views.view import View
 
 if TYPE_CHECKING:
-    from cometad.views.network import NetworkView
+    from cometad.views.trained import NetworkView
 
 VIEWS: LazyTable[type[View]] = LazyTable(
     "view",
@@ -26,16 +26,16 @@ VIEWS: LazyTable[type[View]] = LazyTable(
         "forecast": "cometad.views.forecast:Forecast",
         "balance": "cometad.views.balance:Balance",
         "activity": "cometad.views.activity:Activity",
-        "network": "cometad.views.network:NetworkView",
+        "network": "cometad.views.trained:NetworkView",
     },
 )
 
 __all__ = ["VIEWS", "Activity", "Balance", "Forecast", "Joint", "NetworkView", "Patterns"]
 
-register_later("NetworkView", "cometad.views.network")
+register_later("NetworkView", "cometad.views.trained")
 
 
 def __getattr__(name: str) -> Any:
     if name == "NetworkView":  # imported on first use, because it needs torch
-        return imported_for(name, "cometad.views.network").NetworkView
+        return imported_for(name, "cometad.views.trained").NetworkView
     raise AttributeError(f"module 'cometad.views' has no attribute {name!r}")

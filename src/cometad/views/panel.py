@@ -11,7 +11,7 @@ from cometad.compiled import jit
 from cometad.scoring.fuse import Fused, fuse
 from cometad.scoring.signatures import Signatures
 from cometad.scoring.smooth import look_ahead
-from cometad.scoring.tail import Tails
+from cometad.scoring.tails import Tails
 from cometad.threads import in_parts, in_tasks
 from cometad.views.sums import sum_rows
 from cometad.views.view import FittedView, WindowView

@@ -14,7 +14,7 @@ from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import jit
 from cometad.restored import counted, require_state
 from cometad.scoring.smooth import smooth
-from cometad.scoring.tail import FLOOR, LEAST
+from cometad.scoring.tails import FLOOR, LEAST
 from cometad.threads import in_tasks
 from cometad.views.crossfit import CrossFitted, Fold, stretch_errors
 from cometad.views.view import View

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import Baseline
-from cometad.data.windows import cut, learnable, training_rows, window_starts
-from cometad.network.fast.threads import torch_alone
+from cometad.data.network_windows import cut, learnable, training_rows, window_starts
+from cometad.network.fast.torch_threads import torch_alone
 from cometad.network.loop import NoValidation, ParameterGroup, Validation, WindowSource, seeded, train
 from cometad.network.schedules import Converging, Halving, Schedule
 from cometad.network.state import restored_network, to_arrays

@@ -32,7 +32,7 @@ from cometad.compiled import COMPILES
 from cometad.network.fast.fold import table
 from cometad.network.fast.kernels import add_patches_by_code, add_products, find_codes, mirror
 from cometad.network.fast.lanes import DOUBLES, ROWS, WIDTH
-from cometad.network.fast.threads import torch_alone, torch_on_one_thread
+from cometad.network.fast.torch_threads import torch_alone, torch_on_one_thread
 from cometad.network.network import Losses, Network, Scale
 from cometad.network.patches import patch_count, patches
 from cometad.threads import in_parts

@@ -10,7 +10,18 @@ from starlette.responses import JSONResponse
 
 from cometad.connect.contract import Busy, Elsewhere, UnknownStream
 from cometad.errors import CometadError, InputError, ModelFileError, OutputError, ParameterError
-from cometad.serve.api import connections, deliveries, detectors, events, health, live, pages, readings, streams, trial
+from cometad.serve.api import (
+    connection_routes,
+    delivery_routes,
+    detector_routes,
+    event_routes,
+    health,
+    live,
+    pages,
+    reading_routes,
+    streams,
+    trial,
+)
 from cometad.serve.api.common import Refused
 from cometad.serve.api.guards import Guards
 from cometad.serve.members.ownership import Fenced, Moved
@@ -40,7 +51,18 @@ ADVICE = {
     "decimal": "Write numbers without thousands separators and with one decimal mark.",
     "no header": "Put a header with the column names above it.",
 }
-RESOURCES = (readings, streams, events, detectors, deliveries, connections, live, trial, health, pages)
+RESOURCES = (
+    reading_routes,
+    streams,
+    event_routes,
+    detector_routes,
+    delivery_routes,
+    connection_routes,
+    live,
+    trial,
+    health,
+    pages,
+)
 
 
 def make_app(service: Service) -> FastAPI:

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
 from cometad.serve.api.common import Refused
-from cometad.serve.page.page import page, static_files
+from cometad.serve.page.assets import page, static_files
 
 router = APIRouter(include_in_schema=False)
 FRESH = {"cache-control": "no-cache"}  # a browser asks again after an upgrade

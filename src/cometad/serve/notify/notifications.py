@@ -13,7 +13,7 @@ from cometad.errors import ParameterError
 from cometad.serve.figures import Figures
 from cometad.serve.live_stream import LiveStream
 from cometad.serve.models import DeliveryState, ReceiverState
-from cometad.serve.notify.deliveries import Deliveries, EventReceiver
+from cometad.serve.notify.delivering import Deliveries, EventReceiver
 from cometad.serve.notify.messages import MessageWriter
 from cometad.serve.notify.notify_settings import NotifySettings
 from cometad.serve.notify.outbox import Outbox

@@ -13,7 +13,7 @@ from cometad.alerting.thresholds import Conformal, Quantile
 from cometad.alerting.tracking import EXTRA_COST, FARTHEST, ORDINARY, RARE, SAME, STEP, position_of
 from cometad.detector import Detector
 from cometad.export.graph import Graph, Wire
-from cometad.export.state import Slot
+from cometad.export.state_layout import Slot
 
 READINGS = {
     "position": "distance of the threshold from its start, on the scale of the budget",
