@@ -108,6 +108,31 @@ def test_without_the_research_package_a_verb_says_how_to_install_it(folder, argu
     assert errors == f"cometad: {user} needs cometad_bench. Install it with pip install 'cometad[bench]'.\n"
 
 
+@pytest.mark.parametrize("name", ["pca", "knn", "kmeans", "isolation-forest"])
+def test_without_scikit_learn_the_baselines_that_need_it_say_so(name):
+    hidden = WITHOUT_TORCH.replace("torch", "sklearn")
+    caught = f"import cometad\ntry:\n    cometad.BASELINES[{name!r}]\n"
+    caught += "except cometad.CometadError as error:\n    print(error)"
+    assert python(hidden + caught)[1] == (
+        f"The baseline {name!r} needs sklearn. Install it with pip install 'cometad[baselines]'.\n"
+    )
+
+
+def test_without_scikit_learn_a_detector_that_is_not_fitted_says_so():
+    hidden = WITHOUT_TORCH.replace("torch", "sklearn")
+    caught = "import cometad\ntry:\n    cometad.Comet().predict([[1.0]])\n"
+    caught += "except cometad.CometadError as error:\n    print(type(error).__name__)"
+    assert python(hidden + caught)[1] == "NotFittedError\n"
+
+
+def test_without_psycopg_a_postgresql_url_says_how_to_install_it(tmp_path):
+    hidden = WITHOUT_TORCH.replace("torch", "psycopg")
+    code = f"{hidden}from cometad.cli import main; sys.exit(main(sys.argv[1:]))"
+    exit_code, _, errors = python(code, "token", "list", "--database", "postgresql://a@127.0.0.1:1/b", folder=tmp_path)
+    assert exit_code == 2
+    assert "run pip install 'cometad[postgres]'" in errors
+
+
 def test_research_keeps_its_names():
     from cometad.datasets.readers import READERS
 

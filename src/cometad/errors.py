@@ -57,7 +57,7 @@ ADVICE = {
 
 
 # Optional packages that our own modules import, and the extra of cometad that installs each.
-OPTIONAL = {"cometad_bench": "bench", "onnx": "onnx", "onnxruntime": "onnx", "torch": "torch"}
+OPTIONAL = {"cometad_bench": "bench", "onnx": "onnx", "onnxruntime": "onnx", "sklearn": "baselines", "torch": "torch"}
 
 
 class CometadError(Exception):
@@ -88,7 +88,7 @@ class ParameterError(CometadError, ValueError):
 
 
 class NotFittedError(CometadError, ValueError, AttributeError):
-    """A detector was used before `fit`. Each one is scikit-learn's error of that name, too.
+    """A detector was used before `fit`. Each one is scikit-learn's error of that name, too, if that is installed.
 
     >>> from sklearn import exceptions
     >>> from cometad.errors import NotFittedError
@@ -97,7 +97,7 @@ class NotFittedError(CometadError, ValueError, AttributeError):
     """
 
     def __new__(cls, *problem: object, **values: object) -> "NotFittedError":
-        """An error of both packages."""
+        """An error of both packages, if both are installed."""
         # Not in the list of bases: to import scikit-learn takes a second, and few programs get this error.
         return super().__new__(_not_fitted_of_both() if cls is NotFittedError else cls)
 
@@ -107,7 +107,10 @@ class NotFittedError(CometadError, ValueError, AttributeError):
 
 @cache
 def _not_fitted_of_both() -> type[NotFittedError]:
-    theirs = importlib.import_module("sklearn.exceptions").NotFittedError
+    try:
+        theirs = importlib.import_module("sklearn.exceptions").NotFittedError
+    except ModuleNotFoundError:
+        return NotFittedError
     return type("NotFittedError", (NotFittedError, theirs), {"__module__": __name__})
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, TimeoutError
 
 from cometad.connect.contract import Unavailable
-from cometad.errors import ModelFileError, OutputError, ParameterError
+from cometad.errors import ModelFileError, OutputError, ParameterError, needs_extra
 from cometad.serve.settings import Settings
 
 FILE = "cometad.sqlite"
@@ -135,6 +135,7 @@ def _engine(url: str) -> Engine:
         parsed = make_url(url)
         if parsed.drivername == "postgresql":
             parsed = parsed.set(drivername="postgresql+psycopg")
+            needs_extra("psycopg", "postgres")
         if parsed.get_backend_name() not in _INSERT:
             raise ParameterError(
                 f"Cannot store data in {parsed.get_backend_name()!r}. Pass a URL like postgresql://user@host/name."
