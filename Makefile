@@ -45,7 +45,7 @@ clean:
 # Install torch first, from a CPU build: a local wheel if there is one, else through uv, which knows the index of CPU
 # builds. As a dependency, pip would install the build with gigabytes of CUDA libraries.
 $(READY): pyproject.toml bench/pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("cometad needs Python 3.11 to 3.13; run make PYTHON=python3.12") if not (3, 11) <= sys.version_info < (3, 14) else 0'
+	@$(PYTHON) -c 'import sys; sys.exit("cometad needs Python 3.11 to 3.14; run make PYTHON=python3.12") if not (3, 11) <= sys.version_info < (3, 15) else 0'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -c 'import importlib.metadata as m; m.version("torch")' 2>/dev/null \
 	  || $(BIN)/pip install --quiet --no-index --no-deps $(TORCH) 2>/dev/null \
