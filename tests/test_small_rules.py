@@ -3,6 +3,10 @@
 import numpy as np
 import pytest
 
+from cometad.connect.address import Address
+from cometad.connect.out.message import moment_of
+from cometad.connect.prometheus import history
+from cometad.data.cells import parse_number
 from cometad.errors import ParameterError
 from cometad.fleet.jobs import problem
 from cometad.fleet.overview import EntityLine, worst_first
@@ -93,3 +97,22 @@ def test_a_client_may_send_as_fast_as_its_bucket_fills():
 def test_a_bad_setting_is_refused_in_one_sentence():
     with pytest.raises(ParameterError, match="Cannot use the setting 'port': Input should be less than"):
         load_settings(port=99999)
+
+
+@pytest.mark.parametrize(
+    "seconds, shown", [(1_772_366_400.25, "2026-03-01T12:00:00.250Z"), (-3.0, "-3"), (3e11, "3e+11")]
+)
+def test_a_time_outside_the_calendar_is_shown_as_a_number(seconds, shown):
+    assert moment_of(seconds) == shown
+
+
+@pytest.mark.parametrize("cell", ["1_000", "٣"])
+def test_a_number_that_only_python_reads_is_no_number(cell):
+    with pytest.raises(ValueError, match=cell):
+        parse_number(cell)
+
+
+def test_a_history_of_too_many_steps_is_refused():
+    address = Address("prometheus+http://127.0.0.1:1", "web", {"up": "up"}, "1s")
+    with pytest.raises(ParameterError, match="Choose a later start or a longer period"):
+        history(address, "1970-01-02")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import cometad
+import cometad_bench
 from cometad.cli import main
 from cometad.cli.advice import FLAGS, message
 from cometad.errors import ADVICE, InputError
@@ -16,8 +17,8 @@ VERBS = (["fit"], ["check"], ["score"], ["explain"], ["report"], ["stream"], ["d
 
 
 def keys_in_the_source():
-    """Every `advice="..."` in the package."""
-    for path in Path(cometad.__file__).parent.rglob("*.py"):
+    """Every `advice="..."` in both packages."""
+    for path in (path for package in (cometad, cometad_bench) for path in Path(package.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.keyword) and node.arg == "advice" and isinstance(node.value, ast.Constant):
                 yield node.value.value

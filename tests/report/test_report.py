@@ -537,7 +537,7 @@ def test_the_command_writes_the_page_and_prints_its_headline(detector, tmp_path,
     headline = re.search("<title>(.*?)</title>", content).group(1)
     assert f"{headline}. Wrote 'seen.html'." in printed
     assert "cometad report plant.comet today.csv -o seen.html --most-events 2 --min-length 1 --merge-gap 0" in content
-    assert "--longest 64 --alert-from 0.15" in content
+    assert "--longest 64 --longest-hours 8.0 --alert-from 0.15" in content
     assert NAMES[1] in content
 
 

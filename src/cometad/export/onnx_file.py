@@ -84,7 +84,7 @@ def to_onnx(detector: Detector, path: str | os.PathLike[str]) -> Exported:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     written = to_onnx(detector, Path(folder) / "plant.onnx")
     >>> written.delay, written.state_size, written.agreement.difference < 1e-9
-    (0, 101, True)
+    (0, 105, True)
     """
     comet = exportable(detector)
     step = step_of(comet)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from cometad.alerting.alerts import Level
 from cometad.alerting.budget import Budget
 from cometad.alerting.thresholds import parse_threshold
+from cometad.alerting.verdicts import Called
 from cometad.errors import ParameterError
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -115,7 +116,7 @@ class EventSummary(BaseModel):
     rarity: int  # normal operation reaches this severity once in that many readings
     meaning: str  # the same as a sentence
     variables: Top
-    verdict: Literal["fault", "normal"] | None
+    verdict: Called | None
     verdict_at: float | None
 
 
@@ -216,7 +217,7 @@ class Similar(BaseModel):
     start_time: float | None
     level: Level
     severity: float
-    verdict: Literal["fault", "normal"] | None
+    verdict: Called | None
 
 
 class EventDetails(EventSummary):
@@ -239,7 +240,7 @@ class VerdictOf(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    verdict: Literal["fault", "normal"] | None
+    verdict: Called | None
 
 
 class DetectorState(BaseModel):

@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 from sqlalchemy import Connection as SqlConnection
 from sqlalchemy import delete, func, insert, select, update
 
+from cometad.alerting.verdicts import Called
 from cometad.connect.address import Address
 from cometad.connect.contract import Position, ReadingBatch, Receipt, SetAside, UnknownStream
 from cometad.connect.intake import Connection
@@ -451,7 +452,7 @@ class Service:
 
     # -- verdicts ---------------------------------------------------------------------------------------------------
 
-    def rule(self, event_id: str, called: Literal["fault", "normal"] | None) -> None:
+    def rule(self, event_id: str, called: Called | None) -> None:
         """Take a verdict on an event; `normal` teaches the stream, None withdraws what was said."""
         stream, number = self.event_place(event_id)
         own = (schema.events.c.stream_id == stream.id) & (schema.events.c.number == number)
