@@ -1,4 +1,8 @@
-"""From scores to flags and events: thresholds, alerts, severity."""
+"""From scores to flags and events: thresholds, alerts, severity.
+
+In: one alert score per time step. Out: a threshold, a flag, and events that open, update and close once.
+Equal to the bit: scores in chunks of any size; the bound of `Budget` holds for any scores (tests/naive_alerts.py).
+"""
 
 from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.budget import Budget

@@ -1,4 +1,8 @@
-"""Data preparation: tables, gaps, resampling, quality findings, trends, scaling, windows."""
+"""Files, frames and streams become rows of numbers.
+
+In: CSV, JSON lines, Parquet, arrays, frames. Out: a `Series`, and rows that are complete, detrended and scaled.
+Equal to the bit: what a file gives and what the same readings give one by one (tests/live/test_stream.py).
+"""
 
 from cometad.data.gaps import GAPS, ForwardFill, Interpolate, RefuseGaps, ScoreMeasured
 from cometad.data.resample import resample

@@ -1,6 +1,7 @@
 """Metrics of anomaly scores: fast, pure functions of `(labels, scores)`, exact over all thresholds.
 
-Labels are 0 or 1, higher scores are more anomalous, and a point is detected if its score reaches the threshold.
+In: labels of 0 or 1 and scores, higher is more anomalous. Out: fractions; a point is detected if its score reaches the
+threshold. Equal to rounding: tests/naive_metrics.py.
 """
 
 from cometad.metrics.adjusted import adjusted_f1_area, adjusted_f1_at, adjusted_f1_curve, best_adjusted_f1

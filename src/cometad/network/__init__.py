@@ -1,4 +1,8 @@
-"""The network of the paper: patches, encoder, codebook, training, memory, adaptation. Fast versions are in `fast`."""
+"""The network of the paper: patches, encoder, codebook, training, memory, adaptation. Fast versions are in `fast`.
+
+In: scaled windows. Out: distances to the codebook per patch, and a codebook that adapts.
+Equal to the bit: equal seeds give equal bytes on one thread count. docs/notation.md maps equations to functions.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,6 +1,8 @@
 """Ways to expect a reading, one per file; a `Comet` combines several of them.
 
-To add one, write its file and add a row to `VIEWS`; the contract tests and the command line pick it up from there.
+In: scaled rows (time, variable). Out: one error per view and variable, and what was expected.
+Equal to the bit: a batch and a stream in chunks of any size, on any number of threads; the order of additions in the
+kernels (tiles, nearest, products, sums, kmeans) decides it. To add a view, write its file and a row in `VIEWS`.
 """
 
 from typing import TYPE_CHECKING, Any
