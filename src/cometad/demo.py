@@ -96,7 +96,7 @@ def run(out: Path, seed: int) -> None:
     watched = watch(detector, flushed, lambda scored: _announce(scored, plant, console), console.print)
     results = [judge(fault, watched) for fault in plant.faults]
     console.print()
-    console.print(_table(results, plant.names))
+    console.print(_faults_table(results, plant.names))
     console.print(_summary(flushed, watched))
     picture = out / PICTURE
     _draw(picture, detector, flushed, watched, results)
@@ -206,7 +206,7 @@ def _announce(scored: Scored, plant: Plant, console: Console) -> None:
             console.print(f"  step {change.step:>6}  alert score {change.event.peak_score:>5.2f}  {named}")
 
 
-def _table(results: Sequence[FaultResult], names: Sequence[str]) -> Table:
+def _faults_table(results: Sequence[FaultResult], names: Sequence[str]) -> Table:
     table = Table(title="Planted faults", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("fault", "steps", "found", "delay", "top variables", "true variables"):
         table.add_column(column, justify="right" if column == "delay" else "left", no_wrap="variables" in column)

@@ -124,7 +124,7 @@ def unchecked_series(
     """
     if isinstance(X, Series):
         return X
-    frame = _frame(X)
+    frame = _native_frame(X)
     if isinstance(frame, nw.DataFrame):
         values, own_names, times = _from_frame(X, frame, first, where or _row_of_a_frame(first))
     else:
@@ -261,7 +261,7 @@ def _is_fine(time: np.datetime64) -> bool:
     return time.dtype == "datetime64[us]" and time.astype("datetime64[ms]") != time
 
 
-def _frame(X: object) -> object:
+def _native_frame(X: object) -> object:
     try:
         return nw.from_native(X, pass_through=True, eager_only=True)
     except nw.exceptions.DuplicateError as error:

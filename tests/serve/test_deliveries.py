@@ -518,7 +518,9 @@ def test_messages_that_another_process_sends_do_not_hide_our_own(tmp_path, monke
     with closing(Store.in_folder(tmp_path)) as store:
         ours = outbox.Outbox(store, [], lambda: {1: "theirs", 2: "ours"}, lambda streams: set(streams) & {2})
         with store.write() as connection:
-            rows = [outbox._row("hook", stream, number, "opened", 0.0) for stream in (1, 2) for number in range(5)]
+            rows = [
+                outbox._delivery_row("hook", stream, number, "opened", 0.0) for stream in (1, 2) for number in range(5)
+            ]
             connection.execute(schema.deliveries.insert(), rows)
         found, later = ours.due("hook", 10)
         assert ([row.stream_id for row in found], later) == ([2] * 5, None)

@@ -44,7 +44,7 @@ def evaluate(
         write_output(json.dumps(result.as_dict(), indent=2) + "\n")
         return
 
-    show(_table(result))
+    show(_metrics_table(result))
 
 
 def read_column(path: Path, column: str, dialect: "Dialect | None" = None) -> "Array":
@@ -79,7 +79,7 @@ def read_column(path: Path, column: str, dialect: "Dialect | None" = None) -> "A
         raise InputError(f"{error.problem} Correct that cell, or choose another column.") from error
 
 
-def _table(result: "Evaluation") -> "Table":
+def _metrics_table(result: "Evaluation") -> "Table":
     from rich.table import Table
 
     table = Table(

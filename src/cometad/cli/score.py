@@ -156,7 +156,7 @@ def _streamed(
         scored = stream.update_many(chunk)
         totals.inspection.push(chunk)
         totals.take(scored.changes)
-        times = _times(chunk)
+        times = _time_column(chunk)
         yield rows.push(times, scored)
     check_length(stream.seen, detector.min_readings, "a window")
     scored = stream.finish()
@@ -173,10 +173,10 @@ def _at_once(detector: "Detector", alerts: "Alerts", readings: "Chunk", totals: 
     judge = detector.judge(alerts)
     judged = judge.push(scored.alerts, scored.imputed)
     totals.take([*judged.changes, *judge.finish()])
-    return whole_rows(_times(readings), scored, judged, detector.gaps.allowed)
+    return whole_rows(_time_column(readings), scored, judged, detector.gaps.allowed)
 
 
-def _times(readings: "Chunk") -> "pl.DataFrame":
+def _time_column(readings: "Chunk") -> "pl.DataFrame":
     """The time column of a frame or series, or no column."""
     import polars as pl
 

@@ -249,7 +249,7 @@ class FollowedFolder:
                 self._drop(file)
             return None
         if file.form == "jsonl":
-            parsed = parse_json(lines, self._stream, self._layout_of, _shown(file))
+            parsed = parse_json(lines, self._stream, self._layout_of, _file_name(file))
             return self._judged(file, parsed)
         return self._csv_piece(file, lines)
 
@@ -267,7 +267,7 @@ class FollowedFolder:
             self._headers[file.path] = file.header
         numbers = StreamNumbers(layout.dialect, layout.gaps, file.mark)
         try:
-            parsed = parse_csv(lines, file.header, self._needed_stream(), layout, numbers, _shown(file))
+            parsed = parse_csv(lines, file.header, self._needed_stream(), layout, numbers, _file_name(file))
         except InputError as error:
             return self._left_out(file, f"was skipped. {error}")
         file.mark = numbers.mark
@@ -275,7 +275,7 @@ class FollowedFolder:
 
     def _judged(self, file: FollowedFile, parsed: ParsedLines) -> FilePiece | None:
         """A piece; a file with nothing but bad lines is skipped."""
-        aside = [Unused(f"{_shown(file)}, line {line.number}", line.content, why) for line, why in parsed.unusable]
+        aside = [Unused(f"{_file_name(file)}, line {line.number}", line.content, why) for line, why in parsed.unusable]
         file.good = file.good or bool(parsed.batches)
         if not file.good:
             file.bad += len(aside)
@@ -310,7 +310,7 @@ class FollowedFolder:
             return self._csv_piece(file, rows)
         layout = self._layout()
         fields = Fields(layout, StreamNumbers(layout.dialect, layout.gaps))
-        return self._judged(file, parse_rows(rows, self._needed_stream(), fields, layout, _shown(file)))
+        return self._judged(file, parse_rows(rows, self._needed_stream(), fields, layout, _file_name(file)))
 
     def _layout(self) -> Layout:
         return self._layout_of(self._needed_stream())
@@ -347,7 +347,7 @@ def _named(file: FollowedFile) -> Path | None:
     return next((Path(one.path) for one in siblings if one.inode() == inode and one.is_file()), None)
 
 
-def _shown(file: FollowedFile) -> str:
+def _file_name(file: FollowedFile) -> str:
     return Path(file.path).name
 
 

@@ -184,7 +184,7 @@ class _TagTaker:
 
     def _value(self, payload: bytes, place: _Place) -> tuple[float, float]:
         """The time and the value in a message."""
-        found = _decoded(payload, place)
+        found = _content_of(payload, place)
         sent = None
         if isinstance(found, dict):
             field = place.field or "value"
@@ -210,7 +210,7 @@ class _TagTaker:
         return at
 
 
-def _decoded(payload: bytes, place: _Place) -> Any:
+def _content_of(payload: bytes, place: _Place) -> Any:
     """The JSON in a message, or its text if it is not JSON."""
     try:
         text = payload.decode()

@@ -96,7 +96,7 @@ class OpcuaSource:
             # A publication lists values node by node; the grid needs them by time.
             for at, value in sorted(((times.time(one, now), one) for one in values), key=lambda pair: pair[0]):
                 for name in names.get(value.node, ()):
-                    feed.add(name, at, _number(value.value), value.node.to_string())
+                    feed.add(name, at, _as_number(value.value), value.node.to_string())
             lost = link.replaced()
             if lost:
                 feed.set_aside(self._address.shown, b"", LOST.format(lost))
@@ -134,7 +134,7 @@ class _NodeTimes:
         return self._last[value.node]
 
 
-def _number(value: Any) -> float:
+def _as_number(value: Any) -> float:
     """A value as a number; NaN if it is none."""
     is_number = isinstance(value, bool | int | float) and math.isfinite(value)
     return float(value) if is_number else math.nan

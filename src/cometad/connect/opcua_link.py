@@ -175,7 +175,7 @@ class OpcuaLink:
         if time.monotonic() - self._looked >= CLOCK:
             try:
                 node = self._client.get_node(NodeId(ua.Int32(ObjectIds.Server_ServerStatus_CurrentTime)))
-                self._offset = _seconds(await node.read_value()) - time.monotonic()
+                self._offset = _timestamp(await node.read_value()) - time.monotonic()
             except (UaError, OSError, TimeoutError) as error:
                 raise Lost(f"The connection to {self._login.url} was lost ({_said(error)}).") from error
             self._looked = time.monotonic()
@@ -228,10 +228,10 @@ def _node_value(event: DataChangeEvent) -> NodeValue:
     status = data.StatusCode
     is_bad = status is not None and status.is_bad()
     at = data.SourceTimestamp or data.ServerTimestamp
-    return NodeValue(event.node.nodeid, None if is_bad else event.value, None if at is None else _seconds(at))
+    return NodeValue(event.node.nodeid, None if is_bad else event.value, None if at is None else _timestamp(at))
 
 
-def _seconds(moment: datetime) -> float:
+def _timestamp(moment: datetime) -> float:
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 

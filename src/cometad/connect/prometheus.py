@@ -121,7 +121,7 @@ class PrometheusSource:
             gaps = useful & missing.any(axis=1)
             aside = [
                 self._unused(page[stretch], _no_gaps(_chosen(layout.names, missing[stretch].any(axis=0))))
-                for stretch in _stretches(gaps)
+                for stretch in _runs_of(gaps)
             ]
             await intake.put_all_aside(aside, self._stream)
             useful &= ~gaps
@@ -194,7 +194,7 @@ def _no_gaps(lacking: list[str]) -> str:
     )
 
 
-def _stretches(where: Any) -> Iterator[slice]:
+def _runs_of(where: Any) -> Iterator[slice]:
     """The stretches of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], where, [False]])))
     for start, stop in edges.reshape(-1, 2).tolist():

@@ -87,7 +87,7 @@ class PrometheusApi:
 
     async def at(self, query: str, moment: int) -> list[Labeled]:
         """The series of a query at one time, in milliseconds since 1970."""
-        found = await self._ask("query", {"query": query, "time": _seconds(moment)}, query)
+        found = await self._ask("query", {"query": query, "time": _as_seconds(moment)}, query)
         kind: Any = found.get("resultType")
         result: Any = found.get("result")
         if kind == "scalar":
@@ -102,7 +102,7 @@ class PrometheusApi:
     async def over(self, query: str, first: int, last: int, step: int) -> list[Labeled]:
         """The series of a query from `first` to `last` inclusive; all times in milliseconds."""
         # Not "step": 0.57, which Prometheus truncates to 569 ms.
-        span = {"start": _seconds(first), "end": _seconds(last), "step": f"{step}ms"}
+        span = {"start": _as_seconds(first), "end": _as_seconds(last), "step": f"{step}ms"}
         found = await self._ask("query_range", {"query": query, **span}, query)
         return self._series(query, found.get("result"), "values")
 
@@ -216,7 +216,7 @@ def shortened(query: str) -> str:
     return f"'{plain(query)}'"
 
 
-def _seconds(milliseconds: int) -> str:
+def _as_seconds(milliseconds: int) -> str:
     return f"{milliseconds // 1000}.{milliseconds % 1000:03}"
 
 

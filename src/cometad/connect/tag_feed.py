@@ -41,7 +41,7 @@ class TagFeed:
     def add(self, name: str, at: float, value: float, where: str) -> None:
         """Add a value; one more than a day ahead of the local clock is set aside."""
         if at > time.time() + AHEAD:
-            reason = f"The time {_shown(at)} of {name!r} is more than a day ahead of the local clock. Correct it."
+            reason = f"The time {_shown_time(at)} of {name!r} is more than a day ahead of the local clock. Correct it."
             self.set_aside(where, json.dumps({"time": at, "value": value}).encode(), reason)
             return
         newest = self.table.newest
@@ -101,9 +101,9 @@ class TagFeed:
                 complete.append((at, row))
                 continue
             listed = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
-            reason = f"There is no good value for {listed} at {_shown(at)}. {GAP_RULE}, or fix the source."
+            reason = f"There is no good value for {listed} at {_shown_time(at)}. {GAP_RULE}, or fix the source."
             values = {name: None if math.isnan(value) else value for name, value in named.items()}
-            self.set_aside(_shown(at), json.dumps(values).encode(), reason)
+            self.set_aside(_shown_time(at), json.dumps(values).encode(), reason)
         return complete
 
 
@@ -141,7 +141,7 @@ def _check_tags(address: Address, names: list[str], gaps: bool) -> None:
         )
 
 
-def _shown(at: float) -> str:
+def _shown_time(at: float) -> str:
     """A time for display; one outside the calendar stays a number."""
     try:
         return datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")

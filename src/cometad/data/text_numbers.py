@@ -84,7 +84,7 @@ class TextNumbers:
     ) -> pl.Series:
         column = without_marked(column, self._dialect)
         if column.dtype.is_float() and _large(column).any():
-            _check_exact(column, raw(column.name), place)
+            _check_text_exact(column, raw(column.name), place)
         return column
 
     def _from_text(self, text: pl.Series, place: Callable[[int], str], ahead: Callable[[], None]) -> pl.Series:
@@ -101,7 +101,7 @@ class TextNumbers:
                 break
             if mark == "." and self.point is None:
                 self._see_point(text.name, known)
-            _check_exact(numbers, text, place)
+            _check_text_exact(numbers, text, place)
             return without_marked(numbers, self._dialect)
         words = known.str.to_lowercase()
         if len(known) and words.is_in(list(WORDS)).all():
@@ -139,7 +139,7 @@ def _large(numbers: pl.Series) -> pl.Series:
     return (numbers.abs() >= 2**53).fill_null(False)  # 2**53 + 1 was rounded to 2**53
 
 
-def _check_exact(numbers: pl.Series, text: pl.Series, place: Callable[[int], str]) -> None:
+def _check_text_exact(numbers: pl.Series, text: pl.Series, place: Callable[[int], str]) -> None:
     """Refuse integers that a float would round; `text` is how the numbers are written."""
     suspects = _large(numbers) & text.str.contains(_INTEGER).fill_null(False)
     for row in suspects.arg_true():

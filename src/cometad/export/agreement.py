@@ -59,9 +59,9 @@ def checked(detector: Comet, model: bytes) -> Agreement:
     for name, series in generated(detector, SEED):
         ours, theirs = detector.stream().update_many(series), run(session, series)
         differences = [
-            _difference(ours.alert_scores, theirs.alert_scores),
-            _difference(ours.variables, theirs.variables),
-            _difference(ours.thresholds, theirs.thresholds),
+            _relative_difference(ours.alert_scores, theirs.alert_scores),
+            _relative_difference(ours.variables, theirs.variables),
+            _relative_difference(ours.thresholds, theirs.thresholds),
         ]
         others = ours.flags != theirs.flags
         near = np.abs(ours.alert_scores - ours.thresholds) <= TOLERANCE * np.maximum(1, np.abs(ours.alert_scores))
@@ -78,7 +78,7 @@ def checked(detector: Comet, model: bytes) -> Agreement:
     return agreement
 
 
-def _difference(ours: Floats, theirs: Floats) -> float:
+def _relative_difference(ours: Floats, theirs: Floats) -> float:
     """The largest difference, relative to max(1, |ours|); infinite if either is not finite."""
     apart = np.abs(ours - theirs) / np.maximum(1, np.abs(ours))
     return float(apart.max()) if np.isfinite(apart).all() else np.inf

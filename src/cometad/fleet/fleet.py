@@ -315,13 +315,13 @@ class Fleet(Mapping[str, Detector]):
             return {}
         most = usual[0][0]
         return {
-            name: _difference(self.entries[name].variables, most)
+            name: _other_variables(self.entries[name].variables, most)
             for name in self
             if self.entries[name].variables != most
         }
 
 
-def _difference(own: Sequence[str], most: Sequence[str]) -> str:
+def _other_variables(own: Sequence[str], most: Sequence[str]) -> str:
     lacking = [name for name in most if name not in own]
     extra = [name for name in own if name not in most]
     parts = [f"lacks {_listed(lacking)}"] if lacking else []

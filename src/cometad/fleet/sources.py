@@ -172,7 +172,7 @@ def entities_of(
     if options.resample is not None:
         parse_resampling(options.resample)
     if isinstance(data, Mapping):
-        yield Entities({_named(name): ObjectReadings(value) for name, value in data.items()}, None)
+        yield Entities({_checked_name(name): ObjectReadings(value) for name, value in data.items()}, None)
     elif not isinstance(data, str | os.PathLike):
         yield Entities(_from_frame(data, by, options), None)
     else:
@@ -299,7 +299,7 @@ def _from_frame(data: object, by: str | None, options: ReadOptions) -> dict[str,
     return {name: CarriedReadings(f"entity {name!r}", rows, options) for name, rows in by_entity(part, by, "the frame")}
 
 
-def _named(name: object) -> str:
+def _checked_name(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise ParameterError(f"The name of an entity must be non-empty text. Got {name!r} instead.")
     return name

@@ -206,7 +206,7 @@ def _names(column: pl.Series, shown: str) -> pl.Series:
     return whole.cast(pl.String).zip_with((whole == numbers).fill_null(False), numbers.cast(pl.String))
 
 
-def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
+def _joined_frames(frames: list[pl.DataFrame]) -> pl.DataFrame:
     """One frame; a word anywhere turns its column into text."""
     if len(frames) == 1:
         return frames[0]
@@ -226,7 +226,7 @@ def rows_of(data: Path, segments: tuple[Segment, ...]) -> pl.DataFrame:
                 frames.append(pl.read_ipc(io.BytesIO(file.read(segment.length))))
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"Cannot read the scratch file '{data}' ({error}). Delete it and start again.") from error
-    return _joined(frames)
+    return _joined_frames(frames)
 
 
 class _OneFrame(Tables):

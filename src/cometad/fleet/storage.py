@@ -89,13 +89,13 @@ def entry_of(row: Mapping[str, Any]) -> Entry:
     known: dict[str, Any] = {name: row.get(name) for name in SCHEMA}
     parameters = known["parameters"]
     known["parameters"] = None if parameters is None else sys.intern(parameters)  # identical in most rows
-    known["variables"] = _shared(tuple(known["variables"] or ()))
+    known["variables"] = _interned(tuple(known["variables"] or ()))
     known["donors"] = tuple(known["donors"] or ())
     return Entry(**known)
 
 
 @lru_cache(maxsize=1024)
-def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+def _interned(names: tuple[str, ...]) -> tuple[str, ...]:
     """One shared tuple for equal ones, because most entities have the same variables."""
     return names
 

@@ -88,7 +88,7 @@ class Verdicts:
 
     def verdict(self, event: object, called: Called | None, alerts: AlertRun) -> Verdict | None:
         """Take or withdraw a verdict."""
-        number = _number(event)
+        number = _event_number(event)
         if called is None:
             self._withdraw(number, alerts)
             return None
@@ -174,7 +174,7 @@ class Verdicts:
         self._apply()
 
 
-def _number(event: object) -> int:
+def _event_number(event: object) -> int:
     if isinstance(event, Event):
         return event.number
     if is_integer(event):

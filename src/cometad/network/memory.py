@@ -50,8 +50,8 @@ def _local(squared: Floats, nearest: NDArray[np.int64], active: NDArray[np.bool_
     return to_nearest / ((scale[:, None] + bank_scale[nearest]) / 2 + EPSILON)
 
 
-def _plain(squared: Floats, nearest: NDArray[np.int64], active: NDArray[np.bool_]) -> Floats:
+def _nearest_distances(squared: Floats, nearest: NDArray[np.int64], active: NDArray[np.bool_]) -> Floats:
     return np.sqrt(np.take_along_axis(squared, nearest, axis=1))
 
 
-DISTANCES = {"local": _local, "plain": _plain}
+DISTANCES = {"local": _local, "plain": _nearest_distances}

@@ -195,7 +195,7 @@ class _EpochTotals:
 
         In place and without reading a value back, so that a GPU can replay it.
         """
-        for total, more in zip((self._parts, *self._counts), (_row(parts), *counts), strict=True):
+        for total, more in zip((self._parts, *self._counts), (_loss_row(parts), *counts), strict=True):
             total += more
 
     def summary(self, epoch: EpochSummary) -> CometEpochSummary:
@@ -212,5 +212,5 @@ class _EpochTotals:
             total.zero_()
 
 
-def _row(parts: Losses) -> Tensor:
+def _loss_row(parts: Losses) -> Tensor:
     return torch.stack([*parts, torch.ones_like(parts.codebook)]).detach()

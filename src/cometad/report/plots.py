@@ -267,7 +267,7 @@ def save_overview(
     for k, shown in enumerate(excerpts):
         excerpt(figure.add_subplot(grid[0, k]), shown)
     below = figure.add_subplot(grid[1, :])
-    _scores(below, alert_scores, threshold)
+    _draw_scores(below, alert_scores, threshold)
     _mark_stretches(below, faults, FAULT, "fault")
     _mark_stretches(below, harmless, BEFORE, "harmless")
     for steps, color, label in (
@@ -312,7 +312,7 @@ def _save_png(path: Path, figure: Any) -> None:
         few.save(path, "PNG", optimize=True, pnginfo=note, dpi=image.info["dpi"])
 
 
-def _scores(axes: Any, alert_scores: Floats, threshold: ArrayLike) -> None:
+def _draw_scores(axes: Any, alert_scores: Floats, threshold: ArrayLike) -> None:
     scores(axes, alert_scores, threshold)
     axes.lines[0].set_label("score")
     axes.lines[1].set(linestyle="-", linewidth=1.6)

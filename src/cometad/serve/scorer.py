@@ -310,17 +310,17 @@ def _grouped(work: list[Any]) -> Iterable[Any]:
         if isinstance(one, Accepted):
             own = waiting.setdefault(one.stream.id, [])
             if own and own[-1].rows.stop != one.rows.first:
-                yield _joined(own)
+                yield _joined_batches(own)
                 own.clear()
             own.append(one)
         else:
-            yield from map(_joined, waiting.values())
+            yield from map(_joined_batches, waiting.values())
             waiting = {}
             yield one
-    yield from map(_joined, waiting.values())
+    yield from map(_joined_batches, waiting.values())
 
 
-def _joined(parts: list[Accepted]) -> Accepted:
+def _joined_batches(parts: list[Accepted]) -> Accepted:
     if len(parts) == 1:
         return parts[0]
     columns = (np.concatenate(column) for column in zip(*(one.rows[1:] for one in parts), strict=True))

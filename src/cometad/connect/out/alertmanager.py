@@ -29,7 +29,7 @@ class Alertmanager:
         destination.address.check_options(("resend",))
         self._destination, self._poster = destination, Poster(destination)
         self._url = destination.url.partition("?")[0].rstrip("/").removesuffix(PATH) + PATH
-        self.resend: float | None = _seconds(destination.address.option("resend", str(EVERY)))
+        self.resend: float | None = _resend_seconds(destination.address.option("resend", str(EVERY)))
 
     async def send(self, messages: Sequence[EventMessage]) -> None:
         """Post messages as alerts."""
@@ -49,7 +49,7 @@ class Alertmanager:
         return {
             "labels": {**labels, "event": message.event, **self._destination.labels},
             "annotations": {
-                "summary": f"{message.stream}: {_names(message)}",
+                "summary": f"{message.stream}: {_variables_in(message)}",
                 "description": message.text if template is None else template.text(message),
                 "severity": f"{message.severity:.2f}",
                 "meaning": message.meaning,
@@ -62,7 +62,7 @@ class Alertmanager:
         }
 
 
-def _names(message: EventMessage) -> str:
+def _variables_in(message: EventMessage) -> str:
     return ", ".join(one.name for one in message.variables[:3]) or "anomaly"
 
 
@@ -70,7 +70,7 @@ def _date(seconds: float) -> str:
     return datetime.fromtimestamp(min(seconds, LATEST - 1), UTC).isoformat(timespec="milliseconds")
 
 
-def _seconds(text: str) -> float:
+def _resend_seconds(text: str) -> float:
     try:
         found = float(text)
     except ValueError:

@@ -43,7 +43,7 @@ class Poster:
             raise Lost(f"{who} cannot be reached at {self._destination.shown}: {problem}.") from error
         if answer.is_success:
             return
-        raise _problem(who, answer, advice)
+        raise _failure(who, answer, advice)
 
     async def close(self) -> None:
         """Close the connection."""
@@ -60,7 +60,7 @@ class Poster:
         await self.close()
 
 
-def _problem(who: str, answer: httpx.Response, advice: str) -> Lost | Rejected:
+def _failure(who: str, answer: httpx.Response, advice: str) -> Lost | Rejected:
     status = answer.status_code
     said = " ".join(answer.text.split())[:SHOWN].rstrip(".")
     said = f": {said}" if said else ""

@@ -94,22 +94,22 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-def _answer(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
+def _error_answer(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": sentence}, status, headers)
 
 
 async def _refused(_: Request, error: Any) -> JSONResponse:
-    return _answer(error.status, str(error), error.headers)
+    return _error_answer(error.status, str(error), error.headers)
 
 
 async def _busy(_: Request, error: Any) -> JSONResponse:
-    return _answer(429, str(error), {"Retry-After": str(error.seconds)})
+    return _error_answer(429, str(error), {"Retry-After": str(error.seconds)})
 
 
 async def _cometad_error(_: Request, error: Any) -> JSONResponse:
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
     sentence = f"{error.problem} {ADVICE[error.advice]}" if error.advice in ADVICE else str(error)
-    return _answer(status, sentence, {"Retry-After": "5"} if status == 503 else None)
+    return _error_answer(status, sentence, {"Retry-After": "5"} if status == 503 else None)
 
 
 async def _invalid(_: Request, error: Any) -> JSONResponse:
@@ -117,16 +117,16 @@ async def _invalid(_: Request, error: Any) -> JSONResponse:
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
     if first["type"] == "json_invalid":
-        return _answer(422, "The body is not JSON. Correct it and send it again.")
+        return _error_answer(422, "The body is not JSON. Correct it and send it again.")
     if not place:
-        return _answer(422, "The body is not a JSON object. Send one, as application/json.")
+        return _error_answer(422, "The body is not a JSON object. Send one, as application/json.")
     message = str(first["msg"]).removeprefix("Value error, ")
-    return _answer(422, f"{place}: {message.rstrip('.')}.")
+    return _error_answer(422, f"{place}: {message.rstrip('.')}.")
 
 
 async def _bug(_: Request, __: Any) -> JSONResponse:
-    return _answer(500, "This is a bug in cometad, not your mistake. The log of the service has the details.")
+    return _error_answer(500, "This is a bug in cometad, not your mistake. The log of the service has the details.")
 
 
 async def _http(_: Request, error: Any) -> JSONResponse:
-    return _answer(error.status_code, f"{str(error.detail).rstrip('.')}.", error.headers)
+    return _error_answer(error.status_code, f"{str(error.detail).rstrip('.')}.", error.headers)

@@ -72,7 +72,7 @@ async def fit_detector(
     options += [] if drop is None else [f"--drop={drop}"]
     body = await read_body(request, service.settings.max_upload_mib)
     if kind in LINES:
-        body = await asyncio.to_thread(_table, body)
+        body = await asyncio.to_thread(_as_csv, body)
     return await asyncio.to_thread(service.detectors.fit, name, body, SUFFIXES[kind], options)
 
 
@@ -97,7 +97,7 @@ def _options(gaps: str | None, threshold: str | None, resample: str | None) -> l
     return options
 
 
-def _table(body: bytes) -> bytes:
+def _as_csv(body: bytes) -> bytes:
     """JSON lines as CSV."""
     try:
         return pl.read_ndjson(body).write_csv().encode()

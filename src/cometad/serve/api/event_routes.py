@@ -37,9 +37,9 @@ def post_verdict(event: EventName, verdict: VerdictOf, service: ServiceOf) -> Ev
     """Say what an event was. `normal` teaches the stream; null withdraws what was said."""
     service.rule(event, verdict.verdict)
     details = event_details(service, event)
-    service.listeners.news("event", details.stream, {**_summary(details), "change": "verdict"})
+    service.listeners.news("event", details.stream, {**_without_details(details), "change": "verdict"})
     return details
 
 
-def _summary(details: EventDetails) -> dict[str, object]:
+def _without_details(details: EventDetails) -> dict[str, object]:
     return details.model_dump(exclude={"explanation", "similar", "taught", "note"})

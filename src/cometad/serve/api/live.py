@@ -30,7 +30,7 @@ async def live(
     streams: Annotated[str | None, Query(max_length=100_000, description="Names, separated by commas.")] = None,
 ) -> EventSourceResponse:
     """Scores, events and states as they come, at most ten messages a second; slow readers get fewer."""
-    box = service.listeners.join(_names(streams))
+    box = service.listeners.join(_asked_names(streams))
     if box is None:
         raise Refused(429, f"{MOST_LISTENERS} clients are listening already. Try again later.", {"Retry-After": "10"})
 
@@ -64,7 +64,7 @@ def _messages(box: Box) -> list[ServerSentEvent]:
     return found
 
 
-def _names(text: str | None) -> frozenset[str] | None:
+def _asked_names(text: str | None) -> frozenset[str] | None:
     if not text:
         return None
     names = text.split(",")

@@ -52,7 +52,7 @@ async def post_readings(name: StreamName, request: Request, service: ServiceOf) 
     receipt = await service.receive([batch])
     for _, reason in receipt.elsewhere:
         raise reason
-    return _answer(receipt)
+    return _receipt_answer(receipt)
 
 
 @router.post("/readings", response_model=ReadingsTaken, responses=answers(415), openapi_extra=_BODY)
@@ -70,7 +70,7 @@ async def post_mixed_readings(request: Request, service: ServiceOf) -> Any:
     service.figures.received(Receipt(refused=refused))
     moved = [Refusal(line, batch.stream, str(why)) for batch, why in receipt.elsewhere for line in batch.lines]
     receipt.refused = sorted([*receipt.refused, *refused, *moved])
-    return _answer(receipt)
+    return _receipt_answer(receipt)
 
 
 def _form(request: Request) -> str:
@@ -80,7 +80,7 @@ def _form(request: Request) -> str:
     return found
 
 
-def _answer(receipt: Receipt) -> ReadingsTaken | JSONResponse:
+def _receipt_answer(receipt: Receipt) -> ReadingsTaken | JSONResponse:
     """What became of the readings; with 422 and why if nothing was taken and something was refused."""
     shown = [RefusedReading(**one._asdict()) for one in receipt.refused[:SHOWN]]
     taken = ReadingsTaken(

@@ -51,7 +51,7 @@ class Outbox:
             if receiver.wants(names[event["stream_id"]], event["severity"])
         ]
         rows = [
-            _row(receiver.name, event["stream_id"], event["number"], change, now)
+            _delivery_row(receiver.name, event["stream_id"], event["number"], change, now)
             for receiver, event in wanted
             if not receiver.is_old(event["stop_at"], now) or self._was_told(connection, receiver.name, event)
             for change in (("opened",) if event["closed_at"] is None else ("opened", "closed"))
@@ -181,7 +181,7 @@ class Outbox:
             return connection.execute(update(_TABLE).where(where).values(values)).rowcount
 
 
-def _row(receiver: str, stream_id: int, number: int, change: str, now: float) -> dict[str, Any]:
+def _delivery_row(receiver: str, stream_id: int, number: int, change: str, now: float) -> dict[str, Any]:
     return {
         "uid": uuid.uuid4().hex,
         "receiver": receiver,

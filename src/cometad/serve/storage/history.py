@@ -52,7 +52,7 @@ def next_number(connection: Connection, table: Table, stream_id: int) -> int:
 def by_number(connection: Connection, table: Table, stream_id: int, start: int, stop: int) -> HistoryRows:
     """The rows with numbers from `start` on, before `stop`; those that were deleted are missing at the start."""
     inside = (table.c.first < stop) & (table.c.first + table.c.count > start)
-    rows = _joined(connection, table, stream_id, inside)
+    rows = _joined_chunks(connection, table, stream_id, inside)
     keep = slice(max(start - rows.first, 0), max(stop - rows.first, 0))
     return HistoryRows(max(rows.first, start), rows.ats[keep], rows.cells[keep])
 
@@ -62,7 +62,7 @@ def by_time(
 ) -> HistoryRows:
     """The rows with times from `start` up to and including `stop`; only chunks from the number `least` on."""
     inside_chunk = (table.c.last_at >= start) & (table.c.first_at <= stop) & (table.c.first >= least)
-    rows = _joined(connection, table, stream_id, inside_chunk)
+    rows = _joined_chunks(connection, table, stream_id, inside_chunk)
     inside = np.flatnonzero((rows.ats >= start) & (rows.ats <= stop))
     if not len(inside):
         return HistoryRows(rows.first, rows.ats[:0], rows.cells[:0])
@@ -172,7 +172,7 @@ def longest_history(connection: Connection) -> float | None:
     return max(spans, default=None)
 
 
-def _joined(connection: Connection, table: Table, stream_id: int, inside: Any) -> HistoryRows:
+def _joined_chunks(connection: Connection, table: Table, stream_id: int, inside: Any) -> HistoryRows:
     chunks = connection.execute(
         select(table).where(table.c.stream_id == stream_id, inside).order_by(table.c.first)
     ).all()
