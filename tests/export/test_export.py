@@ -18,8 +18,7 @@ from cometad.cli import main
 from cometad.data import ForwardFill
 from cometad.errors import NotFittedError, OutputError, ParameterError
 from cometad.export import to_onnx
-from cometad.export.agreement import TOLERANCE, checked, opened, run
-from cometad.export.series import generated
+from cometad.export.agreement import TOLERANCE, checked, generated, opened, run
 from cometad.export.step import NEXT_STATE, READING, STATE
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import FollowLevel

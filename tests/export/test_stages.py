@@ -13,11 +13,10 @@ from cometad.baselines import BASELINES
 from cometad.data.scale import Scaling
 from cometad.data.trends import LASTING, TrendRun, Trends
 from cometad.export.agreement import opened
-from cometad.export.fusing import excused, pooled, variable_scores
 from cometad.export.graph import DOUBLE, Graph
 from cometad.export.nearest_code import nearest
-from cometad.export.readings import movements, scaled
 from cometad.export.rules import RULE_GRAPHS
+from cometad.export.stages import excused, movements, pooled, scaled, variable_scores
 from cometad.export.views import VIEW_GRAPHS
 from cometad.scoring.fuse import Fused, fuse
 from cometad.scoring.signatures import Gathering, Signatures

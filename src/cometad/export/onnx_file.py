@@ -4,14 +4,16 @@ import json
 import os
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 from onnx import ModelProto, helper
 
+from cometad.comet import Comet
 from cometad.detector import Detector
+from cometad.errors import ParameterError
 from cometad.export.agreement import Agreement, checked
 from cometad.export.graph import DOUBLE
-from cometad.export.refusals import exportable
+from cometad.export.rules import RULE_GRAPHS
 from cometad.export.step import (
     ALERT_SCORE,
     FLAG,
@@ -23,7 +25,38 @@ from cometad.export.step import (
     Step,
     step_of,
 )
+from cometad.export.views import VIEW_GRAPHS
 from cometad.files import write_whole
+
+
+def exportable(detector: Detector) -> Comet:
+    """The detector, if it can be exported; otherwise raises an error that says why not."""
+    if not detector.can_export:
+        raise ParameterError(f"{type(detector).__name__} cannot be exported to ONNX; only Comet() can.")
+    comet = cast(Comet, detector)
+    comet._check_fitted()
+    if comet.gaps.allowed:
+        raise ParameterError(
+            f"A detector with the gap rule {comet.gaps!r} cannot be exported to ONNX, because the graph cannot impute "
+            "missing values.",
+            advice="refuse gaps",
+        )
+    if comet.adaptation.follow(comet.panel_) is not None:
+        raise ParameterError(
+            f"A detector with the adaptation {comet.adaptation!r} cannot be exported to ONNX, because the graph cannot "
+            "learn. Fit one with adaptation=KeepFitted()."
+        )
+    for view, fitted in zip(comet.views, comet.panel_.views, strict=True):
+        if type(fitted) not in VIEW_GRAPHS:
+            raise ParameterError(
+                f"The view {type(view).__name__} cannot be exported to ONNX. Fit the detector with other views."
+            )
+    if type(comet.threshold) not in RULE_GRAPHS:
+        raise ParameterError(
+            f"The threshold {comet.threshold!r} cannot be exported to ONNX.", advice="exportable threshold"
+        )
+    return comet
+
 
 OPSET, IR_VERSION = 17, 8  # old enough for older runtimes; tried with onnxruntime 1.15
 PRODUCER = "cometad"

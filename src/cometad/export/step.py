@@ -5,10 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.comet import Comet
-from cometad.export.fusing import excused, pooled, variable_scores
 from cometad.export.graph import DOUBLE, Graph, Wire
-from cometad.export.readings import movements, scaled, trend_slots
 from cometad.export.rules import RULE_GRAPHS
+from cometad.export.stages import excused, movements, pooled, scaled, trend_slots, variable_scores
 from cometad.export.state_layout import SEEN, Slot, StateLayout
 from cometad.export.views import VIEW_GRAPHS
 
