@@ -17,7 +17,7 @@ from cometad.checkpoint import with_hash
 from cometad.cli.sink import checked_position
 from cometad.errors import ModelFileError
 from cometad.live.clock import Clock
-from cometad.live.feed import InputFeed
+from cometad.live.lines import InputFeed
 from cometad.live.session import Session
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from contract import FRESH, NORMAL, is_a_sentence, saved

@@ -10,9 +10,9 @@ from cometad.data.cells import parse_number
 from cometad.errors import ParameterError
 from cometad.fleet.jobs import problem
 from cometad.fleet.overview import EntityLine, worst_first
-from cometad.fleet.pace import in_words
 from cometad.fleet.pooling import candidates, correlations
 from cometad.fleet.processes import death
+from cometad.progress import in_words
 from cometad.report.axis import AsinhAxis, LinearAxis, format_number, score_axis
 from cometad.report.draw import rounded
 from cometad.report.left_out import sentence

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from cometad.errors import ParameterError
-from cometad.specs import parse, split
+from cometad.parameters import parse, split
 from contract import is_a_sentence
 
 

@@ -29,12 +29,12 @@ from cometad.explain.level import Level
 from cometad.explain.reasons import Explanation, stretch_of
 from cometad.live.event_verdicts import Verdicts
 from cometad.live.stream import Stream
+from cometad.parameters import check, check_integer, integer, require, strategy
 from cometad.progress import show_progress
 from cometad.restored import counted, of_type, require_state, taken, texts
 from cometad.scoring.signatures import MARGIN, Signature, Signatures, packed, unpacked
 from cometad.scoring.tails import checked_tails
 from cometad.series import Series
-from cometad.validation import check, check_integer, integer, require, strategy
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds

@@ -26,11 +26,10 @@ from cometad.data.quality import QUANTILES, Statistics
 from cometad.data.scale import SCALERS, Scaling, fit_scaling
 from cometad.data.trends import Trends
 from cometad.errors import InputError, NotFittedError, ParameterError
-from cometad.parameters import Parameters, with_field
+from cometad.parameters import Parameters, Rule, choice, device, integer, number, share_or_count, strategy, with_field
 from cometad.registry import describe, from_json, to_json
 from cometad.restored import of_type, require_state, taken, texts
 from cometad.series import Series, as_series, check_length, check_like
-from cometad.validation import Rule, choice, device, integer, number, share_or_count, strategy
 
 if TYPE_CHECKING:
     from cometad.explain.reasons import Explanation

@@ -33,6 +33,7 @@ from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
 from cometad.network.state import restored_network, to_arrays
 from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
+from cometad.parameters import check, choice, integer, is_integer, number, require, strategy
 from cometad.presets import paper_parameters
 from cometad.progress import show_progress
 from cometad.restored import require_state, taken
@@ -41,7 +42,6 @@ from cometad.scoring.normalize import Normalization, TrainingNormalization
 from cometad.scoring.pipeline import Block, Pipeline
 from cometad.scoring.select import HighestVariables, Selection
 from cometad.series import Series
-from cometad.validation import check, choice, integer, is_integer, number, require, strategy
 
 # Parameters that do not affect training.
 SCORING = (

@@ -17,7 +17,7 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.errors import CellError, InputError, unknown
-from cometad.validation import is_number
+from cometad.parameters import is_number
 
 TIME = (str, date, np.datetime64)  # types of times that people give
 LATE = ("refuse", "drop")  # what to do with a late reading

@@ -19,7 +19,7 @@ from cometad import Alerts, Budget, Comet, NetworkComet, Quantile
 from cometad.cli import main
 from cometad.errors import InputError
 from cometad.live.clock import Clock
-from cometad.live.interrupts import Interrupts
+from cometad.live.lines import Interrupts
 from cometad.live.readings import Layout, Reading, readings
 from cometad.network.schedules import OneCycle
 from cometad.views import Activity, Forecast

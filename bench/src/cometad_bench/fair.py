@@ -14,11 +14,11 @@ from cometad.baselines import BASELINES
 from cometad.baselines.baseline import RULES as SHARED_RULES
 from cometad.baselines.baseline import Baseline, VariableBaseline
 from cometad.errors import ParameterError
+from cometad.parameters import Rule, check, check_integer, choice, integer, require
 from cometad.scoring.fuse import fuse
 from cometad.scoring.smooth import smooth
 from cometad.scoring.tails import Tails
 from cometad.series import Series
-from cometad.validation import Rule, check, check_integer, choice, integer, require
 
 
 def _spans(name: str, value: Any) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from cometad.validation import check_integer
+from cometad.parameters import check_integer
 from cometad_bench.runner import Outcome, run
 from cometad_bench.trial import limit_threads
 

@@ -17,9 +17,9 @@ from cometad.alerting.watch import Watch, as_scores, training_scores
 from cometad.arrays import Floats
 from cometad.compiled import jit
 from cometad.errors import InputError, ParameterError
+from cometad.parameters import check_between, check_integer, require
 from cometad.registry import register
 from cometad.restored import require_state
-from cometad.validation import check_between, check_integer, require
 
 RATE_STEP = 0.5  # positions by which a flag raises the threshold of a rate; 0.4 to 0.6 do about as well on real scores
 EXTRA = 0.5  # held flags allowed per flag of the budget

@@ -16,9 +16,8 @@ from cometad.alerting.spot import DriftingSpot, Spot
 from cometad.alerting.watch import FixedWatch, Threshold, training_scores
 from cometad.arrays import Floats
 from cometad.errors import InputError, ParameterError
+from cometad.parameters import check_between, parse, split
 from cometad.registry import register
-from cometad.specs import parse, split
-from cometad.validation import check_between
 
 ROUNDING = 1e-12  # relative; lets 1/3 count as 1/3, although the nearest float is slightly less
 

@@ -16,9 +16,9 @@ from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.network_windows import learnable
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
+from cometad.parameters import Rule, check, choice, integer, number
 from cometad.restored import taken
 from cometad.series import Series
-from cometad.validation import Rule, check, choice, integer, number
 
 READINGS_AT_ONCE = 8192
 LARGEST_COPY = 2**28  # values of windows copied for learning, 1 GiB

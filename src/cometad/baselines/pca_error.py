@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 
 from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import VariableBaseline
-from cometad.validation import check_number
+from cometad.parameters import check_number
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -5,7 +5,7 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cometad.validation import is_integer
+from cometad.parameters import is_integer
 
 if TYPE_CHECKING:
     from cometad.detector import Detector
@@ -68,7 +68,7 @@ def _misplaced(option: str, name: str, published: bool) -> "ParameterError":
 def parse_views(text: str) -> "tuple[View, ...]":
     """The views in NAME[:LENGTH],..."""
     from cometad.errors import ParameterError
-    from cometad.specs import parse
+    from cometad.parameters import parse
     from cometad.views import VIEWS
 
     parts = [part.strip() for part in text.split(",")]

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from cometad.data.resample import Resampling
     from cometad.detector import Detector
     from cometad.live.clock import Clock
-    from cometad.live.feed import InputFeed
     from cometad.live.grid import Grid
-    from cometad.live.interrupts import Interrupts
+    from cometad.live.lines import InputFeed, Interrupts
     from cometad.live.numbers import StreamNumbers
     from cometad.live.readings import Reading
     from cometad.live.session import Answer, Session
@@ -114,8 +113,7 @@ def stream(
     from cometad.cli.sink import OutputFile, StandardOutput, checked_position
     from cometad.data.dialect import Dialect
     from cometad.data.resample import parse_resampling
-    from cometad.live.feed import InputFeed
-    from cometad.live.interrupts import Interrupts
+    from cometad.live.lines import InputFeed, Interrupts
     from cometad.live.numbers import StreamNumbers, checked_mark
     from cometad.live.readings import check_form
     from cometad.live.session import KIND

@@ -21,7 +21,7 @@ from cometad.errors import CometadError, InputError
 from cometad.live.numbers import StreamNumbers
 from cometad.live.readings import Fields, Layout, readings
 from cometad.live.stream import EXACT
-from cometad.validation import is_integer
+from cometad.parameters import is_integer
 
 LARGEST_SEQUENCE = 2**63 - 1
 _OWN_FIELDS = ("stream", "sequence", "values")  # unless a variable has that name

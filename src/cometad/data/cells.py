@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from cometad.errors import InputError
-from cometad.validation import is_number
+from cometad.parameters import is_number
 
 WORDS = {"true": 1.0, "false": 0.0}  # booleans, in any case
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # how tables write an empty cell, in any case

@@ -14,11 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from cometad.arrays import Flags, Floats
 from cometad.errors import InputError
+from cometad.parameters import check_integer, parse
 from cometad.registry import register
 from cometad.restored import taken
 from cometad.series import Series, with_all_columns
-from cometad.specs import parse
-from cometad.validation import check_integer
 
 Bounds = tuple[ArrayLike, ArrayLike]  # the lowest and highest value to impute
 

@@ -5,8 +5,8 @@ from collections.abc import Generator
 import polars as pl
 
 from cometad.data.dialect import Dialect
-from cometad.data.marked import without_marked
 from cometad.data.table_sources import TableFile
+from cometad.data.text_numbers import without_marked
 from cometad.errors import InputError
 
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Floats
 from cometad.errors import InputError, ParameterError, unknown
+from cometad.parameters import split
 from cometad.restored import require_state, taken
 from cometad.series import Order, Series, together, unchecked_series
-from cometad.specs import split
 
 UNITS = {"ms": 10**3, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6}  # microseconds
 MOST_EMPTY = 1_000_000  # empty bins in a row; more suggest a wrong timestamp

@@ -5,11 +5,20 @@ from typing import NamedTuple
 
 import polars as pl
 
-from cometad.data.cells import COMMA, MISSING, WORDS
+from cometad.data.cells import COMMA, MISSING, WORDS, marked_numbers
 from cometad.data.dialect import Dialect
-from cometad.data.marked import without_marked
 from cometad.errors import InputError
 from cometad.series import is_exact
+
+
+def without_marked(column: pl.Series, dialect: Dialect) -> pl.Series:
+    """A column of numbers without those that mean a missing reading."""
+    marked = marked_numbers(dialect.missing)
+    if not marked or not column.dtype.is_numeric():
+        return column
+    dtype = pl.Float32() if column.dtype == pl.Float32 else pl.Float64()  # -99.9 is another number in 32 bits
+    return column.set(column.cast(dtype).is_in(pl.Series(marked, dtype=dtype)), None)
+
 
 _COMMA = f"^{COMMA.pattern}$"
 _EITHER = r"^[+-]?[1-9][0-9]{0,2},[0-9]{3}$"  # 1,234 may be 1.234 or a thousand

@@ -12,8 +12,8 @@ from cometad.data.scale import Scaling
 from cometad.explain import level
 from cometad.explain.level import Level
 from cometad.explain.reasons import Explanation, Reason, joined_rises, rises_of_voices, shares, stretch_of
+from cometad.parameters import check_integer
 from cometad.scoring.tails import Tails
-from cometad.validation import check_integer
 from cometad.views.panel import Panel
 from cometad.views.run import clipped
 

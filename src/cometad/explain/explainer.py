@@ -15,8 +15,8 @@ from cometad.network.network import Network
 from cometad.network.normal import back_to_readings, decoded, normal_codes
 from cometad.network.patches import coverage, patch_weights, ready_steps
 from cometad.network.score import PatchScores, Scorer
+from cometad.parameters import check_integer
 from cometad.scoring.pipeline import Pipeline
-from cometad.validation import check_integer
 
 VIEW, WHY = "network", "unlike its normal patterns"
 WINDOWS = 8  # shares come from the highest-scoring windows of an event only, which bounds their cost

@@ -22,11 +22,10 @@ from cometad.fleet.jobs import (
     measure_entity,
     parameters_of,
 )
-from cometad.fleet.pace import FleetPace
 from cometad.fleet.pooling import Donation, candidates, nearest
 from cometad.fleet.sources import Entities, EntityReadings, ReadOptions, data_signature, entities_of
 from cometad.fleet.storage import LOCK, SCRATCH, Entry, FleetFolder, FleetWriter, writing
-from cometad.progress import show_progress
+from cometad.progress import FleetPace, show_progress
 
 
 @dataclass

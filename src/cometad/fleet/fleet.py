@@ -20,12 +20,11 @@ from cometad.fleet.engines import Engine, engine_of, in_order
 from cometad.fleet.fitting import FitPlan, FleetRun, fit_fleet
 from cometad.fleet.jobs import SCORES, ScoreAnswer, ScoreTask, parameters_of, score_entity
 from cometad.fleet.overview import Overview, line_of, write_overview
-from cometad.fleet.pace import FleetPace
 from cometad.fleet.pooling import POOL
 from cometad.fleet.sources import Entities, ReadOptions, entities_of
 from cometad.fleet.storage import Entry, FleetFolder, manifest_of, writing
-from cometad.progress import show_progress
-from cometad.validation import check_integer
+from cometad.parameters import check_integer
+from cometad.progress import FleetPace, show_progress
 
 OPEN = 32  # detectors kept in memory
 

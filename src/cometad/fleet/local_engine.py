@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from cometad.fleet.engines import ATTEMPTS, TaskOutcome
 from cometad.fleet.processes import death, end_with_parent, hidden_main
-from cometad.validation import check_integer
+from cometad.parameters import check_integer
 
 PAUSE = 8  # other tasks that start before a retry: what killed the worker may be over by then
 RECYCLE = 500  # tasks per worker

@@ -12,9 +12,8 @@ from cometad.errors import OutputError
 from cometad.files import write_whole
 from cometad.fleet.engines import Engine
 from cometad.fleet.jobs import PageAnswer, PageTask, ScoreTask, page_of_entity
-from cometad.fleet.pace import FleetPace
 from cometad.fleet.sources import Entities
-from cometad.progress import show_progress
+from cometad.progress import FleetPace, show_progress
 from cometad.report.html import render
 
 if TYPE_CHECKING:

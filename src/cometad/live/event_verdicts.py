@@ -10,10 +10,10 @@ from cometad.alerting.alerts import AlertRun, Change, Event
 from cometad.alerting.verdicts import Called, Verdict, check_called, restored_verdict
 from cometad.arrays import Array, Floats
 from cometad.errors import InputError, ParameterError
+from cometad.parameters import is_integer
 from cometad.restored import require_state, taken
 from cometad.scoring.pipeline import Decided
 from cometad.scoring.signatures import Gathering, Signature, Signatures, packed, unpacked
-from cometad.validation import is_integer
 
 REMEMBERED = 64  # events
 MOST = 64  # verdicts

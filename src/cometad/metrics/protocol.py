@@ -13,7 +13,7 @@ from cometad.metrics.inputs import checked_labels
 from cometad.metrics.pointwise import auc_pr, auc_roc, average_precision, roc_area
 from cometad.metrics.ranking import Ranked
 from cometad.metrics.volume import range_auc, resolved_window, vus, window_areas
-from cometad.validation import check_integer
+from cometad.parameters import check_integer
 
 
 @dataclass(frozen=True)

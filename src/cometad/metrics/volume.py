@@ -29,7 +29,7 @@ from cometad.arrays import Floats, Integers
 from cometad.compiled import jit
 from cometad.errors import unknown
 from cometad.metrics.ranking import Ranked
-from cometad.validation import check_integer
+from cometad.parameters import check_integer
 
 # Named windows, as multiples of the median anomaly length.
 WINDOWS = {"median": 1, "twice_median": 2}

@@ -22,9 +22,9 @@ from cometad.network.patches import patches_containing
 from cometad.network.score import PatchScores
 from cometad.network.state import from_arrays, to_arrays
 from cometad.network.training import Objective
+from cometad.parameters import check, integer, number
 from cometad.registry import register
 from cometad.restored import taken
-from cometad.validation import check, integer, number
 
 State = dict[str, Array]
 

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from cometad.parameters import check_between, check_integer
 from cometad.registry import register
-from cometad.validation import check_between, check_integer
 
 
 class Schedule(Protocol):

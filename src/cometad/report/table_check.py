@@ -15,8 +15,8 @@ from cometad.data.quality import Finding, Statistics, findings
 from cometad.data.trends import Trends
 from cometad.detector import Detector
 from cometad.errors import InputError
+from cometad.parameters import is_number
 from cometad.series import Series, as_series, check_length, check_like, unchecked_series, with_all_columns
-from cometad.validation import is_number
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from cometad.arrays import Floats
+from cometad.parameters import check_number
 from cometad.registry import register
-from cometad.validation import check_number
 
 LEAST_UNIT = 1e-6  # about the rounding of a float32 score
 

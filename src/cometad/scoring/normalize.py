@@ -11,9 +11,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from cometad.arrays import Floats
+from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.scoring.calibrate import LEAST_UNIT
-from cometad.validation import check_integer, check_number
 
 EPSILON = 1e-8
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Floats
 from cometad.compiled import jit
+from cometad.parameters import check_integer, check_number
 from cometad.registry import register
-from cometad.validation import check_integer, check_number
 
 EPSILON = 1e-8
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import fused
+from cometad.parameters import check_integer
 from cometad.registry import register
 from cometad.restored import taken
-from cometad.validation import check_integer
 from cometad.views.sums import sum_rows, sum_squared_gaps
 from cometad.views.view import WindowView, windows_of
 

@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
+from cometad.parameters import check, integer, number
 from cometad.registry import register
 from cometad.restored import require_state, taken
-from cometad.validation import check, integer, number
 from cometad.views.panel import Panel, lately
 from cometad.views.tape import Tape
 

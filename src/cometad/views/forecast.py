@@ -8,11 +8,10 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
 from cometad.compiled import fused
+from cometad.parameters import check_integer, check_number
 from cometad.registry import register
 from cometad.restored import taken
-from cometad.validation import check_integer, check_number
-from cometad.views.products import Matrix, window_products
-from cometad.views.reduce import directions
+from cometad.views.products import Matrix, directions, window_products
 from cometad.views.view import WindowView, cut_windows, windows_of
 
 EXAMPLES = 10_000  # at most, for the regression

@@ -8,9 +8,9 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.compiled import fused
+from cometad.parameters import check_integer
 from cometad.registry import register
 from cometad.restored import require_state, taken
-from cometad.validation import check_integer
 from cometad.views.kmeans import codes_of
 from cometad.views.nearest import search, search_tables
 from cometad.views.sums import sum_squared_gaps

@@ -8,10 +8,10 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.compiled import fused
+from cometad.parameters import check_integer
 from cometad.registry import register
 from cometad.restored import taken
 from cometad.threads import in_parts
-from cometad.validation import check_integer
 from cometad.views.kmeans import ROUNDS, kmeans, squared_distance
 from cometad.views.nearest import search, search_tables
 from cometad.views.tiles import LANES

@@ -11,6 +11,17 @@ from cometad.arrays import Array, Floats
 from cometad.compiled import COMPILES, fused
 from cometad.views.tiles import COLUMNS, ROWS, add_products, load_line, load_tile, store_tile
 
+DIRECTIONS = 64  # at most
+
+
+def directions(centered: Floats) -> Floats | None:
+    """The leading principal directions (variable, direction) of rows (time, variable); None for few variables."""
+    if centered.shape[1] <= DIRECTIONS:
+        return None
+    _, vectors = np.linalg.eigh(centered.T @ centered)
+    count = min(DIRECTIONS, len(centered))
+    return np.ascontiguousarray(vectors[:, ::-1][:, :count])
+
 
 class Matrix:
     """A matrix (row, column) to multiply windows with, and what to add: padded to whole tiles."""

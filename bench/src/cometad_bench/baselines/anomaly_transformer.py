@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cometad.network.schedules import Halving, Schedule
-from cometad.validation import require
+from cometad.parameters import require
 from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork
 from cometad_bench.baselines.positions import sinusoid
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from cometad.network.loop import ParameterGroup
 from cometad.network.schedules import Halving, Schedule
-from cometad.validation import require
+from cometad.parameters import require
 from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork
 
 CLOSED = -math.log(1e10)  # logit of a masked channel

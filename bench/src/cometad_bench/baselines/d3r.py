@@ -13,8 +13,8 @@ from torch.nn import functional
 from cometad.arrays import Array, Floats32
 from cometad.errors import InputError
 from cometad.network.schedules import Halving, Schedule
+from cometad.parameters import require
 from cometad.series import Series
-from cometad.validation import require
 from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork
 from cometad_bench.baselines.positions import sinusoid
 
