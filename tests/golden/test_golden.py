@@ -18,7 +18,7 @@ import typer
 from cli_case import table_of_readings
 from cometad import BASELINES, Comet, Detector
 from cometad.cli import main
-from cometad.cli.main import app
+from cometad.cli.verbs import app
 from cometad.data import ForwardFill
 from cometad.export import to_onnx
 from fleet_case import machines

@@ -7,7 +7,7 @@ import pytest
 from fastapi.routing import APIRoute
 from typer.testing import CliRunner
 
-from cometad.cli.main import app
+from cometad.cli.verbs import app
 from cometad.serve.api.app import make_app
 from cometad.serve.tokens import SCOPES
 from contract import is_a_sentence

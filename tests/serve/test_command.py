@@ -10,7 +10,7 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from cometad.cli.main import app
+from cometad.cli.verbs import app
 from cometad.serve.models import BudgetOf
 from cometad.serve.settings import load_settings
 from cometad.serve.storage.store import FILE, Store

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cometad.report.html import render
-from cometad.serve.page import page as module
+from cometad.serve.page import assets as module
 from cometad.serve.page.assets import page, static_files
 
 FOLDER = Path(module.__file__).parent

@@ -7,7 +7,7 @@ import multiprocessing
 
 import pytest
 
-from cometad.cli.main import main
+from cometad.cli.verbs import main
 from cometad.errors import InputError
 from cometad_bench.results import IDENTITY, Results
 

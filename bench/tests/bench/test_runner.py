@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from cometad import Comet, NetworkComet
 from cometad.baselines import BASELINES
 from cometad.baselines.squared_norm import SquaredNorm
-from cometad.cli.main import main
 from cometad.cli.paths import is_ours
+from cometad.cli.verbs import main
 from cometad.datasets.dataset import Dataset, concatenate
 from cometad.errors import CometadError, InputError, ParameterError
 from cometad.fleet.engines import SerialEngine

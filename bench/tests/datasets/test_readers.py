@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cometad.datasets import readers
 from cometad.datasets.dataset import Dataset, concatenate
 from cometad.errors import InputError, ParameterError
+from cometad_bench.datasets import readers
 from cometad_bench.datasets.readers import (
     READERS,
     check,

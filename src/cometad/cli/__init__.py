@@ -4,6 +4,6 @@ In: flags and files. Out: results on standard output, messages on standard error
 Always: no input is changed, no foreign file overwritten, and no output half written.
 """
 
-from cometad.cli.main import main
+from cometad.cli.verbs import main
 
 __all__ = ["main"]

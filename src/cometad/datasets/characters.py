@@ -1,7 +1,9 @@
 """Plants of five characters: in the distribution cometad-bench; this is the name of earlier versions."""
 
-import sys
-
 from cometad.errors import imported_for
 
-sys.modules[__name__] = imported_for(__name__, "cometad_bench.datasets.characters")
+_moved = imported_for(__name__, "cometad_bench.datasets.characters")
+
+
+def __getattr__(name: str) -> object:
+    return getattr(_moved, name)

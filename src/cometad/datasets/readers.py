@@ -1,7 +1,9 @@
 """Readers of the benchmark datasets: in the distribution cometad-bench; this is the name of earlier versions."""
 
-import sys
-
 from cometad.errors import imported_for
 
-sys.modules[__name__] = imported_for(__name__, "cometad_bench.datasets.readers")
+_moved = imported_for(__name__, "cometad_bench.datasets.readers")
+
+
+def __getattr__(name: str) -> object:
+    return getattr(_moved, name)

@@ -1,7 +1,9 @@
 """Datasets that are read when used: in the distribution cometad-bench; this is the name of earlier versions."""
 
-import sys
-
 from cometad.errors import imported_for
 
-sys.modules[__name__] = imported_for(__name__, "cometad_bench.datasets.stored")
+_moved = imported_for(__name__, "cometad_bench.datasets.stored")
+
+
+def __getattr__(name: str) -> object:
+    return getattr(_moved, name)

@@ -46,7 +46,7 @@ class Stored:
     scores: list[dict[str, Any]] = field(default_factory=list)  # chunks
     events: list[dict[str, Any]] = field(default_factory=list)
     snapshots: list[dict[str, Any]] = field(default_factory=list)
-    tried: list[dict[str, Any]] = field(default_factory=list)  # verdicts: whether its stream learned from each, else why not
+    tried: list[dict[str, Any]] = field(default_factory=list)  # verdicts: whether learned, else why not
     paused: list[tuple[int, str]] = field(default_factory=list)  # streams, and why
 
     def add(self, other: "Stored") -> None:

@@ -247,7 +247,7 @@ class LiveScorer:
         }
 
     def _apply(self, stream: LiveStream, verdict: int, number: int, called: str | None) -> tuple[bool, str | None]:
-        """Apply a verdict to the session, which then knows it; returns whether the stream learned from it, else why not."""
+        """Apply a verdict to the session, which then knows it; returns whether it learned, else why not."""
         stream.known_verdict = verdict
         try:
             cast(Session, stream.session).verdict(number, cast(Called | None, called))
@@ -273,7 +273,7 @@ class LiveScorer:
             _log.exception("stream paused", stream=stream.name)
 
     def _tried(self, verdict: GivenVerdict, stored: Stored) -> tuple[bool, str | None]:
-        """Apply a verdict if that is possible now; returns whether the stream learned from it, else why not."""
+        """Apply a verdict if that is possible now; returns whether it learned, else why not."""
         stream = verdict.stream
         if not stream.owned:
             stream.session = None  # it does not know the verdict, unlike the database
