@@ -122,7 +122,7 @@ def parse_threshold(text: str) -> Threshold:
         **THRESHOLDS,
         ALERTS_PER_DAY: lambda count=3.0: Budget(alerts_per_day=count),
     }
-    if "/" in text:
+    if "/" in text or text[:1].isdigit():
         return _budget(text)
     value = "NUMBER" if split(text)[0] == ALERTS_PER_DAY else "RATE"
     return parse(text, names, kind="threshold", value=value, convert=float)
