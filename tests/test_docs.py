@@ -43,7 +43,7 @@ from servers.opcua import plant_server
 from servers.prometheus import web_prometheus
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "bench").glob("*.md"))]
 PLAIN = ("cat", "head", "tail")
 SHELL = ("curl", "export", "sqlite3")
 SENDS = ("-X", "-T", "--json", "--data-binary")  # options of curl that change something: not to be repeated

@@ -48,7 +48,7 @@ class WindowNetwork(nn.Module, ABC):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DeepBaseline(Baseline):
-    """A network trained on windows. The defaults follow the published protocol: see docs/baselines.md.
+    """A network trained on windows. The defaults follow the published protocol: see bench/BASELINES.md.
 
     The last `validation_share` of the series is held out, a share or a number of readings. Training stops once the
     validation loss has not improved for more than `patience` epochs, and the network of the best epoch is kept. If the
