@@ -42,7 +42,7 @@ TABLES = {
     "drift": drift,
     "delay": delay,
     "dirty": dirty,
-    "shares": lambda asked: shares_of_single_faults(range(5)),
+    "shares": lambda asked: [shares_of_single_faults(seeds) for seeds in ([0, 1, 2], [3, 4])],  # chosen on, and not
     "demo": demo,
 }
 
