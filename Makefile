@@ -5,7 +5,7 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 WORKERS ?= 2
 
-.PHONY: demo serve test test-all coverage check docs format clean
+.PHONY: demo serve test test-all repeat coverage check docs format clean
 
 demo: $(READY)  ## fit a synthetic plant, stream it with drift and planted faults, list what was found
 	$(BIN)/cometad demo
@@ -20,6 +20,14 @@ test: $(READY)  ## the tests and docstring examples of the product, on WORKERS c
 
 test-all: $(READY)  ## `make test`, what needs servers, a browser or minutes, and the research in bench/
 	$(RUN) tests src bench $(PYTEST)
+
+WAITING := tests/serve tests/connect tests/fleet/test_engines.py tests/cli/test_resume.py tests/cli/test_exits.py
+TIMES ?= 20
+
+repeat: $(READY)  ## what waits for a server, a thread or a process: TIMES times alone, and TIMES times beside a busy core
+	for i in $$(seq $(TIMES)); do $(BIN)/python -m pytest $(WAITING) -x $(PYTEST) || exit 1; done
+	$(BIN)/python -c 'while True: pass' & busy=$$!; trap "kill $$busy" EXIT; \
+	for i in $$(seq $(TIMES)); do $(BIN)/python -m pytest $(WAITING) -x $(PYTEST) || exit 1; done
 
 coverage: $(READY)  ## every test with branch coverage, compared with the floor of each room; FLOOR=--write records it
 	$(RUN) tests src bench --cov=cometad --cov-report=json:.coverage.json $(PYTEST)
