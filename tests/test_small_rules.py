@@ -13,10 +13,9 @@ from cometad.fleet.overview import EntityLine, worst_first
 from cometad.fleet.pooling import candidates, correlations
 from cometad.fleet.processes import death
 from cometad.progress import in_words
-from cometad.report.axis import AsinhAxis, LinearAxis, format_number, score_axis
+from cometad.report.axes import AsinhAxis, LinearAxis, TimeAxis, duration, format_number, score_axis
 from cometad.report.draw import rounded
-from cometad.report.left_out import sentence
-from cometad.report.time_axis import TimeAxis, duration
+from cometad.report.gather import trimmed_sentence
 from cometad.serve.api.common import moment
 from cometad.serve.api.guards import Rates
 from cometad.serve.fleet_streams import stream_name
@@ -42,7 +41,7 @@ from cometad.views.trim import Stretch
         (death(-9, "The worker"), "The worker was killed (SIGKILL), probably because memory ran out."),
         (problem(KeyError("flow")), "KeyError: 'flow'. This is a bug in cometad or in your own code."),
         (
-            sentence(Stretch(200, 260, ("flow",), "does not fit the rest")),
+            trimmed_sentence(Stretch(200, 260, ("flow",), "does not fit the rest")),
             "Left out of training: time steps 200 to 259 (flow): does not fit the rest.",
         ),
     ],

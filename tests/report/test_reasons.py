@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cometad.explain.reasons import Explanation, Reason
+from cometad.report.axes import TimeAxis
 from cometad.report.gather import _trace
-from cometad.report.time_axis import TimeAxis
 
 
 def explained(**changes):

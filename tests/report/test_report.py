@@ -19,17 +19,12 @@ from cometad.alerting.alerts import Alerts
 from cometad.alerting.severity import meaning
 from cometad.cli import main
 from cometad.data import ForwardFill
-from cometad.report.axis import AsinhAxis, LinearAxis, format_number, score_axis
-from cometad.report.contents import Line, Mark
+from cometad.report.axes import AsinhAxis, LinearAxis, TimeAxis, duration, format_number, score_axis
+from cometad.report.contents import LEVELS, Line, Mark, drift, thin, usage
 from cometad.report.draw import Plot, bands, curve
-from cometad.report.gather import FAINT, gather
+from cometad.report.gather import FAINT, gather, trimmed_sentence
 from cometad.report.html import render
-from cometad.report.left_out import sentence
 from cometad.report.page import page, save_report
-from cometad.report.score_drift import LEVELS, drift
-from cometad.report.thin import thin
-from cometad.report.time_axis import TimeAxis, duration
-from cometad.report.usage import usage
 from cometad.views.trim import Stretch
 from report_case import BEGIN, FAULTS, NAMES, ROWS, SMALL, faulty, fitted, readings, timed
 
@@ -393,10 +388,13 @@ def test_the_settings_have_all_that_makes_an_alert(mixed):
 def test_a_left_out_stretch_is_given_by_its_times_and_variables():
     times = (np.datetime64("2026-03-01T00:00", "us"), np.datetime64("2026-03-01T02:00", "us"))
     stretch = Stretch(0, 3, ("a", "b", "c", "d"), "does not fit the rest")
-    assert sentence(stretch, times) == (
+    assert trimmed_sentence(stretch, times) == (
         "Left out of training: 2026-03-01 00:00 UTC to 02:00 UTC (a, b, c and 1 more): does not fit the rest."
     )
-    assert sentence(Stretch(0, 1, (), "stuck"), times[:1] * 2) == "Left out of training: 2026-03-01 00:00 UTC: stuck."
+    assert (
+        trimmed_sentence(Stretch(0, 1, (), "stuck"), times[:1] * 2)
+        == "Left out of training: 2026-03-01 00:00 UTC: stuck."
+    )
 
 
 def test_left_out_stretches_keep_their_times_in_a_saved_detector(tmp_path):

@@ -186,9 +186,9 @@ def _say_left_out(detector: "Detector") -> None:
     """Print the stretches that were not learned from."""
     from cometad.cli.exits import say
     from cometad.cli.opened import MOST_FINDINGS
-    from cometad.report.left_out import left_out
+    from cometad.report.gather import trimmed
 
-    sentences = left_out(detector)
+    sentences = trimmed(detector)
     for sentence in sentences[:MOST_FINDINGS]:
         say(sentence)
     if len(sentences) > MOST_FINDINGS:

@@ -18,10 +18,10 @@ from cometad.errors import CometadError
 from cometad.fleet.pooling import Donation, correlations, donation, pooled
 from cometad.fleet.sources import EntityReadings, Wanted
 from cometad.registry import to_json
+from cometad.report.axes import TimeAxis
 from cometad.report.gather import gather
 from cometad.report.page import page
 from cometad.report.rows import RowRun, whole_rows
-from cometad.report.time_axis import TimeAxis
 from cometad.series import Series, check_length
 
 SCORES: dict[str, Any] = {

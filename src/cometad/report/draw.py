@@ -11,9 +11,8 @@ import numpy as np
 from markupsafe import Markup
 
 from cometad.arrays import Floats
-from cometad.report.axis import Axis
+from cometad.report.axes import Axis, Tick
 from cometad.report.contents import Line, Mark
-from cometad.report.time_axis import Tick
 
 WIDTH, HEIGHT = 1000, 100  # of the SVG's coordinate system
 CLOSEST = 0.08  # badges closer together than this would overlap on a phone

@@ -20,15 +20,14 @@ from cometad.data.quality import findings
 from cometad.detector import Detector, StepScores
 from cometad.explain.reasons import Explanation, Reason
 from cometad.registry import describe
-from cometad.report.contents import EventPanel, Line, Mark, Report, Strip, Trace
-from cometad.report.left_out import KIND, left_out
-from cometad.report.score_drift import drift
-from cometad.report.time_axis import TimeAxis
-from cometad.report.usage import usage
+from cometad.report.axes import TimeAxis
+from cometad.report.contents import EventPanel, Line, Mark, Report, Strip, Trace, drift, usage
 from cometad.series import Series, as_series
+from cometad.views.trim import Stretch, Times
 
 MAX_EVENTS = 20  # events with a panel of their own
 MAX_TRACES = 3  # variables drawn per event
+MOST_NAMES = 3  # of the variables of a stretch that training left out
 MARKS = 1000  # positions on the overview; events without a panel share a mark if they share a position
 FAINT = 0.1  # how strongly a notice is drawn; an alert as strongly as it is severe
 MIN_CONTEXT, MAX_CONTEXT = 60, 1000  # readings shown before and after an event: its own length, within these
@@ -43,10 +42,16 @@ class Curves(NamedTuple):
     thresholds: Floats
     ranking: Floats | None  # None if they are the alert scores
 
-    def during(self, begin: int, end: int) -> "Curves":
-        """The curves from one time step up to another."""
-        ranking = None if self.ranking is None else self.ranking[begin:end]
-        return Curves(self.alerts[begin:end], self.thresholds[begin:end], ranking)
+    def strip(self, axis: TimeAxis, marks: Sequence[Mark], begin: int, end: int) -> Strip:
+        """The time steps from `begin` up to `end`, thinned."""
+        limits, ranking = self.thresholds[begin:end], None if self.ranking is None else self.ranking[begin:end]
+        return Strip(
+            alerts=Line.of(self.alerts[begin:end]),
+            thresholds=Line.of(limits) if np.ptp(limits) else Line(np.array([0.0, 1.0]), limits[[0, -1]]),
+            ticks=axis.ticks(begin, end),
+            marks=tuple(marks),
+            ranking=None if ranking is None else Line.of(ranking),
+        )
 
 
 def gather(
@@ -96,13 +101,13 @@ def gather(
         center=detector.tail_.center,
         threshold=float(detector.threshold_),
         axis=axis.name,
-        strip=_strip(curves, axis, _marks(events, shown, len(series))),
+        strip=curves.strip(axis, _marks(events, shown, len(series)), 0, len(series)),
         counts=counts,
         panels=tuple(panels),
         explained=detector.can_explain,
         usages=tuple(usage(*scale) for scale in detector.code_usage(series)),
         drift=drift(_measured(judged), _measured(_judged(detector.alert_scores_, detector.imputed_))),
-        findings=(*_reduced(detector), *_promise(detector, flags, imputed, panels), *_findings(detector, series)),
+        findings=_findings(detector, series, _warning(detector, flags, imputed, panels)),
         settings=_settings(detector, alerts, sources or {}),
     )
 
@@ -133,6 +138,7 @@ def _summary(
     counts: Mapping[Level, int],
 ) -> tuple[tuple[str, str], ...]:
     inside = sum(event.stop - event.start for event in events)
+    is_imputed = imputed is not None and imputed.any()
     return (
         ("readings", f"{len(series):,}"),
         ("variables", f"{len(series.names):,}"),
@@ -140,21 +146,8 @@ def _summary(
         ("notices", f"{counts['notice']:,}"),
         ("in events", f"{100 * inside / len(series):.2g} %"),
         ("above threshold", f"{100 * flags.mean():.2g} %"),
-        *_imputed_share(imputed),
+        *([("imputed, not judged", f"{100 * imputed.mean():.2g} %")] if is_imputed else []),
     )
-
-
-def _imputed_share(imputed: Flags | None) -> list[tuple[str, str]]:
-    if imputed is None or not imputed.any():
-        return []
-    return [("imputed, not judged", f"{100 * imputed.mean():.2g} %")]
-
-
-def _strip(curves: Curves, axis: TimeAxis, marks: Sequence[Mark], first: int = 0) -> Strip:
-    alerts, thresholds, ranking = curves
-    limits = Line.of(thresholds) if np.ptp(thresholds) else Line(np.array([0.0, 1.0]), thresholds[[0, -1]])
-    ranked = None if ranking is None else Line.of(ranking)
-    return Strip(Line.of(alerts), limits, axis.ticks(first, first + len(alerts)), tuple(marks), ranked)
 
 
 def _mark(event: Event, first: int, count: int) -> Mark:
@@ -209,7 +202,7 @@ def _panel(
         new_level=event.new_level,
         score=event.peak_score,
         top=tuple((trace.variable, trace.share) for trace in traces),
-        strip=_strip(curves.during(begin, end), axis, [_mark(event, begin, end - begin)], begin),
+        strip=curves.strip(axis, [_mark(event, begin, end - begin)], begin, end),
         traces=traces,
     )
 
@@ -235,34 +228,50 @@ def _judged(scores: Floats, imputed: Flags | None) -> Floats:
     return scores if imputed is None or imputed.all() else np.where(imputed, np.nan, scores)
 
 
-def _findings(detector: Detector, series: Series) -> tuple[tuple[str, str], ...]:
-    """Trends, what training left out, and the findings of the data quality checks."""
-    statistics = detector.statistics_
+def _findings(detector: Detector, series: Series, warning: str | None) -> tuple[tuple[str, str], ...]:
+    """The budget, the warning, trends, what training left out, and the findings of the data quality checks."""
+    statistics, rule = detector.statistics_, detector.threshold
     if not detector.named_:  # fitted on an array: use the names of this series
         statistics = replace(statistics, names=series.names)
-    trimmed = [(KIND, sentence) for sentence in left_out(detector)]
-    trends = [("trend", sentence) for sentence in detector.trends_.sentences(statistics.names)]
-    found = findings(series, statistics, detector.trends_.kinds)
-    return (*trends, *trimmed, *((finding.kind, finding.sentence) for finding in found))
-
-
-def _reduced(detector: Detector) -> list[tuple[str, str]]:
-    """What a budget that is too large for the data is reduced to."""
-    rule = detector.threshold
     reduced = rule.reduced(detector.statistics_.period) if isinstance(rule, Budget) else None
-    return [] if reduced is None else [("budget", reduced)]
+    found = [
+        ("budget", reduced),
+        ("promise", warning),
+        *(("trend", sentence) for sentence in detector.trends_.sentences(statistics.names)),
+        *(("left out", sentence) for sentence in trimmed(detector)),
+        *((finding.kind, finding.sentence) for finding in findings(series, statistics, detector.trends_.kinds)),
+    ]
+    return tuple((kind, sentence) for kind, sentence in found if sentence is not None)
 
 
-def _promise(
-    detector: Detector, flags: Integers, imputed: Flags | None, panels: Sequence[EventPanel]
-) -> list[tuple[str, str]]:
-    """A warning if far more or fewer readings are flagged than promised, with the variables of the worst events."""
+def _warning(detector: Detector, flags: Integers, imputed: Flags | None, panels: Sequence[EventPanel]) -> str | None:
+    """Whether far more or fewer readings are flagged than promised, with the variables of the worst events."""
     blamed = [panel.top[0][0] for panel in panels if panel.top][: flags.sum()]
     promise = Promise(detector.threshold.rate)
     judged = len(flags) - (0 if imputed is None else int(imputed.sum()))
     promise.push(judged, [*blamed, *[""] * (flags.sum() - len(blamed))])
-    warning = promise.warning()
-    return [] if warning is None else [("promise", warning)]
+    return promise.warning()
+
+
+def trimmed(detector: Detector) -> list[str]:
+    """A sentence for each stretch that a fitted detector left out; none if it learns from everything."""
+    stretches: tuple[Stretch, ...] = getattr(detector, "trimmed_", ())
+    times: tuple[Times | None, ...] = getattr(detector, "trimmed_times_", None) or (None,) * len(stretches)
+    return [trimmed_sentence(stretch, own) for stretch, own in zip(stretches, times, strict=True)]
+
+
+def trimmed_sentence(stretch: Stretch, times: Times | None = None) -> str:
+    """Which readings were left out and why, with the times of the first and the last one if they are known."""
+    last = stretch.stop - 1
+    if times is None:
+        where = f"time steps {stretch.start:,} to {last:,}" if last > stretch.start else f"time step {last:,}"
+    else:
+        axis = TimeAxis(2, np.array(times))
+        where = f"{axis.label(0)} to {axis.short_label(1, 0)}" if last > stretch.start else axis.label(0)
+    names = ", ".join(stretch.variables[:MOST_NAMES])
+    if len(stretch.variables) > MOST_NAMES:
+        names += f" and {len(stretch.variables) - MOST_NAMES} more"
+    return f"Left out of training: {where}{f' ({names})' if names else ''}: {stretch.reason}."
 
 
 def _settings(detector: Detector, alerts: Alerts, sources: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from cometad.report.axis import format_number
+from cometad.report.axes import format_number
 from cometad.report.draw import rounded
 
 _UNBROKEN = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d[\d:.]*)?|\d[\d.,]* (?:min|h|days?|s|%)(?!\w)")

@@ -9,13 +9,10 @@ import numpy as np
 from markupsafe import Markup
 
 from cometad.files import write_whole
-from cometad.report.axis import AsinhAxis, Axis, LinearAxis, format_number, score_axis
-from cometad.report.contents import EventPanel, Line, Report, Strip, Trace
+from cometad.report.axes import AsinhAxis, Axis, LinearAxis, Tick, format_number, score_axis
+from cometad.report.contents import LEVELS, EventPanel, Line, Report, ScoreDrift, Strip, Trace, Usage
 from cometad.report.draw import Plot, bands, bars, curve, level
 from cometad.report.html import render
-from cometad.report.score_drift import LEVELS, ScoreDrift
-from cometad.report.time_axis import Tick
-from cometad.report.usage import Usage
 
 OPEN = 5  # panels of the worst alerts start open; the others open on a click
 

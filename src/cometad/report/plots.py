@@ -14,9 +14,7 @@ from cometad.arrays import Floats
 from cometad.errors import InputError, needs_extra
 from cometad.explain.reasons import Explanation
 from cometad.files import write_whole
-from cometad.report.score_drift import LEVELS, ScoreDrift
-from cometad.report.thin import thin
-from cometad.report.usage import Usage
+from cometad.report.contents import LEVELS, ScoreDrift, Usage, thin
 
 Interval = tuple[int, int]  # half-open, in time steps
 
@@ -116,7 +114,7 @@ def codebook(axes: Any, usage: Usage) -> None:
 
     >>> from matplotlib.figure import Figure
     >>> from cometad.report import plots
-    >>> from cometad.report.usage import usage
+    >>> from cometad.report.contents import usage
     >>> axes = Figure().subplots()
     >>> plots.codebook(axes, usage(8, training=[5, 3, 0], here=[1, 0, 1]))
     >>> axes.get_title(loc="left"), len(axes.patches)
@@ -138,7 +136,7 @@ def drift(axes: Any, drift: ScoreDrift) -> None:
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
     >>> from cometad.report import plots
-    >>> from cometad.report.score_drift import drift
+    >>> from cometad.report.contents import drift
     >>> axes = Figure().subplots()
     >>> plots.drift(axes, drift(np.arange(100.0), training=np.arange(50.0)))
     >>> [line.get_label() for line in axes.lines][::2]
@@ -162,7 +160,7 @@ def histogram(axes: Any, drift: ScoreDrift) -> None:
     >>> import numpy as np
     >>> from matplotlib.figure import Figure
     >>> from cometad.report import plots
-    >>> from cometad.report.score_drift import drift
+    >>> from cometad.report.contents import drift
     >>> axes = Figure().subplots()
     >>> plots.histogram(axes, drift(np.arange(100.0), training=np.arange(50.0)))
     >>> [patch.get_label() for patch in axes.patches]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import select
 
-from cometad.report.thin import thin
+from cometad.report.contents import thin
 from cometad.serve.event_rows import event_of
 from cometad.serve.explaining import keep_explanation
 from cometad.serve.live_stream import EVER, LiveStream
