@@ -133,13 +133,19 @@ def test_without_psycopg_a_postgresql_url_says_how_to_install_it(tmp_path):
     assert "run pip install 'cometad[postgres]'" in errors
 
 
-def test_research_keeps_its_names():
+def test_modules_keep_the_names_of_earlier_versions():
+    import cometad.baselines.window_knn
+    from cometad.datasets.readers import READERS
+
     import cometad_bench.datasets.drift
     from cometad.datasets import drift
-    from cometad.datasets.readers import READERS
 
     assert "SMD" in READERS
     assert drift.DRIFTS is cometad_bench.datasets.drift.DRIFTS
+    assert cometad.baselines.window_knn.WindowKnn is cometad.BASELINES["window-knn"]
+    assert not hasattr(cometad.baselines.window_knn, "__path__")
+    with pytest.raises(ImportError, match="READER"):
+        from cometad.datasets.readers import READER  # noqa: F401
 
 
 def test_without_torch_the_command_line_fits_scores_and_reports(folder):

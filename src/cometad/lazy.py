@@ -1,6 +1,8 @@
-"""Tables of classes that are imported when they are looked up, so that a list of names costs nothing."""
+"""Classes and modules that are imported when they are looked up, so that a list of names costs nothing."""
 
+import sys
 from collections.abc import Iterator, Mapping, MutableMapping
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from cometad.errors import imported_for
@@ -44,3 +46,22 @@ class LazyTable(MutableMapping[str, Kind]):
 
 def _class_name(row: Any) -> str:
     return row.partition(":")[2] if isinstance(row, str) else str(row.__name__)
+
+
+def keep_names(package: str, homes: Mapping[str, str]) -> None:
+    """Keep modules that moved importable from a package, under the names that earlier versions had for them."""
+    for name, home in homes.items():
+        moved = _MovedModule(f"{package}.{name}", home)
+        sys.modules[moved.__name__] = moved
+        setattr(sys.modules[package], name, moved)
+
+
+class _MovedModule(ModuleType):
+    def __init__(self, name: str, home: str) -> None:
+        super().__init__(name, f"The name of earlier versions for {home}.")
+        self._home = home
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what tools ask every module for, which must not import it
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(imported_for(self.__name__, self._home), name)

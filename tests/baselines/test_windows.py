@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 import naive_baselines as naive
 from cometad import load
-from cometad.baselines import BASELINES, baseline, running_moments
+from cometad.baselines import BASELINES, baseline
+from cometad.baselines.baseline import Moments
 from cometad.baselines.forecast_error import PENALTIES, ForecastError
-from cometad.baselines.running_moments import Moments
-from cometad.baselines.window_knn import WindowKnn
+from cometad.baselines.knn_distance import WindowKnn
 from cometad.baselines.window_pca import WindowPca
 from cometad.data import ScoreMeasured
 from cometad.errors import InputError, ModelFileError, ParameterError
@@ -99,7 +99,7 @@ def test_forecasts_and_their_penalties_equal_a_loop(variables, length, rows, see
 
 def test_moments_in_chunks_equal_those_of_numpy(monkeypatch):
     rows = (np.random.default_rng(0).normal(size=(100, 4)) + 7).astype(np.float32)
-    monkeypatch.setattr(running_moments, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(baseline, "ROWS_AT_ONCE", 7)
     found = Moments.of(rows)
     np.testing.assert_allclose(found.mean, rows.astype(np.float64).mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(found.covariance, np.cov(rows.astype(np.float64).T, bias=True), rtol=1e-10)

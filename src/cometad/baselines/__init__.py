@@ -5,10 +5,11 @@ A baseline is imported when it is looked up; the deep ones are in the distributi
 """
 
 from cometad.baselines.baseline import Baseline
-from cometad.lazy import LazyTable
+from cometad.lazy import LazyTable, keep_names
 
 __all__ = ["BASELINES"]
 
+keep_names(__name__, {"window_knn": "cometad.baselines.knn_distance"})
 BASELINES: LazyTable[type[Baseline]] = LazyTable(
     "baseline",
     {
@@ -19,7 +20,7 @@ BASELINES: LazyTable[type[Baseline]] = LazyTable(
         "window-pca": "cometad.baselines.window_pca:WindowPca",
         "forecast-error": "cometad.baselines.forecast_error:ForecastError",
         "knn": "cometad.baselines.knn_distance:KnnDistance",
-        "window-knn": "cometad.baselines.window_knn:WindowKnn",
+        "window-knn": "cometad.baselines.knn_distance:WindowKnn",
         "kmeans": "cometad.baselines.kmeans_ad:KMeansAD",
         "hbos": "cometad.baselines.hbos:Hbos",
         "isolation-forest": "cometad.baselines.isolation_forest:IsolationForest",

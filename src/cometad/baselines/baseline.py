@@ -5,7 +5,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from cometad.restored import taken
 from cometad.series import Series
 
 READINGS_AT_ONCE = 8192
+ROWS_AT_ONCE = 1024  # of moments
 LARGEST_COPY = 2**28  # values of windows copied for learning, 1 GiB
 
 RULES: dict[str, Rule] = SHARED_RULES | {"patience": integer(0), "dropout": number(0, 1, below=True)}
@@ -171,6 +172,24 @@ class VariableBaseline(ReadingBaseline):
     @abstractmethod
     def _pool(self, errors: Floats) -> Floats:
         """The score (reading,) of errors (reading, variable)."""
+
+
+class Moments(NamedTuple):
+    """The mean and the covariance of rows (row, column); the covariance divides by their number."""
+
+    rows: int
+    mean: Floats  # (column,)
+    covariance: Floats  # (column, column)
+
+    @classmethod
+    def of(cls, rows: Floats32) -> "Moments":
+        """The moments of rows, which may be a view of windows that overlap."""
+        mean: Floats = np.asarray(np.mean(rows, axis=0, dtype=np.float64))
+        covariance = np.zeros((len(mean), len(mean)))
+        for begin in range(0, len(rows), ROWS_AT_ONCE):
+            apart = rows[begin : begin + ROWS_AT_ONCE] - mean
+            covariance += apart.T @ apart
+        return cls(len(rows), mean, covariance / len(rows))
 
 
 def stacked(readings: Floats32, span: int) -> Floats32:

@@ -6,8 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from cometad.arrays import Floats, Floats32
-from cometad.baselines.baseline import VariableBaseline
-from cometad.baselines.running_moments import Moments
+from cometad.baselines.baseline import Moments, VariableBaseline
 
 PENALTIES = np.logspace(4, -6, 21)  # in mean variances of the inputs, strongest first
 

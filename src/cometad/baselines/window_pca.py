@@ -6,8 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from cometad.arrays import Floats, Floats32
-from cometad.baselines.baseline import VariableBaseline
-from cometad.baselines.running_moments import Moments
+from cometad.baselines.baseline import Moments, VariableBaseline
 from cometad.parameters import check_number
 
 LEAST_VARIANCE = 1e-10  # of a direction, relative to the largest; less is rounding

@@ -3,3 +3,8 @@
 In: a seed. Out: readings of normal operation, readings with planted faults, and where they are.
 Equal to the bit: the same seed gives the same plant.
 """
+
+from cometad.lazy import keep_names
+
+_RESEARCH = ("characters", "drift", "readers", "stored", "tsb_ad")
+keep_names(__name__, {name: f"cometad_bench.datasets.{name}" for name in _RESEARCH})

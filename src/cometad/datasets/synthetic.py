@@ -6,6 +6,7 @@ the same normal readings as one with them.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ from cometad.errors import ParameterError
 if TYPE_CHECKING:
     import polars as pl  # imported where a frame is made, because arrays do not need it
 
-SENSORS = ("flow", "pressure", "temperature", "level", "valve", "vibration")  # of each unit, in this order
 PLANT_WIDE = ("plant_voltage", "plant_standby")  # near-constant; binary
 LEVELS = (0.15, 0.4, 0.7, 1.0)  # the loads a unit may run at
 QUIET_START = 0.05  # share of the test part before the first fault
@@ -114,17 +114,19 @@ def _check_sizes(train_rows: int, test_rows: int, variables: int, faults_per_kin
         raise ParameterError(
             f"'faults_per_kind' and 'drift' must be finite and not negative. Got {faults_per_kind} and {drift} instead."
         )
-    needed = int(np.ceil(MIN_SLOT * len(PLANT_FAULTS) * max(1, faults_per_kind) / (1 - QUIET_START))) + 1
-    if min(train_rows, test_rows) < max(200, needed):
+    room = np.ceil(MIN_SLOT * len(PLANT_FAULTS) * max(1, faults_per_kind) / (1 - QUIET_START))
+    needed = max(200, int(room) + 1)
+    if min(train_rows, test_rows) < needed:
         raise ParameterError(
             f"{train_rows} training and {test_rows} test rows are too few for {faults_per_kind} faults of each kind. "
-            f"Use at least {max(200, needed)} of each."
+            f"Use at least {needed} of each."
         )
 
 
 def _names(variables: int) -> tuple[str, ...]:
     count = variables - len(PLANT_WIDE)
-    return (*(f"unit{i // len(SENSORS) + 1}_{SENSORS[i % len(SENSORS)]}" for i in range(count)), *PLANT_WIDE)
+    sensors = tuple(SENSORS)
+    return (*(f"unit{i // len(sensors) + 1}_{sensors[i % len(sensors)]}" for i in range(count)), *PLANT_WIDE)
 
 
 # --- normal readings --------------------------------------------------------------------------------------------------
@@ -133,14 +135,6 @@ def _names(variables: int) -> tuple[str, ...]:
 class _Course(NamedTuple):
     values: Floats  # (time, variable)
     loads: Floats  # (time, variable) load of the variable's unit
-
-
-class _Shared(NamedTuple):
-    """The signals that drive all units, each (time,)."""
-
-    load: Floats
-    turns: Floats  # completed process cycles
-    day: Floats
 
 
 class _Unit(NamedTuple):
@@ -153,59 +147,53 @@ class _Unit(NamedTuple):
     day: Floats
 
 
-# The response of each sensor to its unit. All follow the process cycle, so every sensor changes within 16 time steps.
-_RESPONSES: dict[str, Callable[[_Unit], Floats]] = {
-    "flow": lambda unit: unit.load + 0.45 * unit.wave + 0.05 * unit.wander,
-    "pressure": lambda unit: 0.9 * unit.load**2 + 0.40 * unit.wave + 0.05 * unit.wander,
-    "temperature": lambda unit: _lagged(unit.load, 40) + 0.30 * unit.late_wave + 0.05 * unit.wander + 0.1 * unit.day,
-    "level": lambda unit: 1.0 - 0.8 * unit.load + 0.45 * unit.late_wave - 0.05 * unit.wander,
-    "valve": lambda unit: np.tanh(1.5 * unit.load + 0.1 * unit.wander) + 0.30 * unit.wave,
-    "vibration": lambda unit: 0.4 * unit.load + 0.20 * unit.wave,
-}
-_NOISE = {"flow": 0.03, "pressure": 0.03, "temperature": 0.02, "level": 0.025, "valve": 0.03, "vibration": 0.04}
-_SCALE = {  # offset and span in engineering units
-    "flow": (5.0, 40.0),
-    "pressure": (1.0, 6.0),
-    "temperature": (20.0, 60.0),
-    "level": (0.5, 4.0),
-    "valve": (10.0, 80.0),
-    "vibration": (0.5, 3.0),
+class _Sensor(NamedTuple):
+    offset: float  # in engineering units, as the span
+    span: float
+    noise: float
+    response: Callable[[_Unit], Floats]
+
+
+# The sensors of each unit, in this order. All follow the process cycle, so each of them changes within 16 time steps.
+SENSORS = {
+    "flow": _Sensor(5.0, 40.0, 0.03, lambda unit: unit.load + 0.45 * unit.wave + 0.05 * unit.wander),
+    "pressure": _Sensor(1.0, 6.0, 0.03, lambda unit: 0.9 * unit.load**2 + 0.40 * unit.wave + 0.05 * unit.wander),
+    "temperature": _Sensor(
+        20.0,
+        60.0,
+        0.02,
+        lambda unit: _lagged(unit.load, 40) + 0.30 * unit.late_wave + 0.05 * unit.wander + 0.1 * unit.day,
+    ),
+    "level": _Sensor(0.5, 4.0, 0.025, lambda unit: 1.0 - 0.8 * unit.load + 0.45 * unit.late_wave - 0.05 * unit.wander),
+    "valve": _Sensor(10.0, 80.0, 0.03, lambda unit: np.tanh(1.5 * unit.load + 0.1 * unit.wander) + 0.30 * unit.wave),
+    "vibration": _Sensor(0.5, 3.0, 0.04, lambda unit: 0.4 * unit.load + 0.20 * unit.wave),
 }
 
 
 def _normal_course(rows: int, names: tuple[str, ...], rng: np.random.Generator) -> _Course:
-    shared = _shared(rows, rng)
-    unit_count = -(-(len(names) - len(PLANT_WIDE)) // len(SENSORS))
-    units = {f"unit{i + 1}": _unit(shared, rng) for i in range(unit_count)}
+    # The period of about 30 time steps varies slightly, so that no two stretches are equal.
+    turns = np.cumsum((1 + 0.1 * _smooth_noise(rows, 200, rng)) / 30)  # completed process cycles
+    day = np.sin(2 * np.pi * (np.arange(rows) / 1440 + rng.random()))
+    load = _regimes(rows, rng)
+    units = [_unit(load, turns, day, rng) for _ in range(-(-(len(names) - len(PLANT_WIDE)) // len(SENSORS)))]
     values, loads = np.empty((rows, len(names))), np.empty((rows, len(names)))
     for i, name in enumerate(names[: -len(PLANT_WIDE)]):
-        unit, sensor = name.split("_")
-        values[:, i], loads[:, i] = _sensor(sensor, units[unit], rng), units[unit].load
+        unit, sensor = units[i // len(SENSORS)], SENSORS[name.split("_")[1]]
+        clean = sensor.response(unit) * rng.uniform(0.8, 1.2) + sensor.noise * rng.standard_normal(rows)
+        values[:, i], loads[:, i] = sensor.offset + sensor.span * clean, unit.load
     values[:, -2] = 230.0 + 0.05 * rng.standard_normal(rows)
-    values[:, -1] = shared.load < 0.3
-    loads[:, -2:] = shared.load[:, None]
+    values[:, -1] = load < 0.3
+    loads[:, -2:] = load[:, None]
     return _Course(values, loads)
 
 
-def _shared(rows: int, rng: np.random.Generator) -> _Shared:
-    # The period of about 30 time steps varies slightly, so that no two stretches are equal.
-    turns = np.cumsum((1 + 0.1 * _smooth_noise(rows, 200, rng)) / 30)
-    day = np.sin(2 * np.pi * (np.arange(rows) / 1440 + rng.random()))
-    return _Shared(_regimes(rows, rng), turns, day)
-
-
-def _unit(shared: _Shared, rng: np.random.Generator) -> _Unit:
-    rows = len(shared.load)
-    load = 0.9 * shared.load + 0.1 * _regimes(rows, rng)
-    turns = shared.turns + rng.random()
-    wave, late_wave = ((0.6 + 0.6 * load) * np.sin(2 * np.pi * (turns - late)) for late in (0.0, 0.25))
-    return _Unit(load, wave, late_wave, _smooth_noise(rows, 24, rng), shared.day)
-
-
-def _sensor(sensor: str, unit: _Unit, rng: np.random.Generator) -> Floats:
-    offset, span = _SCALE[sensor]
-    clean = _RESPONSES[sensor](unit)
-    return offset + span * (clean * rng.uniform(0.8, 1.2) + _NOISE[sensor] * rng.standard_normal(len(clean)))
+def _unit(plant_load: Floats, turns: Floats, day: Floats, rng: np.random.Generator) -> _Unit:
+    """A unit driven by what all units share."""
+    rows = len(plant_load)
+    load = 0.9 * plant_load + 0.1 * _regimes(rows, rng)
+    own_turns = turns + rng.random()
+    wave, late_wave = ((0.6 + 0.6 * load) * np.sin(2 * np.pi * (own_turns - late)) for late in (0.0, 0.25))
+    return _Unit(load, wave, late_wave, _smooth_noise(rows, 24, rng), day)
 
 
 def _regimes(rows: int, rng: np.random.Generator) -> Floats:
@@ -265,7 +253,7 @@ class _Workspace(NamedTuple):
     names: tuple[str, ...]
     rng: np.random.Generator
 
-    def course_elsewhere(self, at: slice, variables: list[int], *, unlike: float) -> Floats:
+    def elsewhere(self, at: slice, variables: list[int], *, unlike: float) -> Floats:
         """Training readings of these variables from a time whose load is the most (`unlike` 0) to least (1) similar."""
         length = at.stop - at.start
         load = self.course.loads[self.train_rows + at.start : self.train_rows + at.stop, variables[0]]
@@ -284,22 +272,12 @@ def _spike(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
     return np.asarray(workspace.test[at, variables] + size * _spread(workspace, variables))
 
 
-def _context(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
-    """Readings that are normal, but under a different load."""
-    return workspace.course_elsewhere(at, variables, unlike=1.0)
-
-
 def _shape(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
     """A fast oscillation within the normal range."""
     train = workspace.course.values[: workspace.train_rows, variables]
     steps = np.arange(at.stop - at.start)[:, None]
     swing = 1.3 * _spread(workspace, variables) * np.cos(2 * np.pi * steps / workspace.rng.uniform(4, 6) + 0.1)
     return np.asarray(np.clip(workspace.test[at, variables] + swing, train.min(axis=0), train.max(axis=0)))
-
-
-def _correlation(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
-    """Readings from another time: normal on their own, but out of sync with the unit."""
-    return workspace.course_elsewhere(at, variables, unlike=0.8)
 
 
 def _stuck(workspace: _Workspace, at: slice, variables: list[int]) -> Floats:
@@ -318,11 +296,13 @@ class _Kind(NamedTuple):
     most_variables: int  # in one unit
 
 
+# Of readings from another time, those of "context" were normal under a different load, and those of "correlation" are
+# normal on their own, but out of sync with the unit.
 PLANT_FAULTS: dict[str, _Kind] = {
     "spike": _Kind(_spike, (1, 3), ("flow", "pressure", "temperature", "level", "valve"), 2),
-    "context": _Kind(_context, (40, 80), ("flow", "pressure", "level", "valve"), 1),
+    "context": _Kind(partial(_Workspace.elsewhere, unlike=1.0), (40, 80), ("flow", "pressure", "level", "valve"), 1),
     "shape": _Kind(_shape, (60, 120), ("flow", "pressure", "temperature", "level"), 2),
-    "correlation": _Kind(_correlation, (100, 200), ("flow", "pressure", "level"), 2),
+    "correlation": _Kind(partial(_Workspace.elsewhere, unlike=0.8), (100, 200), ("flow", "pressure", "level"), 2),
     "stuck": _Kind(_stuck, (100, 200), ("flow", "level"), 2),
 }
 

@@ -138,7 +138,7 @@ def _summary(
     counts: Mapping[Level, int],
 ) -> tuple[tuple[str, str], ...]:
     inside = sum(event.stop - event.start for event in events)
-    is_imputed = imputed is not None and imputed.any()
+    share = 0.0 if imputed is None else float(imputed.mean())
     return (
         ("readings", f"{len(series):,}"),
         ("variables", f"{len(series.names):,}"),
@@ -146,7 +146,7 @@ def _summary(
         ("notices", f"{counts['notice']:,}"),
         ("in events", f"{100 * inside / len(series):.2g} %"),
         ("above threshold", f"{100 * flags.mean():.2g} %"),
-        *([("imputed, not judged", f"{100 * imputed.mean():.2g} %")] if is_imputed else []),
+        *([("imputed, not judged", f"{100 * share:.2g} %")] if share else []),
     )
 
 
