@@ -1,7 +1,7 @@
 """Saved state: one file with JSON for parameters and safetensors for arrays, a format number, a hash, and no pickle.
 
 The header carries the SHA-256 of the whole file, computed with zeros in its place: a damaged file does not load. The
-hash is no signature: whoever can write the file can compute it. So what is read is checked too, by `cometad.restored`.
+hash is no signature: whoever can write the file can compute it. So what is read is checked too, by `cometad.saving`.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from safetensors.numpy import load, save
 from cometad.arrays import Array
 from cometad.errors import CometadError, MissingExtraError, ModelFileError
 from cometad.files import write_whole
-from cometad.restored import InvalidState
+from cometad.saving import InvalidState
 
 FORMAT = 3  # 2 added threshold rules and the training counts of codes, 3 the hash
 WITHOUT_HASH = 2  # the format of cometad 0.1

@@ -31,7 +31,7 @@ from cometad.live.event_verdicts import Verdicts
 from cometad.live.stream import Stream
 from cometad.parameters import check, check_integer, integer, require, strategy
 from cometad.progress import show_progress
-from cometad.restored import counted, of_type, require_state, taken, texts
+from cometad.saving import counted, of_type, require_state, taken, texts
 from cometad.scoring.signatures import MARGIN, Signature, Signatures, packed, unpacked
 from cometad.scoring.tails import checked_tails
 from cometad.series import Series

@@ -28,7 +28,7 @@ from cometad.data.trends import Trends
 from cometad.errors import InputError, NotFittedError, ParameterError
 from cometad.parameters import Parameters, Rule, choice, device, integer, number, share_or_count, strategy, with_field
 from cometad.registry import describe, from_json, to_json
-from cometad.restored import of_type, require_state, taken, texts
+from cometad.saving import of_type, require_state, taken, texts
 from cometad.series import Series, as_series, check_length, check_like
 
 if TYPE_CHECKING:

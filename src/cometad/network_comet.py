@@ -36,7 +36,7 @@ from cometad.network.training import INITIALIZATIONS, Objective, fit_network, ne
 from cometad.parameters import check, choice, integer, is_integer, number, require, strategy
 from cometad.presets import paper_parameters
 from cometad.progress import show_progress
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 from cometad.scoring.calibrate import Calibration, TrainingCalibration
 from cometad.scoring.normalize import Normalization, TrainingNormalization
 from cometad.scoring.pipeline import Block, Pipeline

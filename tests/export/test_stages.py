@@ -91,7 +91,7 @@ def test_between_equally_near_codes_the_graph_chooses_the_one_that_our_search_ch
         window = rng.normal(size=dim).astype(np.float32).astype(np.float64)
         away = rng.normal(size=dim)
         codes = np.array([window + rng.permutation(away) for _ in range(6)])  # all at the same distance
-        expected = FittedJoint(codes, 1).expected(window[None], 0)[0]
+        expected = FittedJoint(Joint(length=1), codes).expected(window[None], 0)[0]
         ours.append(int(np.flatnonzero((codes == expected).all(axis=1))[0]))
         run = compiled(lambda graph, wire, codes=codes: nearest(graph, wire, [codes]), (1, dim))
         theirs.append(int(run(window[None])[0]))

@@ -19,7 +19,7 @@ from cometad.arrays import Flags, Floats, Integers
 from cometad.compiled import jit
 from cometad.errors import InputError
 from cometad.parameters import check, integer, number
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 
 BLOCK = 4096  # time steps that share the memory for their changes
 LONGEST = 64  # readings: an event this long is no longer news

@@ -19,7 +19,7 @@ from cometad.compiled import jit
 from cometad.errors import InputError, ParameterError
 from cometad.parameters import check_between, check_integer, require
 from cometad.registry import register
-from cometad.restored import require_state
+from cometad.saving import require_state
 
 RATE_STEP = 0.5  # positions by which a flag raises the threshold of a rate; 0.4 to 0.6 do about as well on real scores
 EXTRA = 0.5  # held flags allowed per flag of the budget

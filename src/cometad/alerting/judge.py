@@ -14,7 +14,7 @@ from cometad.alerting.severity import ScoreTail
 from cometad.alerting.tracking import FLOOR
 from cometad.alerting.watch import Threshold, as_scores
 from cometad.arrays import Floats, Integers
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 
 
 class Judged(NamedTuple):

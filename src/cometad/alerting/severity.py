@@ -11,7 +11,7 @@ from cometad.alerting.tail import Tail, fit_tail
 from cometad.arrays import Array, Floats
 from cometad.compiled import jit
 from cometad.errors import InputError
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 
 TAIL_SHARE = 0.02  # share of the training scores, the highest ones, that form the tail
 FEWEST = 50  # minimum number of scores in the tail, or half of all scores if that is fewer

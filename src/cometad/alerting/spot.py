@@ -18,7 +18,7 @@ from cometad.alerting.watch import Watch, as_scores, training_scores
 from cometad.arrays import Floats
 from cometad.parameters import check_between, check_integer, choice
 from cometad.registry import register
-from cometad.restored import require_state
+from cometad.saving import require_state
 
 KEPT = 1000  # most recent excesses to remember: 8 kB, and a fit of a few milliseconds
 REFIT = 10  # refit the tail once 1 in 10 of the remembered excesses is new

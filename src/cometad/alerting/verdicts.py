@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cometad.errors import ParameterError
-from cometad.restored import counted, require_state, texts
+from cometad.saving import counted, require_state, texts
 
 Called = Literal["normal", "fault"]
 CALLED: tuple[Called, ...] = ("normal", "fault")

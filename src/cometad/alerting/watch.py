@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from cometad.arrays import Flags, Floats
 from cometad.errors import InputError
-from cometad.restored import require_state
+from cometad.saving import require_state
 
 
 class Watch(ABC):

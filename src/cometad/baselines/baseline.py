@@ -17,7 +17,7 @@ from cometad.data.network_windows import learnable
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector, StepScores
 from cometad.parameters import Rule, check, choice, integer, number
-from cometad.restored import taken
+from cometad.saving import taken
 from cometad.series import Series
 
 READINGS_AT_ONCE = 8192

@@ -8,7 +8,7 @@ import numpy as np
 
 from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import VariableBaseline
-from cometad.restored import require_state
+from cometad.saving import require_state
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -9,7 +9,7 @@ from sklearn import ensemble
 
 from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline
-from cometad.restored import require_state
+from cometad.saving import require_state
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

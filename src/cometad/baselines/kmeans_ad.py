@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import Baseline, mean_of_covering, subsample
 from cometad.data.network_windows import cut, learnable
-from cometad.restored import require_state
+from cometad.saving import require_state
 from cometad.series import Series
 
 WINDOWS_AT_ONCE = 2048

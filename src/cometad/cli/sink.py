@@ -10,7 +10,7 @@ from typing import Any
 from cometad.cli.exits import write_output
 from cometad.errors import OutputError
 from cometad.files import lock
-from cometad.restored import counted, of_type
+from cometad.saving import counted, of_type
 
 TAIL = 4096  # bytes before a position, by which the file is recognized
 BEGIN = b'{"step": '  # of each line

@@ -117,7 +117,7 @@ def stream(
     from cometad.live.numbers import StreamNumbers, checked_mark
     from cometad.live.readings import check_form
     from cometad.live.session import KIND
-    from cometad.restored import of_type
+    from cometad.saving import of_type
     from cometad.series import check_late
 
     dialect = dialect or Dialect()

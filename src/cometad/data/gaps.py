@@ -5,9 +5,9 @@ stream agree by construction. docs/real-data.md helps to choose a rule.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,7 @@ from cometad.arrays import Flags, Floats
 from cometad.errors import InputError
 from cometad.parameters import check_integer, parse
 from cometad.registry import register
-from cometad.restored import taken
+from cometad.saving import Saved, Table, array
 from cometad.series import Series, with_all_columns
 
 Bounds = tuple[ArrayLike, ArrayLike]  # the lowest and highest value to impute
@@ -181,13 +181,19 @@ def _digits(text: str) -> int:
     return int(text)
 
 
-class GapRun:
+class GapRun(Saved):
     """Fills gaps in readings that arrive in chunks of any size, in bounded memory; the chunks do not affect the result.
 
     Where the rule has no value, `center` (variable,) is the placeholder: a held extreme value would leak through the
     features that all variables share. Imputed values are clipped to `bounds`, the lowest and highest value (variable,).
     With `Interpolate` up to `limit` readings wait for later ones.
     """
+
+    saved: ClassVar[Table] = {
+        "last": array("_last", "variable", unknown=True),
+        "open": array("_open", "variable", dtype=np.int64),
+        "waiting": array("_waiting", "time?", "variable", unknown=True),
+    }
 
     def __init__(self, rule: Gaps, center: Floats, bounds: Bounds = UNBOUNDED) -> None:
         self._rule, self._center, self._bounds = rule, np.asarray(center, np.float64), bounds
@@ -212,16 +218,9 @@ class GapRun:
         """End the series; returns the readings that still waited."""
         return self._fill(self._waiting, ended=True)
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The arrays that `restore` needs, by name."""
-        return {"last": self._last.copy(), "open": self._open.copy(), "waiting": self._waiting.copy()}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from the state of a run with the same rule and center."""
-        width = len(self._center)
-        self._last = taken(state, "last", (width,), unknown=True).copy()
-        self._open = taken(state, "open", (width,), np.int64).copy()
-        self._waiting = taken(state, "waiting", ("time?", width), unknown=True).copy()
+    def sizes(self) -> dict[str, int]:
+        """The number of variables."""
+        return {"variable": len(self._center)}
 
     def _fill(self, values: Floats, ended: bool) -> Filled:
         missing = np.isnan(values)

@@ -10,7 +10,7 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.compiled import jit
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 from cometad.threads import serial_products
 
 SAMPLE = 100_000  # readings, at most: more change nothing

@@ -6,10 +6,10 @@ bin is a gap: its readings are missing (NaN).
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cometad.arrays import Floats
 from cometad.errors import InputError, ParameterError, unknown
 from cometad.parameters import split
-from cometad.restored import require_state, taken
+from cometad.saving import Saved, Table, array, integers, require_state
 from cometad.series import Order, Series, together, unchecked_series
 
 UNITS = {"ms": 10**3, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6}  # microseconds
@@ -78,12 +78,18 @@ def parse_resampling(text: str) -> Resampling:
     return Resampling(period) if rule is None else Resampling(period, rule)
 
 
-class ResampleRun:
+class ResampleRun(Saved):
     """Resamples readings that arrive in chunks of any size; keeps only those of the open bin.
 
     Readings of a chunk or of the open bin may be in any order; of readings with equal times, the last to arrive comes
     last. A reading is late if its bin is already complete.
     """
+
+    saved: ClassVar[Table] = {
+        "times": array("_times", "time?", dtype=np.int64),
+        "rows": array("_rows", "time?", "variable?", unknown=True),
+        "counts": integers("bins", "empty", "several"),
+    }
 
     def __init__(self, resampling: Resampling, late: str = "refuse") -> None:
         self._period, self._rule = parse_period(resampling.period), RULES[resampling.rule]
@@ -129,18 +135,10 @@ class ResampleRun:
         self._keep(self._times[:0], self._rows[:0])
         return bins
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The arrays that `restore` needs, by name."""
-        counts = np.array([self.bins, self.empty, self.several], np.int64)
-        return {"times": self._times.copy(), "rows": self._rows.copy(), "counts": counts}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from the state of a run like this one; the names of variables come with the next readings."""
-        times = taken(state, "times", ("time?",), np.int64)
-        rows = taken(state, "rows", (len(times), "variable?"), unknown=True)
-        require_state(bool((np.diff(times) >= 0).all()), "its array 'times' is not in time order")
-        self.bins, self.empty, self.several = taken(state, "counts", (3,), np.int64).tolist()
-        self._keep(times.copy(), rows.copy())
+    def check_state(self) -> None:
+        """Refuse times out of order; the names of variables come with the next readings."""
+        require_state(bool((np.diff(self._times) >= 0).all()), "its array 'times' is not in time order")
+        self._keep(self._times, self._rows)
 
     def _bins(self, times: Starts, rows: Floats, following: int | None) -> Series:
         """The bins of rows in time order, with the empty ones up to the bin `following`."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Flags, Floats, Integers
 from cometad.compiled import jit
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 from cometad.threads import in_tasks
 
 MEMORY = 64  # readings that the level of a wandering variable looks back on

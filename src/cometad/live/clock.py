@@ -8,7 +8,7 @@ from cometad.errors import InputError, ModelFileError
 from cometad.live.dates import StreamDates
 from cometad.live.numbers import CORRECT
 from cometad.live.readings import Reading
-from cometad.restored import InvalidState, counted, require_state
+from cometad.saving import InvalidState, counted, require_state
 from cometad.series import Order
 
 

@@ -9,7 +9,7 @@ from cometad.data.cells import EPOCH_UNITS, epoch_unit, parse_number
 from cometad.data.dialect import DATE_ORDERS
 from cometad.data.times import DAY_FIRST, YEAR_FIRST, fitting_orders, parse_date
 from cometad.errors import InputError
-from cometad.restored import require_state
+from cometad.saving import require_state
 
 NUMBER, PLAIN, ZONED = "a number", "a date without a time zone", "a date with a time zone"
 KINDS = (NUMBER, PLAIN, ZONED)

@@ -11,7 +11,7 @@ from cometad.alerting.verdicts import Called, Verdict, check_called, restored_ve
 from cometad.arrays import Array, Floats
 from cometad.errors import InputError, ParameterError
 from cometad.parameters import is_integer
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 from cometad.scoring.pipeline import Decided
 from cometad.scoring.signatures import Gathering, Signature, Signatures, packed, unpacked
 

@@ -13,7 +13,7 @@ from cometad.live.clock import check_gate, dropped
 from cometad.live.dates import StreamDates
 from cometad.live.numbers import CORRECT
 from cometad.live.readings import Reading
-from cometad.restored import counted, require_state
+from cometad.saving import counted, require_state
 from cometad.series import Series
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

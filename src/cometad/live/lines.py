@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Self
 from cometad.data.dialect import UTF_8, recognize_encoding, to_utf_8
 from cometad.errors import InputError
 from cometad.live.readings import Reading
-from cometad.restored import counted, of_type, texts
+from cometad.saving import counted, of_type, texts
 
 CHUNK = 1 << 16  # bytes; more than Python's own buffer, whose content select does not see
 

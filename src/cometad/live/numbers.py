@@ -7,7 +7,7 @@ from typing import Any
 from cometad.data.cells import COMMA, LARGEST, MISSING, WORDS, marked_numbers, parse_number
 from cometad.data.dialect import Dialect
 from cometad.errors import InputError
-from cometad.restored import require_state
+from cometad.saving import require_state
 
 CORRECT = "Correct that reading and send it again."
 _MARKS = {".": "point", ",": "comma"}

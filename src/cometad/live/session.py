@@ -24,7 +24,7 @@ from cometad.live.clock import Clock, Ordered
 from cometad.live.grid import Grid
 from cometad.live.readings import Reading
 from cometad.live.stream import Scored
-from cometad.restored import of_type, require_state
+from cometad.saving import of_type, require_state
 
 KIND = "stream snapshot"
 TOP = 3  # variables listed with each score

@@ -18,7 +18,7 @@ from cometad.data.trends import TrendRun
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.live.event_verdicts import Verdicts
-from cometad.restored import counted, of_type, taken
+from cometad.saving import counted, of_type, taken
 from cometad.scoring.pipeline import Decided, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
 

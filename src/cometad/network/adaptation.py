@@ -24,7 +24,7 @@ from cometad.network.state import from_arrays, to_arrays
 from cometad.network.training import Objective
 from cometad.parameters import check, integer, number
 from cometad.registry import register
-from cometad.restored import taken
+from cometad.saving import taken
 
 State = dict[str, Array]
 

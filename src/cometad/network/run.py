@@ -18,7 +18,7 @@ from cometad.network.network import Network
 from cometad.network.patches import reached, ready_steps
 from cometad.network.score import PatchScores, Scorer
 from cometad.network.training import Objective
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 from cometad.scoring.pipeline import Block, Decided, Pipeline
 
 Release = list[Block]  # scores that become final together

@@ -8,7 +8,7 @@ from torch import nn
 
 from cometad.arrays import Array
 from cometad.network.loop import seeded
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 
 PREFIX = "network."
 

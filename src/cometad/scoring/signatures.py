@@ -14,7 +14,7 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import jit
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 from cometad.scoring.fuse import USUAL, Fused, pooled
 
 # Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and bench/scripts/verdicts.py.

@@ -8,7 +8,7 @@ import numpy as np
 
 from cometad.arrays import Array, Floats
 from cometad.compiled import jit
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 
 HIGH = 0.98  # the quantile above which an error counts as part of the tail
 LEVEL = -math.log(1 - HIGH)  # the calibrated score there: an exponential tail would give minus the log of its share

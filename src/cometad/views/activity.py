@@ -1,26 +1,43 @@
 """Activity: is a variable as lively as usual? A stuck sensor is too quiet, a loose contact too lively."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats, Integers
+from cometad.arrays import Flags, Floats, Integers
 from cometad.compiled import fused
 from cometad.parameters import check_integer
 from cometad.registry import register
-from cometad.restored import taken
+from cometad.saving import Table, array
 from cometad.views.sums import sum_rows, sum_squared_gaps
-from cometad.views.view import WindowView, windows_of
+from cometad.views.view import SavedView, WindowView, windows_of
 
 WINDOWS = 20_000  # at most, for the median
 LEAST = 1e-3  # variance that is added: below it a variable counts as constant
 
 
+class FittedActivity(WindowView):
+    """The usual log standard deviation (variable,), and distances from it."""
+
+    mixes_variables = False
+    saved: ClassVar[Table] = {"usual": array("usual", "variable")}
+
+    def __init__(self, view: "Activity", usual: Floats) -> None:
+        self.usual, self.span, self.context = usual, view.length, view.length - 1
+        self.width = len(usual)
+
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        """The distance of the log standard deviation up to each step from its usual value; nothing is expected: NaN."""
+        if expected:
+            out[-count:, v] = np.nan
+        else:
+            _compare(rows, count, self.span, self.usual, out, v)
+
+
 @register("Activity")
 @dataclass(frozen=True)
-class Activity:
+class Activity(SavedView):
     """How far the log of a variable's standard deviation over `length` readings is from its usual value.
 
     >>> import numpy as np
@@ -33,7 +50,7 @@ class Activity:
     """
 
     length: int = 32
-    thread_safe: ClassVar[bool] = True
+    fitted: ClassVar = FittedActivity
     reason: ClassVar[str] = "not as lively as usual"
 
     def __post_init__(self) -> None:
@@ -44,37 +61,12 @@ class Activity:
         """Readings it needs."""
         return self.length
 
-    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedActivity":
+    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedActivity:
         """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         starts = windows_of(usable, self.length, WINDOWS, rng)
         logs = np.empty((len(starts), rows.shape[1]))
         _logs_of(rows, starts, self.length, logs)
-        return FittedActivity(np.median(logs, axis=0), self.length)
-
-    def restore(self, state: Mapping[str, Array]) -> "FittedActivity":
-        """The fitted view with a state."""
-        return FittedActivity(taken(state, "usual", ("variable",)), self.length)
-
-
-class FittedActivity(WindowView):
-    """The usual log standard deviation (variable,), and distances from it."""
-
-    mixes_variables = False
-
-    def __init__(self, usual: Floats, length: int) -> None:
-        self.usual, self.span, self.context = usual, length, length - 1
-        self.width = len(usual)
-
-    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
-        """The distance of the log standard deviation up to each step from its usual value; nothing is expected: NaN."""
-        if expected:
-            out[-count:, v] = np.nan
-        else:
-            _compare(rows, count, self.span, self.usual, out, v)
-
-    def state(self) -> Mapping[str, Array]:
-        """Everything that was learned, by name."""
-        return {"usual": self.usual}
+        return FittedActivity(self, np.median(logs, axis=0))
 
 
 @fused

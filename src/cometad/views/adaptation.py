@@ -5,14 +5,14 @@ its mean and its forecast together, so one offset per variable adapts them all.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats
+from cometad.arrays import Flags, Floats
 from cometad.parameters import check, integer, number
 from cometad.registry import register
-from cometad.restored import require_state, taken
+from cometad.saving import Saved, Table, array, integers, kept, require_state
 from cometad.views.panel import Panel, lately
 from cometad.views.tape import Tape
 
@@ -74,8 +74,16 @@ class FollowLevel:
         return Follower(self, panel)
 
 
-class Follower:
+class Follower(Saved):
     """The levels of one run, and the last readings, which the next step will learn from."""
+
+    saved: ClassVar[Table] = {
+        "offset": array("offset", "variable"),
+        "scores": kept("_scores", "score?", "variable"),
+        "rows": kept("_rows", "time?", "variable"),
+        "imputed": kept("_imputed", "time?", "variable", dtype=np.bool_),
+        "counts": integers("steps", "rolled_back"),
+    }
 
     def __init__(self, settings: FollowLevel, panel: Panel) -> None:
         self._settings, self._panel = settings, panel
@@ -134,25 +142,12 @@ class Follower:
         rows = self._rows.kept - offset
         return self._panel.alerts(self._panel.errors(rows, len(rows) - len(self._scores.kept))).variables
 
-    def state(self) -> dict[str, Array]:
-        """Everything `restore` needs, by name."""
-        return {
-            "offset": self.offset.copy(),
-            "rows": self._rows.kept.copy(),
-            "imputed": self._imputed.kept.copy(),
-            "scores": self._scores.kept.copy(),
-            "counts": np.array([self.steps, self.rolled_back], np.int64),
-        }
+    def sizes(self) -> dict[str, int]:
+        """The number of variables."""
+        return {"variable": self._panel.width}
 
-    def restore(self, state: dict[str, Array]) -> None:
-        """Restore the state that `state` returned."""
-        width, context = self._panel.width, self._panel.context
-        self.offset = taken(state, "offset", (width,)).copy()
-        scores = taken(state, "scores", ("time?", width))
-        rows = taken(state, "rows", ("time?", width))
-        fits = len(scores) <= self._sample and len(scores) <= len(rows) <= len(scores) + context
+    def check_state(self) -> None:
+        """Refuse rows and scores that are not those of the same last readings."""
+        scores, rows = len(self._scores.kept), len(self._rows.kept)
+        fits = scores <= rows <= scores + self._panel.context
         require_state(fits, "its arrays 'rows' and 'scores' are not those of the last readings")
-        self._scores.restore(scores)
-        self._rows.restore(rows)
-        self._imputed.restore(taken(state, "imputed", rows.shape, np.bool_))
-        self.steps, self.rolled_back = taken(state, "counts", (2,), np.int64).tolist()

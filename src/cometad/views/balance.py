@@ -1,26 +1,45 @@
 """Balance: short windows of all variables against the few directions in which normal windows vary."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats
+from cometad.arrays import Flags, Floats
 from cometad.compiled import fused
 from cometad.parameters import check_integer, check_number
 from cometad.registry import register
-from cometad.restored import taken
+from cometad.saving import Table, array
 from cometad.views.products import DIRECTIONS, Matrix, directions, window_products
 from cometad.views.sums import sum_squared_gaps
-from cometad.views.view import WindowView, cut_windows, windows_of
+from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
 
 WINDOWS = 10_000  # at most, for the principal components
 
 
+class FittedBalance(WindowView):
+    """The center (length, variable) and components (component, length * variable) of normal windows."""
+
+    saved: ClassVar[Table] = {
+        "center": array("center", "length", "variable"),
+        "components": array("components", "component", lambda of: of["length"] * of["variable"]),
+    }
+
+    def __init__(self, view: "Balance", center: Floats, components: Floats) -> None:
+        self.center, self.components = center, components
+        self.span, self.context, self.width = len(center), len(center) - 1, center.shape[1]
+        self._factors_of = Matrix(components.T, -components @ center.ravel())
+        self._description = Matrix(components, center.ravel())
+
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        """The root mean square of each variable's part of the window's residual, or its last readings as described."""
+        factors, windows = self._factors_of, self._description
+        _describe(rows, begin, count, factors.weights, factors.start, windows.weights, windows.start, expected, out, v)
+
+
 @register("Balance")
 @dataclass(frozen=True)
-class Balance:
+class Balance(SavedView):
     """Each variable's part of what the principal components of windows of `length` rows leave unexplained.
 
     >>> import numpy as np
@@ -36,7 +55,7 @@ class Balance:
 
     length: int = 8
     explained: float = 0.9  # share of the variance that the components keep
-    thread_safe: ClassVar[bool] = True
+    fitted: ClassVar = FittedBalance
     reason: ClassVar[str] = "unusual given the others"
 
     def __post_init__(self) -> None:
@@ -48,7 +67,7 @@ class Balance:
         """Readings it needs."""
         return self.length + 1
 
-    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedBalance":
+    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedBalance:
         """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         windows = cut_windows(rows, windows_of(usable, self.length, WINDOWS, rng), self.length)
         center = windows.mean(axis=0)
@@ -58,7 +77,7 @@ class Balance:
         components = self._components(reduced.reshape(len(reduced), -1))
         if basis is not None:
             components = components.reshape(len(components), self.length, -1) @ basis.T
-        return FittedBalance(center, components.reshape(len(components), -1))
+        return FittedBalance(self, center, components.reshape(len(components), -1))
 
     def _components(self, centered: Floats) -> Floats:
         """The leading principal components (component, dim) of centered windows (window, dim)."""
@@ -67,30 +86,6 @@ class Balance:
         shares = np.cumsum(variances) / max(float(variances.sum()), np.finfo(float).tiny)
         count = min(int(np.searchsorted(shares, self.explained)) + 1, DIRECTIONS, len(shares))
         return np.ascontiguousarray(vectors.T[::-1][:count])
-
-    def restore(self, state: Mapping[str, Array]) -> "FittedBalance":
-        """The fitted view with a state."""
-        center = taken(state, "center", (self.length, "variable"))
-        return FittedBalance(center, taken(state, "components", ("component", center.size)))
-
-
-class FittedBalance(WindowView):
-    """The center (length, variable) and components (component, length * variable) of normal windows."""
-
-    def __init__(self, center: Floats, components: Floats) -> None:
-        self.center, self.components = center, components
-        self.span, self.context, self.width = len(center), len(center) - 1, center.shape[1]
-        self._factors_of = Matrix(components.T, -components @ center.ravel())
-        self._description = Matrix(components, center.ravel())
-
-    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
-        """The root mean square of each variable's part of the window's residual, or its last readings as described."""
-        factors, windows = self._factors_of, self._description
-        _describe(rows, begin, count, factors.weights, factors.start, windows.weights, windows.start, expected, out, v)
-
-    def state(self) -> Mapping[str, Array]:
-        """Everything that was learned, by name."""
-        return {"center": self.center, "components": self.components}
 
 
 @fused

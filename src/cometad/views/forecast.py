@@ -1,25 +1,49 @@
 """Forecast: each reading against a linear prediction from the last readings of all variables."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats
+from cometad.arrays import Flags, Floats
 from cometad.compiled import fused
 from cometad.parameters import check_integer, check_number
 from cometad.registry import register
-from cometad.restored import taken
+from cometad.saving import Table, array
 from cometad.views.products import Matrix, directions, window_products
-from cometad.views.view import WindowView, cut_windows, windows_of
+from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
 
 EXAMPLES = 10_000  # at most, for the regression
 
 
+class FittedForecast(WindowView):
+    """Weights (lags * input, variable) and level (variable,) of the regression; its inputs are rows times a basis."""
+
+    span = 1
+    saved: ClassVar[Table] = {
+        "level": array("level", "variable"),
+        "basis": array("basis", "variable", "direction", optional=True),
+        "weights": array("weights", lambda of: of["lags"] * of.get("direction", of["variable"]), "variable"),
+    }
+
+    def __init__(self, view: "Forecast", weights: Floats, level: Floats, basis: Floats | None = None) -> None:
+        self.weights, self.level, self.basis, self.context = weights, level, basis, view.lags
+        self.width = len(level)
+        self._prediction = Matrix(weights, level)
+        self._reduction = None if basis is None else Matrix(basis, np.zeros(basis.shape[1]))
+
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        """The absolute residual of each reading, or its prediction."""
+        inputs = rows
+        if self._reduction is not None:
+            used = count + self.context - 1
+            inputs, begin = np.ascontiguousarray(self._reduction.times_windows(rows, begin, used)), 0
+        _predict(inputs, begin, count, self._prediction.weights, self._prediction.start, rows, expected, out, v)
+
+
 @register("Forecast")
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(SavedView):
     """The absolute residual of a ridge regression of each reading on the last `lags` readings of all variables.
 
     >>> import numpy as np
@@ -34,7 +58,7 @@ class Forecast:
 
     lags: int = 8
     penalty: float = 10.0
-    thread_safe: ClassVar[bool] = True
+    fitted: ClassVar = FittedForecast
     reason: ClassVar[str] = "not what its last readings lead to"
 
     def __post_init__(self) -> None:
@@ -46,7 +70,7 @@ class Forecast:
         """Readings it needs."""
         return self.lags + 1
 
-    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedForecast":
+    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedForecast:
         """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         starts = windows_of(usable, self.lags + 1, EXAMPLES, rng)
         examples = cut_windows(rows, starts, self.lags + 1)
@@ -57,39 +81,7 @@ class Forecast:
         inputs = inputs - center
         gram = inputs.T @ inputs + (self.penalty + 1e-9) * np.eye(inputs.shape[1])
         weights = np.linalg.solve(gram, inputs.T @ (targets - level))
-        return FittedForecast(weights, level - center @ weights, basis, self.lags)
-
-    def restore(self, state: Mapping[str, Array]) -> "FittedForecast":
-        """The fitted view with a state."""
-        level = taken(state, "level", ("variable",))
-        basis = taken(state, "basis", (len(level), "direction")) if "basis" in state else None
-        inputs = len(level) if basis is None else basis.shape[1]
-        return FittedForecast(taken(state, "weights", (self.lags * inputs, len(level))), level, basis, self.lags)
-
-
-class FittedForecast(WindowView):
-    """Weights (lags * input, variable) and level (variable,) of the regression; its inputs are rows times a basis."""
-
-    span = 1
-
-    def __init__(self, weights: Floats, level: Floats, basis: Floats | None, lags: int) -> None:
-        self.weights, self.level, self.basis, self.context = weights, level, basis, lags
-        self.width = len(level)
-        self._prediction = Matrix(weights, level)
-        self._reduction = None if basis is None else Matrix(basis, np.zeros(basis.shape[1]))
-
-    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
-        """The absolute residual of each reading, or its prediction."""
-        inputs = rows
-        if self._reduction is not None:
-            used = count + self.context - 1
-            inputs, begin = np.ascontiguousarray(self._reduction.times_windows(rows, begin, used)), 0
-        _predict(inputs, begin, count, self._prediction.weights, self._prediction.start, rows, expected, out, v)
-
-    def state(self) -> Mapping[str, Array]:
-        """Everything that was learned, by name."""
-        basis = {} if self.basis is None else {"basis": self.basis}
-        return {"weights": self.weights, "level": self.level, **basis}
+        return FittedForecast(self, weights, level - center @ weights, basis)
 
 
 @fused

@@ -1,30 +1,45 @@
 """Joint: recent readings of all variables together against one codebook of normal windows."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.arrays import Flags, Floats, Floats32
 from cometad.compiled import fused
 from cometad.parameters import check_integer
 from cometad.registry import register
-from cometad.restored import require_state, taken
+from cometad.saving import Table, array, require_state
 from cometad.views.kmeans import codes_of
 from cometad.views.nearest import search, search_tables
 from cometad.views.sums import sum_squared_gaps
 from cometad.views.tiles import LANES
-from cometad.views.view import WindowView, cut_windows, windows_of
+from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
 
 WINDOWS = 5_000  # at most, for k-means
 CELLS = 20_000_000  # of all these windows together, which bounds memory and time for many variables
 LEAST_WINDOWS = 500
 
 
+class FittedJoint(WindowView):
+    """Codes (code, length * variable), and the errors against them."""
+
+    saved: ClassVar[Table] = {"codes": array("codes", "code", "length * variable")}
+
+    def __init__(self, view: "Joint", codes: Floats) -> None:
+        self.codes, self.span, self.context = codes, view.length, view.length - 1
+        self.width, rest = divmod(codes.shape[1], view.length)
+        require_state(rest == 0, "its array 'codes' has no windows of this length")
+        self._weights, self._halves = search_tables(codes)
+
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        """The root mean square distance of each variable's part of the window, or the last readings of the code."""
+        _compare(rows, begin, count, self._weights, self._halves, self.codes, expected, out, v)
+
+
 @register("Joint")
 @dataclass(frozen=True)
-class Joint:
+class Joint(SavedView):
     """Each variable's part of the distance between a window of all variables and the nearest code.
 
     The squares of the parts add up to the squared distance: the split is exact.
@@ -40,7 +55,7 @@ class Joint:
 
     length: int = 20
     codes: int = 20
-    thread_safe: ClassVar[bool] = True
+    fitted: ClassVar = FittedJoint
     reason: ClassVar[str] = "unusual given the others"
 
     def __post_init__(self) -> None:
@@ -52,35 +67,12 @@ class Joint:
         """Readings it needs."""
         return self.length
 
-    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedJoint":
+    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedJoint:
         """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         size = self.length * rows.shape[1]
         limit = min(WINDOWS, max(LEAST_WINDOWS, CELLS // size))
         windows = cut_windows(rows, windows_of(usable, self.length, limit, rng), self.length)
-        return FittedJoint(codes_of(windows.reshape(-1, size), self.codes, rng), self.length)
-
-    def restore(self, state: Mapping[str, Array]) -> "FittedJoint":
-        """The fitted view with a state."""
-        codes = taken(state, "codes", ("code", "length * variable"))
-        require_state(codes.shape[1] % self.length == 0, "its array 'codes' has no windows of this length")
-        return FittedJoint(codes, self.length)
-
-
-class FittedJoint(WindowView):
-    """Codes (code, length * variable), and the errors against them."""
-
-    def __init__(self, codes: Floats, length: int) -> None:
-        self.codes, self.span, self.context = codes, length, length - 1
-        self.width = codes.shape[1] // length
-        self._weights, self._halves = search_tables(codes)
-
-    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
-        """The root mean square distance of each variable's part of the window, or the last readings of the code."""
-        _compare(rows, begin, count, self._weights, self._halves, self.codes, expected, out, v)
-
-    def state(self) -> Mapping[str, Array]:
-        """Everything that was learned, by name."""
-        return {"codes": self.codes}
+        return FittedJoint(self, codes_of(windows.reshape(-1, size), self.codes, rng))
 
 
 @fused

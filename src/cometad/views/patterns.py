@@ -1,28 +1,43 @@
 """Patterns: each variable's recent readings against its own codebook of normal patches."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.arrays import Flags, Floats, Floats32
 from cometad.compiled import fused
 from cometad.parameters import check_integer
 from cometad.registry import register
-from cometad.restored import taken
+from cometad.saving import Table, array
 from cometad.threads import in_parts
 from cometad.views.kmeans import ROUNDS, kmeans, squared_distance
 from cometad.views.nearest import search, search_tables
 from cometad.views.tiles import LANES
-from cometad.views.view import WindowView, cut_windows, windows_of
+from cometad.views.view import SavedView, WindowView, cut_windows, windows_of
 
 PATCHES = 3_000  # at most, for k-means
 
 
+class FittedPatterns(WindowView):
+    """Codes (variable, code, length), and the errors against them."""
+
+    mixes_variables = False
+    saved: ClassVar[Table] = {"codes": array("codes", "variable", "codes", "length")}
+
+    def __init__(self, view: "Patterns", codes: Floats) -> None:
+        self.codes, self.span = codes, codes.shape[2]
+        self.context, self.width = self.span - 1, len(codes)
+        self._weights, self._halves = search_tables(codes)
+
+    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+        """The root mean square distance of each patch to its nearest code, or the last reading of that code."""
+        _compare(rows, len(rows) - count, self._weights, self._halves, self.codes, expected, out[-count:, v])
+
+
 @register("Patterns")
 @dataclass(frozen=True)
-class Patterns:
+class Patterns(SavedView):
     """The root mean square distance of a variable's last `length` readings to the nearest of its own codes.
 
     >>> import numpy as np
@@ -35,7 +50,7 @@ class Patterns:
 
     length: int = 32
     codes: int = 32
-    thread_safe: ClassVar[bool] = True
+    fitted: ClassVar = FittedPatterns
     reason: ClassVar[str] = "alone unusual"
 
     def __post_init__(self) -> None:
@@ -47,7 +62,7 @@ class Patterns:
         """Readings it needs."""
         return self.length
 
-    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> "FittedPatterns":
+    def fit(self, rows: Floats, usable: Flags, rng: np.random.Generator) -> FittedPatterns:
         """Learn from the `usable` (time,) ones of scaled readings (time, variable)."""
         patches = cut_windows(rows, windows_of(usable, self.length, PATCHES, rng), self.length)
         uniforms, width = rng.random(self.codes), rows.shape[1]
@@ -59,30 +74,7 @@ class Patterns:
                 codes[i] = found[np.minimum(np.arange(self.codes), len(found) - 1)]  # repeat the last one
 
         in_parts(part, width)
-        return FittedPatterns(codes)
-
-    def restore(self, state: Mapping[str, Array]) -> "FittedPatterns":
-        """The fitted view with a state."""
-        return FittedPatterns(taken(state, "codes", ("variable", self.codes, self.length)))
-
-
-class FittedPatterns(WindowView):
-    """Codes (variable, code, length), and the errors against them."""
-
-    mixes_variables = False
-
-    def __init__(self, codes: Floats) -> None:
-        self.codes, self.span = codes, codes.shape[2]
-        self.context, self.width = self.span - 1, len(codes)
-        self._weights, self._halves = search_tables(codes)
-
-    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
-        """The root mean square distance of each patch to its nearest code, or the last reading of that code."""
-        _compare(rows, len(rows) - count, self._weights, self._halves, self.codes, expected, out[-count:, v])
-
-    def state(self) -> Mapping[str, Array]:
-        """Everything that was learned, by name."""
-        return {"codes": self.codes}
+        return FittedPatterns(self, codes)
 
 
 @fused

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Floats32
-from cometad.restored import require_state, taken
+from cometad.saving import require_state, taken
 from cometad.scoring.pipeline import Decided
 from cometad.scoring.signatures import Gathering, Signature, Signatures
 from cometad.scoring.smooth import look_ahead, look_back, smooth_into

@@ -15,7 +15,7 @@ from cometad.network.state import restored_network, to_arrays
 from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
 from cometad.parameters import check, choice, device, integer, number, require, strategy
 from cometad.registry import register
-from cometad.restored import taken
+from cometad.saving import taken
 from cometad.views.view import windows_of, with_unknown
 
 WINDOWS = 4_000  # at most, to train on

@@ -12,7 +12,7 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import jit
-from cometad.restored import counted, require_state
+from cometad.saving import counted, require_state
 from cometad.scoring.smooth import smooth
 from cometad.scoring.tails import FLOOR, LEAST
 from cometad.threads import in_tasks

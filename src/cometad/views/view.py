@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Protocol
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.errors import InputError
+from cometad.saving import Table, loaded, saved_state
 
 
 class FittedView(Protocol):
@@ -63,6 +65,11 @@ class WindowView(ABC):
     context: int
     span: int
     mixes_variables = True
+    saved: ClassVar[Table]
+
+    def state(self) -> Mapping[str, Array]:
+        """Everything that was learned, by name."""
+        return saved_state(self, self.saved)
 
     @abstractmethod
     def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
@@ -92,6 +99,18 @@ class WindowView(ABC):
         out = np.empty((len(rows) - first, 1, rows.shape[1]))
         self.write_known(np.ascontiguousarray(rows), first, expected, out, 0)
         return out[:, 0]
+
+
+class SavedView:
+    """A view whose fitted view is made from its settings and the arrays of its table; threads may fit it at once."""
+
+    thread_safe: ClassVar[bool] = True
+    fitted: ClassVar[Any]  # a `WindowView`, created from these settings and its arrays
+
+    def restore(self, state: Mapping[str, Array]) -> WindowView:
+        """The fitted view with a state; the settings are the lengths of its arrays."""
+        view: WindowView = loaded(partial(self.fitted, self), self.fitted.saved, state, vars(self))
+        return view
 
 
 def windows_of(usable: Flags, length: int, limit: int, rng: np.random.Generator) -> Integers:

@@ -18,7 +18,7 @@ from cometad.network.loop import NoValidation, ParameterGroup, Validation, Windo
 from cometad.network.schedules import Converging, Halving, Schedule
 from cometad.network.state import restored_network, to_arrays
 from cometad.progress import show_progress
-from cometad.restored import require_state
+from cometad.saving import require_state
 from cometad.series import Series
 from cometad_bench.baselines.footprint import Activations, check_fits, parameter_count, windows_at_once
 

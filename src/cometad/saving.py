@@ -1,0 +1,315 @@
+"""Declared state: what an object saves is a table of its fields, which saving and loading both walk.
+
+The table `saved` of a class names each field as the file does, and says which attribute holds it and what it must be:
+
+    class GapRun(Saved):
+        saved = {
+            "last": array("_last", "variable", unknown=True),
+            "open": array("_open", "variable", dtype=np.int64),
+        }
+
+A file may come from anyone. An array of another shape would crash a kernel or make it read other memory, and a value
+that is not finite would make scores NaN; so whatever is loaded is checked.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+
+from cometad.arrays import Array
+from cometad.errors import ModelFileError
+
+LARGEST = {4: 1e18, 8: 1e150}  # bytes of a float: a value whose square still fits
+
+State = Mapping[str, Array]
+Length = int | str | Callable[[Mapping[str, int]], int]
+Built = TypeVar("Built")
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+class SavedField(Protocol):
+    """A row of a table: how one field is saved under its name, and loaded."""
+
+    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
+        """Add what the owner has of this field."""
+
+    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        """Set the attribute of the owner, after checks; `sizes` are the lengths known so far."""
+
+
+Table = Mapping[str, SavedField]
+
+
+def array(
+    at: str,
+    *shape: Length,
+    dtype: Any = np.float64,
+    unknown: bool = False,
+    optional: bool = False,
+    pack: Callable[[Any], Array] = np.asarray,
+    make: Callable[[Array], Any] = np.asarray,
+) -> SavedField:
+    """The attribute `at` is an array of this shape and type.
+
+    A length is a number, a name or a function of the named lengths. The first array that has a name decides its length
+    for all later ones; "name?" may be 0. Some values may be `unknown`: NaN or infinite. What is `optional` is not saved
+    if it is None or empty, and stays as a new object has it if it was not saved. `pack` and `make` convert an attribute
+    that is not an array itself.
+    """
+    return _ArrayField(at, shape, dtype, unknown, optional, pack, make)
+
+
+def integers(*at: str) -> SavedField:
+    """These attributes, integers or flags, are saved as one array."""
+    return _IntegersField(at)
+
+
+def kept(at: str, *shape: Length, dtype: Any = np.float64, unknown: bool = False) -> SavedField:
+    """The attribute `at` holds its array as `kept`, and takes another with `restore`."""
+    return _KeptField(at, shape, dtype, unknown)
+
+
+def part(at: str) -> SavedField:
+    """The attribute `at` has a `state` of its own, saved with the name of the part before its names; or it is None."""
+    return _PartField(at)
+
+
+def value(at: str, table: Table, make: Callable[..., Any]) -> SavedField:
+    """The attribute `at` is a value with a table, which `make` creates from the attributes by name."""
+    return _ValueField(at, table, make)
+
+
+def fact(at: str, check: Callable[[Any, str], Any], *, optional: bool = False) -> SavedField:
+    """The attribute `at` is a fact, saved in JSON; `check` takes a loaded one and its name, and returns the attribute.
+
+    What is `optional` is not saved if it is None, and stays as a new object has it if it was not saved.
+    """
+    return _Fact(at, check, optional)
+
+
+@dataclass(frozen=True)
+class _ArrayField:
+    at: str
+    shape: tuple[Length, ...]
+    dtype: Any
+    unknown: bool
+    optional: bool
+    pack: Callable[[Any], Array]
+    make: Callable[[Array], Any]
+
+    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
+        own = getattr(owner, self.at)
+        if not self.optional or (own is not None and len(own)):
+            state[name] = self.pack(own)
+
+    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        if name in state or not self.optional:
+            found = _sized(state, name, self.shape, self.dtype, self.unknown, sizes)
+            setattr(owner, self.at, self.make(found))
+
+
+@dataclass(frozen=True)
+class _IntegersField:
+    at: tuple[str, ...]
+
+    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
+        state[name] = np.array([getattr(owner, own) for own in self.at], np.int64)
+
+    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        for own, number in zip(self.at, taken(state, name, (len(self.at),), np.int64).tolist(), strict=True):
+            setattr(owner, own, number)
+
+
+@dataclass(frozen=True)
+class _KeptField:
+    at: str
+    shape: tuple[Length, ...]
+    dtype: Any
+    unknown: bool
+
+    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
+        state[name] = getattr(owner, self.at).kept
+
+    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        own, found = getattr(owner, self.at), _sized(state, name, self.shape, self.dtype, self.unknown, sizes)
+        own.restore(found)
+        require_state(len(own.kept) == len(found), f"its array {name!r} is longer than what is kept")
+
+
+@dataclass(frozen=True)
+class _PartField:
+    at: str
+
+    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
+        own = getattr(owner, self.at)
+        if own is not None:
+            state |= {_joined(name, inner): array for inner, array in own.state().items()}
+
+    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        own = getattr(owner, self.at)
+        if own is not None:
+            own.restore(part_of(state, name))
+
+
+@dataclass(frozen=True)
+class _ValueField:
+    at: str
+    table: Table
+    make: Callable[..., Any]
+
+    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
+        own = saved_state(getattr(owner, self.at), self.table)
+        state |= {_joined(name, inner): array for inner, array in own.items()}
+
+    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        setattr(owner, self.at, loaded(self.make, self.table, part_of(state, name), sizes))
+
+
+@dataclass(frozen=True)
+class _Fact:
+    at: str
+    check: Callable[[Any, str], Any]
+    optional: bool
+
+    def save(self, owner: Any, name: str, state: dict[str, Any]) -> None:
+        own = getattr(owner, self.at)
+        if own is not None or not self.optional:
+            state[name] = own
+
+    def load(self, owner: Any, name: str, state: Mapping[str, Any], sizes: dict[str, int]) -> None:
+        if name in state or not self.optional:
+            setattr(owner, self.at, self.check(state[name], name))
+
+
+def saved_state(owner: Any, table: Table) -> dict[str, Any]:
+    """The fields of an object, by name: arrays, or facts if its table is one of facts."""
+    state: dict[str, Any] = {}
+    for name, field in table.items():
+        field.save(owner, name, state)
+    return state
+
+
+def load_state(owner: Any, table: Table, state: Mapping[str, Any], sizes: Callable[[], Mapping[str, int]]) -> None:
+    """Set the fields of an object; `sizes` returns the lengths that are known, given the fields loaded so far."""
+    known: dict[str, int] = {}
+    for name, field in table.items():
+        known |= sizes()
+        field.load(owner, name, state, known)
+
+
+def loaded(make: Callable[..., Built], table: Table, state: State, sizes: Mapping[str, int]) -> Built:
+    """The value that `make` creates from its saved fields, by the names of its attributes."""
+    fields = SimpleNamespace()
+    load_state(fields, table, state, lambda: sizes)
+    return make(**vars(fields))
+
+
+def part_of(state: State, name: str) -> dict[str, Array]:
+    """The state of a part, without its name; all of it for a part without a name."""
+    prefix = _joined(name, "")
+    return {inner.removeprefix(prefix): array for inner, array in state.items() if inner.startswith(prefix)}
+
+
+def _joined(part: str, name: str) -> str:
+    return f"{part}.{name}" if part else name
+
+
+class Saved:
+    """An object with a state: that of a new one is replaced by the one it continues from."""
+
+    saved: ClassVar[Table] = {}
+
+    def state(self) -> dict[str, Array]:
+        """Everything `restore` needs, by name."""
+        return {name: array.copy() for name, array in saved_state(self, self.saved).items()}
+
+    def restore(self, state: State) -> None:
+        """Continue from the state of another object with the same settings."""
+        load_state(self, self.saved, state, self.sizes)
+        self.check_state()
+
+    def sizes(self) -> Mapping[str, int]:
+        """The lengths with a name that are known, given the fields loaded so far."""
+        return {}
+
+    def check_state(self) -> None:
+        """Refuse fields that are valid one by one but not together."""
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+class InvalidState(ModelFileError):
+    """A part of a saved state is not what its stage can work with; `cometad.checkpoint.restoring` adds the source."""
+
+
+def taken(
+    state: State, name: str, shape: tuple[int | str, ...], dtype: Any = np.float64, *, unknown: bool = False
+) -> Array:
+    """A saved array, if it has this dtype and shape; a length that may vary is named, and "length?" may be 0.
+
+    Values must be finite, unless some may be `unknown`: NaN or infinite.
+    """
+    require_state(name in state, f"it has no array {name!r}")
+    array = state[name]
+    fits = array.ndim == len(shape) and all(
+        _fits(size, wanted) for size, wanted in zip(array.shape, shape, strict=True)
+    )
+    comma = "," if len(shape) == 1 else ""
+    wanted = f"({', '.join(str(size).rstrip('?') for size in shape)}{comma})"
+    require_state(fits, f"its array {name!r} has the shape {array.shape} instead of {wanted}")
+    require_state(array.dtype == dtype, f"its array {name!r} holds {array.dtype} instead of {np.dtype(dtype)}")
+    if not unknown and array.dtype.kind == "f":
+        check_finite(name, array)
+    return array
+
+
+def _fits(size: int, wanted: int | str) -> bool:
+    return size == wanted if isinstance(wanted, int) else size > 0 or wanted.endswith("?")
+
+
+def _sized(
+    state: State, name: str, shape: tuple[Length, ...], dtype: Any, unknown: bool, sizes: dict[str, int]
+) -> Array:
+    """`taken`, with the lengths that are known in place of their names; remembers those that were not."""
+    lengths = [one(sizes) if callable(one) else sizes.get(one, one) if isinstance(one, str) else one for one in shape]
+    found = taken(state, name, tuple(lengths), dtype, unknown=unknown)
+    sizes |= {length: size for length, size in zip(shape, found.shape, strict=True) if isinstance(length, str)}
+    return found
+
+
+def check_finite(name: str, array: Array) -> None:
+    """Refuse an array with values that are NaN, infinite or too large to compute with."""
+    finite = bool((np.abs(array) <= LARGEST[array.itemsize]).all())  # False for NaN
+    require_state(finite, f"its array {name!r} has values that are not finite")
+
+
+def counted(value: object, name: str, least: int = 0, most: int = 2**53) -> int:
+    """A saved fact, if it is an integer from `least` to `most`."""
+    fits = type(value) is int and least <= value <= most
+    require_state(fits, f"its {name!r} is not an integer from {least} to {most:,}")
+    return value  # type: ignore[return-value]
+
+
+def of_type(value: object, kind: type, name: str) -> Any:
+    """A saved fact, if it has this type."""
+    require_state(type(value) is kind, f"its {name!r} is not a {kind.__name__}")
+    return value
+
+
+def texts(value: object, name: str) -> tuple[str, ...]:
+    """A saved list of texts."""
+    fits = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    require_state(fits, f"its {name!r} is not a list of texts")
+    return tuple(value)  # type: ignore[arg-type]
+
+
+def require_state(holds: bool, problem: str) -> None:
+    """Refuse a saved state unless a condition holds; `problem` completes "The file is not valid: "."""
+    if not holds:
+        raise InvalidState(f"{problem}.")
