@@ -21,7 +21,7 @@ from cometad.data.likely import Likely
 from cometad.data.scale import fit_scaling
 from cometad.data.trends import Trends
 from cometad.detector import RULES as SHARED_RULES
-from cometad.detector import Detector, StepScores
+from cometad.detector import Detector
 from cometad.errors import InputError, ParameterError, imported_for
 from cometad.explain.bands import fit_bands
 from cometad.explain.by_views import ViewsExplainer, Voice
@@ -32,14 +32,13 @@ from cometad.live.stream import Stream
 from cometad.parameters import check, check_integer, integer, require, strategy
 from cometad.progress import show_progress
 from cometad.saving import counted, of_type, require_state, taken, texts
+from cometad.scoring.scores import StepScores, checked_tails
 from cometad.scoring.signatures import MARGIN, Signature, Signatures, packed, unpacked
-from cometad.scoring.tails import checked_tails
 from cometad.series import Series
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
-from cometad.views.panel import Panel
-from cometad.views.run import ViewsRun, clipped, gather_signature, score_series
+from cometad.views.panel import Panel, ViewsRun, clipped, gather_signature, score_series
 from cometad.views.trim import Stretch, Times, find_misfits, restored_times, saved_times, times_of, unusable
 from cometad.views.view import View
 
@@ -438,8 +437,7 @@ class Comet(Detector):
         return self._step_scores(scaled, series).scores
 
     def _step_scores(self, scaled: Floats32, series: Series) -> StepScores:
-        found = score_series(self.panel_, self.adaptation, scaled, series.imputed)
-        return StepScores(found.ranking, found.alerts, None if series.imputed is None else found.imputed)
+        return score_series(self.panel_, self.adaptation, scaled, series.imputed)
 
     # -- state ------------------------------------------------------------------------------------------------------
 

@@ -18,12 +18,12 @@ from cometad.alerting.verdicts import Verdict
 from cometad.arrays import Floats
 from cometad.comet import Comet
 from cometad.datasets.synthetic import Fault, Plant, synthetic_plant
-from cometad.detector import StepScores
 from cometad.errors import OutputError, needs_extra
 from cometad.live.stream import Scored
 from cometad.report.gather import gather
 from cometad.report.page import save_report
 from cometad.report.plots import Excerpt, save_overview
+from cometad.scoring.scores import StepScores
 
 PERIOD = 60.0  # one reading a minute
 AFTER = 64  # readings after a fault that a window or an event may still contain

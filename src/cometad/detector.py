@@ -9,7 +9,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from cometad.errors import InputError, NotFittedError, ParameterError
 from cometad.parameters import Parameters, Rule, choice, device, integer, number, share_or_count, strategy, with_field
 from cometad.registry import describe, from_json, to_json
 from cometad.saving import of_type, require_state, taken, texts
+from cometad.scoring.scores import StepScores
 from cometad.series import Series, as_series, check_length, check_like
 
 if TYPE_CHECKING:
@@ -56,14 +57,6 @@ RULES: dict[str, Rule] = {
 
 
 _NEEDS = ("parameters", "names", "named")  # facts of every saved detector
-
-
-class StepScores(NamedTuple):
-    """The scores of a series, higher is more anomalous; each field is (time,)."""
-
-    scores: Floats  # ranking scores
-    alerts: Floats  # alert scores; for many detectors the same
-    imputed: Flags | None  # not judged, because its readings were imputed; None if none were
 
 
 class Detector(Parameters, ABC):

@@ -16,8 +16,9 @@ from cometad.checkpoint import to_bytes_0_1
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.network_windows import cut, learnable, training_rows, window_starts
 from cometad.detector import RULES as SHARED_RULES
-from cometad.detector import Detector, StepScores
+from cometad.detector import Detector
 from cometad.errors import ParameterError, imported_for
+from cometad.scoring.scores import StepScores
 
 imported_for("NetworkComet", "torch")  # first, so that its absence is reported in one sentence
 
@@ -28,6 +29,7 @@ from cometad.network.adaptation import Adaptation, NoAdaptation, OnlineAdaptatio
 from cometad.network.fast.torch_threads import torch_alone
 from cometad.network.memory import DISTANCES
 from cometad.network.network import Network
+from cometad.network.pipeline import Block, Pipeline
 from cometad.network.run import RawRun, Run, RunSettings
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
@@ -39,7 +41,6 @@ from cometad.progress import show_progress
 from cometad.saving import require_state, taken
 from cometad.scoring.calibrate import Calibration, TrainingCalibration
 from cometad.scoring.normalize import Normalization, TrainingNormalization
-from cometad.scoring.pipeline import Block, Pipeline
 from cometad.scoring.select import HighestVariables, Selection
 from cometad.series import Series
 
@@ -463,7 +464,7 @@ class NetworkComet(Detector):
     def _run_scores(self, adaptation: Adaptation, scaled: Floats32, series: Series) -> StepScores:
         run = self._open(adaptation)
         decided = [*run.push(scaled, series.imputed), *run.finish()]
-        scores = np.concatenate([part.scores for part in decided])
+        scores = np.concatenate([part.alerts for part in decided])
         imputed = None if series.imputed is None else np.concatenate([part.imputed for part in decided])
         return StepScores(scores, scores, imputed)
 

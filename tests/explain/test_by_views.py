@@ -17,7 +17,7 @@ from cometad.explain.bands import fit_bands
 from cometad.explain.by_views import BEFORE, NOTHING, SHOWN
 from cometad.explain.level import Level
 from cometad.explain.reasons import Reason, joined_rises, rises_of_voices, rounded, usual_rises
-from cometad.scoring.tails import Tails
+from cometad.scoring.scores import Tails
 from cometad.views import VIEWS, Activity, Balance, Forecast
 from cometad.views.crossfit import cross_fit
 from contract import saved

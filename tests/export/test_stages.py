@@ -18,11 +18,11 @@ from cometad.export.nearest_code import nearest
 from cometad.export.rules import RULE_GRAPHS
 from cometad.export.stages import excused, movements, pooled, scaled, variable_scores
 from cometad.export.views import VIEW_GRAPHS
-from cometad.scoring.fuse import Fused, fuse
+from cometad.scoring.scores import Errors, Scores, fuse
 from cometad.scoring.signatures import Gathering, Signatures
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.joint import FittedJoint
-from cometad.views.run import clipped
+from cometad.views.panel import clipped
 
 VIEWS = [Patterns(length=6, codes=5), Joint(length=4, codes=6), Forecast(lags=3), Balance(length=4), Activity(length=7)]
 
@@ -145,7 +145,7 @@ def test_scores_are_the_same_also_while_views_still_wait_for_readings(seed, view
     for t in range(30):
         variables, score = run(np.nan_to_num(errors[t]), (~unknown[t]).astype(float)[:, None])
         np.testing.assert_allclose(variables[0], ours.variables[t], rtol=1e-13)
-        np.testing.assert_allclose(score[0, 0], ours.scores[t], rtol=1e-13)
+        np.testing.assert_allclose(score[0, 0], ours.alerts[t], rtol=1e-13)
 
 
 def test_verdicts_excuse_the_same_scores():
@@ -164,8 +164,8 @@ def test_verdicts_excuse_the_same_scores():
     signatures, highs = Signatures(np.full(width, 0.3), tuple(normal)), np.full((views, width), 2.0)
     usual = compiled(lambda graph, own: pooled(graph, own, 8), (1, width))
     scores = np.array([usual(own[None])[0, 0] for own in variables])
-    fused = Fused(scores, variables, np.zeros((400, width), bool))
-    ours = signatures.scores(fused, rows, errors, highs, 8)
+    fused = Scores(scores, variables, np.zeros((400, width), bool))
+    ours = signatures.excuse(fused, Errors(rows, errors), highs, 8).alerts
     run = compiled(
         lambda graph, row, errors, known, own: excused(graph, signatures, highs, 8, row, errors, known > 0.5, own),
         (1, width),

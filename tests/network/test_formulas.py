@@ -18,6 +18,7 @@ from cometad.network.fast.moments import as_batch, batch_loss, embeddings_of, su
 from cometad.network.memory import memory_table
 from cometad.network.network import Network, losses
 from cometad.network.patches import coverage, patch_count, patches
+from cometad.network.pipeline import Block, Pipeline
 from cometad.network.score import PatchScores, Scorer, nearest_codes_torch
 from cometad.scoring import (
     AllVariables,
@@ -28,7 +29,6 @@ from cometad.scoring import (
     NoNormalization,
     PercentileSelection,
 )
-from cometad.scoring.pipeline import Block, Pipeline
 from cometad.threads import thread_count_of
 
 seeds = st.integers(0, 2**32 - 1)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometad.scoring.fuse import USUAL, Fused
+from cometad.scoring.scores import USUAL, Errors, Scores
 from cometad.scoring.signatures import HOT, PARTS, Gathering, Signatures, packed, unpacked
 
 WIDTH, VIEWS = 4, 2
@@ -89,9 +89,9 @@ def test_scores_equal_loops_written_from_the_definition(seed, normal, faults):
     pooling, factor, cut = int(rng.integers(1, 5)), 1.5, len(normal)
     margin, highs = rng.random(WIDTH), rng.random((VIEWS, WIDTH))
     before = (scores**pooling).mean(axis=1) ** (1 / pooling)
-    fused = Fused(before, scores, np.zeros(scores.shape, bool))
+    fused = Scores(before, scores, np.zeros(scores.shape, bool))
     judged = Signatures(margin, tuple(signatures[:cut]), tuple(signatures[cut:]), factor)
-    after = judged.scores(fused, rows, errors, highs, pooling)
+    after = judged.excuse(fused, Errors(rows, errors), highs, pooling).alerts
     expected = [
         naive_score(*one, boxes[:cut], boxes[cut:], margin.tolist(), factor, highs.tolist(), pooling)
         for one in zip(before.tolist(), rows.tolist(), errors.tolist(), scores.tolist(), strict=True)
@@ -116,9 +116,9 @@ def test_an_event_in_chunks_of_any_size_sets_the_same_signature(seed, count, dat
 @given(st.integers(0, 9999), st.integers(1, 40))
 def test_an_event_matches_its_own_signature(seed, count):
     rows, errors, scores = steps(np.random.default_rng(seed), count)
-    fused = Fused(scores.max(axis=1), scores, np.zeros(scores.shape, bool))
+    fused = Scores(scores.max(axis=1), scores, np.zeros(scores.shape, bool))
     alike = Signatures(np.zeros(WIDTH), (gathered((rows, errors, scores)),), factor=1.0)
-    after = alike.scores(fused, rows, errors, np.zeros((VIEWS, WIDTH)), 1)
+    after = alike.excuse(fused, Errors(rows, errors), np.zeros((VIEWS, WIDTH)), 1).alerts
     assert (after <= HOT).all()
 
 

@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_views as naive
-from cometad.scoring.fuse import USUAL, fuse
-from cometad.scoring.smooth import look_ahead, look_back, smooth
-from cometad.scoring.tails import LEVEL, Tails
-from cometad.views.panel import fit_tails
+from cometad.scoring.scores import LEVEL, USUAL, Tails, fuse, look_ahead, look_back, smooth
+from cometad.views.crossfit import fit_tails
 
 seeds = st.integers(0, 9999)
 
@@ -105,7 +103,7 @@ def test_scores_are_power_means_of_means_over_the_views_that_know_an_error(seed,
     fused = fuse(errors, tails, pooling)
     for t in range(12):
         score, variables = naive.fused(errors[t].tolist(), tails.tolist(), pooling)
-        assert math.isclose(fused.scores[t], score, rel_tol=1e-9, abs_tol=1e-12)
+        assert math.isclose(fused.alerts[t], score, rel_tol=1e-9, abs_tol=1e-12)
         np.testing.assert_allclose(fused.variables[t], variables, rtol=1e-9, atol=1e-12)
     assert np.array_equal(fused.left_out, np.isnan(errors).all(axis=1))
 
@@ -114,9 +112,9 @@ def test_scores_are_power_means_of_means_over_the_views_that_know_an_error(seed,
 def test_a_score_lies_between_the_mean_and_the_maximum_of_its_variables(seed, width, pooling):
     errors = errors_of(seed, 30, width)[:, None]
     fused = fuse(errors, tails_of(1, width), pooling)
-    assert (fused.scores >= fused.variables.mean(axis=1) - 1e-9).all()
-    assert (fused.scores <= fused.variables.max(axis=1) + 1e-9).all()
-    assert (fuse(errors, tails_of(1, width), pooling + 1).scores >= fused.scores - 1e-9).all()
+    assert (fused.alerts >= fused.variables.mean(axis=1) - 1e-9).all()
+    assert (fused.alerts <= fused.variables.max(axis=1) + 1e-9).all()
+    assert (fuse(errors, tails_of(1, width), pooling + 1).alerts >= fused.alerts - 1e-9).all()
 
 
 def test_the_usual_score_is_the_mean_of_calibrated_errors():
@@ -128,10 +126,10 @@ def test_the_usual_score_is_the_mean_of_calibrated_errors():
 def test_high_scores_are_as_rare_when_fewer_views_know_an_error():
     errors = np.random.default_rng(0).exponential(size=(4000, 5, 1))
     tails = fit_tails(errors)
-    limit = np.quantile(fuse(errors, tails, 4).scores, 0.99)
+    limit = np.quantile(fuse(errors, tails, 4).alerts, 0.99)
     for known in (1, 2, 4):
         errors[:, known:] = np.nan
-        assert (fuse(errors, tails, 4).scores > limit).mean() < 0.03
+        assert (fuse(errors, tails, 4).alerts > limit).mean() < 0.03
         errors[:] = np.random.default_rng(known).exponential(size=(4000, 5, 1))
 
 
@@ -139,8 +137,8 @@ def test_high_scores_are_as_rare_when_fewer_views_know_an_error():
 def test_a_time_step_is_scored_alone(seed):
     errors = np.stack([errors_of(seed + v, 20, 3, 0.3) for v in range(2)], axis=1)
     tails = tails_of(2, 3)
-    alone = [fuse(errors[t : t + 1], tails, 4).scores[0] for t in range(20)]
-    assert np.array(alone).tobytes() == fuse(errors, tails, 4).scores.tobytes()
+    alone = [fuse(errors[t : t + 1], tails, 4).alerts[0] for t in range(20)]
+    assert np.array(alone).tobytes() == fuse(errors, tails, 4).alerts.tobytes()
 
 
 # -- smoothing ------------------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from cometad.network import NoAdaptation
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import SAMPLE, FollowLevel, KeepFitted
 from cometad.views.crossfit import cross_fit, fit_views
-from cometad.views.panel import Panel
-from cometad.views.run import ViewsRun, clipped
+from cometad.views.panel import Panel, ViewsRun, clipped
 from contract import is_a_sentence, waves
 
 VIEWS = (Patterns(6, 20), Joint(4, 20), Forecast(3), Balance(2), Activity(5))
@@ -50,7 +49,7 @@ def followed(panel, rows, adaptation=QUICK, imputed=None, cuts=()):
     masks = [None] * (len(cuts) + 1) if imputed is None else np.split(imputed, cuts)
     parts = [part for chunk, mask in zip(np.split(rows, cuts), masks, strict=True) for part in run.push(chunk, mask)]
     parts += run.finish()
-    return run, *(np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "ranking"))
+    return run, *(np.concatenate([getattr(part, name) for part in parts]) for name in ("alerts", "ranking"))
 
 
 def offset(run):
@@ -69,14 +68,14 @@ def test_one_step_moves_toward_the_mean_distance_from_what_is_expected(panel, se
     run, *_ = followed(panel, rows, adaptation)
     seen = clipped(rows)
     errors = panel.errors(seen, 0)
-    scores = panel.alerts(errors).variables
+    scores = panel.fused(errors).variables
     scores[np.isnan(errors).any(axis=1)] = np.nan
     expected = [view.expected(seen, 0) for view in panel.views]
     proposed = [
         naive.level_step(0.0, seen[:, i], [view[:, i] for view in expected], scores[:, i], 40, limit, max_drift, every)
         for i in range(panel.width)
     ]
-    after = panel.alerts(panel.errors(seen - np.array(proposed), 0)).variables
+    after = panel.fused(panel.errors(seen - np.array(proposed), 0)).variables
     accepted = scores <= limit
     helps = sum(after[accepted]) < sum(scores[accepted])
     np.testing.assert_allclose(offset(run), proposed if helps else np.zeros(panel.width), rtol=1e-9, atol=1e-12)
@@ -90,7 +89,7 @@ def test_scores_are_those_of_readings_without_the_offset(panel):
     moved = offset(run)
     assert moved.any()
     _, both, _ = followed(panel, rows[:80])
-    fixed = panel.alerts(panel.errors(clipped(rows[:80]) - moved, 60)).scores
+    fixed = panel.fused(panel.errors(clipped(rows[:80]) - moved, 60)).alerts
     np.testing.assert_allclose(both[60:], fixed, rtol=1e-9, atol=1e-12)
     assert both[:60].tobytes() == scores.tobytes()
 
@@ -213,7 +212,7 @@ def test_a_restored_run_continues_with_the_same_bits(panel, cut):
     second.restore(first.state())
     parts += [*second.push(rows[cut:]), *second.finish()]
     whole, scores, ranking = followed(panel, rows)
-    assert np.concatenate([part.scores for part in parts]).tobytes() == scores.tobytes()
+    assert np.concatenate([part.alerts for part in parts]).tobytes() == scores.tobytes()
     assert np.concatenate([part.ranking for part in parts]).tobytes() == ranking.tobytes()
     assert second.adaptation_steps == whole.adaptation_steps
 

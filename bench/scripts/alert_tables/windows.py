@@ -4,8 +4,7 @@ import numpy as np
 
 from cometad.data.scale import fit_scaling
 from cometad.detector import StepScores
-from cometad.scoring.fuse import fuse
-from cometad.scoring.tails import Tails
+from cometad.scoring.scores import Tails, fuse
 from cometad.views import Patterns
 
 LENGTH, POOLING = 32, 4
@@ -24,7 +23,7 @@ class _PerVariable:
         return self
 
     def _scores(self, rows: np.ndarray) -> np.ndarray:
-        return fuse(self.errors(rows)[:, None], np.array([self.tails]), POOLING).scores
+        return fuse(self.errors(rows)[:, None], np.array([self.tails]), POOLING).alerts
 
     def step_scores(self, X: np.ndarray) -> StepScores:
         """The scores of a series (time, variable)."""

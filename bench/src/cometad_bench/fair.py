@@ -15,9 +15,7 @@ from cometad.baselines.baseline import RULES as SHARED_RULES
 from cometad.baselines.baseline import Baseline, VariableBaseline
 from cometad.errors import ParameterError
 from cometad.parameters import Rule, check, check_integer, choice, integer, require
-from cometad.scoring.fuse import fuse
-from cometad.scoring.smooth import smooth
-from cometad.scoring.tails import Tails
+from cometad.scoring.scores import Tails, fuse, smooth
 from cometad.series import Series
 
 
@@ -58,7 +56,7 @@ class FairBaseline(Baseline):
 
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         fused = fuse(self._errors(series.values)[:, None], np.array([self.tails_]), self.pooling)
-        return smooth(fused.scores, self.smoothing)
+        return smooth(fused.alerts, self.smoothing)
 
     def _errors(self, values: Floats) -> Floats:
         """The errors (time, variable) of the baseline, or its scores as those of one variable."""

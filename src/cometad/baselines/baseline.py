@@ -15,9 +15,10 @@ from cometad.arrays import Array, Floats, Floats32
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.network_windows import learnable
 from cometad.detector import RULES as SHARED_RULES
-from cometad.detector import Detector, StepScores
+from cometad.detector import Detector
 from cometad.parameters import Rule, check, choice, integer, number
 from cometad.saving import taken
+from cometad.scoring.scores import StepScores
 from cometad.series import Series
 
 READINGS_AT_ONCE = 8192

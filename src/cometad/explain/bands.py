@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cometad.arrays import Flags, Floats
-from cometad.scoring.tails import HIGH
+from cometad.scoring.scores import HIGH
 from cometad.views.crossfit import Fold, all_usable
 
 ROWS = 4_000  # at most, over all blocks: more would cost time and hardly move the quantile

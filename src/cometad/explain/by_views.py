@@ -13,9 +13,8 @@ from cometad.explain import level
 from cometad.explain.level import Level
 from cometad.explain.reasons import Explanation, Reason, joined_rises, rises_of_voices, shares, stretch_of
 from cometad.parameters import check_integer
-from cometad.scoring.tails import Tails
-from cometad.views.panel import Panel
-from cometad.views.run import clipped
+from cometad.scoring.scores import Errors, Tails
+from cometad.views.panel import Panel, clipped
 
 BEFORE = 500  # readings before an event that its scores are compared with
 SHOWN = 16  # readings of a reason, at most
@@ -99,7 +98,7 @@ class ViewsExplainer:
         mask = None if imputed is None else imputed[origin:last]
         errors = self.panel.errors(rows, first - origin, mask)
         own = errors[start - first : stop - first]
-        scores = self.panel.excused(self.panel.alerts(own), rows[start - origin : stop - origin], own)
+        scores = self.panel.scores(Errors(rows[start - origin : stop - origin], own)).alerts
         covering = self.panel.covering(errors, 0, stop - first)
         heard = [Tails(*tails)(covering[:, v]) for v, tails in enumerate(self.panel.ranking)]
         levels = self.level(scaled[first:stop])  # not clipped

@@ -14,9 +14,9 @@ from cometad.explain.reasons import Explanation, Reason, rises, shares, stretch_
 from cometad.network.network import Network
 from cometad.network.normal import back_to_readings, decoded, normal_codes
 from cometad.network.patches import coverage, patch_weights, ready_steps
+from cometad.network.pipeline import Pipeline
 from cometad.network.score import PatchScores, Scorer
 from cometad.parameters import check_integer
-from cometad.scoring.pipeline import Pipeline
 
 VIEW, WHY = "network", "unlike its normal patterns"
 WINDOWS = 8  # shares come from the highest-scoring windows of an event only, which bounds their cost

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Flags, Floats, Floats32
-from cometad.scoring.tails import HIGH
+from cometad.scoring.scores import HIGH
 
 NAME = "level"
 REASON = "far from its usual level"

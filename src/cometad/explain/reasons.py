@@ -16,7 +16,7 @@ from cometad.alerting.alerts import Event
 from cometad.arrays import Floats, Floats32
 from cometad.errors import InputError
 from cometad.parameters import is_integer
-from cometad.scoring.tails import calibrated
+from cometad.scoring.scores import calibrated
 
 LARGE = 1e9  # from here on numbers are written with an exponent
 MAX_PLACES = 12

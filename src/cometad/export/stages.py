@@ -7,10 +7,9 @@ from cometad.data.scale import Scaling
 from cometad.data.trends import LARGEST, LASTING, Trends
 from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
 from cometad.export.state_layout import Slot
-from cometad.scoring.fuse import USUAL
+from cometad.scoring.scores import LEVEL, USUAL
 from cometad.scoring.signatures import HOT, Signatures
-from cometad.scoring.tails import LEVEL
-from cometad.views.run import CLIP
+from cometad.views.panel import CLIP
 
 
 def trend_slots(trends: Trends) -> list[Slot]:

@@ -12,7 +12,7 @@ from cometad.arrays import Array, Floats
 from cometad.errors import InputError, ParameterError
 from cometad.parameters import is_integer
 from cometad.saving import require_state, taken
-from cometad.scoring.pipeline import Decided
+from cometad.scoring.scores import Scores
 from cometad.scoring.signatures import Gathering, Signature, Signatures, packed, unpacked
 
 REMEMBERED = 64  # events
@@ -56,7 +56,7 @@ class Verdicts:
         """The verdicts, by event."""
         return tuple(self._verdicts[number] for number in sorted(self._verdicts))
 
-    def see(self, start: int, part: Decided, changes: Sequence[Change], alerts: AlertRun) -> None:
+    def see(self, start: int, part: Scores, changes: Sequence[Change], alerts: AlertRun) -> None:
         """Gather how events look: `part` are the scores from step `start` on, `alerts` has just caused `changes`."""
         since = alerts.since
         if self._gathering is None and since is None and not changes:  # nothing unusual
@@ -64,9 +64,9 @@ class Verdicts:
         for change in changes:
             if change.kind == "closed":
                 self.close(change, start, part)
-        self._gathering = None if since is None else self._gathered(since, start + len(part.scores), start, part)
+        self._gathering = None if since is None else self._gathered(since, start + len(part.alerts), start, part)
 
-    def close(self, change: Change, start: int = 0, part: Decided | None = None) -> None:
+    def close(self, change: Change, start: int = 0, part: Scores | None = None) -> None:
         """Remember an event that closed."""
         event = change.event
         gathering = self._gathering if part is None else self._gathered(event.start, change.step + 1, start, part)
@@ -75,7 +75,7 @@ class Verdicts:
         while len(self._cases) > REMEMBERED:
             del self._cases[next(iter(self._cases))]
 
-    def _gathered(self, since: int, stop: int, start: int, part: Decided) -> Gathering:
+    def _gathered(self, since: int, stop: int, start: int, part: Scores) -> Gathering:
         """What was gathered from step `since` up to `stop`, some of it before this part."""
         rows, errors = self._run.latest
         gathering = self._gathering

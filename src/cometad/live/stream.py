@@ -19,7 +19,7 @@ from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.live.event_verdicts import Verdicts
 from cometad.saving import counted, of_type, taken
-from cometad.scoring.pipeline import Decided, joined
+from cometad.scoring.scores import Scores, joined
 from cometad.series import Order, Series, as_series, check_like, unchecked_series, with_all_columns
 
 KIND = "Stream"
@@ -81,10 +81,10 @@ class ScoringRun(Protocol):
     def adaptation_steps(self) -> tuple[int, int]:
         """Number of adaptation steps taken, and how many of them were rolled back."""
 
-    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterable[Decided]:
+    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterable[Scores]:
         """Add rows (time, variable), with a mask of `imputed` cells; returns the scores that become final."""
 
-    def finish(self) -> Iterable[Decided]:
+    def finish(self) -> Iterable[Scores]:
         """End the series; returns the remaining scores."""
 
     def state(self) -> dict[str, Array]:
@@ -264,13 +264,13 @@ class Stream:
             earlier = np.full(self._seen - self._given - count - len(self._waiting), UNKNOWN)
             self._waiting = np.concatenate([earlier, self._waiting, known])
 
-    def _push(self, values: Floats) -> Iterable[Decided]:
+    def _push(self, values: Floats) -> Iterable[Scores]:
         if self._filling is None:
             return self._run.push(self._scaling(self._trends.push(values)))
         filled = self._filling.push(values)
         return self._push_filled(filled)
 
-    def _push_filled(self, filled: Filled) -> Iterable[Decided]:
+    def _push_filled(self, filled: Filled) -> Iterable[Scores]:
         imputed = filled.imputed if filled.imputed.any() else None
         scaled = self._scaling(self._trends.push(filled.values, imputed))
         return self._run.push(self._detector.substituted(scaled, filled.doubtful), imputed)
@@ -283,7 +283,7 @@ class Stream:
 
     def finish(self) -> Scored:
         """End the stream: returns the scores that still wait for later readings, and closes an open event."""
-        parts: Iterable[Decided] = ()
+        parts: Iterable[Scores] = ()
         if self._filling is not None:
             filled = self._filling.finish()
             parts = self._push_filled(filled)
@@ -359,16 +359,16 @@ class Stream:
             )
         return [reading[name] for name in self._names]
 
-    def _scored(self, decided: Iterable[Decided]) -> Scored:
+    def _scored(self, decided: Iterable[Scores]) -> Scored:
         parts, judged = [], []
         for part in decided:  # judged at once, because a run reuses the memory that verdicts look at
             imputed = None if part.left_out is None else part.imputed
-            times = self._waiting[: len(part.scores)] if len(self._waiting) else None
-            judged.append(self._judge.push(part.scores, imputed, times))
-            self._waiting = self._waiting[len(part.scores) :]
+            times = self._waiting[: len(part.alerts)] if len(self._waiting) else None
+            judged.append(self._judge.push(part.alerts, imputed, times))
+            self._waiting = self._waiting[len(part.alerts) :]
             if self._verdicts is not None:
                 self._verdicts.see(self._given, part, judged[-1].changes, self._judge.alerts)
-            self._given += len(part.scores)
+            self._given += len(part.alerts)
             parts.append(part)
         if not parts:
             return Scored(self._given, *self._nothing, self._ranked, np.empty(0))

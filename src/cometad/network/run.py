@@ -16,10 +16,11 @@ from cometad.errors import InputError
 from cometad.network.adaptation import Adaptation, Adapter, NormalCriteria
 from cometad.network.network import Network
 from cometad.network.patches import reached, ready_steps
+from cometad.network.pipeline import Block, Pipeline
 from cometad.network.score import PatchScores, Scorer
 from cometad.network.training import Objective
 from cometad.saving import require_state, taken
-from cometad.scoring.pipeline import Block, Decided, Pipeline
+from cometad.scoring.scores import Scores
 
 Release = list[Block]  # scores that become final together
 
@@ -273,15 +274,15 @@ class Run:
         adapter = self._raw.adapter
         return (0, 0) if adapter is None else (adapter.steps, adapter.rolled_back)
 
-    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Decided]:
+    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Scores]:
         """Add rows (time, variable), with a mask of `imputed` cells; yields the scores that become final."""
         return self._decide(self._raw.push, rows, imputed)
 
-    def finish(self) -> Iterator[Decided]:
+    def finish(self) -> Iterator[Scores]:
         """End the series; yields the remaining scores."""
         return self._decide(self._raw.finish)
 
-    def _decide(self, releases: Callable[..., Iterator[Release]], *rows: Floats32 | Flags | None) -> Iterator[Decided]:
+    def _decide(self, releases: Callable[..., Iterator[Release]], *rows: Floats32 | Flags | None) -> Iterator[Scores]:
         for release in releases(*rows):
             decided, self._state = self._pipeline(release, self._state)
             yield decided

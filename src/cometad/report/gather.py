@@ -17,11 +17,12 @@ from cometad.alerting.severity import meaning
 from cometad.arrays import Flags, Floats, Integers
 from cometad.data.gaps import complete
 from cometad.data.quality import findings
-from cometad.detector import Detector, StepScores
+from cometad.detector import Detector
 from cometad.explain.reasons import Explanation, Reason
 from cometad.registry import describe
 from cometad.report.axes import TimeAxis
 from cometad.report.contents import EventPanel, Line, Mark, Report, Strip, Trace, drift, usage
+from cometad.scoring.scores import StepScores
 from cometad.series import Series, as_series
 from cometad.views.trim import Stretch, Times
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from cometad.alerting.judge import Judged
     from cometad.arrays import Array
-    from cometad.detector import StepScores
     from cometad.live.stream import Scored
+    from cometad.scoring.scores import StepScores
 
 
 class RowRun:

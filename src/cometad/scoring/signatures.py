@@ -15,7 +15,7 @@ import numpy as np
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import jit
 from cometad.saving import require_state, taken
-from cometad.scoring.fuse import USUAL, Fused, pooled
+from cometad.scoring.scores import USUAL, Errors, Scores, pooled
 
 # Chosen on synthetic plants and on the select half of the benchmark: see docs/alerts.md and bench/scripts/verdicts.py.
 HOT = 2.5  # about one normal cell in 50 scores higher
@@ -170,21 +170,20 @@ class Signatures:
     faults: tuple[Signature, ...] = ()
     factor: float = FACTOR
 
-    def scores(self, fused: Fused, rows: Floats, errors: Floats, highs: Floats, pooling: int) -> Floats:
-        """Alert scores (time,) in which hot cells that match a normal signature count as usual.
+    def excuse(self, fused: Scores, errors: Errors, highs: Floats, pooling: int) -> Scores:
+        """Scores in which hot cells that match a normal signature count as usual.
 
-        They belong to scaled rows (time, variable) and errors (time, view, variable) with the high quantiles `highs`
-        (view, variable), which were `fused` with this `pooling`. A cell matches a signature if it matches one of its
-        boxes: the reading is in the box or at most `margin` outside, and no error is both above its high quantile and
-        more than `factor` times that of the box. A step has the lowest score that a single signature gives it, unless
-        all of its hot cells match one and the same fault.
+        They were `fused` with this `pooling` from errors with the high quantiles `highs` (view, variable). A cell
+        matches a signature if it matches one of its boxes: the reading is in the box or at most `margin` outside, and
+        no error is both above its high quantile and more than `factor` times that of the box. A step has the lowest
+        score that a single signature gives it, unless all of its hot cells match one and the same fault.
         """
         if not self.normal:
-            return fused.scores
-        excused = fused.scores.copy()
+            return fused
+        alerts = fused.alerts.copy()
         boxes = self._normal_boxes, self._fault_boxes
-        _excuse(rows, errors, fused.variables, *boxes, self.margin, self.factor, highs, pooling, excused)
-        return excused
+        _excuse(*errors, fused.variables, *boxes, self.margin, self.factor, highs, pooling, alerts)
+        return fused._replace(alerts=alerts)
 
     @cached_property
     def _normal_boxes(self) -> Boxes:
@@ -219,7 +218,7 @@ def _excuse(
     pooling: int,
     scores: Floats,
 ) -> None:
-    """`Signatures.scores`, in place."""
+    """`Signatures.excuse`, in place."""
     steps, width = rows.shape
     left, powers = np.empty(width), np.empty(width)
     for t in range(steps):

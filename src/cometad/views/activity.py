@@ -1,6 +1,7 @@
 """Activity: is a variable as lively as usual? A stuck sensor is too quiet, a loose contact too lively."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -26,13 +27,7 @@ class FittedActivity(WindowView):
     def __init__(self, view: "Activity", usual: Floats) -> None:
         self.usual, self.span, self.context = usual, view.length, view.length - 1
         self.width = len(usual)
-
-    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
-        """The distance of the log standard deviation up to each step from its usual value; nothing is expected: NaN."""
-        if expected:
-            out[-count:, v] = np.nan
-        else:
-            _compare(rows, count, self.span, self.usual, out, v)
+        self.write = partial(_compare, usual, view.length)
 
 
 @register("Activity")
@@ -70,7 +65,13 @@ class Activity(SavedView):
 
 
 @fused
-def _compare(rows: Floats, count: int, length: int, usual: Floats, out: Floats, v: int) -> None:
+def _compare(
+    usual: Floats, length: int, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int
+) -> None:
+    """The distance of the log standard deviation up to each step from its usual value; nothing is expected: NaN."""
+    if expected:
+        out[len(out) - count :, v] = np.nan
+        return
     logs = np.empty((count, rows.shape[1]))
     _logs(rows, len(rows) - count, length, logs)
     for t in range(count):

@@ -13,8 +13,7 @@ from cometad.arrays import Flags, Floats
 from cometad.parameters import check, integer, number
 from cometad.registry import register
 from cometad.saving import Saved, Table, array, integers, kept, require_state
-from cometad.views.panel import Panel, lately
-from cometad.views.tape import Tape
+from cometad.views.panel import Panel, Tape, lately
 
 SAMPLE = 128  # readings, at most, that one step learns from
 
@@ -140,7 +139,7 @@ class Follower(Saved):
     def _rescored(self, offset: Floats) -> Floats:
         """The scores (time, variable) of the last readings with another offset."""
         rows = self._rows.kept - offset
-        return self._panel.alerts(self._panel.errors(rows, len(rows) - len(self._scores.kept))).variables
+        return self._panel.fused(self._panel.errors(rows, len(rows) - len(self._scores.kept))).variables
 
     def sizes(self) -> dict[str, int]:
         """The number of variables."""

@@ -1,6 +1,7 @@
 """Balance: short windows of all variables against the few directions in which normal windows vary."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -28,13 +29,8 @@ class FittedBalance(WindowView):
     def __init__(self, view: "Balance", center: Floats, components: Floats) -> None:
         self.center, self.components = center, components
         self.span, self.context, self.width = len(center), len(center) - 1, center.shape[1]
-        self._factors_of = Matrix(components.T, -components @ center.ravel())
-        self._description = Matrix(components, center.ravel())
-
-    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
-        """The root mean square of each variable's part of the window's residual, or its last readings as described."""
-        factors, windows = self._factors_of, self._description
-        _describe(rows, begin, count, factors.weights, factors.start, windows.weights, windows.start, expected, out, v)
+        factors, windows = Matrix(components.T, -components @ center.ravel()), Matrix(components, center.ravel())
+        self.write = partial(_describe, factors.weights, factors.start, windows.weights, windows.start)
 
 
 @register("Balance")
@@ -90,17 +86,18 @@ class Balance(SavedView):
 
 @fused
 def _describe(
-    rows: Floats,
-    begin: int,
-    count: int,
     weights: Floats,
     start: Floats,
     components: Floats,
     center: Floats,
+    rows: Floats,
+    begin: int,
+    count: int,
     expected: bool,
     out: Floats,
     v: int,
 ) -> None:
+    """The root mean square of each variable's part of the window's residual, or its last readings as described."""
     width = rows.shape[1]
     factors, described = np.empty((count, weights.shape[1])), np.empty((count, components.shape[1]))
     window_products(rows.ravel(), begin * width, width, weights, start, factors)

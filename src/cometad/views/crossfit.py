@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad.arrays import Flags, Floats, Integers
+from cometad.scoring.scores import Tails
 from cometad.threads import in_tasks, serial_products
-from cometad.views.panel import Panel, fit_tails
+from cometad.views.panel import Panel
 from cometad.views.view import FittedView, View
 
 FOLDS = 4
@@ -90,6 +91,17 @@ def cross_fit(
     return CrossFitted(folds, fit_tails(alert), fit_tails(averaged), sample)
 
 
+def fit_tails(errors: Floats) -> Floats:
+    """The tails (view, 3, variable) of errors (time, view, variable)."""
+    tails = np.empty((errors.shape[1], 3, errors.shape[2]))
+
+    def of_view(v: int) -> None:
+        tails[v] = Tails.fit(errors[:, v])
+
+    in_tasks(of_view, len(tails))
+    return tails
+
+
 def _some(errors: Floats, steps: Integers) -> Floats:
     """Up to SAMPLE of the errors (time, view, variable) of these time steps, evenly spread."""
     return errors[steps[:: -(-len(steps) // SAMPLE)]]
@@ -143,7 +155,7 @@ def score_folds(found: CrossFitted, rows: Floats, imputed: Flags | None, pooling
         panel = Panel(fold.views, fold.alert, found.ranking, pooling, ())
         begin = max(start - panel.context, 0)
         mask = None if imputed is None else imputed[begin:stop]
-        scores[start:stop] = panel.alerts(panel.errors(rows[begin:stop], start - begin, mask)).scores
+        scores[start:stop] = panel.fused(panel.errors(rows[begin:stop], start - begin, mask)).alerts
 
     stretches = [
         (start, min(start + STRETCH, fold.stop), fold)

@@ -1,6 +1,7 @@
 """Forecast: each reading against a linear prediction from the last readings of all variables."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -29,16 +30,18 @@ class FittedForecast(WindowView):
     def __init__(self, view: "Forecast", weights: Floats, level: Floats, basis: Floats | None = None) -> None:
         self.weights, self.level, self.basis, self.context = weights, level, basis, view.lags
         self.width = len(level)
-        self._prediction = Matrix(weights, level)
-        self._reduction = None if basis is None else Matrix(basis, np.zeros(basis.shape[1]))
+        prediction = Matrix(weights, level)
+        self._prediction = prediction.weights, prediction.start
+        self.write = partial(_predict, *self._prediction)
+        if basis is not None:
+            self.write = partial(self._write_reduced, Matrix(basis, np.zeros(basis.shape[1])))
 
-    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
-        """The absolute residual of each reading, or its prediction."""
-        inputs = rows
-        if self._reduction is not None:
-            used = count + self.context - 1
-            inputs, begin = np.ascontiguousarray(self._reduction.times_windows(rows, begin, used)), 0
-        _predict(inputs, begin, count, self._prediction.weights, self._prediction.start, rows, expected, out, v)
+    def _write_reduced(
+        self, reduction: Matrix, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int
+    ) -> None:
+        used = count + self.context - 1
+        inputs = np.ascontiguousarray(reduction.times_windows(rows, begin, used))
+        _predict_from(inputs, *self._prediction, rows, 0, count, expected, out, v)
 
 
 @register("Forecast")
@@ -86,12 +89,20 @@ class Forecast(SavedView):
 
 @fused
 def _predict(
+    weights: Floats, start: Floats, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int
+) -> None:
+    """The absolute residual of each reading, or its prediction."""
+    _predict_from(rows, weights, start, rows, begin, count, expected, out, v)
+
+
+@fused
+def _predict_from(
     inputs: Floats,
-    begin: int,
-    count: int,
     weights: Floats,
     start: Floats,
     rows: Floats,
+    begin: int | np.int64,
+    count: int,
     expected: bool,
     out: Floats,
     v: int,

@@ -1,6 +1,7 @@
 """Joint: recent readings of all variables together against one codebook of normal windows."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -30,11 +31,7 @@ class FittedJoint(WindowView):
         self.codes, self.span, self.context = codes, view.length, view.length - 1
         self.width, rest = divmod(codes.shape[1], view.length)
         require_state(rest == 0, "its array 'codes' has no windows of this length")
-        self._weights, self._halves = search_tables(codes)
-
-    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
-        """The root mean square distance of each variable's part of the window, or the last readings of the code."""
-        _compare(rows, begin, count, self._weights, self._halves, self.codes, expected, out, v)
+        self.write = partial(_compare, *search_tables(codes), codes)
 
 
 @register("Joint")
@@ -77,16 +74,17 @@ class Joint(SavedView):
 
 @fused
 def _compare(
-    rows: Floats,
-    begin: int,
-    count: int,
     weights: Floats32,
     halves: Floats32,
     codes: Floats,
+    rows: Floats,
+    begin: int,
+    count: int,
     expected: bool,
     out: Floats,
     v: int,
 ) -> None:
+    """The root mean square distance of each variable's part of the window, or the last readings of the code."""
     width = rows.shape[1]
     length = codes.shape[1] // width
     flat, table, squares = rows.ravel(), codes.ravel(), np.empty(width)

@@ -1,24 +1,33 @@
-"""Several fitted views, and how their errors become one score."""
+"""Several fitted views: their errors, and the scores of a series that arrives in chunks of any size."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cometad.arrays import Flags, Floats, Integers
+from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.compiled import jit
-from cometad.scoring.fuse import Fused, fuse
-from cometad.scoring.signatures import Signatures
-from cometad.scoring.smooth import look_ahead
-from cometad.scoring.tails import Tails
-from cometad.threads import in_parts, in_tasks
+from cometad.saving import require_state, taken
+from cometad.scoring.scores import Errors, Scores, StepScores, fuse, look_ahead, look_back, rank_into
+from cometad.scoring.signatures import Gathering, Signature, Signatures
+from cometad.threads import in_parts
 from cometad.views.sums import sum_rows
-from cometad.views.view import FittedView, WindowView
+from cometad.views.view import FittedView, WindowView, Writer
 
+if TYPE_CHECKING:
+    from cometad.views.adaptation import LevelAdaptation
+
+CLIP = 50.0  # standard deviations: a broken sensor must not fill the window of every view for long
+BLOCK = 64_000  # errors computed at once, of all views and variables: they fit into the L2 cache
+MOST_READINGS = 2**53  # of a stream
+SHARED = 4_096  # time steps; a longer series is shared among threads
 MIN_SHARED = 256  # time steps; for fewer, starting threads takes longer than the work
 FEW = 8  # time steps
 LOST = 0.1  # share of variables: if more are imputed, views that mix variables cannot judge the others either
+SPARE = 64  # rows: how many can be appended to a tape, at least, before the kept ones move
 
 
 @dataclass(frozen=True)
@@ -48,23 +57,30 @@ class Panel:
         return max(view.span for view in self.views)
 
     @cached_property
-    def _spans(self) -> Integers:
-        return np.array([view.span for view in self.views])
-
-    @cached_property
     def delay(self) -> int:
         """Readings after a time step that its ranking score needs."""
         return self.span - 1 + look_ahead(self.smoothing)
 
-    def errors(self, rows: Floats, first: int, imputed: Flags | None = None) -> Floats:
+    @cached_property
+    def _spans(self) -> Integers:
+        return np.array([view.span for view in self.views])
+
+    @cached_property
+    def _writers(self) -> tuple[tuple[Writer, int], ...]:
+        """What writes the errors of each view, and how many readings before the first step it needs."""
+        return tuple(
+            (view.write if isinstance(view, WindowView) else partial(_copy, view), view.context) for view in self.views
+        )
+
+    def errors(self, rows: Floats, first: int, imputed: Flags | None = None, errors: Floats | None = None) -> Floats:
         """The errors (time - first, view, variable) of scaled rows (time, variable); NaN where unknown.
 
         The first `first` rows are context. An error is unknown if any reading of its variable in its span is `imputed`
         (time, variable), or if there are too few readings before it. If many variables are imputed, so are all errors
-        of views that mix variables: they would blame the others for what is missing.
+        of views that mix variables: they would blame the others for what is missing. `errors` is memory for them.
         """
-        errors = np.empty((len(rows) - first, len(self.views), rows.shape[1]))
-
+        if errors is None:
+            errors = np.empty((len(rows) - first, len(self.views), rows.shape[1]))
         if len(errors) < MIN_SHARED:
             self._write(rows, first, errors)
         else:
@@ -78,12 +94,16 @@ class Panel:
         return errors
 
     def _write(self, rows: Floats, first: int, errors: Floats) -> None:
-        for v, write in enumerate(self._writers):
-            write(rows, first, False, errors, v)
-
-    @cached_property
-    def _writers(self) -> tuple[Callable[[Floats, int, bool, Floats, int], None], ...]:
-        return tuple(view.write_known if isinstance(view, WindowView) else partial(_copy, view) for view in self.views)
+        if first >= self.context:
+            for v, (write, context) in enumerate(self._writers):
+                write(rows, first - context, len(errors), False, errors, v)
+            return
+        for v, view in enumerate(self.views):  # near the start some errors are unknown
+            if isinstance(view, WindowView):
+                view.write_known(rows, first, False, errors, v)
+            else:
+                begin = max(first - view.context, 0)
+                errors[:, v] = view.errors(rows[begin:], first - begin)
 
     def covering(self, errors: Floats, start: int, stop: int) -> Floats:
         """The errors (time, view, variable) of the steps start..stop, each averaged over the spans that cover it.
@@ -95,30 +115,21 @@ class Panel:
         _covering(errors, self._spans, start, means)
         return means
 
-    def alerts(self, errors: Floats) -> Fused:
+    def fused(self, errors: Floats) -> Scores:
         """Alert scores of errors (time, view, variable), before verdicts."""
         return fuse(errors, self.alert, self.pooling)
 
-    def excused(self, fused: Fused, rows: Floats, errors: Floats) -> Floats:
-        """Alert scores in which nothing counts that a person called normal, of scaled rows (time, variable)."""
+    def scores(self, errors: Errors) -> Scores:
+        """Alert scores in which nothing counts that a person called normal."""
+        fused = self.fused(errors.values)
         if self.signatures is None:
-            return fused.scores
-        return self.signatures.scores(fused, rows, errors, self.alert[:, 1], self.pooling)
-
-    def ranks(self, covering: Floats) -> Fused:
-        """Ranking scores, before smoothing, of errors (time, view, variable) that `covering` averaged."""
-        return fuse(covering, self.ranking, self.pooling)
+            return fused
+        return self.signatures.excuse(fused, errors, self.alert[:, 1], self.pooling)
 
 
-def fit_tails(errors: Floats) -> Floats:
-    """The tails (view, 3, variable) of errors (time, view, variable)."""
-    tails = np.empty((errors.shape[1], 3, errors.shape[2]))
-
-    def of_view(v: int) -> None:
-        tails[v] = Tails.fit(errors[:, v])
-
-    in_tasks(of_view, len(tails))
-    return tails
+def _copy(view: FittedView, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
+    """A `Writer` for the errors of a view that has none."""
+    out[:, v] = view.errors(rows[begin:], view.context)
 
 
 def lately(imputed: Flags, first: int, span: int) -> Flags:
@@ -127,12 +138,6 @@ def lately(imputed: Flags, first: int, span: int) -> Flags:
     stops = np.arange(first, len(imputed)) + 1
     marked: Flags = before[stops] > before[np.maximum(stops - span, 0)]
     return marked
-
-
-def _copy(view: FittedView, rows: Floats, first: int, expected: bool, out: Floats, v: int) -> None:
-    """`WindowView.write_known` for a view that has no such method."""
-    begin = max(first - view.context, 0)
-    out[:, v] = (view.expected if expected else view.errors)(rows[begin:], first - begin)
 
 
 @jit
@@ -187,3 +192,226 @@ def _sum_of_four(errors: Floats, s: int, v: int, total: Floats) -> None:
     """Set `total` (variable,) to the sum of the errors of four steps from `s` on."""
     for i in range(len(total)):
         total[i] = (errors[s, v, i] + errors[s + 1, v, i]) + (errors[s + 2, v, i] + errors[s + 3, v, i])
+
+
+# -- runs -----------------------------------------------------------------------------------------------------------
+
+
+class Tape:
+    """Keeps the last `keep` rows of a stream in one piece of memory, which does not grow with the stream."""
+
+    def __init__(self, keep: int, shape: tuple[int, ...], dtype: Any = np.float64) -> None:
+        self.keep, self._stop = keep, 0
+        self._array = np.empty((2 * keep + SPARE, *shape), dtype)
+
+    @property
+    def kept(self) -> NDArray[Any]:
+        """The rows that are kept, at most `keep`."""
+        return self._array[max(self._stop - self.keep, 0) : self._stop]
+
+    def extend(self, count: int) -> NDArray[Any]:
+        """The rows kept so far, followed by `count` new ones to be set, until the next call."""
+        begin, end = self._stop, self._stop + count
+        if end > len(self._array):
+            kept = self.kept.copy()
+            if len(kept) + count > len(self._array):
+                self._array = np.empty((len(kept) + 2 * count, *kept.shape[1:]), kept.dtype)
+            begin, end = len(kept), len(kept) + count
+            self._array[:begin] = kept
+        self._stop = end
+        return self._array[max(begin - self.keep, 0) : end]
+
+    def append(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Append rows; returns the rows kept so far, followed by the new ones, until the next call."""
+        known = self.extend(len(rows))
+        known[len(known) - len(rows) :] = rows
+        return known
+
+    def restore(self, kept: NDArray[Any]) -> None:
+        """Keep these rows and no others."""
+        self._stop = 0
+        self.append(kept)
+
+
+def clipped(scaled: Floats32) -> Floats:
+    """Scaled readings as the views see them."""
+    rows = np.empty(scaled.shape)
+    _clip_into(scaled, rows)
+    return rows
+
+
+@jit
+def _clip_into(scaled: Floats32, rows: Floats) -> None:
+    for t in range(len(rows)):
+        for i in range(rows.shape[1]):
+            value = scaled[t, i]
+            value = CLIP if value > CLIP else value
+            rows[t, i] = -CLIP if value < -CLIP else value
+
+
+class ViewsRun:
+    """Alert and ranking scores of readings that arrive in chunks of any size, in constant memory."""
+
+    def __init__(self, panel: Panel, adaptation: "LevelAdaptation") -> None:
+        self._panel, self._follower = panel, adaptation.follow(panel)
+        width, spans = panel.width, panel.smoothing or (1,)
+        self._block = max(BLOCK // (width * len(panel.views)), 64)
+        self._spans = np.array(spans, np.int64)
+        self._ahead = look_ahead(spans)
+        self._rows = Tape(panel.context, (width,))
+        self._imputed = Tape(panel.context, (width,), np.bool_)
+        self._doubtful = 0  # further readings whose errors may depend on an imputed one
+        self._errors = Tape(panel.span - 1, (len(panel.views), width))
+        self._ranks = Tape(look_back(spans) + self._ahead, ())
+        self._seen = self._covered = self._ranked = 0
+        self._finished = False
+        self.latest = Errors(np.empty((0, width)), np.empty((0, len(panel.views), width)))  # the next push reuses them
+
+    def follow_signatures(self, signatures: Signatures) -> None:
+        """Use other signatures for the alert scores from the next reading on."""
+        self._panel = replace(self._panel, signatures=signatures)
+
+    @property
+    def adaptation_steps(self) -> tuple[int, int]:
+        """Number of adaptation steps taken, and how many of them were rolled back."""
+        return (0, 0) if self._follower is None else (self._follower.steps, self._follower.rolled_back)
+
+    def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Scores]:
+        """Add rows (time, variable), with a mask of `imputed` cells; yields scores as they become final."""
+        begin = 0
+        while begin < len(rows):
+            # An adaptation step comes after a fixed number of readings, however they are cut.
+            follower = self._follower
+            most = self._block if follower is None else follower.every - self._seen % follower.every
+            part = slice(begin, begin + min(most, self._block))
+            yield self._push(rows[part], None if imputed is None else imputed[part])
+            begin = part.stop
+
+    def _push(self, rows: Floats32, imputed: Flags | None) -> Scores:
+        panel, follower, count = self._panel, self._follower, len(rows)
+        known = self._rows.extend(count)
+        first = len(known) - count
+        own = known[first:]
+        _clip_into(rows, own)
+        fresh = own if follower is None else own.copy()
+        if follower is not None:
+            own -= follower.offset
+        mask = None if imputed is None and not self._doubtful else self._mask(len(known), rows, imputed)
+        recent = self._errors.extend(count)
+        errors = self.latest = Errors(own, panel.errors(known, first, mask, recent[len(recent) - count :]))
+        alerts, variables, unknown, _ = panel.scores(errors)
+        self._seen += count
+        if follower is not None:
+            follower.see(fresh, imputed, variables)
+            if self._seen % follower.every == 0:
+                self._rows.kept[:] -= follower.learn()
+        # Too few readings before a step leave it without errors too, but that is no gap.
+        left_out = None if mask is None or unknown is None else unknown & lately(mask, first, panel.span)
+        return Scores(alerts, variables, left_out, self._rank(recent, self._seen - panel.span + 1, self._ahead))
+
+    def _mask(self, known: int, rows: Floats32, imputed: Flags | None) -> Flags | None:
+        """Which of the known readings are imputed (time, variable); None if none of them is."""
+        if imputed is not None and imputed.any():
+            if not self._doubtful:
+                self._imputed.restore(np.zeros((known - len(rows), rows.shape[1]), bool))
+            self._doubtful = self._panel.context + len(rows) + 1
+        if not self._doubtful:
+            return None
+        self._doubtful = max(self._doubtful - len(rows), 0)
+        return self._imputed.append(np.zeros(rows.shape, bool) if imputed is None else imputed)
+
+    def _rank(self, recent: Floats, final: int, ahead: int) -> Floats:
+        """The ranking scores that become final when all errors of the steps up to `final` are known.
+
+        `recent` has the last errors. A score needs those `ahead` of it.
+        """
+        before, covered = self._seen - len(recent), self._covered  # `before` is the time step of recent[0]
+        self._covered = stop = max(final, covered)
+        covering = self._panel.covering(recent, covered - before, stop - before)
+        window = self._ranks.extend(stop - covered)
+        start, stop = self._ranked, max(stop - ahead, self._ranked)
+        self._ranked, ranking = stop, np.empty(stop - start)
+        first = start - (self._covered - len(window))
+        rank_into(covering, self._panel.ranking, self._panel.pooling, window, self._spans, first, ranking)
+        return ranking
+
+    def finish(self) -> Iterator[Scores]:
+        """End the series; yields the remaining ranking scores."""
+        if not self._finished:
+            self._finished = True
+            ranking = self._rank(self._errors.extend(0), self._seen, 0)
+            yield Scores(np.empty(0), np.empty((0, self._panel.width)), None, ranking)
+
+    def state(self) -> dict[str, Array]:
+        """Everything `restore` needs, by name."""
+        counts = [self._seen, self._covered, self._ranked, self._doubtful, self._finished]
+        level = {} if self._follower is None else self._follower.state()
+        return {
+            **{f"level.{name}": array for name, array in level.items()},
+            "counts": np.array(counts, np.int64),
+            "rows": self._rows.kept.copy(),
+            "imputed": self._imputed.kept[: None if self._doubtful else 0].copy(),
+            "errors": self._errors.kept.copy(),
+            "ranks": self._ranks.kept.copy(),
+        }
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Restore the state that `state` returned."""
+        panel, width = self._panel, self._panel.width
+        seen, covered, ranked, doubtful, finished = taken(state, "counts", (5,), np.int64).tolist()
+        final = (seen, seen) if finished else (max(seen - panel.span + 1, 0), max(covered - self._ahead, 0))
+        fits = 0 <= seen <= MOST_READINGS and (covered, ranked) == final and 0 <= doubtful <= MOST_READINGS
+        require_state(fits and finished in (0, 1), "its array 'counts' is not that of a stream")
+        known = min(seen, panel.context)
+        self._rows.restore(taken(state, "rows", (known, width)))
+        self._imputed.restore(taken(state, "imputed", (known if doubtful else 0, width), np.bool_))
+        errors = (min(seen, panel.span - 1), len(panel.views), width)
+        self._errors.restore(taken(state, "errors", errors, unknown=True))
+        self._ranks.restore(taken(state, "ranks", (min(covered, self._ranks.keep),)))
+        self._seen, self._covered, self._ranked, self._doubtful = seen, covered, ranked, doubtful
+        self._finished = bool(finished)
+        if self._follower is not None:
+            prefix = "level."
+            self._follower.restore({n.removeprefix(prefix): a for n, a in state.items() if n.startswith(prefix)})
+
+
+def score_series(panel: Panel, adaptation: "LevelAdaptation", rows: Floats32, imputed: Flags | None) -> StepScores:
+    """Score a series (time, variable) as one run would, to the bit.
+
+    Without adaptation a score depends on readings near it only, so a long series is shared among threads: each scores
+    a part, with the readings before and after that the part's scores depend on.
+    """
+    length = len(rows)
+    ranking, alerts, unjudged = np.empty(length), np.empty(length), np.zeros(length, bool)
+    before = panel.context + look_back(panel.smoothing)
+
+    def part(own: slice) -> None:
+        begin, end = max(own.start - before, 0), min(own.stop + panel.delay, length)
+        run = ViewsRun(panel, adaptation)
+        parts = [*run.push(rows[begin:end], None if imputed is None else imputed[begin:end]), *run.finish()]
+        kept = slice(own.start - begin, own.stop - begin)
+        ranking[own] = np.concatenate([one.ranking for one in parts if one.ranking is not None])[kept]
+        alerts[own] = np.concatenate([one.alerts for one in parts])[kept]
+        if imputed is not None:
+            unjudged[own] = np.concatenate([one.imputed for one in parts])[kept]
+
+    if adaptation.follow(panel) is None and length >= SHARED:
+        in_parts(part, length)
+    else:
+        part(slice(0, length))
+    return StepScores(ranking, alerts, None if imputed is None else unjudged)
+
+
+def gather_signature(
+    panel: Panel, adaptation: "LevelAdaptation", rows: Floats32, imputed: Flags | None, start: int, stop: int
+) -> Signature:
+    """The signature that the steps start..stop of a series (time, variable) set."""
+    # Adaptation depends on all earlier readings, errors only on a few.
+    begin = max(start - panel.context, 0) if adaptation.follow(panel) is None else 0
+    run, gathering = ViewsRun(panel, adaptation), Gathering(start, len(panel.views), panel.width)
+    at = begin
+    for part in run.push(rows[begin:stop], None if imputed is None else imputed[begin:stop]):
+        own = slice(max(start - at, 0), None)
+        gathering.add(*(array[own] for array in (*run.latest, part.variables)))
+        at += len(part.alerts)
+    return gathering.signature()

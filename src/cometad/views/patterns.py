@@ -1,6 +1,7 @@
 """Patterns: each variable's recent readings against its own codebook of normal patches."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -28,11 +29,7 @@ class FittedPatterns(WindowView):
     def __init__(self, view: "Patterns", codes: Floats) -> None:
         self.codes, self.span = codes, codes.shape[2]
         self.context, self.width = self.span - 1, len(codes)
-        self._weights, self._halves = search_tables(codes)
-
-    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
-        """The root mean square distance of each patch to its nearest code, or the last reading of that code."""
-        _compare(rows, len(rows) - count, self._weights, self._halves, self.codes, expected, out[-count:, v])
+        self.write = partial(_compare, *search_tables(codes), codes)
 
 
 @register("Patterns")
@@ -79,13 +76,19 @@ class Patterns(SavedView):
 
 @fused
 def _compare(
-    rows: Floats, first: int, weights: Floats32, halves: Floats32, codes: Floats, expected: bool, out: Floats
+    weights: Floats32,
+    halves: Floats32,
+    codes: Floats,
+    rows: Floats,
+    begin: int,
+    patches: int,
+    expected: bool,
+    out: Floats,
+    v: int,
 ) -> None:
-    """Set `out` (time - first, variable) to the last reading of the nearest code, if `expected`, or to the errors."""
+    """The root mean square distance of each patch to its nearest code, or the last reading of that code."""
     width, count, length = codes.shape
     table = codes.ravel()
-    begin = max(first - length + 1, 0)
-    patches = max(len(rows) - length + 1 - begin, 0)
     series = np.empty(len(rows) - begin)
     padded, nearest = np.zeros(len(series) + LANES, np.float32), np.empty(patches + LANES, np.int32)
     found, one = np.empty((width, patches + LANES)), np.int64(1)  # numba would compile the search anew for a plain 1
@@ -100,4 +103,4 @@ def _compare(
             found[i, t] = np.sqrt(found[i, t] / length)
     for t in range(patches):
         for i in range(width):
-            out[begin + t + length - 1 - first, i] = found[i, t]
+            out[len(out) - patches + t, v, i] = found[i, t]

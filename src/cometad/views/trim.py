@@ -13,8 +13,7 @@ import numpy as np
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import jit
 from cometad.saving import counted, require_state
-from cometad.scoring.smooth import smooth
-from cometad.scoring.tails import FLOOR, LEAST
+from cometad.scoring.scores import FLOOR, LEAST, smooth
 from cometad.threads import in_tasks
 from cometad.views.crossfit import CrossFitted, Fold, stretch_errors
 from cometad.views.view import View

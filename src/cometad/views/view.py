@@ -1,7 +1,6 @@
 """The contract of a view: one way to expect a reading, and how far each reading is from that."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
@@ -10,6 +9,10 @@ import numpy as np
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.errors import InputError
 from cometad.saving import Table, loaded, saved_state
+
+# (rows, begin, count, expected, out, v) sets out[-count:, v] (time, view, variable) to the errors of the last `count`
+# of contiguous rows (time, variable), or to what was expected. Their windows begin at the rows begin, begin + 1, ...
+Writer = Callable[[Floats, int, int, bool, Floats, int], None]
 
 
 class FittedView(Protocol):
@@ -56,7 +59,7 @@ class View(Protocol):
         """The fitted view with a state."""
 
 
-class WindowView(ABC):
+class WindowView:
     """A fitted view that compares windows, each `context` rows and the time step after them.
 
     It writes into an array that all views share: for a single reading, copies would take longer than the arithmetic.
@@ -64,19 +67,13 @@ class WindowView(ABC):
 
     context: int
     span: int
+    write: Writer
     mixes_variables = True
     saved: ClassVar[Table]
 
     def state(self) -> Mapping[str, Array]:
         """Everything that was learned, by name."""
         return saved_state(self, self.saved)
-
-    @abstractmethod
-    def write(self, rows: Floats, begin: int, count: int, expected: bool, out: Floats, v: int) -> None:
-        """Set out[-count:, v] (time, view, variable) to the errors of the last `count` rows, or to what was `expected`.
-
-        Their windows begin at the rows begin, begin + 1, ... of contiguous rows (time, variable).
-        """
 
     def write_known(self, rows: Floats, first: int, expected: bool, out: Floats, v: int) -> None:
         """Set out[:, v] (time - first, view, variable) to the errors or to what was `expected`; NaN if unknown."""

@@ -9,6 +9,7 @@ import numpy as np
 from cometad.arrays import Flags, Floats
 from cometad.scoring.calibrate import Calibration
 from cometad.scoring.normalize import Normalization, updates
+from cometad.scoring.scores import Scores
 from cometad.scoring.select import Selection
 
 RELEASES = ("row", "window", "batch")  # from the finest to the coarsest
@@ -20,20 +21,6 @@ class Block(NamedTuple):
     raw: Floats  # (score, window, time, variable)  first the memory, then the quantization score
     skip: int
     left_out: Flags | None = None  # (window, time, variable)  depends on imputed readings; None if nothing does
-
-
-class Decided(NamedTuple):
-    """Final scores of consecutive time steps. Ranking scores may be of earlier steps than alert scores."""
-
-    scores: Floats  # (time,)  alert scores
-    variables: Floats  # (time, variable)  each variable's calibrated score
-    left_out: Flags | None = None  # (time, variable)  counts as normal because its readings were imputed
-    ranking: Floats | None = None  # (later time,)  ranking scores; None if they are the alert scores
-
-    @property
-    def imputed(self) -> Flags:
-        """The time steps (time,) that depend on imputed readings only."""
-        return np.zeros(len(self.scores), bool) if self.left_out is None else np.asarray(self.left_out.all(axis=1))
 
 
 @dataclass(frozen=True)
@@ -103,7 +90,7 @@ class Pipeline:
         """
         return self.mix(self.select(raw) * self.normalization.gain(state)[:, None, None])
 
-    def __call__(self, blocks: Sequence[Block], state: Floats) -> tuple[Decided, Floats]:
+    def __call__(self, blocks: Sequence[Block], state: Floats) -> tuple[Scores, Floats]:
         """Score the blocks of one release; also returns the normalizers' state (score, 2) after them. Paper: Eq. 20.
 
         A variable that is left out counts as exactly normal. A time step with every variable left out scores 0, and the
@@ -122,7 +109,7 @@ class Pipeline:
         variables = [
             self.mix(scores)[:, skip:].reshape(-1, width) for scores, skip in zip(calibrated, skips, strict=True)
         ]
-        return Decided(self.mix(normalized), _joined(variables, axis=0), left_out), state
+        return Scores(self.mix(normalized), _joined(variables, axis=0), left_out), state
 
     def _calibrated(self, raw: Floats, left_out: Flags | None) -> Floats:
         """Raw scores (score, window, time, variable) in the units of each variable; 0, the center, where left out."""
@@ -133,22 +120,6 @@ class Pipeline:
     def _selected(self, calibrated: Floats) -> Floats:
         scores, windows, *rest = calibrated.shape
         return self.selection(calibrated.reshape(scores * windows, *rest)).reshape(scores, windows, -1)
-
-
-def joined(parts: Sequence[Decided]) -> Decided:
-    """Concatenate one or more parts."""
-    if len(parts) == 1:
-        return parts[0]
-    left_out = None
-    if any(part.left_out is not None for part in parts):
-        left_out = np.concatenate(
-            [np.zeros(part.variables.shape, bool) if part.left_out is None else part.left_out for part in parts]
-        )
-    ranking = None
-    if any(part.ranking is not None for part in parts):
-        ranking = np.concatenate([part.scores if part.ranking is None else part.ranking for part in parts])
-    scores = np.concatenate([part.scores for part in parts])
-    return Decided(scores, np.concatenate([part.variables for part in parts]), left_out, ranking)
 
 
 def _left_out(blocks: Sequence[Block], width: int) -> Flags | None:
