@@ -15,10 +15,10 @@ from sqlalchemy import select
 from cometad import Budget, Comet, load
 from cometad.connect.address import Address
 from cometad.connect.intake import Connection
-from cometad.serve.intakes import Connections
 from cometad.serve.models import StreamSettings
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings
+from cometad.serve.sources import Connections
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import by_number, next_number
 from cometad.serve.storage.store import Store

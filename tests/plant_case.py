@@ -19,8 +19,8 @@ from cometad.connect.source import source_of, supervise
 from cometad.data import ForwardFill
 from cometad.serve.models import StreamSettings
 from cometad.serve.service import Service
-from cometad.serve.set_aside import aside
 from cometad.serve.settings import Settings
+from cometad.serve.sources import rejected
 from serve_case import SETTINGS, WAIT, frame, plant, until
 
 
@@ -92,7 +92,7 @@ def run_until(address: Address, service: Service, state: str) -> Connection:
 
 def reasons(service: Service, address: Address) -> list[str]:
     """Why messages were set aside, oldest first."""
-    return [row.reason for row in reversed(aside(service.store, address.name, 1000))]
+    return [row.reason for row in reversed(rejected(service.store, address.name, 1000))]
 
 
 def stored(folder: Path, table: str, stream: int = 1) -> np.ndarray:

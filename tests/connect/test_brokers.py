@@ -10,7 +10,7 @@ from broker_case import KilledPair, bodies, fed, prepare, problems_of
 from cometad.connect import parts
 from cometad.connect.contract import Lost
 from cometad.connect.intake import Connection, Intake, Message
-from cometad.connect.parts import Placed, read_parts, take
+from cometad.connect.parts import read_parts
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings
 from cometad.serve.storage.store import StorageError
@@ -97,8 +97,8 @@ def test_more_readings_than_can_be_taken_at_once_are_taken_in_parts(service, pum
     intake = Intake(service, Connection("broker", "kafka://host/topic"))
     lists = [b"[" + b",".join(bodies(VALUES)[first : first + 40]) + b"]" for first in range(0, 240, 40)]
     lists += [b"[" + b",".join(bodies(VALUES)[240:] * 2) + b"]"]  # 120: never to be taken
-    placed = [Placed(Message(body, f"offset {i}", "a"), {"offset": i + 1}) for i, body in enumerate(lists)]
-    asyncio.run(asyncio.wait_for(take(intake, placed, {"offset": 7}), 30))
+    messages = [Message(body, f"offset {i}", "a", position={"offset": i + 1}) for i, body in enumerate(lists)]
+    asyncio.run(asyncio.wait_for(intake.take(messages, {"offset": 7}), 30))
     until(lambda: service.streams["a"].last.count == 240)
     service.recorder.flush()
     assert problems_of(service.store, "a", VALUES[:240], pump[0]) == []

@@ -178,8 +178,8 @@ def test_a_truncated_file_may_go_on_in_another_format(case):
 
 
 def test_bad_lines_are_set_aside_together(case, monkeypatch):
-    good, calls, keep = lines(plant(200)), [], case.service.set_aside
-    monkeypatch.setattr(case.service, "set_aside", lambda messages: calls.append(len(messages)) or keep(messages))
+    good, calls, keep = lines(plant(200)), [], case.service.reject
+    monkeypatch.setattr(case.service, "reject", lambda name, bad: calls.append(len(bad)) or keep(name, bad))
     text = HEADER + "".join(line + "1772366400,broken,1,1\n" for line in good)
     (case.folder / "a.csv").write_text(text)
     assert case.read_all().set_aside == 200

@@ -52,7 +52,7 @@ class Shelf:
             self.positions[position.connection] = position.content
         return receipt
 
-    async def set_aside(self, messages):
+    async def reject(self, connection, messages):
         self.aside += messages
 
 

@@ -16,7 +16,7 @@ from cometad.connect import kafka_link
 from cometad.connect.address import Address
 from cometad.connect.source import source_of
 from cometad.errors import ParameterError
-from cometad.serve.set_aside import aside
+from cometad.serve.sources import rejected
 from contract import is_a_sentence
 from serve_case import faulty, until
 from servers.kafka import MockKafka, running_mock
@@ -56,7 +56,7 @@ def test_messages_become_scores_and_what_cannot_be_used_is_set_aside(mock, servi
         assert connection.readings == 600
     for name in ("a", "b"):
         assert problems_of(service.store, name, VALUES, pump[0]) == []
-    reasons = [one.reason for one in aside(service.store, "broker", 10)]
+    reasons = [one.reason for one in rejected(service.store, "broker", 10)]
     assert all(map(is_a_sentence, reasons))
     wanted = ("not JSON", "not UTF-8", "names no stream", "no stream 'nobody'", "ahead of the clock")
     assert all(any(part in reason for reason in reasons) for part in wanted), reasons
@@ -119,7 +119,7 @@ def test_messages_that_were_deleted_before_they_were_read_are_reported(mock, ser
         mock.publish("short", [("a", body) for body in bodies(VALUES[100:], 100)])
         scored(service, "a", 300)
     assert problems_of(service.store, "a", VALUES, pump[0]) == []
-    reasons = [one.reason for one in aside(service.store, "broker", 100)]
+    reasons = [one.reason for one in rejected(service.store, "broker", 100)]
     (gap,) = [one for one in reasons if "deleted" in one]
     assert gap.startswith("The messages from offset 100 to ")
     assert is_a_sentence(gap)

@@ -6,7 +6,7 @@ from broker_case import bodies, fed, problems_of, scored
 from cometad.connect.address import Address
 from cometad.connect.source import source_of
 from cometad.errors import ParameterError
-from cometad.serve.set_aside import aside
+from cometad.serve.sources import rejected
 from contract import is_a_sentence
 from serve_case import faulty, until
 from servers.nats import NatsServer, running_nats
@@ -35,7 +35,7 @@ def test_messages_become_scores_and_what_cannot_be_used_is_set_aside(nats_server
         assert (connection.readings, connection.set_aside) == (600, 3)
     for name in ("a", "b"):
         assert problems_of(service.store, name, VALUES, pump[0]) == []
-    found = aside(service.store, "broker", 10)
+    found = rejected(service.store, "broker", 10)
     assert sorted((one.stream, one.place.split(", ")[1].split(".")[-1]) for one in found) == [
         ("a", "a"),
         ("b", "x"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from asyncua import Client
 
-from cometad.connect import opcua_link
+from cometad.connect import opcua
 from cometad.connect.address import Address
 from cometad.connect.source import source_of
 from cometad.errors import CometadError
@@ -127,7 +127,7 @@ def test_a_server_that_restarts_is_a_state_and_goes_on(tmp_path, pump_file, capl
 
 
 def test_values_that_come_faster_than_they_are_stored_are_listed_as_lost(server, tmp_path, pump_file, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(opcua_link, "MOST_WAITING", 6)
+    monkeypatch.setattr(opcua, "MOST_WAITING", 6)
     behind = threading.Event()
     with service_in(tmp_path, pump_file, "pump") as service:
         address = Address(server.url, "pump", server.tags, "50ms")

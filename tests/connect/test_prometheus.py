@@ -24,14 +24,14 @@ from cometad.connect.contract import Lost, UnknownStream
 from cometad.connect.intake import Connection, Intake
 from cometad.connect.prometheus import history
 from cometad.connect.prometheus_api import PrometheusApi
-from cometad.connect.prometheus_steps import Queries, StepGrid, ask_page, page_after, placed
+from cometad.connect.prometheus_steps import Queries, StepGrid
 from cometad.connect.source import source_of, supervise
 from cometad.data import ForwardFill
 from cometad.errors import CometadError, InputError, ParameterError
 from cometad.serve.models import StreamSettings
 from cometad.serve.service import Service
-from cometad.serve.set_aside import aside
 from cometad.serve.settings import Settings
+from cometad.serve.sources import rejected
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import by_time
 from contract import is_a_sentence
@@ -151,17 +151,6 @@ def refusal(service, address):
 # -- steps and pages --------------------------------------------------------------------------------------------------
 
 
-@given(first=st.integers(0, 50), count=st.integers(0, 60), most=st.integers(1, 20))
-def test_the_pages_of_a_range_cover_each_step_once(first, count, most):
-    asked, at = [], first
-    while at < first + count:
-        page = page_after(at, first + count, most)
-        assert 1 <= len(page) <= most
-        asked += page
-        at = page.stop
-    assert asked == list(range(first, first + count))  # the naive twin
-
-
 @given(step=st.integers(1, 10**7), k=st.integers(0, 10**7))
 def test_a_step_is_found_again_from_its_time(step, k):
     grid = StepGrid(f"{step}ms")
@@ -175,18 +164,14 @@ def test_a_step_is_found_again_from_its_time(step, k):
 def test_pages_of_any_size_equal_one_query_per_step(plant_server, tags, options, most):
     server, data = plant_server
     address = at(server, tags=tags, **options)
-    grid, queries = StepGrid("1s"), Queries(address)
+    queries = Queries(address, address.read_options(prometheus.OPTIONS))
     first = data.start + PAST // 2 - 20  # across the time at which a label of the series changes
     steps = range(first, first + 40)
 
     async def pages():
-        found, begin = [], steps.start
-        async with PrometheusApi(address) as api:
-            while begin < steps.stop:
-                page = page_after(begin, steps.stop, most)
-                found.append(placed(queries, grid, page, await ask_page(api, queries, grid, page), NAMES)[0])
-                begin = page.stop
-        return np.concatenate(found)
+        async with queries.api:
+            cut = [steps[i : i + most] for i in range(0, len(steps), most)]
+            return np.concatenate([queries.placed(page, await queries.over(page), NAMES)[0] for page in cut])
 
     naive = np.full((len(steps), 3), np.nan)
     for i, k in enumerate(steps):
@@ -259,7 +244,7 @@ def test_steps_with_missing_values_are_set_aside_if_the_detector_takes_none(plan
     times, values = stored(service, stream)
     assert not np.isnan(values).any()
     assert all(not data.is_missing("level", round(at) - data.start) for at in times)
-    rows = aside(service.store, "no-gaps", 100)
+    rows = rejected(service.store, "no-gaps", 100)
     assert 2 <= len(rows) == intake.connection.set_aside <= 5  # one for each stretch
     assert rows[0].reason == (
         "Prometheus has no value for 'level', and the detector has no gap rule. "
@@ -332,7 +317,7 @@ def test_a_page_that_is_too_much_is_halved_and_a_step_that_cannot_be_evaluated_i
     wanted = [at for at in np.arange(times[0], times[-1] + 1) if at != bad]
     assert last < bad
     np.testing.assert_array_equal(times, wanted)
-    (row,) = aside(service.store, "poison", 10)
+    (row,) = rejected(service.store, "poison", 10)
     assert row.place == datetime.fromtimestamp(bad, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert "returned 2 series" in row.reason
 
@@ -617,7 +602,7 @@ def test_a_token_is_sent_and_does_not_follow_a_redirect(service, stream, monkeyp
 def test_histograms_and_other_times_are_refused(service, stream):
     histogram = b'[{"metric": {}, "histogram": []}]'
     with answering(200, SCALAR % (b"vector", histogram)) as (url, _):
-        api = PrometheusApi(at(url))
+        api = PrometheusApi(at(url), at(url).read_options(prometheus.OPTIONS))
 
         async def ask(what):
             async with api:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cometad.connect.tags import TagTable, stacked
+from cometad.connect.tags import TagTable
 from cometad.errors import ParameterError
 from naive_connect import NaiveTable
 
@@ -97,9 +97,3 @@ def test_the_state_of_another_table_is_not_taken():
 def test_a_hold_out_of_range_is_refused():
     with pytest.raises(ParameterError, match="1 to 1,000 periods, not for 0"):
         TagTable(["flow"], period=1.0, hold=0)
-
-
-def test_stacked_rows_without_any_are_an_empty_array():
-    times, values = stacked([])
-    assert times == []
-    assert values.shape == (0,)

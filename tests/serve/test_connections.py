@@ -12,8 +12,8 @@ from cometad.connect.contract import Lost
 from cometad.connect.intake import Message
 from cometad.connect.source import CONNECTORS
 from cometad.errors import ParameterError
-from cometad.serve.intakes import Connections
 from cometad.serve.settings import load_settings
+from cometad.serve.sources import Connections
 from serve_case import (
     SETTINGS,
     WAIT,
@@ -56,7 +56,7 @@ class Drip:
 @pytest.fixture
 def drip(monkeypatch):
     monkeypatch.setitem(CONNECTORS.rows, "test", Drip)
-    monkeypatch.setattr("cometad.connect.source.FIRST_WAIT", 0.05)
+    monkeypatch.setattr("cometad.connect.contract.FIRST_WAIT", 0.05)
     Drip.away, Drip.readings = True, []
     return Drip
 

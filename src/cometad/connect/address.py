@@ -1,13 +1,38 @@
 """The address of a source: a URL and a few options, from `cometad.toml` or the command line."""
 
 import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from cometad.data.resample import parse_period
 from cometad.errors import ParameterError, unknown
 
 SHOWN = 80  # characters of a URL in a message
+
+
+class Option(NamedTuple):
+    """An option of a connector: its text unless given, and how to read it; a bad text raises `ParameterError`."""
+
+    default: str = ""
+    read: Callable[[str], Any] = str
+
+
+def choice(what: str, known: Iterable[str], default: str) -> Option:
+    """An option with a few known values; `what` names them in the refusal of another."""
+
+    def read(text: str) -> str:
+        if text != default and text not in known:
+            raise unknown(what, text, known)
+        return text
+
+    return Option(default, read)
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds of a period such as 15s; None if there is no text."""
+    return parse_period(text) / 1e6 if text else None
 
 
 @dataclass(frozen=True)
@@ -87,16 +112,26 @@ class Address:
         """The part after the host, such as a topic."""
         return unquote(self.parts.path.removeprefix("/"))
 
+    @property
+    def given_options(self) -> dict[str, str]:
+        """The options of the connector: those of the file, and those in the query of the URL, which go first."""
+        query = dict(parse_qsl(self.parts.query, keep_blank_values=True))
+        return query | self.options | query
+
     def option(self, name: str, default: str) -> str:
         """An option of the connector: from the query of the URL, or from the file."""
-        found = dict(parse_qsl(self.parts.query, keep_blank_values=True))
-        return found.get(name, self.options.get(name, default))
+        return self.given_options.get(name, default)
 
-    def check_options(self, known: tuple[str, ...]) -> None:
+    def check_options(self, known: Iterable[str]) -> None:
         """Refuse options that the connector does not have."""
-        for name in (*dict(parse_qsl(self.parts.query, keep_blank_values=True)), *self.options):
+        for name in self.given_options:
             if name not in known:
                 raise unknown(f"option of {self.scheme}", name, known)
+
+    def read_options(self, known: Mapping[str, Option]) -> dict[str, Any]:
+        """The values of all options of the connector; refuses others."""
+        self.check_options(known)
+        return {name: one.read(self.option(name, one.default)) for name, one in known.items()}
 
     @property
     def username(self) -> str | None:
@@ -118,4 +153,4 @@ class Address:
     @property
     def seconds(self) -> float | None:
         """Seconds between readings, if a period was given."""
-        return None if self.period is None else parse_period(self.period) / 1e6
+        return None if self.period is None else seconds_of(self.period)

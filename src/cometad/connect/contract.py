@@ -7,13 +7,19 @@ as repeated and ignored. An unusable message is set aside on disk with its reaso
 because it would be redelivered forever.
 """
 
+import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from cometad.arrays import Floats
 from cometad.errors import CometadError
 from cometad.live.readings import Layout
+
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds until a lost source or receiver is retried
 
 
 class ReadingBatch(NamedTuple):
@@ -25,6 +31,11 @@ class ReadingBatch(NamedTuple):
     times: Sequence[str | float | None]  # (reading,) as they were sent
     sequences: Sequence[int | None]  # (reading,) numbers given by the sender, which only grow
     lines: Sequence[int]  # (reading,) their places in what arrived, from 1, for messages
+
+    @classmethod
+    def on_grid(cls, stream: str, names: Sequence[str], times: Sequence[float], values: ArrayLike) -> "ReadingBatch":
+        """Readings that were put on a grid of times."""
+        return cls(stream, names, np.asarray(values, np.float64), times, [None] * len(times), range(1, len(times) + 1))
 
 
 class Refusal(NamedTuple):
@@ -95,32 +106,31 @@ class Unavailable(CometadError):
     """The receiver cannot store anything at the moment."""
 
 
-class SetAside(NamedTuple):
-    """An unusable message, and why it is unusable."""
+def retry_wait(failures: int, longest: float) -> float:
+    """Seconds until the next attempt: twice as long after each failure, with jitter, so that not all retry at once."""
+    return min(FIRST_WAIT * 2.0 ** min(failures - 1, 30), longest) * random.uniform(0.8, 1.2)
 
-    connection: str  # name of the connection it came from
-    stream: str  # empty if unknown
-    where: str  # its position in the source, such as a topic and an offset
+
+class Rejection(NamedTuple):
+    """An unusable message, or an unusable part of one."""
+
+    where: str  # its position in the source, for display
     content: bytes  # its beginning
     reason: str
+    stream: str = ""  # empty if unknown
 
 
 class Position(NamedTuple):
     """How far a source was read; stored with the readings, in one transaction."""
 
     connection: str
-    content: Any  # JSON
+    content: Any = None  # JSON
     part: int | None = None  # if several processes share the source
 
     @property
     def name(self) -> str:
         """The key of the position in the database."""
-        return position_name(self.connection, self.part)
-
-
-def position_name(connection: str, part: int | None) -> str:
-    """The key under which the position in a source, or in a part of it, is stored."""
-    return connection if part is None else f"{connection}/{part}"
+        return self.connection if self.part is None else f"{self.connection}/{self.part}"
 
 
 class Receiver(Protocol):
@@ -133,7 +143,7 @@ class Receiver(Protocol):
         """The time of the last reading of a stream, in seconds since 1970; raises `UnknownStream`."""
 
     def position(self, connection: str) -> Any:
-        """How far a source, or a part of it (see `position_name`), was read, as JSON; None if unknown."""
+        """How far a source, or a part of it (see `Position.name`), was read, as JSON; None if unknown."""
 
     async def receive(self, batches: Sequence[ReadingBatch], position: Position | None = None) -> Receipt:
         """Store readings; returns once they are on disk, together with the position in the source.
@@ -142,8 +152,8 @@ class Receiver(Protocol):
         receipt lists them. With a position, either all readings are stored or none.
         """
 
-    async def set_aside(self, messages: Sequence[SetAside]) -> None:
-        """Store unusable messages; returns once they are on disk."""
+    async def reject(self, connection: str, messages: Sequence[Rejection]) -> None:
+        """Set unusable messages of a source aside; returns once they are on disk."""
 
     async def share(self, connection: str, parts: int) -> int:
         """How many parts of a source this process should read now: all of them, or a fair share.

@@ -88,7 +88,7 @@ class FilesSource:
 
 
 async def _deliver(piece: FilePiece, intake: Intake, folder: FollowedFolder, stream: str) -> None:
-    await intake.put_all_aside(piece.aside, stream)
+    await intake.reject(piece.aside, stream)
     await intake.deliver(piece.parsed.batches, piece.parsed.origin, folder.position())
 
 

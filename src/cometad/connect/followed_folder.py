@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import polars as pl
 
+from cometad.connect.contract import Rejection
 from cometad.connect.file_lines import FileLine, ParsedLines, header_of, parse_csv, parse_json, parse_rows
 from cometad.connect.followed_file import FollowedFile, identity_of, version_of
-from cometad.connect.intake import Unused
 from cometad.data.dialect import separator_hint
 from cometad.data.table_sources import SUFFIXES, by_name
 from cometad.errors import InputError, ParameterError
@@ -61,7 +61,7 @@ class FilePiece(NamedTuple):
     """What was read from a file: readings, and unusable lines with position and reason."""
 
     parsed: ParsedLines
-    aside: list[Unused]
+    aside: list[Rejection]
 
 
 class Found(NamedTuple):
@@ -275,7 +275,9 @@ class FollowedFolder:
 
     def _judged(self, file: FollowedFile, parsed: ParsedLines) -> FilePiece | None:
         """A piece; a file with nothing but bad lines is skipped."""
-        aside = [Unused(f"{_file_name(file)}, line {line.number}", line.content, why) for line, why in parsed.unusable]
+        aside = [
+            Rejection(f"{_file_name(file)}, line {line.number}", line.content, why) for line, why in parsed.unusable
+        ]
         file.good = file.good or bool(parsed.batches)
         if not file.good:
             file.bad += len(aside)
@@ -352,7 +354,7 @@ def _file_name(file: FollowedFile) -> str:
 
 
 def _left_aside(file: FollowedFile, reason: str) -> FilePiece:
-    return FilePiece(ParsedLines([], [], []), [Unused(file.path, b"", f"The file '{file.path}' {reason}")])
+    return FilePiece(ParsedLines([], [], []), [Rejection(file.path, b"", f"The file '{file.path}' {reason}")])
 
 
 def _form(handle: BinaryIO) -> str:

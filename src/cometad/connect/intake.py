@@ -1,4 +1,4 @@
-"""The handler behind every connector: parses messages, waits while the receiver is busy, sets bad ones aside."""
+"""The handler behind every source: parses messages, waits while the receiver is busy, sets bad ones aside."""
 
 import asyncio
 import time
@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from cometad.connect.bodies import parse_messages
-from cometad.connect.contract import Busy, Position, ReadingBatch, Receipt, Receiver, Refusal, SetAside, position_name
+from cometad.connect.contract import Busy, Position, ReadingBatch, Receipt, Receiver, Refusal, Rejection
+from cometad.errors import InputError
 from cometad.live.readings import Layout
 
 KEPT = 4096  # bytes kept of a message that is set aside
@@ -22,14 +23,7 @@ class Message(NamedTuple):
     where: str  # its position in the source, for display
     stream: str | None = None  # None if its readings name their streams
     key: str | None = None  # the stream of readings that name none
-
-
-class Unused(NamedTuple):
-    """An unusable message, or a part of one, and why it is unusable."""
-
-    where: str  # its position in the source, for display
-    content: bytes
-    reason: str
+    position: Any = None  # how far the source was read after it, as JSON
 
 
 @dataclass
@@ -48,7 +42,7 @@ class Connection:
 
 
 class Intake:
-    """Stores what a connector received; everything is on disk when its methods return.
+    """Stores what a source received; everything is on disk when its methods return.
 
     A source calls `connected` once it is, `take` for each batch of messages (or `deliver` for readings that it parsed
     itself), and acknowledges them afterwards. Both wait while the service lags, so the source stops pulling.
@@ -61,7 +55,8 @@ class Intake:
         changed: Callable[[Connection], None] = lambda one: None,
         part: int | None = None,
     ) -> None:
-        self._receiver, self.connection, self._changed, self._part = receiver, connection, changed, part
+        self._receiver, self.connection, self._changed = receiver, connection, changed
+        self._start = Position(connection.name, part=part)
         self._streams: set[str] = set()  # those it has fed, or tried to
         self._held: list[Intake] = []  # parts taken and not yet released
 
@@ -83,9 +78,9 @@ class Intake:
 
     async def leave_part(self, part: "Intake") -> None:
         """Release a part and the streams it feeds; returns once everything stored is scored."""
-        assert part._part is not None
+        assert part._start.part is not None
         self.connection.streams -= part._streams
-        await self._receiver.leave_part(self.connection.name, part._part, part._streams)
+        await self._receiver.leave_part(self.connection.name, part._start.part, part._streams)
         self._held.remove(part)
 
     async def leave_rest(self) -> None:
@@ -93,7 +88,7 @@ class Intake:
         for part in list(self._held):
             await self.leave_part(part)
 
-    # -- readings ---------------------------------------------------------------------------------------------------
+    # -- the state of the source -------------------------------------------------------------------------------------
 
     def layout(self, stream: str) -> Layout:
         """The fields that readings of a stream must have; raises `UnknownStream`."""
@@ -106,7 +101,7 @@ class Intake:
     @property
     def position(self) -> Any:
         """How far the source was read before, as JSON; None on first start. Asks the database: read it in a thread."""
-        return self._receiver.position(position_name(self.connection.name, self._part))
+        return self._receiver.position(self._start.name)
 
     def connected(self) -> None:
         """Report that the source responds."""
@@ -123,16 +118,32 @@ class Intake:
             one.state, one.reason, one.since = state, reason, time.time()
             self._changed(one)
 
+    # -- readings ----------------------------------------------------------------------------------------------------
+
     async def take(self, messages: Sequence[Message], position: Any = None) -> Receipt:
         """Store messages in order; unusable ones are set aside with their reasons.
 
-        `position` is how far the source was read, as JSON, as in `deliver`.
+        `position` is how far the source was read after all of them, as in `deliver`. Messages with too many readings
+        for one request are stored in halves, each with the position of its last message; a single one is set aside.
         """
         bodies = [(one.body, one.stream, one.key) for one in messages]
         batches, refused = await asyncio.to_thread(parse_messages, bodies, self.layout)
-        await self._put_aside(refused, messages)
-        receipt = await self.deliver(batches, messages, position) if batches or position is not None else Receipt()
+        await self._reject_refused(refused, messages)
+        try:
+            receipt = await self.deliver(batches, messages, position) if batches or position is not None else Receipt()
+        except InputError as error:
+            return await self._take_halves(messages, position, error)
         receipt.refused = sorted([*receipt.refused, *refused])
+        return receipt
+
+    async def _take_halves(self, messages: Sequence[Message], position: Any, error: InputError) -> Receipt:
+        if len(messages) == 1:
+            (one,) = messages
+            await self.reject([Rejection(one.where, one.body, str(error), one.stream or one.key or "")])
+            return await self.take([], position)
+        half = len(messages) // 2
+        receipt = await self.take(messages[:half], messages[half - 1].position)
+        receipt.add(await self.take(messages[half:], position))
         return receipt
 
     async def deliver(
@@ -143,7 +154,7 @@ class Intake:
         `origin` has the message for each line (from 1) of the batches, so that people see what was refused. `position`
         is how far the source was read, as JSON; it is stored atomically with the readings.
         """
-        reached = None if position is None else Position(self.connection.name, position, self._part)
+        reached = None if position is None else self._start._replace(content=position)
         streams = {batch.stream for batch in batches}
         self._streams |= streams  # the receiver may take streams and then fail
         receipt, moving = Receipt(), False
@@ -160,10 +171,12 @@ class Intake:
                 await asyncio.sleep(busy.seconds)
         if moving:
             self.mark("connected", None)
-        self._fed(streams)
+        if not streams <= self.connection.streams:
+            self.connection.streams |= streams
+            self._changed(self.connection)
         self.connection.readings += receipt.accepted
         self.connection.last_message = time.time()
-        await self._put_aside(receipt.refused, origin)
+        await self._reject_refused(receipt.refused, origin)
         return receipt
 
     async def _received(self, batches: Sequence[ReadingBatch], position: Position | None) -> Receipt:
@@ -178,30 +191,16 @@ class Intake:
             await asyncio.gather(receipt, return_exceptions=True)
             raise
 
-    def _fed(self, streams: set[str]) -> None:
-        if not streams <= self.connection.streams:
-            self.connection.streams |= streams
-            self._changed(self.connection)
-
-    async def put_aside(self, where: str, content: bytes, reason: str, stream: str = "") -> None:
-        """Set a message aside; returns once it is on disk."""
-        await self.put_all_aside([Unused(where, content, reason)], stream)
-
-    async def put_all_aside(self, messages: Sequence["Unused"], stream: str = "") -> None:
-        """Set messages aside, in one transaction; returns once they are on disk."""
-        name = self.connection.name
+    async def reject(self, messages: Sequence[Rejection], stream: str = "") -> None:
+        """Set unusable messages aside, in one transaction; returns once they are on disk."""
         if messages:
-            await self._receiver.set_aside(
-                [SetAside(name, stream, where, content[:KEPT], reason) for where, content, reason in messages]
-            )
-            self.connection.set_aside += len(messages)
+            kept = [one._replace(content=one.content[:KEPT], stream=one.stream or stream) for one in messages]
+            await self._receiver.reject(self.connection.name, kept)
+            self.connection.set_aside += len(kept)
 
-    async def _put_aside(self, refused: Sequence[Refusal], origin: Sequence[Message]) -> None:
-        if not refused:
-            return
+    async def _reject_refused(self, refused: Sequence[Refusal], origin: Sequence[Message]) -> None:
         found = []
         for line, stream, reason in refused:
             message = origin[line - 1] if line <= len(origin) else Message(b"", "")
-            found.append(SetAside(self.connection.name, stream, message.where, message.body[:KEPT], reason))
-        await self._receiver.set_aside(found)
-        self.connection.set_aside += len(refused)
+            found.append(Rejection(message.where, message.body, reason, stream))
+        await self.reject(found)

@@ -7,94 +7,58 @@ holds the committed offsets, which show other tools cometad's lag.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from cometad.connect.address import Address
+from cometad.connect.address import Address, Option, choice
+from cometad.connect.contract import Rejection
 from cometad.connect.intake import Intake, Message
 from cometad.connect.kafka_link import KafkaLink
-from cometad.connect.parts import Placed, read_parts, take
-from cometad.errors import InputError, ParameterError, unknown
+from cometad.connect.parts import START, read_parts
+from cometad.connect.source import ConnectedSource
+from cometad.errors import InputError, ParameterError
 
 PORT = 9092
-OPTIONS = ("group", "start", "brokers", "security", "mechanism", "ca", "certificate", "key")
 SECURITY = ("plaintext", "ssl")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 FILES = {"ca": "ssl.ca.location", "certificate": "ssl.certificate.location", "key": "ssl.key.location"}
 NOT_TEXT = "The key of this message is not UTF-8. Use the stream name as key, or set stream."
 
 
-class KafkaSource:
+class KafkaSource(ConnectedSource):
     """A topic of Kafka: `kafka://host:9092/topic`.
 
     The message key names the stream, unless its readings do in a field `stream`. `group` is the consumer group to
     commit offsets to. `start=new` reads only new messages.
     """
 
-    def __init__(self, address: Address) -> None:
-        address.check_options(OPTIONS)
-        self._address = address
-        self.topic = address.path
-        if not address.host or not self.topic or any(one in "/ ,\t\r\n\0" for one in self.topic):
-            raise ParameterError(f"{address.shown!r} names no Kafka topic. Write kafka://host:9092/topic.")
-        self._start = address.option("start", "all")
-        if self._start not in ("all", "new"):
-            raise ParameterError(f"The option start is {self._start!r}. Write start=all or start=new.")
-        self.settings = _settings(address)
-
-    async def run(self, intake: Intake) -> None:
-        """Read until cancelled; raises `Lost` if no broker responds."""
-        link = KafkaLink(self.settings, self.topic, self._address.shown)
-        topic = _Topic(self.topic, self._address.stream, self._start, link)
-        try:
-            await topic.parts()
-            intake.connected()
-            await read_parts(topic, intake)
-        finally:
-            await asyncio.shield(link.close())
-
-
-def _settings(address: Address) -> dict[str, Any]:
-    """The settings of librdkafka."""
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    more = [one.strip() for one in address.option("brokers", "").split(",") if one.strip()]
-    security = address.option("security", "plaintext")
-    if security not in SECURITY:
-        raise unknown("security of Kafka", security, SECURITY)
-    found = {
-        "bootstrap.servers": ",".join([f"{host}:{address.port(PORT)}", *more]),
-        "group.id": address.option("group", "cometad") or "cometad",
-        "client.id": "cometad",
-        "security.protocol": security if address.username is None else f"sasl_{security}",
+    OPTIONS: ClassVar = {
+        "group": Option("cometad", lambda text: text or "cometad"),
+        "start": START,
+        "brokers": Option(),
+        "security": choice("security of Kafka", SECURITY, SECURITY[0]),
+        "mechanism": choice("mechanism of SASL", MECHANISMS, MECHANISMS[0]),
+        **dict.fromkeys(FILES, Option()),
     }
-    mechanism = address.option("mechanism", MECHANISMS[0])
-    if mechanism not in MECHANISMS:
-        raise unknown("mechanism of SASL", mechanism, MECHANISMS)
-    if address.username is not None:
-        password = address.password
-        if not password:
-            raise ParameterError(
-                f"The Kafka user {address.username!r} needs a password. Name its environment variable with "
-                "password_variable."
-            )
-        found |= {"sasl.mechanism": mechanism, "sasl.username": address.username, "sasl.password": password}
-    for option, setting in FILES.items():
-        file = address.option(option, "")
-        if file and security != "ssl":
-            raise ParameterError(f"The option {option} needs TLS. Add security=ssl.")
-        if file and not Path(file).is_file():
-            raise ParameterError(f"The option {option} is {file!r}, which is not a file. Correct it.")
-        if file:
-            found[setting] = file
-    return found
 
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self._topic, self._stream = address.path, address.stream
+        if not address.host or not self._topic or any(one in "/ ,\t\r\n\0" for one in self._topic):
+            raise ParameterError(f"{address.shown!r} names no Kafka topic. Write kafka://host:9092/topic.")
+        self._settings = _settings(address, self.options)
 
-class _Topic:
-    """A connection to a topic, read partition by partition."""
+    async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
+        """Connect, and count the partitions."""
+        self._link = KafkaLink(self._settings, self._topic, self.address.shown)
+        closing.push_async_callback(lambda link: asyncio.shield(link.close()), self._link)
+        await self.parts()
 
-    def __init__(self, topic: str, stream: str | None, start: str, link: KafkaLink) -> None:
-        self._topic, self._stream, self._start, self._link = topic, stream, start, link
+    async def pull(self, intake: Intake) -> None:
+        """Read this process's share of the partitions."""
+        await read_parts(self, intake)
 
     async def parts(self) -> int:
         """The number of partitions of the topic; refuses more than one if all readings belong to one stream."""
@@ -138,12 +102,12 @@ class _Topic:
         offset = await self._link.committed(part)
         if offset is None:
             low, high = await self._link.bounds(part)
-            offset = low if self._start == "all" else high
-        await take(intake, [], self._position(offset))  # so that "new" is not newer on the next start
+            offset = low if self.options["start"] == "all" else high
+        await intake.take([], self._position(offset))  # so that "new" is not newer on the next start
         return offset
 
     async def _take(self, found: Sequence[Any], part: int, offset: int, intake: Intake) -> None:
-        placed = []
+        messages = []
         for one in found:
             body, where = one.value(), f"{self._topic} {part}, offset {one.offset()}"
             if body is None:  # a tombstone, which deletes a key from a compacted topic
@@ -151,10 +115,10 @@ class _Topic:
             try:
                 key = None if one.key() is None or self._stream is not None else one.key().decode()
             except UnicodeDecodeError:
-                await intake.put_aside(where, body, NOT_TEXT)
+                await intake.reject([Rejection(where, body, NOT_TEXT)])
                 continue
-            placed.append(Placed(Message(body, where, self._stream, key), self._position(one.offset() + 1)))
-        await take(intake, placed, self._position(offset))
+            messages.append(Message(body, where, self._stream, key, self._position(one.offset() + 1)))
+        await intake.take(messages, self._position(offset))
 
     def _position(self, offset: int) -> dict[str, Any]:
         return {"topic": self._topic, "offset": offset}
@@ -169,8 +133,38 @@ class _Topic:
             else f"The topic ends at offset {high:,}, before the stored offset {offset:,}: it was recreated or "
             f"truncated. Resumed at {low:,}."
         )
-        await intake.put_aside(f"{self._topic} {part}, offset {offset}", b"", reason)
-        await take(intake, [], self._position(low))
+        await intake.reject([Rejection(f"{self._topic} {part}, offset {offset}", b"", reason)])
+        await intake.take([], self._position(low))
         await self._link.unassign(part)
         await self._link.assign(part, low)
         return low
+
+
+def _settings(address: Address, options: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of librdkafka."""
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    more = [one.strip() for one in options["brokers"].split(",") if one.strip()]
+    security = options["security"]
+    found = {
+        "bootstrap.servers": ",".join([f"{host}:{address.port(PORT)}", *more]),
+        "group.id": options["group"],
+        "client.id": "cometad",
+        "security.protocol": security if address.username is None else f"sasl_{security}",
+    }
+    if address.username is not None:
+        password = address.password
+        if not password:
+            raise ParameterError(
+                f"The Kafka user {address.username!r} needs a password. Name its environment variable with "
+                "password_variable."
+            )
+        found |= {"sasl.mechanism": options["mechanism"], "sasl.username": address.username, "sasl.password": password}
+    for option, setting in FILES.items():
+        file = options[option]
+        if file and security != "ssl":
+            raise ParameterError(f"The option {option} needs TLS. Add security=ssl.")
+        if file and not Path(file).is_file():
+            raise ParameterError(f"The option {option} is {file!r}, which is not a file. Correct it.")
+        if file:
+            found[setting] = file
+    return found

@@ -14,26 +14,32 @@ import json
 import re
 import ssl
 import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, ClassVar, NamedTuple
 
-from cometad.connect.address import Address
+from cometad.connect.address import Address, Option, choice
 from cometad.connect.intake import Intake, Message
-from cometad.connect.mqtt_link import VERSIONS, BrokerAddress, MqttLink, MqttMessage, TidySocket, UnsupportedVersion
-from cometad.connect.tag_feed import TagFeed, checked_period, checked_stream
-from cometad.connect.tags import HOLD
-from cometad.errors import InputError, ParameterError, unknown
+from cometad.connect.mqtt_link import VERSIONS, BrokerAddress, Incoming, MqttLink, TidySocket, UnsupportedVersion
+from cometad.connect.source import ConnectedSource
+from cometad.connect.tags import HOLD, TagFeed, stream_and_period
+from cometad.errors import InputError, ParameterError
 from cometad.live.dates import StreamDates
 from cometad.live.numbers import StreamNumbers
 
-OPTIONS = ("client", "version", "hold", "ca", "certificate", "key")
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 TOKEN = "{stream}"
 TIMES = ("time", "timestamp", "ts")  # fields with the time of a value
-MOST_TICK, LEAST_TICK = 1.0, 0.05  # seconds between clock checks
+MOST_TICK, LEAST_TICK = 1.0, 0.05  # seconds
 
 
-class MqttSource:
+def _periods(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1000:
+        raise ParameterError(f"The option hold is {text!r}. Write a number of periods from 1 to 1000.")
+    return int(text)
+
+
+class MqttSource(ConnectedSource):
     """Readings from an MQTT broker.
 
     The path of the URL is the topic: `mqtt://host/plant/pump`. Its level `{stream}`, as in `plant/{stream}/readings`,
@@ -41,109 +47,63 @@ class MqttSource:
     a message is a number, or an object with `value` and `time`; `topic#field` takes another field of an object.
     """
 
+    OPTIONS: ClassVar = {
+        "client": Option(),
+        "version": choice("version of MQTT", VERSIONS, ""),
+        "hold": Option(str(HOLD), _periods),
+        "ca": Option(),
+        "certificate": Option(),
+        "key": Option(),
+    }
+
     def __init__(self, address: Address) -> None:
-        address.check_options(OPTIONS)
+        super().__init__(address)
         if not address.host:
             raise ParameterError(f"{address.shown!r} names no broker. Write something like mqtt://host/topic.")
-        self._address = address
-        self._version = address.option("version", "")
-        if self._version not in ("", *VERSIONS):
-            raise unknown("version of MQTT", self._version, VERSIONS)
-        self._hold = _checked_hold(address.option("hold", str(HOLD)))
-        self._topic = address.path
         if address.tags:
-            checked_stream(address)
-            checked_period(address)
-            if self._topic:
+            stream_and_period(address)
+            if address.path:
                 raise ParameterError(f"The address {address.shown} has both a topic and tags. Remove the topic.")
-            self._places = [_place(name, tag) for name, tag in address.tags.items()]
-            self.filters = sorted({place.topic for place in self._places})
+            self.places = [_place(name, tag) for name, tag in address.tags.items()]
+            self.filters = sorted({place.topic for place in self.places})
         else:
-            self.filters = [_checked_filter(self._topic, address)]
-        self._broker = self._make_broker()
-
-    def _make_broker(self) -> BrokerAddress:
-        address = self._address
+            self.filters = [_checked_filter(address.path, address)]
+            levels = address.path.split("/")
+            self._level = levels.index(TOKEN) if TOKEN in levels else None
         digest = hashlib.sha256("\n".join(self.filters).encode()).hexdigest()[:8]
-        client = address.option("client", f"cometad-{address.name}-{digest}")  # other topics, another session
-        tls = _tls(address) if address.scheme == "mqtts" else None
+        client = self.options["client"] or f"cometad-{address.name}-{digest}"  # other topics, another session
+        tls = _tls(address, self.options) if address.scheme == "mqtts" else None
         port = address.port(PORTS[address.scheme])
-        return BrokerAddress(address.host, port, client, address.username, address.password, tls)
+        self._broker = BrokerAddress(address.host, port, client, address.username, address.password, tls)
 
-    async def run(self, intake: Intake) -> None:
-        """Read until cancelled; raises `Lost` if the broker is gone."""
-        taker = await asyncio.to_thread(self._taker, intake)
-        link = await self._open()
-        try:
-            await link.subscribe(self.filters)
-            intake.connected()
-            while True:
-                messages = await link.messages(taker.tick)
-                await taker.take(messages)
-                link.acknowledge(messages)
-        finally:
-            await link.close()
-
-    def _taker(self, intake: Intake) -> "_Taker":
-        if not self._address.tags:
-            return _JsonTaker(intake, self._topic, self._address.stream)
-        return _TagTaker(TagFeed(self._address, intake, self._hold), self._places, intake)
-
-    async def _open(self) -> MqttLink:
+    async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
         """Connect with MQTT 5, which lets the client limit messages in flight, or with 3.1.1 if that is refused."""
-        for version in [self._version] if self._version else VERSIONS:
-            link = MqttLink(self._broker, version)
+        self._tags = await asyncio.to_thread(_TagTaker, self, intake) if self.address.tags else None
+        versions = [self.options["version"]] if self.options["version"] else list(VERSIONS)
+        for version in versions:
+            self._link = MqttLink(self._broker, version)
+            closing.push_async_callback(self._link.close)
             try:
-                await link.open()
+                await self._link.open()
+                break
             except UnsupportedVersion:
-                await link.close()
-                if version == [*VERSIONS][-1] or self._version:
+                if version == versions[-1]:
                     raise
-            except BaseException:
-                await link.close()
-                raise
-            else:
-                return link
-        raise AssertionError("unreachable")
+        await self._link.subscribe(self.filters)
 
+    async def pull(self, intake: Intake) -> None:
+        """Store messages and acknowledge them."""
+        while True:
+            messages = await self._link.messages(None if self._tags is None else self._tags.tick)
+            if self._tags is not None:
+                await self._tags.take(messages)
+            elif fresh := [self._message(one) for one in messages if not one.retain]:
+                await intake.take(fresh)
+            self._link.acknowledge(messages)
 
-class _Taker(Protocol):
-    """Interprets messages."""
-
-    tick: float | None  # seconds until the clock is checked if nothing arrives
-
-    async def take(self, messages: Sequence[MqttMessage]) -> None:
-        """Store messages; they are on disk when this returns."""
-
-
-class _JsonTaker:
-    """Readings in JSON."""
-
-    tick: float | None = None
-
-    def __init__(self, intake: Intake, topic: str, stream: str | None) -> None:
-        self._intake, self._stream = intake, stream
-        levels = topic.split("/")
-        self._level = levels.index(TOKEN) if TOKEN in levels else None
-
-    async def take(self, messages: Sequence[MqttMessage]) -> None:
-        fresh = [Message(one.body, one.topic, self._stream_of(one.topic)) for one in messages if not one.retained]
-        if fresh:
-            await self._take(fresh)
-
-    async def _take(self, messages: Sequence[Message]) -> None:
-        try:
-            await self._intake.take(messages)
-        except InputError as error:  # more readings than fit into one request
-            if len(messages) == 1:
-                (one,) = messages
-                await self._intake.put_aside(one.where, one.body, str(error), one.stream or "")
-                return
-            for one in messages:
-                await self._take([one])
-
-    def _stream_of(self, topic: str) -> str | None:
-        return self._stream if self._level is None else topic.split("/")[self._level]
+    def _message(self, one: Incoming) -> Message:
+        stream = self.address.stream if self._level is None else one.topic.split("/")[self._level]
+        return Message(bytes(one.payload), one.topic, stream)
 
 
 class _Place(NamedTuple):
@@ -157,30 +117,29 @@ class _Place(NamedTuple):
 class _TagTaker:
     """One topic per variable."""
 
-    def __init__(self, feed: TagFeed, places: Sequence[_Place], intake: Intake) -> None:
-        self._feed, self._intake = feed, intake
+    def __init__(self, source: MqttSource, intake: Intake) -> None:
+        self._feed = TagFeed(source.address, intake, source.options["hold"])
         self._places: dict[str, list[_Place]] = {}
-        for place in places:
+        for place in source.places:
             self._places.setdefault(place.topic, []).append(place)
-        self._dates = {place.name: StreamDates() for place in places}
+        self._dates = {place.name: StreamDates() for place in source.places}
         self._numbers = StreamNumbers(gaps=True)
-        self.tick: float | None = min(max(feed.period / 2, LEAST_TICK), MOST_TICK)
-        self._looked = time.monotonic()
+        self.tick = min(max(self._feed.period / 2, LEAST_TICK), MOST_TICK)  # seconds between clock checks
 
-    async def take(self, messages: Sequence[MqttMessage]) -> None:
+    async def take(self, messages: Sequence[Incoming]) -> None:
+        """Store messages; they are on disk when this returns."""
         for message in messages:
-            for place in self._places.get(message.topic, ()):
+            topic, body = message.topic, bytes(message.payload)
+            for place in self._places.get(topic, ()):
                 try:
-                    at, value = self._value(message.body, place)
+                    at, value = self._value(body, place)
                 except InputError as error:
-                    self._feed.set_aside(message.topic, message.body, str(error))
+                    self._feed.reject(topic, body, str(error))
                 else:
-                    self._feed.add(place.name, at, value, message.topic)
+                    self._feed.add(place.name, at, value, topic)
         if not messages:
             self._feed.pass_time()
         await self._feed.store(news=bool(messages))
-        if messages:
-            self._intake.connection.last_message = time.time()
 
     def _value(self, payload: bytes, place: _Place) -> tuple[float, float]:
         """The time and the value in a message."""
@@ -252,19 +211,12 @@ def _place(name: str, tag: str) -> _Place:
     return _Place(name, topic, field or None)
 
 
-def _checked_hold(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1000:
-        raise ParameterError(f"The option hold is {text!r}. Write a number of periods from 1 to 1000.")
-    return int(text)
-
-
-def _tls(address: Address) -> ssl.SSLContext:
-    certificate = address.option("certificate", "")
+def _tls(address: Address, options: Mapping[str, str]) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=address.option("ca", "") or None)
+        context = ssl.create_default_context(cafile=options["ca"] or None)
         context.sslsocket_class = TidySocket
-        if certificate:
-            context.load_cert_chain(certificate, address.option("key", "") or None)
+        if options["certificate"]:
+            context.load_cert_chain(options["certificate"], options["key"] or None)
     except (OSError, ssl.SSLError) as error:
         raise ParameterError(
             f"The certificates of {address.shown} cannot be read ({error.strerror or error}). Check the options ca, "

@@ -24,6 +24,7 @@ KEEP_ALIVE = 30  # seconds between keep-alives
 ANSWER = 20.0  # seconds to wait for the broker's response
 SHORT = 30.0  # seconds; a connection this short was not closed by chance
 MOST_BYTES = 500_000  # of the messages returned at once
+Incoming = paho.MQTTMessage
 VERSIONS = {"5": paho.MQTTv5, "3.1.1": paho.MQTTv311}
 
 _UNSUPPORTED, _BAD_ID, _BAD_LOGIN, _NOT_AUTHORIZED, _TAKEN_OVER = 132, 133, 134, 135, 142  # reason codes
@@ -43,16 +44,6 @@ class BrokerAddress(NamedTuple):
     def shown(self) -> str:
         """The broker, for messages."""
         return f"{self.host}:{self.port}"
-
-
-class MqttMessage(NamedTuple):
-    """A message as the broker sent it."""
-
-    topic: str
-    body: bytes
-    retained: bool  # sent because of a new subscription, not just published
-    qos: int
-    number: int  # to acknowledge it by
 
 
 class TidySocket(ssl.SSLSocket):
@@ -81,10 +72,10 @@ class MqttLink:
     def __init__(self, broker: BrokerAddress, version: str) -> None:
         self._broker, self._version = broker, version
         self._loop = asyncio.get_running_loop()
-        self._queue: queue.Queue[MqttMessage] = queue.Queue(2 * WINDOW)
+        self._queue: queue.Queue[Incoming] = queue.Queue(2 * WINDOW)
         self._arrived = asyncio.Event()
-        self._connected: asyncio.Future[ReasonCode] = self._loop.create_future()
-        self._granted: asyncio.Future[Sequence[ReasonCode]] = self._loop.create_future()
+        self._connected: asyncio.Future[ReasonCode | None] = self._loop.create_future()
+        self._granted: asyncio.Future[Sequence[ReasonCode] | None] = self._loop.create_future()
         self._lost: str | CometadError | None = None
         self._closing = False
         self._opened = time.monotonic()
@@ -104,38 +95,25 @@ class MqttLink:
             client.username_pw_set(self._broker.user, self._broker.password)
         if self._broker.tls is not None:
             client.tls_set_context(self._broker.tls)
-        client.on_connect = self._on_connect
-        client.on_subscribe = self._on_subscribe
-        client.on_message = self._on_message
-        client.on_disconnect = self._on_disconnect
+        # Called in the thread of the client; the fourth argument has the reasons of the broker.
+        client.on_connect = lambda *event: self._call(_settle, self._connected, event[3])
+        client.on_subscribe = lambda *event: self._call(_settle, self._granted, event[3])
+        client.on_disconnect = lambda *event: self._call(self._is_lost, event[3])
+        client.on_message = lambda _, __, message: self._keep(message)
         return client
-
-    # -- callbacks, in the thread of the client ----------------------------------------------------------------------
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _on_connect(self, client: Any, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
-        self._call(_settle, self._connected, reason)
-
-    def _on_subscribe(self, client: Any, data: Any, mid: int, reasons: list[ReasonCode], properties: Any) -> None:
-        self._call(_settle, self._granted, reasons)
-
-    def _on_message(self, client: Any, data: Any, message: paho.MQTTMessage) -> None:
-        found = MqttMessage(message.topic, bytes(message.payload), message.retain, message.qos, message.mid)
+    def _keep(self, message: Incoming) -> None:
         while not self._closing:
             try:
-                self._queue.put(found, timeout=0.1)
+                self._queue.put(message, timeout=0.1)
                 break
             except queue.Full:  # wait: the broker notices that nobody reads
                 continue
         self._call(self._arrived.set)
-
-    def _on_disconnect(self, client: Any, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
-        self._call(self._is_lost, reason)
-
-    # -- called from asyncio -----------------------------------------------------------------------------------------
 
     def _is_lost(self, reason: ReasonCode) -> None:
         if self._lost is not None:  # the broker already gave a reason
@@ -154,6 +132,8 @@ class MqttLink:
                     "set the option client."
                 )
         self._arrived.set()
+        _settle(self._connected, None)
+        _settle(self._granted, None)
 
     async def open(self) -> None:
         """Connect and log in."""
@@ -197,21 +177,14 @@ class MqttLink:
                 )
 
     async def _answer(self, future: "asyncio.Future[Any]", what: str) -> Any:
-        lost = asyncio.ensure_future(self._until_lost())
+        """The broker's response; raises an error if the connection was lost before."""
         try:
-            await asyncio.wait([future, lost], timeout=ANSWER, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            lost.cancel()
-        if not future.done():
+            found = await asyncio.wait_for(asyncio.shield(future), ANSWER)
+        except TimeoutError as error:
+            raise Lost(f"The broker {self._broker.shown} did not respond to the {what} within {ANSWER:g} s.") from error
+        if found is None:
             self._check()
-            raise Lost(f"The broker {self._broker.shown} did not respond to the {what} within {ANSWER:g} s.")
-        return future.result()
-
-    async def _until_lost(self) -> None:
-        while self._lost is None:
-            await self._arrived.wait()
-            if self._lost is None:
-                await asyncio.sleep(0.05)  # a message of the session, before the response
+        return found
 
     def _check(self) -> None:
         if isinstance(self._lost, CometadError):
@@ -219,7 +192,7 @@ class MqttLink:
         if self._lost is not None:
             raise Lost(self._lost)
 
-    async def messages(self, timeout: float | None) -> list[MqttMessage]:
+    async def messages(self, timeout: float | None) -> list[Incoming]:
         """The messages that arrived, waiting for the first; empty after `timeout` seconds."""
         self._check()
         if self._queue.empty():
@@ -230,17 +203,17 @@ class MqttLink:
                 except TimeoutError:
                     return []
                 self._check()
-        found, size = list[MqttMessage](), 0
+        found, size = list[Incoming](), 0
         while not self._queue.empty() and size < MOST_BYTES and len(found) < WINDOW:
             found.append(self._queue.get_nowait())
-            size += len(found[-1].body)
+            size += len(found[-1].payload)
         return found
 
-    def acknowledge(self, messages: Sequence[MqttMessage]) -> None:
+    def acknowledge(self, messages: Sequence[Incoming]) -> None:
         """Tell the broker that messages are on disk, in their order."""
         for message in messages:
             if message.qos > 0:
-                self._client.ack(message.number, message.qos)
+                self._client.ack(message.mid, message.qos)
 
     async def close(self) -> None:
         """Disconnect; the broker keeps the session and redelivers unacknowledged messages."""

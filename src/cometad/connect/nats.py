@@ -8,12 +8,14 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Sequence
-from typing import Any, TypeVar
+from contextlib import AsyncExitStack
+from typing import Any, ClassVar, TypeVar
 
-from cometad.connect.address import Address
+from cometad.connect.address import Address, Option
 from cometad.connect.contract import Lost
 from cometad.connect.intake import Intake, Message
-from cometad.connect.parts import Placed, read_parts, take
+from cometad.connect.parts import START, read_parts
+from cometad.connect.source import ConnectedSource
 from cometad.errors import InputError, ParameterError, needs_extra
 
 nats: Any = needs_extra("nats", "connect")
@@ -22,7 +24,6 @@ errors: Any = needs_extra("nats.errors", "connect")
 js_errors: Any = needs_extra("nats.js.errors", "connect")
 
 PORT = 4222
-OPTIONS = ("subject", "parts", "group", "start", "tls")
 PARTS = 16  # of a new stream
 MOST_PARTS = 1024
 BATCH = 500  # messages per fetch; no more are fetched while they are stored
@@ -36,57 +37,64 @@ _PARTITION = re.compile(r"\{\{\s*partition\((\d+)[^)]*\)\s*\}\}", re.IGNORECASE)
 T = TypeVar("T")
 
 
-class NatsSource:
+def _group(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ParameterError(f"Cannot use the group {text!r}. Write one word, without dots.")
+    return text
+
+
+def _parts(text: str) -> int | None:
+    if text and not (text.isdecimal() and 1 <= int(text) <= MOST_PARTS):
+        raise ParameterError(f"The option parts is {text!r}. Write a number from 1 to {MOST_PARTS:,}.")
+    return int(text) if text else None
+
+
+class NatsSource(ConnectedSource):
     """A JetStream stream: `nats://host:4222/STREAM?subject=readings.*`.
 
     A missing stream is created if `subject` is given, with `parts` for several processes to share (16 if the subject
     ends in `*`). `group` is the prefix of the consumer names. `start=new` reads only new messages.
     """
 
+    OPTIONS: ClassVar = {
+        "subject": Option(),
+        "parts": Option("", _parts),
+        "group": Option("cometad", _group),
+        "start": START,
+        "tls": Option("no"),
+    }
+
     def __init__(self, address: Address) -> None:
-        address.check_options(OPTIONS)
-        self.address = address
-        self.stream, self.subject = address.path, address.option("subject", "") or None
-        if not address.host or not _NAME.fullmatch(self.stream):
+        super().__init__(address)
+        self._stream, self._subject = address.path, self.options["subject"] or None
+        if not address.host or not _NAME.fullmatch(self._stream):
             raise ParameterError(
                 f"{address.shown!r} names no JetStream stream. Write nats://host/STREAM?subject=readings.*."
             )
-        self.group = address.option("group", "cometad")
-        if not _NAME.fullmatch(self.group):
-            raise ParameterError(f"Cannot use the group {self.group!r}. Write one word, without dots.")
-        self.start = address.option("start", "all")
-        if self.start not in ("all", "new"):
-            raise ParameterError(f"The option start is {self.start!r}. Write start=all or start=new.")
-        self.parts = self._parts(address.option("parts", ""))
-        self._problem = ""  # the server's last error
-
-    def _parts(self, text: str) -> int:
-        keyed = self.subject is not None and self.subject.split(".")[-1] == "*"
-        if not text:
-            return PARTS if keyed else 1
-        if not (text.isdecimal() and 1 <= int(text) <= MOST_PARTS):
-            raise ParameterError(f"The option parts is {text!r}. Write a number from 1 to {MOST_PARTS:,}.")
-        if int(text) > 1 and not keyed:
+        keyed = self._subject is not None and self._subject.split(".")[-1] == "*"
+        if (self.options["parts"] or 1) > 1 and not keyed:
             raise ParameterError("The option parts needs a subject that ends in the machine, such as readings.*.")
-        return int(text)
+        self._new_parts = self.options["parts"] or (PARTS if keyed else 1)  # of a stream that is created
+        self._problem = ""  # the server's last error
 
     # -- connection -------------------------------------------------------------------------------------------------
 
-    async def run(self, intake: Intake) -> None:
-        """Read until cancelled; raises `Lost` if the server vanishes."""
-        closed = asyncio.Event()
-        client = await self._connected(closed)
-        try:
-            js = client.jetstream(timeout=ANSWER)
-            info = await self.answer(self._found(js))
-            intake.connected()
-            await read_parts(_JetStream(self, client, js, info, closed), intake)
-        finally:
-            await client.close()
+    async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
+        """Connect, and find or create the stream."""
+        self._client = await self._connected()
+        closing.push_async_callback(self._client.close)
+        self._js = self._client.jetstream(timeout=ANSWER)
+        self._info = await self._answer(self._found())
+        self._filters = _filters(self._info.config, self._subject)
 
-    async def _connected(self, closed: asyncio.Event) -> Any:
+    async def pull(self, intake: Intake) -> None:
+        """Read this process's share of the parts."""
+        await read_parts(self, intake)
+
+    async def _connected(self) -> Any:
         address, client = self.address, nats.aio.client.Client()
-        scheme = "tls" if address.option("tls", "no") == "yes" else "nats"
+        self._closed, self._problem = asyncio.Event(), ""
+        scheme = "tls" if self.options["tls"] == "yes" else "nats"
         host = f"[{address.host}]" if ":" in address.host else address.host
         server = f"{scheme}://{host}:{address.port(PORT)}"
 
@@ -94,9 +102,8 @@ class NatsSource:
             self._problem = str(error)
 
         async def on_closed() -> None:
-            closed.set()
+            self._closed.set()
 
-        self._problem = ""
         try:
             await client.connect(
                 server,
@@ -120,7 +127,7 @@ class NatsSource:
             raise Lost(f"No NATS server responds at {address.host}:{address.port(PORT)}.") from error
         return client
 
-    async def answer(self, request: Awaitable[T]) -> T:
+    async def _answer(self, request: Awaitable[T]) -> T:
         """The server's response; a refusal becomes one sentence."""
         try:
             return await request
@@ -131,7 +138,8 @@ class NatsSource:
             errors.NoRespondersError,
         ) as error:
             if "permissions violation" in self._problem.lower():
-                raise InputError(f"{self._said()} Grant the user JetStream permissions.") from error
+                said = self._problem.removeprefix("nats: ").strip("'").rstrip(".")
+                raise InputError(f"The NATS server refused: {said}. Grant the user JetStream permissions.") from error
             if isinstance(error, TimeoutError):
                 raise Lost(f"JetStream at {self.address.shown} does not respond.") from error
             raise InputError(
@@ -139,48 +147,29 @@ class NatsSource:
             ) from error
         except js_errors.APIError as error:
             raise InputError(
-                f"JetStream refused a request for {self.stream!r}: {str(error.description).rstrip('.')}. "
+                f"JetStream refused a request for {self._stream!r}: {str(error.description).rstrip('.')}. "
                 "Correct the stream or the URL."
             ) from error
         except (errors.Error, OSError) as error:
             raise Lost(f"The connection to {self.address.shown} was lost.") from error
 
-    def _said(self) -> str:
-        said = self._problem.removeprefix("nats: ").strip("'").rstrip(".")
-        return f"The NATS server refused: {said}."
-
     # -- the stream -------------------------------------------------------------------------------------------------
 
-    async def _found(self, js: Any) -> Any:
+    async def _found(self) -> Any:
         """Information about the stream, which is created if it is missing and `subject` is given."""
         try:
-            return await js.stream_info(self.stream)
+            return await self._js.stream_info(self._stream)
         except js_errors.NotFoundError as error:
-            if self.subject is None:
+            if self._subject is None:
                 raise InputError(
-                    f"There is no JetStream stream {self.stream!r}. Create it, or add ?subject=readings.* to the URL."
+                    f"There is no JetStream stream {self._stream!r}. Create it, or add ?subject=readings.* to the URL."
                 ) from error
-        config = api.StreamConfig(name=self.stream, subjects=[self.subject], storage=api.StorageType.FILE)
-        if self.parts > 1:
-            config.subject_transform = api.SubjectTransform(self.subject, _divided(self.subject, self.parts))
-        return await js.add_stream(config)
+        config = api.StreamConfig(name=self._stream, subjects=[self._subject], storage=api.StorageType.FILE)
+        if self._new_parts > 1:
+            config.subject_transform = api.SubjectTransform(self._subject, _divided(self._subject, self._new_parts))
+        return await self._js.add_stream(config)
 
-    def filters(self, config: Any) -> list[str | None]:
-        """The subject filter of each part; a single part if the stream has no partition transform."""
-        transform = config.subject_transform
-        found = None if transform is None else _PARTITION.search(transform.dest)
-        if found is None:
-            return [self.subject]
-        dest = [_PARTITION.sub(str(part), transform.dest) for part in range(int(found[1]))]
-        return [re.sub(r"\{\{.*?\}\}", "*", one) for one in dest]
-
-
-class _JetStream:
-    """A connection to a stream, read part by part."""
-
-    def __init__(self, source: NatsSource, client: Any, js: Any, info: Any, closed: asyncio.Event) -> None:
-        self._source, self._client, self._js, self._info, self._closed = source, client, js, info, closed
-        self._filters = source.filters(info.config)
+    # -- parts -------------------------------------------------------------------------------------------------------
 
     async def parts(self) -> int:
         """The number of parts of the stream."""
@@ -192,42 +181,42 @@ class _JetStream:
 
     async def read(self, part: int, intake: Intake) -> None:
         """Read a part until cancelled."""
-        source, subject = self._source, self._filters[part]
+        subject = self._filters[part]
         created, position = self._info.created.isoformat(), await asyncio.to_thread(lambda: intake.position)
         same = position is not None and position["created"] == created  # otherwise the stream was recreated
         reached = int(position["sequence"]) if same else 0
-        name, delivered = f"{source.group}-{part}", 0
-        await source.answer(self._reset(name, subject, reached))
-        messages = await source.answer(self._js.pull_subscribe_bind(consumer=name, stream=source.stream))
+        name, delivered = f"{self.options['group']}-{part}", 0
+        await self._answer(self._reset(name, subject, reached))
+        messages = await self._answer(self._js.pull_subscribe_bind(consumer=name, stream=self._stream))
         keyed = subject is None or subject.split(".")[-1] in ("*", ">")
         try:
             while True:
                 found = await self._fetched(messages)
                 if await self._is_missing_some(name, found, delivered):
-                    await source.answer(self._reset(name, subject, reached))
+                    await self._answer(self._reset(name, subject, reached))
                     delivered = 0
                     continue
                 if found:
                     new = [one for one in found if one.metadata.sequence.stream > reached]
                     delivered, reached = found[-1].metadata.sequence.consumer, found[-1].metadata.sequence.stream
-                    placed = [self._placed(one, keyed, created) for one in new]
-                    await take(intake, placed, {"created": created, "sequence": reached})
-                    await source.answer(_acknowledged(found))
+                    position = {"created": created, "sequence": reached}
+                    await intake.take([self._message(one, keyed, created) for one in new], position)
+                    await self._answer(_acknowledged(found))
         finally:
             if not self._client.is_closed:  # otherwise messages would still be sent to a reader that is gone
                 with contextlib.suppress(errors.Error, OSError):  # the server may not respond, which is known already
                     await messages.unsubscribe()
                     await self._client.flush(FLUSH)
 
-    def _placed(self, one: Any, keyed: bool, created: str) -> Placed:
+    def _message(self, one: Any, keyed: bool, created: str) -> Message:
         number = one.metadata.sequence.stream
-        message = Message(
+        return Message(
             one.data,
-            f"{self._source.stream} {number}, {one.subject}",
-            self._source.address.stream,
-            one.subject.rpartition(".")[2] if keyed else None,
+            f"{self._stream} {number}, {one.subject}",
+            stream=self.address.stream,
+            key=one.subject.rpartition(".")[2] if keyed else None,
+            position={"created": created, "sequence": number},
         )
-        return Placed(message, {"created": created, "sequence": number})
 
     async def _fetched(self, messages: Any) -> list[Any]:
         """The next messages; empty if none arrive for a while."""
@@ -237,7 +226,7 @@ class _JetStream:
         except TimeoutError:
             return []
         except (errors.Error, js_errors.Error, OSError) as error:
-            raise Lost(f"The connection to {self._source.address.shown} was lost.") from error
+            raise Lost(f"The connection to {self.address.shown} was lost.") from error
 
     async def _is_missing_some(self, name: str, found: Sequence[Any], delivered: int) -> bool:
         """Whether a pending request of the part's previous reader still received messages.
@@ -245,7 +234,7 @@ class _JetStream:
         Then the delivery numbers have a gap or, if no message arrives, some messages are unacknowledged.
         """
         if not found:
-            known = await self._source.answer(self._js.consumer_info(self._source.stream, name))
+            known = await self._answer(self._js.consumer_info(self._stream, name))
             return bool(known.num_ack_pending)
         numbers = [one.metadata.sequence.consumer for one in found]
         return numbers != list(range(delivered + 1, delivered + 1 + len(found)))
@@ -259,31 +248,41 @@ class _JetStream:
             durable_name=name, filter_subject=subject, ack_wait=ACK_WAIT, max_ack_pending=2 * BATCH
         )
         try:
-            known = await self._js.consumer_info(self._source.stream, name)
+            known = await self._js.consumer_info(self._stream, name)
         except js_errors.NotFoundError:
             known = None
         first = reached + 1
         if known is None:
-            first = max(first, self._info.state.last_seq + 1 if self._source.start == "new" and not reached else 1)
+            first = max(first, self._info.state.last_seq + 1 if self.options["start"] == "new" and not reached else 1)
             if self._info.config.retention == api.RetentionPolicy.WORK_QUEUE:  # supports no other start
-                await self._js.add_consumer(self._source.stream, config)
+                await self._js.add_consumer(self._stream, config)
                 return
             config.deliver_policy, config.opt_start_seq = api.DeliverPolicy.BY_START_SEQUENCE, first
-            await self._js.add_consumer(self._source.stream, config)
+            await self._js.add_consumer(self._stream, config)
             return
         version = self._client.connected_server_version
         if (version.major, version.minor) >= CAN_RESET:
-            await self._js.reset_consumer(self._source.stream, name, seq=first if reached else None)
+            await self._js.reset_consumer(self._stream, name, seq=first if reached else None)
             return
         if self._info.config.retention not in (None, api.RetentionPolicy.LIMITS):
             raise InputError(
-                f"The stream {self._source.stream!r} deletes acknowledged messages, which needs NATS 2.14 or later. "
+                f"The stream {self._stream!r} deletes acknowledged messages, which needs NATS 2.14 or later. "
                 "Upgrade the server, or use the retention policy limits."
             )
-        await self._js.delete_consumer(self._source.stream, name)
+        await self._js.delete_consumer(self._stream, name)
         first = first if reached else known.ack_floor.stream_seq + 1
         config.deliver_policy, config.opt_start_seq = api.DeliverPolicy.BY_START_SEQUENCE, first
-        await self._js.add_consumer(self._source.stream, config)
+        await self._js.add_consumer(self._stream, config)
+
+
+def _filters(config: Any, subject: str | None) -> list[str | None]:
+    """The subject filter of each part; a single part if the stream has no partition transform."""
+    transform = config.subject_transform
+    found = None if transform is None else _PARTITION.search(transform.dest)
+    if found is None:
+        return [subject]
+    dest = [_PARTITION.sub(str(part), transform.dest) for part in range(int(found[1]))]
+    return [re.sub(r"\{\{.*?\}\}", "*", one) for one in dest]
 
 
 async def _acknowledged(messages: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The handler behind brokers whose streams have parts (NATS JetStream and Kafka): several processes share the parts.
+"""Sources whose streams have parts (NATS JetStream and Kafka): several processes share the parts.
 
 All messages of a machine are in one part, in order, and one process at a time reads a part. Parts are assigned through
 the database of the service, not by the broker: a part moves together with the state of the streams it feeds, and its
@@ -7,12 +7,12 @@ were unacknowledged when a process died.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
+from cometad.connect.address import Option
 from cometad.connect.contract import Lost
-from cometad.connect.intake import Intake, Message
-from cometad.errors import InputError
+from cometad.connect.intake import Intake
+from cometad.errors import ParameterError
 
 LOOK = 1.0  # seconds between rebalances
 
@@ -28,13 +28,6 @@ class PartedSource(Protocol):
 
     async def ended(self) -> None:
         """Wait until the connection ends; returns, or raises the reason."""
-
-
-class Placed(NamedTuple):
-    """A message of a part, and the position after it."""
-
-    message: Message
-    position: Any  # JSON
 
 
 async def read_parts(source: PartedSource, intake: Intake) -> NoReturn:
@@ -79,19 +72,10 @@ async def _left(intake: Intake, part: Intake, task: "asyncio.Task[None]") -> Non
     await intake.leave_part(part)
 
 
-async def take(intake: Intake, messages: Sequence[Placed], position: Any) -> None:
-    """Store messages of a part, in order; returns once they are on disk, with the position after all of them.
+def _start_of(text: str) -> str:
+    if text not in ("all", "new"):
+        raise ParameterError(f"The option start is {text!r}. Write start=all or start=new.")
+    return text
 
-    If they hold too many readings for one request, they are stored in halves.
-    """
-    try:
-        await intake.take([one.message for one in messages], position)
-    except InputError as error:
-        if len(messages) == 1:
-            (message, _) = messages[0]
-            await intake.put_aside(message.where, message.body, str(error), message.stream or message.key or "")
-            await intake.take([], position)
-            return
-        half = len(messages) // 2
-        await take(intake, messages[:half], messages[half - 1].position)
-        await take(intake, messages[half:], position)
+
+START = Option("all", _start_of)  # what a new part begins with

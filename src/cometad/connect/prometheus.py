@@ -7,26 +7,19 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from cometad.arrays import Floats
-from cometad.connect.address import Address
-from cometad.connect.contract import ReadingBatch
-from cometad.connect.intake import Intake, Unused
-from cometad.connect.prometheus_api import BadEvaluation, PrometheusApi, SlowQuery
-from cometad.connect.prometheus_steps import (
-    Queries,
-    StepGrid,
-    answers_to,
-    ask_page,
-    page_after,
-    placed,
-    returned_nothing,
-    shown_time,
-)
+from cometad.connect.address import Address, Option, seconds_of
+from cometad.connect.contract import ReadingBatch, Rejection
+from cometad.connect.intake import Intake
+from cometad.connect.prometheus_api import BadEvaluation, SlowQuery, token_in
+from cometad.connect.prometheus_steps import Queries, labels_in, shown_time
+from cometad.connect.source import ConnectedSource
 from cometad.data.matching import listed
 from cometad.data.resample import parse_period
 from cometad.errors import InputError, ParameterError
@@ -35,7 +28,15 @@ from cometad.live.readings import Layout
 if TYPE_CHECKING:
     import polars as pl
 
-OPTIONS = ("query", "by", "labels", "back_fill", "delay", "token_variable", "timeout")
+OPTIONS = {
+    "query": Option(),
+    "by": Option(),
+    "labels": Option("", labels_in),
+    "back_fill": Option("", lambda text: seconds_of(text) or 0.0),
+    "delay": Option("", seconds_of),
+    "token_variable": Option("", token_in),
+    "timeout": Option("30s", lambda text: parse_period(text) / 1e6),
+}
 MOST_STEPS = 10_000  # in a request; Prometheus allows 11,000
 MOST_CELLS = 500_000  # in a page: steps times variables
 MOST_HISTORY = 10_000_000  # steps in a table
@@ -45,42 +46,44 @@ AHEAD = 86_400.0  # seconds; a stream refuses readings further ahead of the loca
 Item = TypeVar("Item")
 
 
-class PrometheusSource:
+class PrometheusSource(ConnectedSource):
     """Evaluates PromQL for each variable on a grid of steps; starts with history if `back_fill` is set.
 
     A step is queried once it is older than `delay`, so that its samples exist. After an outage or a restart, it resumes
     at the step after the stream's last reading. No step is queried twice.
     """
 
+    OPTIONS: ClassVar = OPTIONS
+
     def __init__(self, address: Address) -> None:
-        address.check_options(OPTIONS)
+        super().__init__(address)
         if address.stream is None:
             raise ParameterError('A Prometheus source needs the stream of its readings. Add stream = "NAME".')
-        self._stream = address.stream
-        self._grid, self._queries, self._api = _grid_of(address), Queries(address), PrometheusApi(address)
-        self._delay = _delay(address, self._grid)
-        self._back_fill = _option_seconds(address, "back_fill", 0.0)
+        self._stream, self._queries = address.stream, Queries(address, self.options)
+        self._grid, self._api = self._queries.grid, self._queries.api
+        self._delay = self.options["delay"] or self._grid.step / 1000
         self._next: int | None = None  # the next step to query
         self._most = MOST_STEPS
+
+    async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
+        """Evaluate every query once."""
+        await closing.enter_async_context(self._api)
+        self._layout = await self._checked(intake)
         self._lacking: list[str] = []
 
-    async def run(self, intake: Intake) -> None:
-        """Pull until cancelled."""
-        async with self._api as api:
-            layout = await self._checked(api, intake)
-            intake.connected()
-            self._lacking = []
-            while True:
-                if intake.layout(self._stream) != layout:  # the stream has a new detector
-                    layout = await self._checked(api, intake)
-                now = await self._now(api)
-                first, due = self._first(intake, now), self._due(now)
-                if first > due:
-                    wait = self._grid.seconds(first) + self._delay - now
-                    await asyncio.sleep(min(max(wait, 0.01), LONGEST_SLEEP))
-                    continue
-                most = max(1, min(self._most, MOST_CELLS // len(layout.names)))
-                await self._pull(api, intake, page_after(first, due + 1, most), layout)
+    async def pull(self, intake: Intake) -> None:
+        """Store steps once they are complete."""
+        while True:
+            if intake.layout(self._stream) != self._layout:  # the stream has a new detector
+                self._layout = await self._checked(intake)
+            now = await self._now()
+            first, due = self._first(intake, now), self._due(now)
+            if first > due:
+                wait = self._grid.seconds(first) + self._delay - now
+                await asyncio.sleep(min(max(wait, 0.01), LONGEST_SLEEP))
+                continue
+            most = max(1, min(self._most, MOST_CELLS // len(self._layout.names)))
+            await self._pull(intake, range(first, min(due + 1, first + most)))
 
     def _due(self, now: float) -> int:
         """The last step that is old enough to query."""
@@ -92,14 +95,13 @@ class PrometheusSource:
         if last is not None:
             return max(self._grid.after(last), self._next or 0)
         if self._next is None:
-            self._next = max(0, self._due(now - self._back_fill))
+            self._next = max(0, self._due(now - self.options["back_fill"]))
         return self._next
 
-    async def _pull(self, api: PrometheusApi, intake: Intake, page: range, layout: Layout) -> None:
+    async def _pull(self, intake: Intake, page: range) -> None:
         """Fetch a page and deliver it; a page that is too much for Prometheus is halved."""
         try:
-            answers = await ask_page(api, self._queries, self._grid, page)
-            values, _ = placed(self._queries, self._grid, page, answers, layout.names)
+            values, _ = self._queries.placed(page, await self._queries.over(page), self._layout.names)
         except (BadEvaluation, SlowQuery) as error:
             if len(page) > 1:
                 self._most = len(page) // 2
@@ -107,29 +109,28 @@ class PrometheusSource:
             if isinstance(error, SlowQuery) or intake.last_time(self._stream) is None:
                 raise
             # This step can never be evaluated, and must not block those after it.
-            await intake.put_all_aside([self._unused(page, str(error))], self._stream)
+            await intake.reject([self._rejection(page, str(error))])
         else:
-            await self._deliver(intake, page, values, layout)
+            await self._deliver(intake, page, values)
             self._most = min(MOST_STEPS, 2 * self._most)
-        if intake.layout(self._stream) == layout:  # otherwise they were refused and are queried again
+        if intake.layout(self._stream) == self._layout:  # otherwise they were refused and are queried again
             self._next = page.stop
 
-    async def _deliver(self, intake: Intake, page: range, values: Floats, layout: Layout) -> None:
+    async def _deliver(self, intake: Intake, page: range, values: Floats) -> None:
+        layout = self._layout
         missing = np.isnan(values)  # (step, variable)
         useful = ~missing.all(axis=1)
         if not layout.gaps:
             gaps = useful & missing.any(axis=1)
-            aside = [
-                self._unused(page[stretch], _no_gaps(_chosen(layout.names, missing[stretch].any(axis=0))))
+            rejected = [
+                self._rejection(page[stretch], _no_gaps(_chosen(layout.names, missing[stretch].any(axis=0))))
                 for stretch in _runs_of(gaps)
             ]
-            await intake.put_all_aside(aside, self._stream)
+            await intake.reject(rejected)
             useful &= ~gaps
         times = [self._grid.seconds(k) for k in _chosen(page, useful)]
         if times:
-            nothing, lines = [None] * len(times), range(1, len(times) + 1)
-            await intake.deliver([ReadingBatch(self._stream, layout.names, values[useful], times, nothing, lines)])
-            intake.connection.last_message = time.time()
+            await intake.deliver([ReadingBatch.on_grid(self._stream, layout.names, times, values[useful])])
         self._tell(intake, _chosen(layout.names, missing.all(axis=0)), page)
 
     def _tell(self, intake: Intake, lacking: list[str], page: range) -> None:
@@ -139,46 +140,45 @@ class PrometheusSource:
             intake.mark("connected", since if lacking else None)
             self._lacking = lacking
 
-    def _unused(self, page: range, reason: str) -> Unused:
+    def _rejection(self, page: range, reason: str) -> Rejection:
         first, last = (shown_time(self._grid.seconds(page[i])) for i in (0, -1))
         where = first if len(page) == 1 else f"{first} to {last}"
         content = {"from": first, "to": last, "steps": len(page), "queries": self._queries.every}
-        return Unused(where, json.dumps(content).encode(), reason)
+        return Rejection(where, json.dumps(content).encode(), reason, self._stream)
 
-    async def _now(self, api: PrometheusApi) -> float:
-        now = await api.now()
+    async def _now(self) -> float:
+        now = await self._api.now()
         if now > time.time() + AHEAD:
             raise InputError(
-                f"The clock of {api.url} is at {shown_time(now)}, days ahead of the local clock. Correct one of them."
+                f"The clock of {self._api.url} is at {shown_time(now)}, days ahead of the local clock. "
+                "Correct one of them."
             )
         return now
 
-    async def _checked(self, api: PrometheusApi, intake: Intake) -> Layout:
+    async def _checked(self, intake: Intake) -> Layout:
         """The layout of the stream. Every query is evaluated once, so a wrong one is refused before any reading."""
         layout = intake.layout(self._stream)
         self._queries.check_names(layout.names)
-        now = await self._now(api)
+        now = await self._now()
         latest = self._due(now)
-        answers = await answers_to(api.at(query, latest * self._grid.step) for query in self._queries.every)
-        _, lacking = placed(self._queries, self._grid, range(latest, latest + 1), answers, layout.names)
+        answers = await self._queries.at(latest)
+        _, lacking = self._queries.placed(range(latest, latest + 1), answers, layout.names)
         if lacking and intake.last_time(self._stream) is None:  # later, it is a target that is down
-            await self._check_names_in(api, range(max(0, self._due(now - self._back_fill)), latest + 1), lacking)
+            await self._check_names_in(range(max(0, self._due(now - self.options["back_fill"])), latest + 1), lacking)
         return layout
 
-    async def _check_names_in(self, api: PrometheusApi, steps: range, lacking: list[str]) -> None:
+    async def _check_names_in(self, steps: range, lacking: list[str]) -> None:
         """Refuse variables that have no series at any of the steps, sampled coarsely."""
-        coarse = math.ceil(len(steps) / MOST_STEPS) * self._grid.step
-        span = (steps[0] * self._grid.step, steps[-1] * self._grid.step, coarse)
-        answers = await answers_to(api.over(query, *span) for query in self._queries.every)
-        found = {name for name, _, _ in self._queries.by_name(answers)}
+        queries = self._queries
+        answers = await queries.over(steps[:: math.ceil(len(steps) / MOST_STEPS)])
+        found = {name for name, _, _ in queries.by_name(answers)}
         absent = next((name for name in lacking if name not in found), None)
         if absent is None:
             return
-        if self._queries.tags or not found:
-            query = self._queries.tags.get(absent, self._queries.query)
-            raise returned_nothing(query, absent if self._queries.tags else "", self._grid, steps)
+        if queries.tags or not found:
+            raise queries.returned_nothing(absent, steps)
         raise ParameterError(
-            f"No series has {self._queries.by}={absent!r}, a variable of the detector; found "
+            f"No series has {queries.by}={absent!r}, a variable of the detector; found "
             f"{listed(sorted(found))}. Choose the label whose values are the detector's variables, or fit it on these."
         )
 
@@ -208,9 +208,10 @@ def history(address: Address, start: str | datetime, stop: str | datetime | None
     also be a period before `stop`, such as 14d. `stop` defaults to now, less the delay. Steps without any value are
     omitted; other missing values are null. With `query` and `by`, there is a column for each value of the label.
     """
-    address.check_options(OPTIONS)
-    grid, queries, api = _grid_of(address), Queries(address), PrometheusApi(address)
-    end = time.time() - _delay(address, grid) if stop is None else _moment(stop)
+    options = address.read_options(OPTIONS)
+    queries = Queries(address, options)
+    grid = queries.grid
+    end = time.time() - (options["delay"] or grid.step / 1000) if stop is None else _moment(stop)
     begin = max(0.0, _begin(start, end))
     steps = range(grid.after(begin - grid.step / 1000), grid.after(end))
     if len(steps) > MOST_HISTORY:
@@ -221,21 +222,21 @@ def history(address: Address, start: str | datetime, stop: str | datetime | None
             "Choose an earlier start."
         )
     with ThreadPoolExecutor(1) as pool:  # also works in a notebook, where this thread already has a loop
-        columns = pool.submit(lambda: asyncio.run(_all_pages(api, queries, grid, steps))).result()
-    return _frame(grid, steps, columns, queries)
+        columns = pool.submit(lambda: asyncio.run(_all_pages(queries, steps))).result()
+    return _frame(queries, steps, columns)
 
 
-async def _all_pages(api: PrometheusApi, queries: Queries, grid: StepGrid, steps: range) -> dict[str, Floats]:
+async def _all_pages(queries: Queries, steps: range) -> dict[str, Floats]:
     """The values (step,) of each variable."""
     found: dict[str, Floats] = {name: np.full(len(steps), np.nan) for name in queries.tags}
     first, most = steps.start, MOST_STEPS
-    async with api:
+    async with queries.api:
         while first < steps.stop:
-            page = page_after(first, steps.stop, most)
+            page = range(first, min(steps.stop, first + most))
             try:
-                answers = await ask_page(api, queries, grid, page)
+                answers = await queries.over(page)
                 names = list(queries.tags) or sorted({name for name, _, _ in queries.by_name(answers)})
-                values, _ = placed(queries, grid, page, answers, names)
+                values, _ = queries.placed(page, answers, names)
             except (BadEvaluation, SlowQuery):
                 if len(page) == 1:
                     raise
@@ -248,34 +249,17 @@ async def _all_pages(api: PrometheusApi, queries: Queries, grid: StepGrid, steps
     return found
 
 
-def _frame(grid: StepGrid, steps: range, columns: dict[str, Floats], queries: Queries) -> "pl.DataFrame":
+def _frame(queries: Queries, steps: range, columns: dict[str, Floats]) -> "pl.DataFrame":
     import polars as pl
 
-    for name, query in queries.tags.items() or [("", queries.query)]:
+    for name in queries.tags or [""]:
         if not columns or (name and np.isnan(columns[name]).all()):
-            raise returned_nothing(query, name, grid, steps)
+            raise queries.returned_nothing(name, steps)
     if "time" in columns:
         raise ParameterError("A variable cannot be called 'time' in a table. Give it another name.")
-    times = pl.Series("time", np.arange(steps.start, steps.stop) * grid.step).cast(pl.Datetime("ms", "UTC"))
+    times = pl.Series("time", np.arange(steps.start, steps.stop) * queries.grid.step).cast(pl.Datetime("ms", "UTC"))
     frame = pl.DataFrame({"time": times, **columns}).with_columns(pl.col(pl.Float64).fill_nan(None))
     return frame.filter(pl.any_horizontal(pl.col(pl.Float64).is_not_null()))
-
-
-def _grid_of(address: Address) -> StepGrid:
-    if address.period is None:
-        raise ParameterError(
-            'A Prometheus source needs a period, the time between readings. Add period = "15s" or --period 15s.'
-        )
-    return StepGrid(address.period)
-
-
-def _delay(address: Address, grid: StepGrid) -> float:
-    return _option_seconds(address, "delay", grid.step / 1000)
-
-
-def _option_seconds(address: Address, name: str, default: float) -> float:
-    text = address.option(name, "")
-    return parse_period(text) / 1e6 if text else default
 
 
 def _begin(start: str | datetime, end: float) -> float:

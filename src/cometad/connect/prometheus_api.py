@@ -11,7 +11,6 @@ from urllib.parse import urlunsplit
 
 from cometad.connect.address import Address
 from cometad.connect.contract import Lost
-from cometad.data.resample import parse_period
 from cometad.errors import CometadError, InputError, ParameterError, needs_extra
 
 LARGEST_ANSWER = 64 * 2**20  # bytes
@@ -41,7 +40,7 @@ class SlowQuery(Lost):
 class PrometheusApi:
     """A client of the API; use it as a context manager."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
         self._httpx = needs_extra("httpx", "connect")
         parts = address.parts
         if not address.host:
@@ -49,7 +48,7 @@ class PrometheusApi:
         self.url = urlunsplit((address.scheme.partition("+")[2], parts.netloc.rpartition("@")[2], parts.path, "", ""))
         self.url = self.url.rstrip("/")
         self._headers = {"accept": "application/json", "user-agent": "cometad"}
-        token = _token(address)
+        token, self._seconds = options["token_variable"], options["timeout"]
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
         name, password = address.username, address.password
@@ -58,7 +57,6 @@ class PrometheusApi:
         if password is not None and name is None:
             raise ParameterError("A password needs a user. Add user = NAME, or use token_variable.")
         self._login = None if name is None else (name, password or "")
-        self._seconds = parse_period(address.option("timeout", "30s")) / 1e6
         self._warned: set[str] = set()
 
     async def __aenter__(self) -> "PrometheusApi":
@@ -220,11 +218,9 @@ def _as_seconds(milliseconds: int) -> str:
     return f"{milliseconds // 1000}.{milliseconds % 1000:03}"
 
 
-def _token(address: Address) -> str | None:
-    variable = address.option("token_variable", "")
-    if not variable:
-        return None
-    found = os.environ.get(variable)
-    if not found:
+def token_in(variable: str) -> str | None:
+    """The token in an environment variable; None if no variable is named."""
+    found = os.environ.get(variable) if variable else None
+    if variable and not found:
         raise ParameterError(f"The environment variable {variable!r} with the token is not set. Set it first.")
     return found

@@ -1,7 +1,8 @@
 """PromQL on a grid of steps: which steps to query, and the responses as values (step, variable)."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,24 +39,23 @@ class StepGrid:
 
     def before(self, seconds: float) -> int:
         """The last step at or before a time."""
-        return _milliseconds(seconds) // self.step
+        return round(1000 * seconds) // self.step
 
     def after(self, seconds: float) -> int:
         """The first step after a time."""
         return self.before(seconds) + 1
 
 
-def page_after(first: int, stop: int, most: int) -> range:
-    """The next steps to query: from `first`, before `stop`, at most `most`."""
-    return range(first, min(stop, first + most))
-
-
 class Queries:
     """The queries of the variables: one each, or one query with a label that names the variables."""
 
-    def __init__(self, address: Address) -> None:
-        self.tags = dict(address.tags)
-        self.query, self.by = address.option("query", ""), address.option("by", "")
+    def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
+        if address.period is None:
+            raise ParameterError(
+                'A Prometheus source needs a period, the time between readings. Add period = "15s" or --period 15s.'
+            )
+        self.grid, self.tags = StepGrid(address.period), dict(address.tags)
+        self.query, self.by, self._labels = options["query"], options["by"], options["labels"]
         if bool(self.tags) == bool(self.query):
             raise ParameterError(
                 "Give either one query per variable (tags, or --tag cpu='avg(...)'), or one query for all variables "
@@ -65,8 +65,8 @@ class Queries:
             raise ParameterError("The option 'query' needs 'by': the label that names the variables, such as instance.")
         if self.by and not self.query:
             raise ParameterError("The option 'by' needs 'query'. Remove it, or give one query for all variables.")
-        self._labels = _parsed_labels(address.option("labels", ""))
         self.every = [self.query] if self.query else list(self.tags.values())
+        self.api = PrometheusApi(address, options)
 
     def check_names(self, names: Sequence[str]) -> None:
         """Refuse queries that do not match the detector's variables."""
@@ -102,14 +102,60 @@ class Queries:
     def _picked(self, answer: Sequence[Labeled]) -> list[Labeled]:
         return [one for one in answer if self._labels.items() <= one.labels.items()]
 
+    async def at(self, k: int) -> list[list[Labeled]]:
+        """The responses to all queries at one step."""
+        return await _all_of(self.api.at(query, k * self.grid.step) for query in self.every)
 
-async def ask_page(api: PrometheusApi, queries: Queries, grid: StepGrid, page: range) -> list[list[Labeled]]:
-    """The responses to all queries over the steps of a page."""
-    span = (page[0] * grid.step, page[-1] * grid.step, grid.step)
-    return await answers_to(api.over(query, *span) for query in queries.every)
+    async def over(self, page: range) -> list[list[Labeled]]:
+        """The responses to all queries over the steps of a page, which may be coarser than those of the grid."""
+        step = self.grid.step
+        return await _all_of(
+            self.api.over(one, page[0] * step, page[-1] * step, page.step * step) for one in self.every
+        )
+
+    def placed(
+        self, page: range, answers: Sequence[Sequence[Labeled]], names: Sequence[str]
+    ) -> tuple[Floats, list[str]]:
+        """The values (step, variable) in the responses, and the variables without any."""
+        values = np.full((len(page), len(names)), np.nan)
+        taken = np.zeros(values.shape, bool)
+        place = {name: i for i, name in enumerate(names)}
+        seen = Counter[str]()
+        for name, query, series in self.by_name(answers):
+            seen[name] += 1
+            i = place.get(name)
+            if i is None:
+                continue
+            steps, found = _on_grid(series, self.grid, page, query)
+            if taken[steps, i].any():
+                # At different steps, several series are fine: the label of a pod or a version has changed.
+                raise self._several(name, answers, query)
+            taken[steps, i] = True
+            values[steps, i] = found
+        values[np.abs(values) > LARGEST] = np.nan  # including +Inf and -Inf
+        return values, [name for name in names if name not in seen]
+
+    def _several(self, name: str, answers: Sequence[Sequence[Labeled]], query: str) -> BadEvaluation:
+        count = sum(other == name for other, _, _ in self.by_name(answers))
+        if self.tags:
+            return BadEvaluation(f"The query {shortened(query)} for {name!r} returned {count:,} series. {_AGGREGATE}")
+        return BadEvaluation(
+            f"The query {shortened(query)} returned {count:,} series with {self.by}={name!r}. "
+            f"Aggregate it, for example sum by ({self.by}) (...)."
+        )
+
+    def returned_nothing(self, name: str, steps: range) -> ParameterError:
+        """The error for a query without any series: that of a variable, or the one for all."""
+        query, of = (self.tags[name], f" for {name!r}") if self.tags else (self.query, "")
+        first, last = (shown_time(self.grid.seconds(steps[i])) for i in (0, -1))
+        when = f"at {last}" if len(steps) == 1 else f"from {first} to {last}"
+        return ParameterError(
+            f"The query {shortened(query)}{of} returned nothing {when}. Check in Prometheus "
+            "that the metric is scraped, and check its name and labels."
+        )
 
 
-async def answers_to(requests: Iterable[Coroutine[Any, Any, list[Labeled]]]) -> list[list[Labeled]]:
+async def _all_of(requests: Iterable[Coroutine[Any, Any, list[Labeled]]]) -> list[list[Labeled]]:
     """The responses to requests; the first failure cancels the others."""
     tasks = [asyncio.ensure_future(request) for request in requests]
     try:
@@ -118,39 +164,6 @@ async def answers_to(requests: Iterable[Coroutine[Any, Any, list[Labeled]]]) -> 
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def placed(
-    queries: Queries, grid: StepGrid, page: range, answers: Sequence[Sequence[Labeled]], names: Sequence[str]
-) -> tuple[Floats, list[str]]:
-    """The values (step, variable) in the responses, and the variables without any."""
-    values = np.full((len(page), len(names)), np.nan)
-    taken = np.zeros(values.shape, bool)
-    place = {name: i for i, name in enumerate(names)}
-    seen: dict[str, int] = {}
-    for name, query, series in queries.by_name(answers):
-        seen[name] = seen.get(name, 0) + 1
-        i = place.get(name)
-        if i is None:
-            continue
-        steps, found = _on_grid(series, grid, page, query)
-        if taken[steps, i].any():
-            # At different steps, several series are fine: the label of a pod or a version has changed.
-            raise _several(name, queries, answers, query)
-        taken[steps, i] = True
-        values[steps, i] = found
-    values[np.abs(values) > LARGEST] = np.nan  # including +Inf and -Inf
-    return values, [name for name in names if name not in seen]
-
-
-def _several(name: str, queries: Queries, answers: Sequence[Sequence[Labeled]], query: str) -> BadEvaluation:
-    count = sum(other == name for other, _, _ in queries.by_name(answers))
-    if queries.tags:
-        return BadEvaluation(f"The query {shortened(query)} for {name!r} returned {count:,} series. {_AGGREGATE}")
-    return BadEvaluation(
-        f"The query {shortened(query)} returned {count:,} series with {queries.by}={name!r}. "
-        f"Aggregate it, for example sum by ({queries.by}) (...)."
-    )
 
 
 def _on_grid(series: Labeled, grid: StepGrid, page: range, query: str) -> tuple[NDArray[np.int64], Floats]:
@@ -169,16 +182,6 @@ def _on_grid(series: Labeled, grid: StepGrid, page: range, query: str) -> tuple[
     return steps, values
 
 
-def returned_nothing(query: str, name: str, grid: StepGrid, steps: range) -> ParameterError:
-    """The error for a query without any series; `name` is its variable, if it has its own."""
-    first, last = (shown_time(grid.seconds(steps[i])) for i in (0, -1))
-    when = f"at {last}" if len(steps) == 1 else f"from {first} to {last}"
-    return ParameterError(
-        f"The query {shortened(query)}{name and f' for {name!r}'} returned nothing {when}. Check in Prometheus "
-        "that the metric is scraped, and check its name and labels."
-    )
-
-
 def shown_time(seconds: float) -> str:
     """A time for display."""
     whole = float(seconds).is_integer()
@@ -186,11 +189,7 @@ def shown_time(seconds: float) -> str:
     return text.replace("+00:00", "Z")
 
 
-def _milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
-
-
-def _parsed_labels(text: str) -> dict[str, str]:
+def labels_in(text: str) -> dict[str, str]:
     """Labels written as instance=a:9100,job=node."""
     labels = {}
     for part in filter(None, (part.strip() for part in text.split(","))):

@@ -1,19 +1,18 @@
-"""The protocol of connectors, and the supervisor that restarts one when its source is lost."""
+"""What all sources share: options, a connection that is opened and closed, and a supervisor that restarts lost ones."""
 
 import asyncio
-import random
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import ClassVar, Protocol
 
-from cometad.connect.address import Address
-from cometad.connect.contract import Lost, Unavailable, UnknownStream
+from cometad.connect.address import Address, Option
+from cometad.connect.contract import LONGEST_WAIT, Lost, Unavailable, UnknownStream, retry_wait
 from cometad.connect.intake import Intake
 from cometad.errors import CometadError, MissingExtraError, unknown
 from cometad.lazy import LazyTable
 
-FIRST_WAIT = 0.5  # seconds until a lost source is retried
-LONGEST_WAIT = 30.0
+SEVERE = 10  # counted failures of an error that needs a person: the longest wait
 
 
 class ReadingSource(Protocol):
@@ -27,6 +26,30 @@ class ReadingSource(Protocol):
         `intake.take` or `intake.deliver` returns. All state that a restart needs is kept by the source itself (a
         broker's session, a consumer group), follows from `intake.last_time`, or is passed to `deliver` as a position.
         """
+
+
+class ConnectedSource:
+    """A source behind a connection, which is opened, read until it is lost or cancelled, and closed."""
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = {}
+
+    def __init__(self, address: Address) -> None:
+        self.address, self.options = address, address.read_options(self.OPTIONS)
+
+    async def run(self, intake: Intake) -> None:
+        """Read until cancelled; raises `Lost` if the connection ends."""
+        async with AsyncExitStack() as closing:
+            await self.open(intake, closing)
+            intake.connected()
+            await self.pull(intake)
+
+    async def open(self, intake: Intake, closing: AsyncExitStack) -> None:
+        """Connect, and refuse what only a person can correct; `closing` closes at the end what was opened."""
+        raise NotImplementedError
+
+    async def pull(self, intake: Intake) -> None:
+        """Store what arrives, and acknowledge it."""
+        raise NotImplementedError
 
 
 CONNECTORS: LazyTable[Callable[[Address], ReadingSource]] = LazyTable(
@@ -56,27 +79,25 @@ async def supervise(source: ReadingSource, intake: Intake) -> None:
 
     An error that needs a person is retried too, after the longest wait: passwords and permissions are fixed elsewhere.
     """
-    wait = FIRST_WAIT
+    failures = 1
     while True:
         intake.mark("connecting", intake.connection.reason)
         begun = time.monotonic()
         try:
-            for stream in intake.connection.streams:
-                await asyncio.to_thread(
-                    intake.layout, stream
-                )  # fails now if a stream is missing, rather than message by message
+            for stream in intake.connection.streams:  # fails now if one is missing, not message by message
+                await asyncio.to_thread(intake.layout, stream)
             await source.run(intake)
             return
         except (Lost, Unavailable) as error:
             # A source that is lost again at once is overloaded or nearly down, so back off.
-            wait = FIRST_WAIT if time.monotonic() - begun > LONGEST_WAIT else min(2 * wait, LONGEST_WAIT)
+            failures = 1 if time.monotonic() - begun > LONGEST_WAIT else failures + 1
             intake.mark("lost", str(error))
         except MissingExtraError:
             raise
         except UnknownStream as error:
-            wait = min(2 * wait, LONGEST_WAIT)
+            failures += 1
             intake.mark("failed", str(error))
         except CometadError as error:
-            wait = LONGEST_WAIT
+            failures = SEVERE
             intake.mark("failed", str(error))
-        await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # jitter: not all sources of a broker at once
+        await asyncio.sleep(retry_wait(failures, LONGEST_WAIT))

@@ -15,7 +15,7 @@ from sqlalchemy import delete, func, insert, select, update
 
 from cometad.alerting.verdicts import Called
 from cometad.connect.address import Address
-from cometad.connect.contract import Position, ReadingBatch, Receipt, SetAside, UnknownStream
+from cometad.connect.contract import Position, ReadingBatch, Receipt, Rejection, UnknownStream
 from cometad.connect.intake import Connection
 from cometad.detector import Detector
 from cometad.live.readings import Layout
@@ -24,7 +24,6 @@ from cometad.serve.demo_plant import DemoPlant
 from cometad.serve.event_rows import verdict_columns
 from cometad.serve.figures import Figures
 from cometad.serve.fleet_streams import FleetStreams
-from cometad.serve.intakes import Connections
 from cometad.serve.listeners import Listeners
 from cometad.serve.live_stream import LiveStream, check_settings
 from cometad.serve.members.ownership import Fenced, Moved, Ownership, SharedOwnership, SoleOwner
@@ -34,8 +33,8 @@ from cometad.serve.notify.notifications import Notifications, receivers_of
 from cometad.serve.recorder import Recorder, change_event
 from cometad.serve.restoring import restored
 from cometad.serve.scorer import FreshScores, LiveScorer
-from cometad.serve.set_aside import keep_aside, stored_position
 from cometad.serve.settings import Settings
+from cometad.serve.sources import Connections, reject, stored_position
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import next_number
 from cometad.serve.storage.store import StorageError, Store
@@ -251,9 +250,9 @@ class Service:
         """How far a source was read."""
         return stored_position(self.store, connection)
 
-    async def set_aside(self, messages: Sequence[SetAside]) -> None:
-        """Keep messages that cannot be used; returns once they are on disk."""
-        await asyncio.to_thread(keep_aside, self.store, messages)
+    async def reject(self, connection: str, messages: Sequence[Rejection]) -> None:
+        """Set messages aside that cannot be used; returns once they are on disk."""
+        await asyncio.to_thread(reject, self.store, connection, messages)
 
     async def share(self, connection: str, parts: int) -> int:
         """How many of the parts of a source this process should read."""

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 from cometad.serve.api.common import ServiceOf, answers, may
 from cometad.serve.models import NAME, AsideMessage, AsideMessages, ConnectionList, ConnectionState
 from cometad.serve.service import Service
-from cometad.serve.set_aside import aside, forget_aside
+from cometad.serve.sources import forget_rejected, rejected
 from cometad.serve.stored_detectors import Missing
 
 router = APIRouter(prefix="/v1/connections", tags=["connections"])
@@ -28,7 +28,7 @@ def get_aside(
 ) -> AsideMessages:
     """Messages that could not be used, newest first; of each connection, the last 1,000 are kept."""
     _check(service, name)
-    rows = aside(service.store, name, limit)
+    rows = rejected(service.store, name, limit)
     return AsideMessages(
         messages=[
             AsideMessage(
@@ -47,7 +47,7 @@ def get_aside(
 def delete_aside(name: ConnectionName, service: ServiceOf) -> None:
     """Delete the messages that were set aside."""
     _check(service, name)
-    forget_aside(service.store, name)
+    forget_rejected(service.store, name)
 
 
 def _check(service: Service, name: str) -> None:
