@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from cometad.data.tables import ReadOptions
 from cometad.fleet.jobs import FitAnswer, FitTask, fit_entity
-from cometad.fleet.sources import ReadOptions, entities_of
+from cometad.fleet.sources import entities_of
 
 
 class Sizes(NamedTuple):

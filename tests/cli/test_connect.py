@@ -8,9 +8,9 @@ import pytest
 
 from cometad import Comet, load
 from cometad.cli import main
-from cometad.cli.sink import AnswersFile
 from cometad.connect.source import CONNECTORS
 from cometad.errors import OutputError
+from cometad.live.output import AnswersFile
 from contract import is_a_sentence
 from serve_case import NAMES, START, faulty, frame, plant
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cometad.data.dialect import Dialect
 from cometad.data.joined import Tables
+from cometad.data.tables import ReadOptions
 from cometad.errors import InputError
-from cometad.fleet.sources import ReadOptions, entities_of
+from cometad.fleet.sources import entities_of
 from cometad.fleet.split import SplitTable, rows_of
 from fleet_case import machines
 
@@ -154,7 +155,8 @@ import re, sys
 from pathlib import Path
 
 import cometad.fleet.split
-from cometad.fleet.sources import ReadOptions, entities_of
+from cometad.data.tables import ReadOptions
+from cometad.fleet.sources import entities_of
 
 cometad.fleet.split.ROWS = 2**12
 for name in ("small", "many"):

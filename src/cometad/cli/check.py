@@ -12,7 +12,6 @@ from cometad.cli.exits import printable, say, show, write_output
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cometad.data.dialect import Dialect
     from cometad.report.table_check import ColumnCheck, TableCheck
 
 
@@ -23,10 +22,8 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     gaps: options.Gaps = None,
-    time_column: options.TimeColumn = None,
-    drop: options.Drop = None,
-    resample: options.Resample = None,
-    dialect: "Dialect | None" = None,
+    *,
+    reading: options.ReadingOptions,
 ) -> None:
     """Say what would happen to a file: its columns, times, gaps, constants and counters, and what to do about them.
 
@@ -40,9 +37,10 @@ def check(
     from cometad.errors import InputError
     from cometad.report.table_check import check_table
 
+    read = reading.value()
     try:
         check_outputs([], [data] if model is None else [data, model])
-        source = Source(data, time_column, drop, resample, dialect)
+        source = Source(data, read)
         detector = None if model is None else open_detector(model)
         frame = source.frame(detector)
         found = check_table(frame, detector, None if gaps is None else parse_gaps(gaps), source.where)

@@ -1,10 +1,15 @@
-"""The detector that the options of `cometad fit` describe."""
+"""The options of a detector to fit."""
 
 import json
 import math
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from cometad.cli import options
+from cometad.cli.exits import say
 from cometad.parameters import is_integer
 
 if TYPE_CHECKING:
@@ -16,41 +21,115 @@ OWN_OPTIONS = ("seed", "device", "verbose", "views")  # not set with --set: they
 SWITCHES = ("trim", "trends")  # turned off with --no-...
 
 
-def chosen_detector(
-    name: str, preset: str, dataset: str | None, steps: int | None, changes: list[str], own: dict[str, Any]
-) -> "Detector":
-    """The detector by name, with `steps`, hyperparameters as NAME=VALUE (`changes`) and parsed ones (`own`)."""
-    from cometad.comet import Comet
-    from cometad.detectors import DETECTORS
-    from cometad.errors import ParameterError, unknown
+@dataclass(frozen=True)
+class DetectorOptions:
+    """The detector to fit, and its parameters."""
 
-    if name not in DETECTORS:
-        raise unknown("detector", name, DETECTORS)
-    if preset not in ("default", "paper"):
-        raise unknown("preset", preset, ["default", "paper"])
-    if dataset is not None and preset != "paper":
-        raise ParameterError("--dataset selects sizes from the paper. Pass --preset paper with it.")
-    published = preset == "paper" and name in ("comet", "network")  # a baseline's defaults are the published ones
-    if dataset is not None and not published:
-        raise ParameterError(f"--dataset selects sizes of comet, not of {name}. Leave it out.")
-    kind = DETECTORS["network" if published else name]
-    defaults = kind().get_params(deep=False)
-    for option in own:
-        if option not in defaults:
-            raise _misplaced(f"--{'no-' if option in SWITCHES else ''}{option}", name, published)
-    if steps is not None and "schedule" not in defaults:
-        raise _misplaced("--steps", name, published)
-    parameters = dict(_parsed(change, defaults) for change in changes) | own
-    if steps is not None:
-        from cometad.cli.exits import say
-        from cometad.network.schedules import OneCycle
+    detector: Annotated[
+        str,
+        typer.Option(
+            help="comet, network (trained) or a baseline such as knn or vtt. An unknown name lists all of them."
+        ),
+    ] = "comet"
+    preset: Annotated[
+        str, typer.Option(help="default, or paper for the published method with its published sizes; needs torch.")
+    ] = "default"
+    dataset: Annotated[
+        str | None, typer.Option(help="With --preset paper: dataset whose published sizes to use, such as MSL.")
+    ] = None
+    views: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:LENGTH],...",
+            help="Views of comet, such as patterns:64,joint,forecast. An unknown name lists all of them.",
+        ),
+    ] = None
+    trim: Annotated[
+        bool,
+        typer.Option("--trim/--no-trim", help="Whether comet leaves out stretches that do not fit the rest."),
+    ] = True
+    trends: Annotated[
+        bool,
+        typer.Option(
+            "--trends/--no-trends",
+            help="Whether comet looks for variables that only grow or wander, and scores their movement.",
+        ),
+    ] = True
+    gaps: Annotated[
+        str,
+        typer.Option(
+            metavar="RULE",
+            help="Gap rule for missing readings, in training and scoring: refuse, forward-fill:LIMIT, "
+            "interpolate:LIMIT or score-measured.",
+        ),
+    ] = "refuse"
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Training steps of network and the deep baselines, with one cycle of the learning rate; with --preset "
+            "paper they replace the published schedule of 20 epochs.",
+            min=1,
+        ),
+    ] = None
+    threshold: options.Threshold = None
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same detector.", min=0)] = 42
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda, for network and the deep baselines. Default: cpu.")
+    ] = None
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any other hyperparameter, such as pooling=8 or 'smoothing=[16]'; repeatable. An unknown name lists "
+            "all of them.",
+        ),
+    ] = None
 
-        if published:
-            say("--steps replaces the published schedule of 20 epochs by one cycle of the learning rate.")
-        parameters["schedule"] = OneCycle(steps, defaults["schedule"].learning_rate)
-    made = Comet.paper(dataset, **parameters) if published else kind(**parameters)
-    made.check_parameters()
-    return made
+    def value(self) -> "Detector":
+        """The detector, not fitted yet."""
+        from cometad.comet import Comet
+        from cometad.detectors import DETECTORS
+        from cometad.errors import ParameterError, unknown
+
+        own, name = self._own(), self.detector
+        if name not in DETECTORS:
+            raise unknown("detector", name, DETECTORS)
+        if self.preset not in ("default", "paper"):
+            raise unknown("preset", self.preset, ["default", "paper"])
+        if self.dataset is not None and self.preset != "paper":
+            raise ParameterError("--dataset selects sizes from the paper. Pass --preset paper with it.")
+        published = self.preset == "paper" and name in ("comet", "network")  # defaults of baselines are published ones
+        if self.dataset is not None and not published:
+            raise ParameterError(f"--dataset selects sizes of comet, not of {name}. Leave it out.")
+        kind = DETECTORS["network" if published else name]
+        defaults = kind().get_params(deep=False)
+        for option in own:
+            if option not in defaults:
+                raise _misplaced(f"--{'no-' if option in SWITCHES else ''}{option}", name, published)
+        if self.steps is not None and "schedule" not in defaults:
+            raise _misplaced("--steps", name, published)
+        parameters = dict(_parsed(change, defaults) for change in self.changes or ()) | own
+        if self.steps is not None:
+            from cometad.network.schedules import OneCycle
+
+            if published:
+                say("--steps replaces the published schedule of 20 epochs by one cycle of the learning rate.")
+            parameters["schedule"] = OneCycle(self.steps, defaults["schedule"].learning_rate)
+        made = Comet.paper(self.dataset, **parameters) if published else kind(**parameters)
+        made.check_parameters()
+        return made
+
+    def _own(self) -> dict[str, Any]:
+        """The parameters that have options of their own, unless they are left to the detector."""
+        from cometad.alerting.thresholds import parse_threshold
+        from cometad.data.gaps import parse_gaps
+
+        own: dict[str, Any] = {"seed": self.seed, "gaps": parse_gaps(self.gaps)}
+        own |= {} if self.threshold is None else {"threshold": parse_threshold(self.threshold)}
+        own |= {} if self.device is None else {"device": self.device}
+        own |= {} if self.views is None else {"views": _parse_views(self.views)}
+        return own | {name: False for name in SWITCHES if not getattr(self, name)}
 
 
 def _misplaced(option: str, name: str, published: bool) -> "ParameterError":
@@ -65,7 +144,7 @@ def _misplaced(option: str, name: str, published: bool) -> "ParameterError":
     return ParameterError(f"The detector {name} {what}, so it has no {option}. {instead}")
 
 
-def parse_views(text: str) -> "tuple[View, ...]":
+def _parse_views(text: str) -> "tuple[View, ...]":
     """The views in NAME[:LENGTH],..."""
     from cometad.errors import ParameterError
     from cometad.parameters import parse

@@ -1,45 +1,67 @@
 """`cometad connect`."""
 
-from contextlib import closing
+import json
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cometad.cli.exits import say
+from cometad.cli.exits import say, write_output
 from cometad.cli.options import Force
-from cometad.cli.serve import Config, Database, DataDir
+from cometad.cli.serve import ServiceOptions
 from cometad.errors import ParameterError
 
 if TYPE_CHECKING:
+    from cometad.connect.address import Address
     from cometad.serve.follow import Line
-    from cometad.serve.notify.notify_settings import NotifySettings
 
 
-def connect(
+@dataclass(frozen=True)
+class AddressOptions:
+    """Where the readings come from."""
+
     url: Annotated[
         str,
         typer.Argument(
             metavar="URL", help="Source of the readings: mqtt://, nats://, kafka://, opc.tcp://, prometheus+http:// ..."
         ),
-    ],
-    stream: Annotated[str | None, typer.Option(help="Stream of the readings, unless the messages name it.")] = None,
-    detector: Annotated[
-        Path | None, typer.Option(help="Saved detector; creates the stream if it does not exist.")
-    ] = None,
+    ]
+    stream: Annotated[str | None, typer.Option(help="Stream of the readings, unless the messages name it.")] = None
     tag: Annotated[
         list[str] | None,
         typer.Option(metavar="VARIABLE=ADDRESS", help="Topic, node or query of one variable; repeatable."),
-    ] = None,
-    period: Annotated[str | None, typer.Option(help="Time between readings, such as 1s, for tags and queries.")] = None,
+    ] = None
+    period: Annotated[str | None, typer.Option(help="Time between readings, such as 1s, for tags and queries.")] = None
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the connector; repeatable.")
-    ] = None,
-    user: Annotated[str | None, typer.Option(help="User to log in as.")] = None,
+    ] = None
+    user: Annotated[str | None, typer.Option(help="User to log in as.")] = None
     password_variable: Annotated[
         str | None, typer.Option(metavar="NAME", help="Environment variable that holds the password.")
+    ] = None
+    name: Annotated[str | None, typer.Option(help="Name of the connection. Default: derived from the URL.")] = None
+
+    def value(self) -> "Address":
+        """The address, checked."""
+        from cometad.connect.address import Address
+        from cometad.connect.source import source_of
+
+        tags, options = _pairs(self.tag, "--tag"), _pairs(self.option, "--option")
+        address = Address(
+            self.url, self.stream, tags, self.period, self.name, self.user, self.password_variable, options
+        )
+        source_of(address)  # refuses bad addresses before anything is opened
+        return address
+
+
+def connect(
+    *,
+    address: AddressOptions,
+    detector: Annotated[
+        Path | None, typer.Option(help="Saved detector; creates the stream if it does not exist.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the connection. Default: derived from the URL.")] = None,
     late: Annotated[str, typer.Option(help="Late readings of a new stream: refuse (set aside) or drop.")] = "drop",
     output: Annotated[
         Path | None,
@@ -55,9 +77,7 @@ def connect(
     only_events: Annotated[
         bool, typer.Option("--only-events", help="Write only lines on which an event opens, changes or closes.")
     ] = False,
-    data_dir: DataDir = None,
-    database: Database = None,
-    config: Config = None,
+    service: ServiceOptions,
     force: Force = False,
 ) -> None:
     """Score readings from a broker, historian or monitoring system without the service: JSON lines on standard output.
@@ -75,37 +95,29 @@ def connect(
     needs_extra("sqlalchemy", "connect")
 
     from cometad.cli.paths import Output, check_outputs
-    from cometad.cli.sink import AnswersFile, StandardOutput
-    from cometad.connect.address import Address
-    from cometad.connect.source import source_of
+    from cometad.live.output import AnswersFile
     from cometad.series import check_late
     from cometad.serve.follow import follow
     from cometad.serve.logs import configure_logs
-    from cometad.serve.settings import load_settings
+    from cometad.serve.notify.notify_settings import NotifySettings
 
     check_late(late)
-    address = Address(
-        url, stream, _pairs(tag, "--tag"), period, name, user, password_variable, _pairs(option, "--option")
-    )
-    source_of(address)  # refuses bad addresses before anything is opened
-    settings = load_settings(config, data_dir=data_dir, database=database)
-    settings = settings.model_copy(update={"connect": [], "notify": [*settings.notify, *_receiver(to)]})
+    source, settings = address.value(), service.settings()
+    receivers = settings.notify if to is None else [*settings.notify, NotifySettings(name="to", url=to)]
+    settings = settings.model_copy(update={"connect": [], "notify": receivers})
     configure_logs("text", quiet=True)
     # Opening an existing file checks line by line that it is one of ours.
     check_outputs([Output(output, "answers")], [] if detector is None else [detector], force=True)
-    with closing(StandardOutput() if output is None else AnswersFile(output, overwrite=force)) as sink:
+    with nullcontext() if output is None else closing(AnswersFile(output, overwrite=force)) as file:
 
         def write(lines: "list[Line]") -> None:
-            sink.write_lines([line for line in lines if "events" in line or not only_events])
+            wanted = [line for line in lines if "events" in line or not only_events]
+            if file is None:
+                write_output("".join(f"{json.dumps(line)}\n" for line in wanted))
+            else:
+                file.write_lines(wanted)
 
-        follow(settings, address, write, say, detector=detector, stream_settings={"late": late})
-
-
-def _receiver(url: str | None) -> "list[NotifySettings]":
-    """The receiver of events given by a flag, if any."""
-    from cometad.serve.notify.notify_settings import NotifySettings
-
-    return [] if url is None else [NotifySettings(name="to", url=url)]
+        follow(settings, source, write, say, detector=detector, stream_settings={"late": late})
 
 
 def _pairs(texts: list[str] | None, flag: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometad.cli.exits import show, write_output
+from cometad.cli.options import DialectOptions
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,7 +27,8 @@ def evaluate(
     scores_column: Annotated[str, typer.Option(help="Column of the scores, if the file has several.")] = "score",
     protocol: Annotated[str, typer.Option(help="How to compute the metrics: paper or paper-250.")] = "paper",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    dialect: "Dialect | None" = None,
+    *,
+    dialect: DialectOptions,
 ) -> None:
     """Evaluate scores against labels with nine metrics, and compare with random and constant scores.
 
@@ -34,8 +36,9 @@ def evaluate(
     """
     from cometad.cli.paths import check_outputs
 
+    written = dialect.value()
     check_outputs([], [labels, scores])
-    truth, given = read_column(labels, labels_column, dialect), read_column(scores, scores_column, dialect)
+    truth, given = _read_column(labels, labels_column, written), _read_column(scores, scores_column, written)
 
     from cometad.metrics import report
 
@@ -47,7 +50,7 @@ def evaluate(
     show(_metrics_table(result))
 
 
-def read_column(path: Path, column: str, dialect: "Dialect | None" = None) -> "Array":
+def _read_column(path: Path, column: str, dialect: "Dialect") -> "Array":
     """The named column of a file, or its only one."""
     import numpy as np
 
@@ -60,7 +63,6 @@ def read_column(path: Path, column: str, dialect: "Dialect | None" = None) -> "A
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"Cannot read '{path}' as an array. Pass a complete .npy file of numbers.") from error
 
-    from cometad.data.dialect import Dialect
     from cometad.data.tables import TableReader
 
     def select(frame: "pl.DataFrame") -> "pl.DataFrame":
@@ -72,7 +74,7 @@ def read_column(path: Path, column: str, dialect: "Dialect | None" = None) -> "A
         )
 
     try:
-        return TableReader(path, dialect=dialect or Dialect(), counters=True).whole(select).to_series(0).to_numpy()
+        return TableReader(path, dialect=dialect, counters=True).whole(select).to_series(0).to_numpy()
     except InputError as error:
         if error.advice != "bad cell":
             raise

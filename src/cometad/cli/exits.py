@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import typer
 
+from cometad.cli.options import with_options
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -121,12 +123,18 @@ def guarded(verb: Callable[P, None], interrupted: str = "Interrupted.") -> Calla
 
 
 def add_verb(
-    to: typer.Typer, name: str, verb: Callable[..., None], example: str, interrupted: str = "Interrupted."
+    to: typer.Typer,
+    name: str,
+    verb: Callable[..., None],
+    example: str,
+    interrupted: str = "Interrupted.",
+    *,
+    order: str = "",
 ) -> None:
-    """Add a guarded verb; its help is its docstring."""
+    """Add a guarded verb; its help is its docstring, and begins with the options named in `order`."""
     paragraphs = inspect.cleandoc(verb.__doc__ or "").split("\n\n")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)  # typer keeps single line breaks
-    to.command(name, help=text, epilog=f"Example: {example}")(guarded(verb, interrupted))
+    to.command(name, help=text, epilog=f"Example: {example}")(guarded(with_options(verb, order), interrupted))
 
 
 def explain_system(error: OSError) -> int:

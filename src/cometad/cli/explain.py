@@ -1,6 +1,7 @@
 """`cometad explain`."""
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,31 +15,45 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cometad.arrays import Floats
-    from cometad.data.dialect import Dialect
     from cometad.explain.reasons import Explanation, Reason
     from cometad.series import Series
 
 BARS = "▁▂▃▄▅▆▇█"
 
 
+@dataclass(frozen=True)
+class EventOptions:
+    """What to explain."""
+
+    step: Annotated[
+        str | None, typer.Option(help="Time step to explain, counted from 0, or a time such as 2026-11-18T09:30Z.")
+    ] = None
+    start: Annotated[str | None, typer.Option(help="First time step of the event to explain, or its time.")] = None
+    stop: Annotated[
+        str | None, typer.Option(help="Time step after the last one of the event, or the time of its last reading.")
+    ] = None
+
+    def value(self) -> object:
+        """A time step, or the two ends of an event."""
+        from cometad.errors import InputError
+
+        if self.step is not None and self.start is None and self.stop is None:
+            return _step(self.step)
+        if self.step is None and self.start is not None and self.stop is not None:
+            return _step(self.start), _step(self.stop)
+        raise InputError("Pass either --step, or both --start and --stop: cometad explain MODEL DATA --step 120.")
+
+
 def explain(
     model: options.Model,
     data: options.Data,
-    step: Annotated[
-        str | None, typer.Option(help="Time step to explain, counted from 0, or a time such as 2026-11-18T09:30Z.")
-    ] = None,
-    start: Annotated[str | None, typer.Option(help="First time step of the event to explain, or its time.")] = None,
-    stop: Annotated[
-        str | None, typer.Option(help="Time step after the last one of the event, or the time of its last reading.")
-    ] = None,
+    *,
+    event: EventOptions,
     top: Annotated[int, typer.Option(min=1, help="Number of variables to show, largest share first.")] = 5,
     context: Annotated[int, typer.Option(min=0, help="Time steps before and after the event to include in JSON.")] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON with all values instead of a table.")] = False,
-    time_column: options.TimeColumn = None,
-    drop: options.Drop = None,
-    resample: options.Resample = None,
+    reading: options.ReadingOptions,
     gaps: options.Gaps = None,
-    dialect: "Dialect | None" = None,
 ) -> None:
     """Explain the score of a time step (--step) or of an event (--start and --stop): which variables raised it.
 
@@ -50,9 +65,10 @@ def explain(
     from cometad.cli.paths import check_outputs
     from cometad.errors import ModelFileError
 
+    read = reading.value()
     check_outputs([], [model, data])
-    event = _event(step, start, stop)
-    source = Source(data, time_column, drop, resample, dialect)
+    wanted = event.value()
+    source = Source(data, read)
     detector = open_detector(model, gaps=gaps)
     if not detector.can_explain:
         raise ModelFileError(
@@ -60,22 +76,12 @@ def explain(
             "Fit one that can with cometad fit --detector comet."
         )
     series = source.series(missing=detector.gaps.allowed, detector=detector)
-    explanation = detector.explain(series, event, context=context)
+    explanation = detector.explain(series, wanted, context=context)
     if as_json:
         write_output(json.dumps(_as_json(explanation, series, top), indent=2) + "\n")
         return
 
     show(_table(explanation, series, top))
-
-
-def _event(step: str | None, start: str | None, stop: str | None) -> object:
-    from cometad.errors import InputError
-
-    if step is not None and start is None and stop is None:
-        return _step(step)
-    if step is None and start is not None and stop is not None:
-        return _step(start), _step(stop)
-    raise InputError("Pass either --step, or both --start and --stop: cometad explain MODEL DATA --step 120.")
 
 
 def _step(text: str) -> int | str:

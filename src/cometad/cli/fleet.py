@@ -1,25 +1,19 @@
 """`cometad fleet fit`, `score`, `report`, `list` and `check`."""
 
-import functools
-import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cometad.cli import options
+from cometad.cli.chosen import DetectorOptions
 from cometad.cli.exits import FAILED, printable, say, show, write_output
-from cometad.cli.fit import fit as fit_one
-from cometad.cli.fit import requested_detector
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from cometad.alerting.alerts import Alerts
-    from cometad.data.dialect import Dialect
-    from cometad.detector import Detector
 
 MOST_SHOWN = 10  # failures printed individually
 
@@ -33,41 +27,31 @@ Data = Annotated[
 ]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Fleet written by cometad fleet fit.")]
 By = Annotated[str | None, typer.Option("--by", metavar="COLUMN", help="Column with the entity of each reading.")]
-Engine = Annotated[str, typer.Option(help="local (processes on this machine) or ray.")]
-Address = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="With --engine ray: an existing cluster. Default: start one here."),
-]
-Workers = Annotated[int | None, typer.Option(help="Number of workers. Default: one per core.", min=1)]
-
-_OF_FIT = [name for name in inspect.signature(requested_detector).parameters if name != "self"]
 
 
-def with_detector(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb that gets its `detector` from the options of `cometad fit`."""
+@dataclass(frozen=True)
+class WorkOptions:
+    """Which readings belong to which entity, how to read them, and where the work runs."""
 
-    @functools.wraps(verb)
-    def run(*args: Any, **kwargs: Any) -> None:
-        given = {name: kwargs.pop(name, fitting[name].default) for name in _OF_FIT}
-        verb(*args, **kwargs, detector=requested_detector(**given))
+    by: By = None
+    engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray.")] = "local"
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With --engine ray: an existing cluster. Default: start one here."),
+    ] = None
+    workers: Annotated[int | None, typer.Option(help="Number of workers. Default: one per core.", min=1)] = None
+    reading: options.ReadingOptions = field(default_factory=options.ReadingOptions)
 
-    fitting = inspect.signature(fit_one).parameters
-    own = [parameter for name, parameter in inspect.signature(verb).parameters.items() if name != "detector"]
-    before = [parameter for parameter in own if parameter.kind is not parameter.KEYWORD_ONLY]
-    after = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
-    more = [fitting[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in _OF_FIT]
-    run.__signature__ = inspect.Signature([*before, *more, *after])  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in (*before, *more, *after)}
-    return run
+    def value(self) -> dict[str, Any]:
+        """The arguments that the methods of a fleet have in common."""
+        read = self.reading.value()
+        where = {"by": self.by, "engine": self.engine, "address": self.address, "workers": self.workers}
+        return where | vars(read) | {"verbose": True}
 
 
 def fit(
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write the fleet to.")],
-    by: By = None,
-    engine: Engine = "local",
-    address: Address = None,
-    workers: Workers = None,
     pool: Annotated[
         int | None,
         typer.Option(
@@ -77,13 +61,11 @@ def fit(
             min=1,
         ),
     ] = None,
-    time_column: options.TimeColumn = None,
-    drop: options.Drop = None,
-    resample: options.Resample = None,
+    *,
+    work: WorkOptions,
     retry: Annotated[bool, typer.Option("--retry", help="Retry entities that failed before.")] = False,
     refit: Annotated[bool, typer.Option("--refit", help="Refit everything, possibly with other parameters.")] = False,
-    detector: "Detector | None" = None,
-    dialect: "Dialect | None" = None,
+    method: DetectorOptions,
 ) -> None:
     """Fit one detector per entity of a table or a folder, and keep them in one folder.
 
@@ -92,22 +74,9 @@ def fit(
     """
     from cometad.fleet.fleet import Fleet
 
+    options_given = work.value()
     fleet = Fleet.fit(
-        data,
-        folder=output,
-        by=by,
-        detector=detector,
-        engine=engine,
-        address=address,
-        workers=workers,
-        pool=pool or 0,
-        time_column=time_column,
-        drop=drop or (),
-        resample=resample,
-        dialect=dialect,
-        retry=retry,
-        refit=refit,
-        verbose=True,
+        data, folder=output, detector=method.value(), pool=pool or 0, retry=retry, refit=refit, **options_given
     )
     run = fleet.run
     _say_problems(run.failed)
@@ -126,17 +95,10 @@ def score(
     folder: Folder,
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="The .csv, .parquet or .jsonl file to write.")],
-    by: By = None,
-    engine: Engine = "local",
-    address: Address = None,
-    workers: Workers = None,
-    time_column: options.TimeColumn = None,
-    drop: options.Drop = None,
-    resample: options.Resample = None,
-    force: options.Force = False,
     *,
-    alerts: "Alerts",
-    dialect: "Dialect | None" = None,
+    work: WorkOptions,
+    force: options.Force = False,
+    alerts: options.AlertOptions,
 ) -> None:
     """Score the readings of all entities, each with its own detector.
 
@@ -148,24 +110,12 @@ def score(
     from cometad.data.writing import check_suffix, write_chunks
     from cometad.fleet.fleet import Fleet
 
+    options_given, rule = work.value(), alerts.value()
     check_suffix(output)
     check_outputs([Output(output, "fleet scores")], [data, folder], force)
     fleet = Fleet.load(folder)
     totals = _ScoreTotals()
-    scored = fleet.score_each(
-        data,
-        by=by,
-        engine=engine,
-        address=address,
-        workers=workers,
-        alerts=alerts,
-        time_column=time_column,
-        drop=drop or (),
-        resample=resample,
-        dialect=dialect,
-        verbose=True,
-    )
-    write_chunks(output, totals.over(scored))
+    write_chunks(output, totals.over(fleet.score_each(data, alerts=rule, **options_given)))
     _say_problems(totals.failed)
     levels = [f"{n:,} {level}{'' if n == 1 else 's'}" for level, n in totals.levels.items()]
     say(
@@ -219,42 +169,21 @@ def report(
     ] = Path("fleet.html"),
     most: Annotated[int, typer.Option(help="Number of entities with their own report, worst first.", min=0)] = 50,
     most_events: Annotated[int, typer.Option(help="Events to explain in each report.", min=0)] = 10,
-    by: By = None,
-    engine: Engine = "local",
-    address: Address = None,
-    workers: Workers = None,
-    time_column: options.TimeColumn = None,
-    drop: options.Drop = None,
-    resample: options.Resample = None,
-    force: options.Force = False,
     *,
-    alerts: "Alerts",
-    dialect: "Dialect | None" = None,
+    work: WorkOptions,
+    force: options.Force = False,
+    alerts: options.AlertOptions,
 ) -> None:
     """Write a page that lists all entities, worst alert first, and links to reports of the worst."""
     from cometad.cli.paths import Output, check_outputs
     from cometad.errors import ParameterError
     from cometad.fleet.fleet import Fleet
 
+    options_given, rule = work.value(), alerts.value()
     if output.suffix.lower() not in (".html", ".htm"):
         raise ParameterError(f"The name '{output}' does not end in .html. Choose a name that does.")
     check_outputs([Output(output, "overview")], [data, folder], force)
-    written = Fleet.load(folder).report(
-        data,
-        output,
-        most=most,
-        most_events=most_events,
-        by=by,
-        engine=engine,
-        address=address,
-        workers=workers,
-        alerts=alerts,
-        time_column=time_column,
-        drop=drop or (),
-        resample=resample,
-        dialect=dialect,
-        verbose=True,
-    )
+    written = Fleet.load(folder).report(data, output, most=most, most_events=most_events, alerts=rule, **options_given)
     lost = {line.name: f"no report: {line.no_report}" for line in written.lines if line.no_report is not None}
     _say_problems(lost)
     reports = f"{written.pages:,} report{'' if written.pages == 1 else 's'}"

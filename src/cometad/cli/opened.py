@@ -11,9 +11,8 @@ from cometad.files import is_temporary, status_of
 if TYPE_CHECKING:
     import polars as pl
 
-    from cometad.data.dialect import Dialect
     from cometad.data.quality import Finding
-    from cometad.data.tables import TableReader
+    from cometad.data.tables import ReadOptions, TableReader
     from cometad.detector import Detector
     from cometad.series import Series
 
@@ -56,30 +55,19 @@ def _problem(model: Path) -> str | None:
 class Source:
     """Readings and how to read them; a missing file or a bad option is refused at once."""
 
-    def __init__(
-        self,
-        path: Path,
-        time_column: str | None = None,
-        drop: Sequence[str] | None = None,
-        resample: str | None = None,
-        dialect: "Dialect | None" = None,
-    ) -> None:
-        from cometad.data.dialect import Dialect
+    def __init__(self, path: Path, options: "ReadOptions") -> None:
         from cometad.data.resample import parse_resampling
         from cometad.data.tables import check_table
 
         check_table(path)
-        self._path, self._time_column, self._drop = path, time_column, drop or ()
-        self._dialect = Dialect() if dialect is None else dialect
-        self._resampling = None if resample is None else parse_resampling(resample)
+        self._path, self._options = path, options
+        self._resampling = None if options.resample is None else parse_resampling(options.resample)
         self._reader: TableReader | None = None
 
     def _opened(self, detector: "Detector | None") -> "TableReader":
-        from cometad.data.tables import TableReader
-
         if self._reader is None:
             variables = detector.names_ if detector is not None and detector.named_ else ()
-            self._reader = TableReader(self._path, self._time_column, self._drop, self._dialect, variables=variables)
+            self._reader = self._options.reader(self._path, variables)
         return self._reader
 
     def whole(self, detector: "Detector | None" = None, missing: bool = True) -> "pl.DataFrame | Series":

@@ -1,12 +1,18 @@
-"""Arguments and options shared by the verbs."""
+"""Arguments and options shared by the verbs, and groups of options that a verb takes as one argument."""
 
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from cometad.alerting.alerts import Alerts
+    from cometad.data.dialect import Dialect
+    from cometad.data.tables import ReadOptions
 
 Data = Annotated[
     Path,
@@ -55,108 +61,142 @@ Gaps = Annotated[
     ),
 ]
 
-# Options that several verbs share as one argument: the name of the argument, and its options. `with_options` adds them.
-_DIALECT: dict[str, tuple[Any, Any]] = {
-    "separator": (
-        Annotated[
-            str | None,
-            typer.Option(help="Separator of a text table: a character, or comma, semicolon, tab, pipe or space."),
-        ],
-        None,
-    ),
-    "decimal": (Annotated[str | None, typer.Option(help="Decimal mark of a text table: . or a comma.")], None),
-    "encoding": (Annotated[str | None, typer.Option(help="Encoding of a text table, such as cp1252.")], None),
-    "na": (
-        Annotated[
-            list[str] | None,
-            typer.Option("--na", metavar="TEXT", help="Cell that means a missing reading, such as Bad; repeatable."),
-        ],
-        None,
-    ),
-    "no_header": (
-        Annotated[bool, typer.Option("--no-header", help="The first row holds readings; columns are v0, v1, ...")],
-        False,
-    ),
-    "date_order": (
-        Annotated[
-            str | None,
-            typer.Option(help="day-first or month-first, for dates such as 01/02/2026. Default: recognized."),
-        ],
-        None,
-    ),
-}
+
+@dataclass(frozen=True)
+class DialectOptions:
+    """How a text table is written."""
+
+    separator: Annotated[
+        str | None,
+        typer.Option(help="Separator of a text table: a character, or comma, semicolon, tab, pipe or space."),
+    ] = None
+    decimal: Annotated[str | None, typer.Option(help="Decimal mark of a text table: . or a comma.")] = None
+    encoding: Annotated[str | None, typer.Option(help="Encoding of a text table, such as cp1252.")] = None
+    na: Annotated[
+        list[str] | None,
+        typer.Option("--na", metavar="TEXT", help="Cell that means a missing reading, such as Bad; repeatable."),
+    ] = None
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="The first row holds readings; columns are v0, v1, ...")
+    ] = False
+    date_order: Annotated[
+        str | None,
+        typer.Option(help="day-first or month-first, for dates such as 01/02/2026. Default: recognized."),
+    ] = None
+
+    def value(self) -> "Dialect":
+        """The dialect, checked."""
+        from cometad.data.dialect import Dialect
+
+        return Dialect(
+            separator=self.separator,
+            decimal=self.decimal,
+            encoding=self.encoding,
+            missing=tuple(self.na or ()),
+            header=not self.no_header,
+            date_order=self.date_order,
+        )
 
 
-ALERTS: dict[str, tuple[Any, Any]] = {
-    "min_length": (Annotated[int, typer.Option(help="Minimum length of an event in readings.", min=1)], 1),
-    "merge_gap": (
-        Annotated[
-            int,
-            typer.Option(
-                help="Longest run of normal readings that does not end an event; at least 10 under a budget.", min=0
-            ),
-        ],
-        0,
-    ),
-    "hold_off": (
-        Annotated[int, typer.Option(help="Readings after an event during which no new one opens.", min=0)],
-        0,
-    ),
-    "longest": (
-        Annotated[
-            int,
-            typer.Option(help="Readings after which an event that lasts closes as a new level.", min=1),
-        ],
-        64,
-    ),
-    "longest_hours": (
-        Annotated[float, typer.Option(help="The same in hours: the shorter of both counts, but at least 8 readings.")],
-        8.0,
-    ),
-    "alert_from": (
-        Annotated[float, typer.Option(help="Severity from which an event is an alert, not a notice.", min=0, max=1)],
-        0.15,
-    ),
-}
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How to read a table of readings."""
+
+    time_column: TimeColumn = None
+    drop: Drop = None
+    resample: Resample = None
+    dialect: DialectOptions = field(default_factory=DialectOptions)
+
+    def value(self) -> "ReadOptions":
+        """The options as the library takes them."""
+        from cometad.data.tables import ReadOptions
+
+        return ReadOptions(self.time_column, tuple(self.drop or ()), self.resample, self.dialect.value())
 
 
-def _dialect(given: dict[str, Any]) -> Any:
-    from cometad.data.dialect import Dialect
+@dataclass(frozen=True)
+class AlertOptions:
+    """Which flagged readings form an event, and which events are alerts."""
 
-    missing, header = tuple(given.pop("na") or ()), not given.pop("no_header")
-    return Dialect(**given, missing=missing, header=header)
+    min_length: Annotated[int, typer.Option(help="Minimum length of an event in readings.", min=1)] = 1
+    merge_gap: Annotated[
+        int,
+        typer.Option(
+            help="Longest run of normal readings that does not end an event; at least 10 under a budget.", min=0
+        ),
+    ] = 0
+    hold_off: Annotated[int, typer.Option(help="Readings after an event during which no new one opens.", min=0)] = 0
+    longest: Annotated[
+        int, typer.Option(help="Readings after which an event that lasts closes as a new level.", min=1)
+    ] = 64
+    longest_hours: Annotated[
+        float, typer.Option(help="The same in hours: the shorter of both counts, but at least 8 readings.")
+    ] = 8.0
+    alert_from: Annotated[
+        float, typer.Option(help="Severity from which an event is an alert, not a notice.", min=0, max=1)
+    ] = 0.15
+
+    def value(self) -> "Alerts":
+        """The rule as the library takes it, checked."""
+        from cometad.alerting.alerts import Alerts
+
+        return Alerts(**vars(self))
 
 
-def _alerts(given: dict[str, Any]) -> Any:
-    from cometad.alerting.alerts import Alerts
+@dataclass(frozen=True)
+class RuleOptions:
+    """The threshold and the gap rule instead of the detector's own, and what becomes of flagged readings."""
 
-    return Alerts(**given)
-
-
-_GROUPS: dict[str, tuple[dict[str, tuple[Any, Any]], Callable[[dict[str, Any]], Any]]] = {
-    "dialect": (_DIALECT, _dialect),
-    "alerts": (ALERTS, _alerts),
-}
+    threshold: Threshold = None
+    gaps: Gaps = None
+    alerts: AlertOptions = field(default_factory=AlertOptions)
 
 
-def with_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb that gets its `dialect` and its `alerts`, if it has them, from options of the command line."""
+def with_options(verb: Callable[..., None], order: str = "") -> Callable[..., None]:
+    """A verb whose groups of options, such as `ReadingOptions`, come one by one from the command line.
+
+    In its help, the options named in `order` come first, then the others in the order of the signature. How a text
+    table is written and what is an alert come last.
+    """
     named = list(inspect.signature(verb).parameters.values())
-    groups = [name for name in _GROUPS if any(parameter.name == name for parameter in named)]
+    groups = {each.name: each.annotation for each in named if is_dataclass(each.annotation)}
+    found, last = [], list[inspect.Parameter]()
+    for each in named:
+        found += _parameters(each.annotation, last) if each.name in groups else [each]
+    wanted = order.split()
+    found.sort(key=lambda each: wanted.index(each.name) if each.name in wanted else len(wanted))
+    shown = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*found, *last)]
 
     @functools.wraps(verb)
-    def run(*args: Any, **kwargs: Any) -> None:
-        for group in groups:
-            options, made = _GROUPS[group]
-            kwargs[group] = made({name: kwargs.pop(name, default) for name, (_, default) in options.items()})
-        verb(*args, **kwargs)
+    def run(**given: Any) -> None:
+        verb(**{name: _built(kind, given) for name, kind in groups.items()}, **given)
 
-    more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for group in groups
-        for name, (annotation, default) in _GROUPS[group][0].items()
-    ]
-    own = [parameter for parameter in named if parameter.name not in groups]
-    run.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in (*own, *more)}
+    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in shown}
     return run
+
+
+def _parameters(group: Any, last: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The options of a group and of the groups in it; those of every help page's end are added to `last`."""
+    found = []
+    for each in fields(group):
+        if is_dataclass(each.type):
+            found += _parameters(each.type, last)
+        else:
+            default = inspect.Parameter.empty if each.default is MISSING else each.default
+            kind = inspect.Parameter.KEYWORD_ONLY
+            found.append(inspect.Parameter(each.name, kind, default=default, annotation=each.type))
+    if group not in (DialectOptions, AlertOptions):
+        return found
+    last += found
+    return []
+
+
+def _built(group: Any, given: dict[str, Any]) -> Any:
+    """A group with the values `given` by name, which are taken out."""
+    return group(
+        **{
+            each.name: _built(each.type, given) if is_dataclass(each.type) else given.pop(each.name)
+            for each in fields(group)
+        }
+    )

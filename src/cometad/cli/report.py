@@ -3,16 +3,12 @@
 import hashlib
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cometad.cli import options
 from cometad.cli.exits import say
-
-if TYPE_CHECKING:
-    from cometad.alerting.alerts import Alerts
-    from cometad.data.dialect import Dialect
 
 
 def report(
@@ -20,15 +16,10 @@ def report(
     data: options.Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="The .html file to write.")] = Path("report.html"),
     most_events: Annotated[int, typer.Option(help="Number of events to explain, most severe first.", min=0)] = 20,
-    threshold: options.Threshold = None,
-    time_column: options.TimeColumn = None,
-    drop: options.Drop = None,
-    resample: options.Resample = None,
-    gaps: options.Gaps = None,
-    force: options.Force = False,
     *,
-    alerts: "Alerts",
-    dialect: "Dialect | None" = None,
+    reading: options.ReadingOptions,
+    rules: options.RuleOptions,
+    force: options.Force = False,
 ) -> None:
     """Write an HTML report of what a detector finds in a file, and why.
 
@@ -39,25 +30,26 @@ def report(
     from cometad.cli.paths import Output, check_outputs
     from cometad.errors import ParameterError
 
+    read, alerts = reading.value(), rules.alerts.value()
     if output.suffix.lower() not in (".html", ".htm"):
         raise ParameterError(f"The name '{output}' does not end in .html. Choose a name that does.")
     check_outputs([Output(output, "report")], [model, data], force)
-    source = Source(data, time_column, drop, resample, dialect)
-    detector = open_detector(model, threshold, gaps)
+    source = Source(data, read)
+    detector = open_detector(model, rules.threshold, rules.gaps)
 
     from cometad.report.gather import gather
     from cometad.report.page import save_report
 
     options_given = {
         "--most-events": most_events,
-        "--alerts": threshold,
-        **{f"--{name.replace('_', '-')}": getattr(alerts, name) for name in options.ALERTS},
-        "--time-column": time_column,
-        "--resample": resample,
-        "--gaps": gaps,
+        "--alerts": rules.threshold,
+        **{f"--{name.replace('_', '-')}": value for name, value in vars(rules.alerts).items()},
+        "--time-column": read.time_column,
+        "--resample": read.resample,
+        "--gaps": rules.gaps,
     }
     words = [word for name, value in options_given.items() if value is not None for word in (name, str(value))]
-    words += [word for name in drop or () for word in ("--drop", name)]
+    words += [word for name in read.drop for word in ("--drop", name)]
     command = shlex.join(["cometad", "report", str(model), str(data), "-o", str(output), *words])
     sources = {"command": command, "model": _named(model), "data": _named(data)}
     found = gather(detector, source.whole(detector), alerts=alerts, most_events=most_events, sources=sources)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from cometad.alerting.alerts import Alerts, Change, Event
     from cometad.alerting.promise import Promise
-    from cometad.data.dialect import Dialect
     from cometad.data.quality import Inspection
     from cometad.detector import Detector
     from cometad.live.stream import Stream
@@ -41,15 +40,10 @@ def score(
             help="The .csv, .parquet or .jsonl file to write events to: flagged readings that belong together."
         ),
     ] = None,
-    threshold: options.Threshold = None,
-    time_column: options.TimeColumn = None,
-    drop: options.Drop = None,
-    resample: options.Resample = None,
-    gaps: options.Gaps = None,
-    force: options.Force = False,
     *,
-    alerts: "Alerts",
-    dialect: "Dialect | None" = None,
+    reading: options.ReadingOptions,
+    rules: options.RuleOptions,
+    force: options.Force = False,
 ) -> None:
     """Score every reading in a file.
 
@@ -65,12 +59,13 @@ def score(
     from cometad.cli.paths import Output, check_outputs
     from cometad.data.writing import check_suffix, write_chunks
 
+    read, alerts = reading.value(), rules.alerts.value()
     for path in (output, events):
         if path is not None:
             check_suffix(path)
     check_outputs([Output(output, "scores"), Output(events, "events")], [model, data], force)
-    source = Source(data, time_column, drop, resample, dialect)
-    detector = open_detector(model, threshold, gaps)
+    source = Source(data, read)
+    detector = open_detector(model, rules.threshold, rules.gaps)
 
     from cometad.alerting.promise import Promise
     from cometad.data.quality import Inspection

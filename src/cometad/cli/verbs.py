@@ -25,7 +25,6 @@ from cometad.cli.exits import (
 from cometad.cli.explain import explain
 from cometad.cli.export import export
 from cometad.cli.fit import fit
-from cometad.cli.options import with_options
 from cometad.cli.report import report
 from cometad.cli.score import score
 from cometad.cli.serve import create_token, list_tokens, revoke_token, serve
@@ -57,33 +56,45 @@ def cometad(
         print(context.get_help())
 
 
+UNWRITTEN = "Interrupted; nothing was written."
+KEPT = "Interrupted; what was fitted is kept. Run the same command to continue."
+
 add_verb(app, "demo", demo, "cometad demo --out demo")
-add_verb(app, "check", with_options(check), "cometad check today.csv plant.comet")
-add_verb(app, "fit", with_options(fit), "cometad fit normal.csv -o plant.comet", "Interrupted; nothing was written.")
+add_verb(app, "check", check, "cometad check today.csv plant.comet")
+add_verb(
+    app,
+    "fit",
+    fit,
+    "cometad fit normal.csv -o plant.comet",
+    UNWRITTEN,
+    order="output detector preset dataset views exclude trim trends time_column drop resample",
+)
 add_verb(
     app,
     "score",
-    with_options(score),
+    score,
     "cometad score plant.comet today.csv -o scores.csv",
-    "Interrupted; nothing was written.",
+    UNWRITTEN,
+    order="output events threshold",
 )
-add_verb(app, "explain", with_options(explain), "cometad explain plant.comet today.csv --start 120 --stop 131")
+add_verb(app, "explain", explain, "cometad explain plant.comet today.csv --start 120 --stop 131")
 add_verb(
     app,
     "report",
-    with_options(report),
+    report,
     "cometad report plant.comet today.csv -o report.html",
-    "Interrupted; nothing was written.",
+    UNWRITTEN,
+    order="output most_events threshold",
 )
+add_verb(app, "export", export, "cometad export plant.comet -o plant.onnx", UNWRITTEN)
+add_verb(app, "evaluate", evaluate, "cometad evaluate labels.csv scores.csv")
 add_verb(
     app,
-    "export",
-    export,
-    "cometad export plant.comet -o plant.onnx",
-    "Interrupted; nothing was written.",
+    "stream",
+    stream,
+    "tail -n +1 -f today.csv | cometad stream plant.comet",
+    order="form output snapshot snapshot_every threshold only_events resample late time_column gaps",
 )
-add_verb(app, "evaluate", with_options(evaluate), "cometad evaluate labels.csv scores.csv")
-add_verb(app, "stream", with_options(stream), "tail -n +1 -f today.csv | cometad stream plant.comet")
 add_verb(app, "serve", serve, "cometad serve --port 8080", "Stopped.")
 add_verb(
     app,
@@ -91,6 +102,7 @@ add_verb(
     connect,
     "cometad connect mqtt://localhost/plant/pump --stream pump --detector pump.comet",
     "Stopped; the same command continues.",
+    order="stream detector",
 )
 
 _token = typer.Typer(help="Create, list and revoke the tokens of the live service.")
@@ -100,22 +112,16 @@ add_verb(_token, "revoke", revoke_token, "cometad token revoke gateway-3")
 app.add_typer(_token, name="token", no_args_is_help=True)
 
 _fleet = typer.Typer(help="One detector for each of many entities: fit, score and report them in one go.")
-_GOES_ON = "Interrupted; what was fitted is kept. Run the same command to continue."
 add_verb(
     _fleet,
     "fit",
-    with_options(fleet.with_detector(fleet.fit)),
+    fleet.fit,
     "cometad fleet fit history.parquet --by machine -o fleet",
-    _GOES_ON,
+    KEPT,
+    order="output by engine address workers pool",
 )
-add_verb(
-    _fleet,
-    "score",
-    with_options(fleet.score),
-    "cometad fleet score fleet today.parquet -o scores.parquet",
-    "Interrupted; nothing was written.",
-)
-add_verb(_fleet, "report", with_options(fleet.report), "cometad fleet report fleet today.parquet -o fleet.html")
+add_verb(_fleet, "score", fleet.score, "cometad fleet score fleet today.parquet -o scores.parquet", UNWRITTEN)
+add_verb(_fleet, "report", fleet.report, "cometad fleet report fleet today.parquet -o fleet.html")
 add_verb(_fleet, "list", fleet.show_list, "cometad fleet list fleet --failed")
 add_verb(_fleet, "check", fleet.check, "cometad fleet check fleet today.parquet")
 app.add_typer(_fleet, name="fleet", no_args_is_help=True)

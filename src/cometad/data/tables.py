@@ -1,7 +1,10 @@
 """Tables of readings in CSV and Parquet files: one row per reading, one column per variable, optionally the time."""
 
+import json
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import polars as pl
 
@@ -15,6 +18,24 @@ ROWS = 2**16  # of a chunk
 
 Select = Callable[[pl.DataFrame], pl.DataFrame]
 Check = Callable[[pl.DataFrame, Callable[[int], str]], object]  # of a frame, whose rows have places in words
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read readings, from one file or from those of many entities."""
+
+    time_column: str | None = None
+    drop: tuple[str, ...] = ()
+    resample: str | None = None
+    dialect: Dialect = field(default_factory=Dialect)
+
+    def reader(self, path: Source, variables: Collection[str] = ()) -> "TableReader":
+        """The table at a path, not yet resampled; columns named in `variables` hold no times."""
+        return TableReader(path, self.time_column, self.drop, self.dialect, variables=variables)
+
+    def as_json(self) -> dict[str, Any]:
+        """The options in types that JSON can hold."""
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
 
 
 class TableReader:

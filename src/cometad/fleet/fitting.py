@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cometad.data.tables import ReadOptions
 from cometad.detector import Detector
 from cometad.errors import CometadError, OutputError, ParameterError
 from cometad.fleet.engines import Engine, TaskOutcome
@@ -23,7 +24,7 @@ from cometad.fleet.jobs import (
     parameters_of,
 )
 from cometad.fleet.pooling import Donation, candidates, nearest
-from cometad.fleet.sources import Entities, EntityReadings, ReadOptions, data_signature, entities_of
+from cometad.fleet.sources import Entities, EntityReadings, data_signature, entities_of
 from cometad.fleet.storage import LOCK, SCRATCH, Entry, FleetFolder, FleetWriter, writing
 from cometad.progress import FleetPace, show_progress
 

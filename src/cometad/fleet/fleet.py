@@ -13,6 +13,7 @@ import polars as pl
 from cometad.alerting.alerts import Alerts
 from cometad.comet import Comet
 from cometad.data.dialect import Dialect
+from cometad.data.tables import ReadOptions
 from cometad.detector import Detector
 from cometad.detectors import load_bytes
 from cometad.errors import ModelFileError, unknown
@@ -21,7 +22,7 @@ from cometad.fleet.fitting import FitPlan, FleetRun, fit_fleet
 from cometad.fleet.jobs import SCORES, ScoreAnswer, ScoreTask, parameters_of, score_entity
 from cometad.fleet.overview import Overview, line_of, write_overview
 from cometad.fleet.pooling import POOL
-from cometad.fleet.sources import Entities, ReadOptions, entities_of
+from cometad.fleet.sources import Entities, entities_of
 from cometad.fleet.storage import Entry, FleetFolder, manifest_of, writing
 from cometad.parameters import check_integer
 from cometad.progress import FleetPace, show_progress

@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
@@ -18,12 +18,11 @@ from urllib.parse import unquote
 import polars as pl
 
 from cometad.data.columns import Columns
-from cometad.data.dialect import Dialect
 from cometad.data.joined import Part, Tables
 from cometad.data.matching import Matching
 from cometad.data.resample import parse_resampling
 from cometad.data.table_sources import SUFFIXES, by_name, check_source, suffix_of
-from cometad.data.tables import TableReader
+from cometad.data.tables import ReadOptions, TableReader
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
 from cometad.fleet.split import FrameReader, Segment, SplitTable, by_entity, rows_of
@@ -31,20 +30,6 @@ from cometad.progress import show_progress
 from cometad.series import Series, as_series, together
 
 UNNAMED = "__HIVE_DEFAULT_PARTITION__"  # folder name that Hive, Spark and pyarrow use for a missing value
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """How to read the readings of every entity; the same options as for a single file."""
-
-    time_column: str | None = None
-    drop: tuple[str, ...] = ()
-    resample: str | None = None
-    dialect: Dialect = field(default_factory=Dialect)
-
-    def as_json(self) -> dict[str, Any]:
-        """The options in types that JSON can hold."""
-        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
 
 
 class Wanted(NamedTuple):
@@ -75,10 +60,7 @@ class FileReadings:
     def open(self, wanted: Wanted | None = None) -> Series:
         """Read the files."""
         variables = () if wanted is None else wanted.names
-        reader = TableReader(
-            self.files, self.options.time_column, self.options.drop, self.options.dialect, variables=variables
-        )
-        return _series(reader, wanted, self.options, self.without)
+        return _series(self.options.reader(self.files, variables), wanted, self.options, self.without)
 
     def carried(self) -> "CarriedReadings":
         """The files as one frame."""

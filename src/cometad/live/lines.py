@@ -1,18 +1,27 @@
-"""The lines of an input: text, positions, and interrupts that lose none."""
+"""A session on the lines of an input: text, positions, snapshots, and interrupts that lose none."""
 
 import codecs
 import hashlib
+import json
 import logging
 import select
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from itertools import chain
+from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
+from cometad.alerting.promise import Promise
+from cometad.checkpoint import restoring
 from cometad.data.dialect import UTF_8, recognize_encoding, to_utf_8
-from cometad.errors import InputError
-from cometad.live.readings import Reading
+from cometad.errors import InputError, OutputError
+from cometad.live.numbers import StreamNumbers, checked_mark
+from cometad.live.output import OutputFile, checked_position
+from cometad.live.readings import Layout, Reading, readings
+from cometad.live.session import KIND, Answer, Session
 from cometad.saving import counted, of_type, texts
 
 CHUNK = 1 << 16  # bytes; more than Python's own buffer, whose content select does not see
@@ -179,3 +188,145 @@ def _checked(position: object) -> Mapping[str, Any]:
 
 def _digest(line: str) -> str:
     return hashlib.sha256(line.encode(errors="replace")).hexdigest()[:16]
+
+
+class SnapshotFile(NamedTuple):
+    """Where to save a session, and how often."""
+
+    path: Path
+    every: int | None  # readings
+    seconds: float
+
+
+class LineRun:
+    """Answers the readings of an input, and saves the session with its positions in the input and in the output."""
+
+    def __init__(
+        self,
+        session: Session,
+        layout: Layout,
+        interrupts: Interrupts,
+        snapshot: SnapshotFile | None = None,
+        only_events: bool = False,
+    ) -> None:
+        self._session, self._layout, self._interrupts = session, layout, interrupts
+        self._snapshot, self._only_events = snapshot, only_events
+        position = session.position
+        with restoring(KIND, f"'{snapshot.path}'" if snapshot else "The snapshot"):
+            self._feed = InputFeed(position.get("input"))
+            self.written = checked_position(position.get("output"))  # where the output was when the session was saved
+            self._numbers = StreamNumbers(layout.dialect, layout.gaps, checked_mark(position.get("decimal")))
+            self.only_events_before = of_type(position.get("only_events", only_events), bool, "only_events")
+        self._readings, self._saved_at = 0, time.monotonic()  # since the last time
+        self._cut = False  # whether it was saved for the last time, before a line that may be incomplete
+
+    def answer(
+        self, source: BinaryIO | None, form: str, write: Callable[[str], None], output: OutputFile | None = None
+    ) -> InputError | None:
+        """Answer all readings, then finish the stream or save it; returns the error of a bad reading, which ends it.
+
+        `write` gets each answer as a JSON line at once; `output` is the file it goes to, if that can be continued.
+        """
+        self._write, self._output = write, output
+        if output is not None and self._snapshot is not None and not self._snapshot.path.exists():
+            self._save()  # if it is killed before the first regular one
+        try:
+            problem = self._take_all(source, form)
+            ended = problem is None and not self._interrupts.stopped
+            if self._snapshot is None:
+                with nullcontext() if ended else suppress(InputError):  # too few readings to score the rest
+                    self._answer(self._session.finish())
+        except BrokenPipeError:
+            if self._snapshot is None:
+                raise
+            raise OutputError(
+                f"The output was closed, so the snapshot '{self._snapshot.path}' was not updated. "
+                "Send the readings since then again."
+            ) from None
+        feed = self._feed
+        if self._snapshot is not None and ended and feed.arrived and feed.behind:
+            return InputError(
+                f"The input has only {feed.arrived:,} of the {feed.skipped:,} lines that were scored already. Send all "
+                "of it again, or only the readings that follow."
+            )
+        self._finish(ended)
+        return problem
+
+    def _take_all(self, source: BinaryIO | None, form: str) -> InputError | None:
+        """Answer the readings of the input; returns the error of the first bad one."""
+        promise: Promise | None = Promise(self._session.detector.threshold.rate)
+        try:
+            for reading in self._new_readings(source, form):
+                if reading.line == self._interrupts.cut:
+                    self._save_before_cut()
+                answers = self._session.take(reading)
+                self._answer(answers)
+                self._feed.use()
+                self._tick()
+                if promise is not None and _broken(promise, answers):
+                    promise = None  # one warning is enough
+        except InputError as error:
+            return error
+        return None
+
+    def _new_readings(self, source: BinaryIO | None, form: str) -> Iterator[Reading]:
+        if source is None:
+            raise InputError("Standard input is closed.", advice="no readings")
+        lines = self._interrupts.lines(source, self._layout.dialect.encoding)
+        return self._feed.new(readings(self._feed.play(lines), form, self._layout, self._numbers))
+
+    def _answer(self, answers: Iterable[Answer]) -> None:
+        for answer in answers:
+            if "events" in answer or not self._only_events:
+                self._write(json.dumps(answer, allow_nan=False) + "\n")
+
+    def _tick(self) -> None:
+        """Count a reading, and save if it is time."""
+        self._readings += 1
+        if self._snapshot is None or self._cut:
+            return
+        if self._readings == self._snapshot.every or time.monotonic() - self._saved_at >= self._snapshot.seconds:
+            self._save()
+
+    def _save_before_cut(self) -> None:
+        """Save for the last time: the line that follows may be incomplete, and comes again."""
+        if self._snapshot is None:
+            return
+        self._finish(ended=False)
+        self._cut = True
+        _log.info(
+            "The last line has no line break and may be incomplete: it is scored, but '%s' ends before it. Send the "
+            "whole line with the next readings.",
+            self._snapshot.path,
+        )
+
+    def _finish(self, ended: bool) -> None:
+        """Save at the end, unless there was nothing new; `ended` if the input was read to its end."""
+        if self._snapshot is None or self._cut:
+            return
+        if self._feed.lines > self._feed.skipped or not self._snapshot.path.exists():
+            # Equal readings without times may well be new ones.
+            self._save(quiet=False, whole=ended and not self._feed.timed)
+
+    def _save(self, *, quiet: bool = True, whole: bool = False) -> None:
+        """Save now; with `whole` the next input is a new one, whatever it begins with."""
+        assert self._snapshot is not None
+        position = {
+            "input": None if whole else self._feed.position(),
+            "output": None if self._output is None else self._output.position(),
+            "decimal": self._numbers.mark,
+            "only_events": self._only_events,
+        }
+        self._session.save(self._snapshot.path, position, quiet=quiet)
+        self._readings, self._saved_at = 0, time.monotonic()
+
+
+def _broken(promise: Promise, answers: Iterable[Answer]) -> bool:
+    """Count answers, and warn if the promise of the threshold is broken."""
+    for answer in answers:
+        if "anomaly" in answer and not answer.get("imputed"):
+            promise.push(1, [next(iter(answer["variables"]), "")] if answer["anomaly"] else [])
+    warning = promise.warning()
+    if warning is not None:
+        _log.warning("%s", warning)
+    return warning is not None

@@ -1,4 +1,4 @@
-"""Where `cometad stream` and `connect` write their lines: standard output, or a file that a later run continues."""
+"""Files of lines that a later run continues."""
 
 import hashlib
 import json
@@ -7,32 +7,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cometad.cli.exits import write_output
 from cometad.errors import OutputError
 from cometad.files import lock
 from cometad.saving import counted, of_type
 
 TAIL = 4096  # bytes before a position, by which the file is recognized
 BEGIN = b'{"step": '  # of each line
-
-
-class StandardOutput:
-    """Prints lines at once."""
-
-    def write(self, text: str) -> None:
-        """Print text."""
-        write_output(text)
-
-    def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Print each as JSON."""
-        write_output("".join(f"{json.dumps(line)}\n" for line in lines))
-
-    def position(self) -> None:
-        """Nothing: what is printed cannot be taken back."""
-        return
-
-    def close(self) -> None:
-        """Nothing to do."""
 
 
 def checked_position(position: object) -> Mapping[str, Any] | None:
