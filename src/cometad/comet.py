@@ -5,8 +5,8 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, ParamSpec, Self
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from cometad.live.event_verdicts import Verdicts
 from cometad.live.stream import Stream
 from cometad.parameters import check, check_integer, integer, require, strategy
 from cometad.progress import show_progress
-from cometad.saving import counted, of_type, require_state, taken, texts
+from cometad.saving import Table, array, arrays, each, fact, part_of, require_state, value, with_part
 from cometad.scoring.scores import StepScores, checked_tails
 from cometad.scoring.signatures import MARGIN, Signature, Signatures, packed, unpacked
 from cometad.series import Series
@@ -39,13 +39,22 @@ from cometad.views import Activity, Balance, Forecast, Joint, Patterns
 from cometad.views.adaptation import KeepFitted, LevelAdaptation
 from cometad.views.crossfit import FOLDS, CrossFitted, all_usable, cross_fit, fit_views, score_folds
 from cometad.views.panel import Panel, ViewsRun, clipped, gather_signature, score_series
-from cometad.views.trim import Stretch, Times, find_misfits, restored_times, saved_times, times_of, unusable
+from cometad.views.trim import (
+    Stretch,
+    Times,
+    find_misfits,
+    restored_stretch,
+    restored_times,
+    saved_times,
+    times_of,
+    unusable,
+)
 from cometad.views.view import View
 
 if TYPE_CHECKING:
     from cometad.network_comet import NetworkComet
 
-LEARNED = "normal."  # prefix of the arrays that `learn_normal` adds
+LEARNED = "normal"  # prefix of the arrays that `learn_normal` adds
 MOST_SMOOTHED = 1_000_000  # time steps
 MOST_POOLED = 1_000  # a power mean with this exponent is the maximum
 MOST_LEARNED = 1_000  # verdicts of a detector: each makes unusual time steps slower to score
@@ -88,6 +97,9 @@ def _refusing_removed(init: Callable[P, None]) -> Callable[P, None]:
         init(*args, **parameters)
 
     return checked
+
+
+_EACH = ("variable",)
 
 
 class Comet(Detector):
@@ -135,6 +147,17 @@ class Comet(Detector):
 
     can_stream = can_explain = can_adapt = can_take_verdicts = can_export = True
     without_adaptation = KeepFitted()
+    saved: ClassVar[Table] = {
+        "level": array("level_", len(Level._fields), "variable", pack=np.stack, make=lambda own: Level(*own)),
+        "bands": array("bands_", "view", "variable", unknown=True),
+        "trends": value("trends_", arrays(gain=_EACH, usual=_EACH, far=_EACH), Trends, Trends.check_state),
+        "likely": value("likely_", arrays(center=_EACH, precision=2 * _EACH), Likely, Likely.check_state),
+    }
+    saved_facts: ClassVar[Table] = {
+        "trimmed": fact("trimmed_", each(restored_stretch), pack=each(list)),
+        "trimmed_times": fact("trimmed_times_", each(restored_times), pack=each(saved_times), optional=True),
+        "verdicts": fact("verdicts_", each(restored_verdict), pack=each(asdict), optional=True),
+    }
     _training_need = "four windows of the longest view"
 
     panel_: Panel
@@ -142,7 +165,9 @@ class Comet(Detector):
     likely_: Likely
     bands_: Floats  # (view, variable)  how far a normal reading may be from what is expected, in scaled units
     trimmed_: tuple[Stretch, ...]
-    trimmed_times_: tuple[Times, ...] | None  # of their first and last readings, if the training series had times
+    trimmed_times_: tuple[Times, ...] | None = (
+        None  # of their first and last readings, if the training series had times
+    )
     verdicts_: tuple[Verdict, ...] = ()
 
     @_refusing_removed
@@ -441,57 +466,29 @@ class Comet(Detector):
 
     # -- state ------------------------------------------------------------------------------------------------------
 
-    def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"trimmed": [list(stretch) for stretch in self.trimmed_]}
-        if self.trimmed_times_:
-            facts["trimmed_times"] = saved_times(self.trimmed_times_)
-        return facts | ({"verdicts": [asdict(verdict) for verdict in self.verdicts_]} if self.verdicts_ else {})
+    def _state(self) -> dict[str, Array]:
+        state = super()._state() | {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking}
+        for v, view in enumerate(self.panel_.views):
+            state |= with_part(f"view.{v}", view.state())
+        return state | with_part(LEARNED, packed(self._signatures().normal))
 
-    def _take_facts(self, facts: Mapping[str, Any]) -> None:
-        self.trimmed_ = tuple(
-            Stretch(
-                counted(start, "trimmed"),
-                counted(stop, "trimmed"),
-                texts(variables, "trimmed"),
-                of_type(reason, str, "trimmed"),
-            )
-            for start, stop, variables, reason in facts["trimmed"]
-        )
-        times = facts.get("trimmed_times")  # only if there are any
-        self.trimmed_times_ = None if times is None else restored_times(times, len(self.trimmed_))
-        self.verdicts_ = tuple(restored_verdict(own) for own in facts.get("verdicts", ()))
+    def _check_state(self) -> None:
+        times = self.trimmed_times_
+        same = times is None or len(times) == len(self.trimmed_)
+        require_state(same, "its 'trimmed_times' are not those of its stretches")
         require_state(len(self.verdicts_) <= MOST_LEARNED, "it has too many verdicts")
-
-    def _state(self) -> Mapping[str, Array]:
-        views = {
-            f"view.{v}.{name}": array
-            for v, view in enumerate(self.panel_.views)
-            for name, array in view.state().items()
-        }
-        explain = {"level": np.stack(self.level_), "bands": self.bands_}
-        trends = {f"trends.{field.name}": getattr(self.trends_, field.name) for field in fields(Trends)}
-        learned = {f"{LEARNED}{name}": array for name, array in packed(self._signatures().normal).items()}
-        tails = {"tails.alert": self.panel_.alert, "tails.ranking": self.panel_.ranking}
-        likely = {f"likely.{name}": array for name, array in self.likely_._asdict().items()}
-        return {**tails, **explain, **trends, **likely, **views, **learned}
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
         fitted, width = [], self.n_features_in_
         for v, view in enumerate(self.views):
-            prefix = f"view.{v}."
-            own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
-            fitted.append(view.restore(own))
+            fitted.append(view.restore(part_of(state, f"view.{v}")))
             same = getattr(fitted[-1], "width", width) == width
             require_state(same, f"its view {v} was fitted on another number of variables")
-        self.trends_ = Trends.restored(state, width)
-        self.likely_ = Likely.restored(state, width)
-        self.level_ = Level(*taken(state, "level", (len(Level._fields), width)))
+        super()._take_state(state)
         require_state(bool((self.level_.deviation > 0).all()), "its array 'level' has no positive deviations")
-        self.bands_ = taken(state, "bands", (len(fitted), width), unknown=True)
         alert, ranking = (checked_tails(state, f"tails.{name}", len(fitted), width) for name in ("alert", "ranking"))
         self.panel_ = Panel(tuple(fitted), alert, ranking, self.pooling, tuple(self.smoothing))
-        learned = {name.removeprefix(LEARNED): array for name, array in state.items() if name.startswith(LEARNED)}
-        normal = unpacked(learned, len(fitted), width)
+        normal = unpacked(part_of(state, LEARNED), len(fitted), width)
         require_state(len(normal) == len(self.verdicts_), "its verdicts have no signatures")
         if normal:
             self.panel_ = replace(self.panel_, signatures=replace(self._signatures(), normal=tuple(normal)))

@@ -9,6 +9,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -28,7 +29,7 @@ from cometad.data.trends import Trends
 from cometad.errors import InputError, NotFittedError, ParameterError
 from cometad.parameters import Parameters, Rule, choice, device, integer, number, share_or_count, strategy, with_field
 from cometad.registry import describe, from_json, to_json
-from cometad.saving import of_type, require_state, taken, texts
+from cometad.saving import Table, array, arrays, load_state, of_type, require_state, saved_state, texts, value
 from cometad.scoring.scores import StepScores
 from cometad.series import Series, as_series, check_length, check_like
 
@@ -55,12 +56,31 @@ RULES: dict[str, Rule] = {
     "device": device,
 }
 
-
 _NEEDS = ("parameters", "names", "named")  # facts of every saved detector
+# What every detector saves: for the scores of its training series, and what scoring reads.
+_TRAINING: Table = {
+    "decision_scores": array("decision_scores_", "time"),
+    "imputed": array("imputed_", "time", dtype=np.bool_),
+    "alert_scores": array("alert_scores_", "time", optional=True),  # only if they are others
+}
+_SCORING: Table = {
+    "scaling": value("scaling_", arrays(center=("variable",), unit=("variable",)), Scaling, Scaling.check_state),
+    "statistics": value(
+        "statistics_",
+        {
+            "quantiles": array("quantiles", len(QUANTILES), "variable", unknown=True),
+            "longest": array("longest", "variable", dtype=np.int64),
+            "period": array("period", 1, unknown=True, pack=np.atleast_1d, make=lambda period: float(period[0])),
+        },
+        partial(Statistics, ()),
+    ),
+    "threshold": array("threshold_state_", "number"),
+    "tail": array("tail_", len(ScoreTail._fields), pack=np.array, make=ScoreTail.of),
+}
 
 
 class Detector(Parameters, ABC):
-    """The base class of detectors; a subclass adds the method: `_learn`, `_score`, `_state` and `_take_state`.
+    """The base class of detectors; a subclass adds the method: `_learn`, `_score` and the table `saved`.
 
     >>> from cometad import BASELINES, Comet, Detector
     >>> [issubclass(kind, Detector) for kind in (Comet, *BASELINES.values())] == [True] * 19
@@ -74,6 +94,8 @@ class Detector(Parameters, ABC):
     can_adapt: ClassVar[bool] = False  # learns from the readings it scores
     can_take_verdicts: ClassVar[bool] = False  # no longer alerts about what a person called normal
     can_export: ClassVar[bool] = False  # can be written as an ONNX file
+    saved: ClassVar[Table] = {}  # the learned arrays, besides those of every detector
+    saved_facts: ClassVar[Table] = {}  # what was learned and is not an array
     _training_need: ClassVar[str] = "a window"  # what `_least_training_rows` is the length of
     _identity_name: ClassVar[str] = ""  # in the identity that snapshots carry; the name of the class if empty
 
@@ -418,19 +440,20 @@ class Detector(Parameters, ABC):
         scores = self._score(scaled, series)
         return StepScores(scores, scores, imputed)
 
-    def _facts(self) -> dict[str, Any]:
-        """What was learned and is not an array, in types that JSON can hold."""
-        return {}
-
-    def _take_facts(self, facts: Mapping[str, Any]) -> None:
-        """Restore what `_facts` returned."""
-
-    def _state(self) -> Mapping[str, Array]:
+    def _state(self) -> dict[str, Array]:
         """The learned arrays, by name."""
-        return {}
+        return saved_state(self, self.saved)
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
         """Restore what `_state` returned."""
+        load_state(self, self.saved, state, self._lengths)
+
+    def _check_state(self) -> None:
+        """Refuse restored fields that are valid one by one but not together."""
+
+    def _lengths(self) -> dict[str, Any]:
+        """The lengths in tables that are known before a file is read: the parameters and the number of variables."""
+        return {**self.get_params(deep=False), "variable": self.n_features_in_}
 
     def _least_rows(self) -> int:
         """Minimum number of readings in a series."""
@@ -520,47 +543,33 @@ class Detector(Parameters, ABC):
 
     def _scoring_state(self) -> dict[str, Array]:
         """The fitted state that scoring reads, by name."""
-        return {
-            "scaling.center": self.scaling_.center,
-            "scaling.unit": self.scaling_.unit,
-            "threshold": self.threshold_state_,
-            "tail": np.array(self.tail_),
-            "statistics.quantiles": self.statistics_.quantiles,
-            "statistics.longest": self.statistics_.longest,
-            "statistics.period": np.array([self.statistics_.period]),
-            **self._state(),
-        }
+        return saved_state(self, _SCORING) | self._state()
 
     def _checkpoint(self) -> Checkpoint:
         parameters = {name: to_json(value, name) for name, value in self.get_params(deep=False).items()}
-        facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_, **self._facts()}
-        training = {"decision_scores": self.decision_scores_, "imputed": self.imputed_}
-        if self.alert_scores_ is not self.decision_scores_:
-            training["alert_scores"] = self.alert_scores_
+        own = saved_state(self, self.saved_facts)
+        facts = {"parameters": parameters, "names": list(self.names_), "named": self.named_, **own}
+        training = saved_state(self, _TRAINING)
+        if self.alert_scores_ is self.decision_scores_:
+            del training["alert_scores"]
         return Checkpoint(type(self).__name__, facts, training | self._scoring_state())
 
-    def _restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    def _restore(self, facts: Mapping[str, Any], state: Mapping[str, Array]) -> None:
         names = texts(facts["names"], "names")
         require_state(len(names) == len(set(names)) >= 1, "its 'names' are not those of different variables")
         self._remember(names, of_type(facts["named"], bool, "named"))
-        width = len(names)
-        self.scaling_ = Scaling(*(taken(arrays, f"scaling.{name}", (width,)) for name in Scaling._fields))
-        require_state(bool((self.scaling_.unit > 0).all()), "its array 'scaling.unit' is not positive")
-        self.trends_ = Trends.none(width)
-        quantiles = taken(arrays, "statistics.quantiles", (len(QUANTILES), width), unknown=True)
-        longest = taken(arrays, "statistics.longest", (width,), np.int64)
-        period = taken(arrays, "statistics.period", (1,), unknown=True)
-        self.statistics_ = Statistics(names, quantiles, longest, float(period[0]))
-        self.decision_scores_ = self.alert_scores_ = taken(arrays, "decision_scores", ("time",))
-        rows = len(self.decision_scores_)
+        self.trends_ = Trends.none(len(names))
+        load_state(self, {**_TRAINING, **_SCORING}, state, self._lengths)
+        if "alert_scores" not in state:
+            self.alert_scores_ = self.decision_scores_
+        self.statistics_ = replace(self.statistics_, names=names)
         # Also keeps lengths in the parameters within what the training series had room for.
-        require_state(rows >= self._least_training_rows(), "its training series is shorter than its parameters allow")
-        self.imputed_ = taken(arrays, "imputed", (rows,), np.bool_)
-        if "alert_scores" in arrays:
-            self.alert_scores_ = taken(arrays, "alert_scores", (rows,))
-        self._take_facts(facts)
-        self._take_state(arrays)
-        self._set_threshold(taken(arrays, "threshold", ("number",)), ScoreTail.restored(arrays))
+        enough = len(self.decision_scores_) >= self._least_training_rows()
+        require_state(enough, "its training series is shorter than its parameters allow")
+        load_state(self, self.saved_facts, facts, dict)
+        self._take_state(state)
+        self._check_state()
+        self._set_threshold(self.threshold_state_, self.tail_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "threshold_")

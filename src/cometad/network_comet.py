@@ -3,15 +3,15 @@
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.thresholds import Quantile
 from cometad.alerting.watch import Threshold
-from cometad.arrays import Array, Flags, Floats, Floats32, Integers
+from cometad.arrays import Flags, Floats, Floats32, Integers
 from cometad.checkpoint import to_bytes_0_1
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.network_windows import cut, learnable, training_rows, window_starts
@@ -33,12 +33,12 @@ from cometad.network.pipeline import Block, Pipeline
 from cometad.network.run import RawRun, Run, RunSettings
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
-from cometad.network.state import restored_network, to_arrays
+from cometad.network.state import weights
 from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
 from cometad.parameters import check, choice, integer, is_integer, number, require, strategy
 from cometad.presets import paper_parameters
 from cometad.progress import show_progress
-from cometad.saving import require_state, taken
+from cometad.saving import Table, array, require_state
 from cometad.scoring.calibrate import Calibration, TrainingCalibration
 from cometad.scoring.normalize import Normalization, TrainingNormalization
 from cometad.scoring.select import HighestVariables, Selection
@@ -130,6 +130,15 @@ class NetworkComet(Detector):
 
     can_stream = can_explain = can_adapt = True
     without_adaptation = NoAdaptation()
+    saved: ClassVar[Table] = {
+        "network": weights("network_", lambda own: own._built(own.n_features_in_)),
+        "code_counts": array("code_counts_", "scale", "codebook_size", dtype=np.int64, pack=np.stack, make=list),
+        "error_limits": array("error_limits_", "scale", "variable", unknown=True, pack=np.stack, make=list),
+        "levels": array("levels_", 2, "scale", "variable"),
+        "typical": array("typical_", "variable", dtype=np.float32),
+        "calibration": array("calibration_", 2, 2, "variable"),
+        "normalization": array("normalization_", 2, 2, unknown=True),
+    }
     _identity_name = "Comet"  # its name in 0.1: snapshots written then must still resume
 
     # Set by `_prepare`.
@@ -509,28 +518,13 @@ class NetworkComet(Detector):
     def _objective(self) -> Objective:
         return Objective(self.codebook_weight, self.commitment_weight, self.weight_decay)
 
-    def _state(self) -> Mapping[str, Array]:
-        return {
-            "calibration": self.calibration_,
-            "normalization": self.normalization_,
-            "code_counts": np.stack(self.code_counts_),
-            "levels": self.levels_,
-            "typical": self.typical_,
-            "error_limits": np.stack(self.error_limits_),
-            **to_arrays(self.network_),
-        }
+    def _lengths(self) -> dict[str, Any]:
+        return {**super()._lengths(), "scale": len(self.patch_sizes)}
 
-    def _take_state(self, state: Mapping[str, Array]) -> None:
-        width, scales = self.n_features_in_, len(self.patch_sizes)
-        self.network_ = restored_network(lambda: self._built(width), state, self.device)
-        self.code_counts_ = list(taken(state, "code_counts", (scales, self.codebook_size), np.int64))
+    def _check_state(self) -> None:
         require_state(all((counts > 0).any() for counts in self.code_counts_), "its array 'code_counts' is empty")
-        self.error_limits_ = list(taken(state, "error_limits", (scales, width), unknown=True))
-        self.levels_, self.typical_ = taken(state, "levels", (2, scales, width)), state["typical"]
-        require_state(self.typical_.shape == (width,), "its array 'typical' is not one number per variable")
-        calibration = taken(state, "calibration", (2, 2, width))
-        require_state(bool((calibration[:, 1] > 0).all()), "its array 'calibration' has no positive units")
-        fitted = calibration, taken(state, "normalization", (2, 2), unknown=True)
+        require_state(bool((self.calibration_[:, 1] > 0).all()), "its array 'calibration' has no positive units")
+        fitted = self.calibration_, self.normalization_
         pipeline = Pipeline(self.selection, self.normalization, self.score_weight, *fitted)
         self._prepare(self._new_scorer(self.active_), pipeline)
 

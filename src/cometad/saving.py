@@ -64,6 +64,11 @@ def array(
     return _ArrayField(at, shape, dtype, unknown, optional, pack, make)
 
 
+def arrays(dtype: Any = np.float64, **shapes: tuple[Length, ...]) -> Table:
+    """A table of arrays whose attributes have the names in the file."""
+    return {name: array(name, *shape, dtype=dtype) for name, shape in shapes.items()}
+
+
 def integers(*at: str) -> SavedField:
     """These attributes, integers or flags, are saved as one array."""
     return _IntegersField(at)
@@ -79,17 +84,25 @@ def part(at: str) -> SavedField:
     return _PartField(at)
 
 
-def value(at: str, table: Table, make: Callable[..., Any]) -> SavedField:
-    """The attribute `at` is a value with a table, which `make` creates from the attributes by name."""
-    return _ValueField(at, table, make)
+def value(at: str, table: Table, make: Callable[..., Any], check: Callable[[Any], None] | None = None) -> SavedField:
+    """The attribute `at` is a value with a table; `make` creates it from the attributes by name, `check` refuses it."""
+    return _ValueField(at, table, make, check)
 
 
-def fact(at: str, check: Callable[[Any, str], Any], *, optional: bool = False) -> SavedField:
+def fact(
+    at: str, check: Callable[[Any, str], Any], *, optional: bool = False, pack: Callable[[Any], Any] | None = None
+) -> SavedField:
     """The attribute `at` is a fact, saved in JSON; `check` takes a loaded one and its name, and returns the attribute.
 
-    What is `optional` is not saved if it is None, and stays as a new object has it if it was not saved.
+    What is `optional` is not saved if it is None or (), and stays as a new object has it if it was not saved. `pack`
+    converts an attribute that JSON cannot hold.
     """
-    return _Fact(at, check, optional)
+    return _Fact(at, check, optional, pack)
+
+
+def each(check: Callable[..., Built]) -> Callable[..., tuple[Built, ...]]:
+    """Apply a function to each item of a list or tuple."""
+    return lambda items, *_: tuple(map(check, items))
 
 
 @dataclass(frozen=True)
@@ -148,7 +161,7 @@ class _PartField:
     def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
         own = getattr(owner, self.at)
         if own is not None:
-            state |= {_joined(name, inner): array for inner, array in own.state().items()}
+            state |= with_part(name, own.state())
 
     def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
         own = getattr(owner, self.at)
@@ -161,13 +174,16 @@ class _ValueField:
     at: str
     table: Table
     make: Callable[..., Any]
+    check: Callable[[Any], None] | None
 
     def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
-        own = saved_state(getattr(owner, self.at), self.table)
-        state |= {_joined(name, inner): array for inner, array in own.items()}
+        state |= with_part(name, saved_state(getattr(owner, self.at), self.table))
 
     def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
-        setattr(owner, self.at, loaded(self.make, self.table, part_of(state, name), sizes))
+        made = loaded(self.make, self.table, part_of(state, name), sizes)
+        if self.check is not None:
+            self.check(made)
+        setattr(owner, self.at, made)
 
 
 @dataclass(frozen=True)
@@ -175,11 +191,12 @@ class _Fact:
     at: str
     check: Callable[[Any, str], Any]
     optional: bool
+    pack: Callable[[Any], Any] | None
 
     def save(self, owner: Any, name: str, state: dict[str, Any]) -> None:
         own = getattr(owner, self.at)
-        if own is not None or not self.optional:
-            state[name] = own
+        if not self.optional or own not in (None, ()):
+            state[name] = own if self.pack is None else self.pack(own)
 
     def load(self, owner: Any, name: str, state: Mapping[str, Any], sizes: dict[str, int]) -> None:
         if name in state or not self.optional:
@@ -209,14 +226,15 @@ def loaded(make: Callable[..., Built], table: Table, state: State, sizes: Mappin
     return make(**vars(fields))
 
 
+def with_part(name: str, state: State) -> dict[str, Array]:
+    """The state of a part with the name of the part before its names, unless that is empty."""
+    return {f"{name}.{inner}" if name else inner: array for inner, array in state.items()}
+
+
 def part_of(state: State, name: str) -> dict[str, Array]:
-    """The state of a part, without its name; all of it for a part without a name."""
-    prefix = _joined(name, "")
+    """The inverse of `with_part`: the state of a part, out of a whole state."""
+    prefix = f"{name}." if name else ""
     return {inner.removeprefix(prefix): array for inner, array in state.items() if inner.startswith(prefix)}
-
-
-def _joined(part: str, name: str) -> str:
-    return f"{part}.{name}" if part else name
 
 
 class Saved:

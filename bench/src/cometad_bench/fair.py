@@ -3,7 +3,6 @@
 A comparison in which only one side calibrates and smooths says little about what each knows of the data.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,5 +63,5 @@ class FairBaseline(Baseline):
             return self.inner_.errors(values)
         return self.inner_.decision_function(values)[:, None]
 
-    def _state(self) -> Mapping[str, Array]:
+    def _state(self) -> dict[str, Array]:
         raise ParameterError(f"A fair arm serves benchmarks only and cannot be saved. Save a {self.baseline} instead.")

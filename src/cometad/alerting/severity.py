@@ -1,7 +1,6 @@
 """How rare a score is, as a severity from 0 to 1 with a meaning: normal operation reaches it once in 40 days."""
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from cometad.alerting.tail import Tail, fit_tail
 from cometad.arrays import Array, Floats
 from cometad.compiled import jit
 from cometad.errors import InputError
-from cometad.saving import require_state, taken
+from cometad.saving import require_state
 
 TAIL_SHARE = 0.02  # share of the training scores, the highest ones, that form the tail
 FEWEST = 50  # minimum number of scores in the tail, or half of all scores if that is fewer
@@ -76,9 +75,9 @@ class ScoreTail(NamedTuple):
         return cls(middle, start if threshold is None else float(threshold), start, share, shape, max(scale, finest))
 
     @classmethod
-    def restored(cls, state: Mapping[str, Array]) -> "ScoreTail":
-        """The tail in a saved state."""
-        tail = cls(*taken(state, "tail", (len(cls._fields),)).tolist())
+    def of(cls, numbers: Array) -> "ScoreTail":
+        """The tail with these six numbers, of a saved state."""
+        tail = cls(*numbers.tolist())
         fits = 0 < tail.share <= 1 and 0 <= tail.shape <= 1 and tail.scale > 1e-300
         require_state(fits, "its array 'tail' is not a tail")
         return tail

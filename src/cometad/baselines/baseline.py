@@ -3,21 +3,20 @@
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from cometad.alerting.thresholds import Quantile
 from cometad.alerting.watch import Threshold
-from cometad.arrays import Array, Floats, Floats32
+from cometad.arrays import Floats, Floats32
 from cometad.data.gaps import Gaps, RefuseGaps
 from cometad.data.network_windows import learnable
 from cometad.detector import RULES as SHARED_RULES
 from cometad.detector import Detector
 from cometad.parameters import Rule, check, choice, integer, number
-from cometad.saving import taken
 from cometad.scoring.scores import StepScores
 from cometad.series import Series
 
@@ -38,10 +37,6 @@ class Baseline(Detector):
     """
 
     choices: ClassVar[dict[str, Collection[str]]] = {}
-    learned: ClassVar[tuple[str, ...]] = ()  # the attributes set by `_learn`, all arrays
-    # Their shapes, to check a saved file; "variable" is the number of variables. Without one, it is not checked.
-    shapes: ClassVar[Mapping[str, tuple[int | str, ...]]] = {}
-    dtypes: ClassVar[Mapping[str, type]] = {}  # of those that have a shape and are not float64
 
     scaler: str = "standard"
     gaps: Gaps = RefuseGaps()
@@ -57,22 +52,6 @@ class Baseline(Detector):
         rules = {name: _rule_of(default) for name, default in defaults.items() if not isinstance(default, bool | str)}
         rules |= RULES | {name: choice(known) for name, known in self.choices.items()}
         check(self.get_params(deep=False), rules)
-
-    def _state(self) -> Mapping[str, Array]:
-        return {name: getattr(self, name) for name in self.learned}
-
-    def _take_state(self, state: Mapping[str, Array]) -> None:
-        sizes = self._sizes()
-        for name in self.learned:
-            array, dtype = state[name], self.dtypes.get(name, np.float64)
-            if name in self.shapes:
-                shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in self.shapes[name])
-                array = taken(state, name, shape, dtype)
-            setattr(self, name, array)
-
-    def _sizes(self) -> dict[str, int]:
-        """The lengths that have a name in `shapes` and are known before a file is read."""
-        return {"variable": self.n_features_in_}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -94,8 +73,8 @@ class ReadingBaseline(Baseline):
     def _least_rows(self) -> int:
         return self._span()
 
-    def _sizes(self) -> dict[str, int]:
-        return {**super()._sizes(), "window * variable": self._span() * self.n_features_in_}
+    def _lengths(self) -> dict[str, Any]:
+        return {**super()._lengths(), "window * variable": self._span() * self.n_features_in_}
 
     def _learn(self, scaled: Floats32, series: Series) -> None:
         windows = stacked(scaled, self._span())

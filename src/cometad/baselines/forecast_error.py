@@ -7,6 +7,7 @@ import numpy as np
 
 from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import Moments, VariableBaseline
+from cometad.saving import Table, arrays
 
 PENALTIES = np.logspace(4, -6, 21)  # in mean variances of the inputs, strongest first
 
@@ -29,20 +30,16 @@ class ForecastError(VariableBaseline):
     200
     """
 
-    learned = ("weights_", "level_", "penalties_")
-    shapes: ClassVar = {
-        "weights_": ("lags * variable", "variable"),
-        "level_": ("variable",),
-        "penalties_": ("variable",),
-    }
+    saved: ClassVar[Table] = arrays(
+        weights_=(lambda known: known["lags"] * known["variable"], "variable"),
+        level_=("variable",),
+        penalties_=("variable",),
+    )
 
     lags: int = 8
 
     def _span(self) -> int:
         return self.lags + 1
-
-    def _sizes(self) -> dict[str, int]:
-        return {**super()._sizes(), "lags * variable": self.lags * self.n_features_in_}
 
     def _learn_readings(self, readings: Floats32) -> None:
         moments, inputs = Moments.of(readings), self.lags * self.n_features_in_

@@ -1,14 +1,13 @@
 """How rare the values of a reading are, one variable at a time."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from cometad.arrays import Array, Floats, Floats32
+from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import VariableBaseline
-from cometad.saving import require_state
+from cometad.saving import Table, arrays, require_state
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -25,8 +24,7 @@ class Hbos(VariableBaseline):
     True
     """
 
-    learned = ("edges_", "heights_")
-    shapes: ClassVar = {"edges_": ("variable", "edge"), "heights_": ("variable", "bin")}
+    saved: ClassVar[Table] = arrays(edges_=("variable", lambda known: known["bins"] + 1), heights_=("variable", "bins"))
 
     bins: int = 10
     floor: float = 0.1
@@ -36,10 +34,8 @@ class Hbos(VariableBaseline):
         self.edges_ = np.stack([edges for _, edges in counted])  # (variable, bin + 1)
         self.heights_ = np.stack([counts / counts.max() for counts, _ in counted])  # (variable, bin)
 
-    def _take_state(self, state: Mapping[str, Array]) -> None:
-        super()._take_state(state)
-        same = (self.edges_.shape[1], self.heights_.shape[1]) == (self.bins + 1, self.bins)
-        require_state(same and bool((self.heights_ >= 0).all()), f"its histograms do not have {self.bins} bins")
+    def _check_state(self) -> None:
+        require_state(bool((self.heights_ >= 0).all()), f"its histograms do not have {self.bins} bins")
 
     def _errors(self, readings: Floats) -> Floats:
         errors = np.empty(readings.shape)

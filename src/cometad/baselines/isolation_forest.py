@@ -1,6 +1,5 @@
 """How few random splits it takes to isolate a reading."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +8,7 @@ from sklearn import ensemble
 
 from cometad.arrays import Array, Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline
-from cometad.saving import require_state
+from cometad.saving import Table, arrays, require_state
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -26,13 +25,10 @@ class IsolationForest(ReadingBaseline):
 
     # One entry per node, with the trees concatenated: the variable and value of the split, the child nodes, and the
     # path length to a leaf.
-    learned = ("variables_", "cuts_", "left_", "right_", "depths_", "roots_", "typical_depth_")
-    shapes: ClassVar = {
-        **dict.fromkeys(("variables_", "cuts_", "left_", "right_", "depths_"), ("node",)),
-        "roots_": ("tree",),
-        "typical_depth_": (1,),
+    saved: ClassVar[Table] = {
+        **arrays(variables_=("node",), left_=("node",), right_=("node",), roots_=("tree",), dtype=np.int64),
+        **arrays(cuts_=("node",), depths_=("node",), typical_depth_=(1,)),
     }
-    dtypes: ClassVar = dict.fromkeys(("variables_", "left_", "right_", "roots_"), np.int64)
 
     trees: int = 100
     sample: int = 256
@@ -52,11 +48,8 @@ class IsolationForest(ReadingBaseline):
         self.depths_ = np.concatenate([_depths(tree) for tree in grown])
         self.typical_depth_ = average_path(np.array([size]))
 
-    def _take_state(self, state: Mapping[str, Array]) -> None:
-        super()._take_state(state)
+    def _check_state(self) -> None:
         nodes = np.arange(len(self.cuts_))
-        same = all(len(array) == len(nodes) for array in (self.variables_, self.left_, self.right_, self.depths_))
-        require_state(same, "its arrays are not those of one forest")
         leaf = (self.left_ == nodes) & (self.right_ == nodes)
         deeper = (self.left_ > nodes) & (self.right_ > nodes)  # a loop would never end
         below = np.maximum(self.left_, self.right_) < len(nodes)

@@ -1,6 +1,6 @@
 """How far a window is from the nearest of a few typical windows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from cometad.arrays import Array, Floats, Floats32
+from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import Baseline, mean_of_covering, subsample
 from cometad.data.network_windows import cut, learnable
-from cometad.saving import require_state
+from cometad.saving import Table, arrays
 from cometad.series import Series
 
 WINDOWS_AT_ONCE = 2048
@@ -32,8 +32,7 @@ class KMeansAD(Baseline):
     True
     """
 
-    learned = ("centers_",)
-    shapes: ClassVar = {"centers_": ("center", "window * variable")}
+    saved: ClassVar[Table] = arrays(centers_=("center", lambda known: known["window"] * known["variable"]))
 
     window: int = 20
     clusters: int = 20
@@ -50,11 +49,6 @@ class KMeansAD(Baseline):
         means = KMeans(min(self.clusters, distinct), n_init=1, random_state=self.seed)
         with threadpool_limits(1):  # threads sum in arbitrary order, but equal seeds must give equal bytes
             self.centers_ = means.fit(windows).cluster_centers_
-
-    def _take_state(self, state: Mapping[str, Array]) -> None:
-        super()._take_state(state)
-        same = self.centers_.shape[1] == self.window * self.n_features_in_
-        require_state(same, "its array 'centers_' is not one of windows")
 
     def _score(self, scaled: Floats32, series: Series) -> Floats:
         distances = np.concatenate(list(self._distances(scaled)))  # of the window starting at each time step

@@ -8,6 +8,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import ReadingBaseline, subsample
+from cometad.saving import Table, arrays
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -21,8 +22,7 @@ class KnnDistance(ReadingBaseline):
     array([0., 2.])
     """
 
-    learned = ("sample_",)
-    shapes: ClassVar = {"sample_": ("reading", "variable")}
+    saved: ClassVar[Table] = arrays(sample_=("reading", "window * variable"))
 
     neighbors: int = 5
     sample: int = 5000
@@ -54,7 +54,6 @@ class WindowKnn(KnnDistance):
     """
 
     about_windows = True
-    shapes: ClassVar = {"sample_": ("window", "window * variable")}
 
     window: int = 16
 

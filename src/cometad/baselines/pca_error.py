@@ -9,6 +9,7 @@ from sklearn.decomposition import PCA
 from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import VariableBaseline
 from cometad.parameters import check_number
+from cometad.saving import Table, arrays
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -26,8 +27,7 @@ class PcaError(VariableBaseline):
     array([0. , 2.9])
     """
 
-    learned = ("center_", "directions_")
-    shapes: ClassVar = {"center_": ("variable",), "directions_": ("direction?", "variable")}
+    saved: ClassVar[Table] = arrays(center_=("variable",), directions_=("direction?", "variable"))
 
     _training_need = "two readings"
 

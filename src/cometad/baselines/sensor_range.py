@@ -7,6 +7,7 @@ import numpy as np
 
 from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import VariableBaseline
+from cometad.saving import Table, arrays
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -22,9 +23,7 @@ class SensorRange(VariableBaseline):
     array([0. , 0.5, 1. ])
     """
 
-    learned = ("low_", "high_")
-    shapes: ClassVar = {"low_": ("variable",), "high_": ("variable",)}
-    dtypes: ClassVar = {"low_": np.float32, "high_": np.float32}
+    saved: ClassVar[Table] = arrays(low_=("variable",), high_=("variable",), dtype=np.float32)
 
     scaler: str = "min-max"
 

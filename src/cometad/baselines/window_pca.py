@@ -8,6 +8,7 @@ import numpy as np
 from cometad.arrays import Floats, Floats32
 from cometad.baselines.baseline import Moments, VariableBaseline
 from cometad.parameters import check_number
+from cometad.saving import Table, arrays
 
 LEAST_VARIANCE = 1e-10  # of a direction, relative to the largest; less is rounding
 
@@ -31,11 +32,7 @@ class WindowPca(VariableBaseline):
     """
 
     about_windows = True
-    learned = ("center_", "directions_")
-    shapes: ClassVar = {
-        "center_": ("window * variable",),
-        "directions_": ("direction?", "window * variable"),
-    }
+    saved: ClassVar[Table] = arrays(center_=("window * variable",), directions_=("direction?", "window * variable"))
 
     window: int = 16
     variance_share: float = 0.9

@@ -3,14 +3,13 @@
 A placeholder that does not fit the other variables would make views that mix them blame the others.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from cometad.arrays import Array, Flags, Floats, Floats32
+from cometad.arrays import Flags, Floats, Floats32
 from cometad.compiled import jit
-from cometad.saving import require_state, taken
+from cometad.saving import require_state
 from cometad.threads import serial_products
 
 SAMPLE = 100_000  # readings, at most: more change nothing
@@ -36,15 +35,10 @@ class Likely(NamedTuple):
             precision = np.linalg.inv(covariance + ridge * np.eye(len(center)))
         return cls(center, (precision + precision.T) / 2)
 
-    @classmethod
-    def restored(cls, state: Mapping[str, Array], variables: int) -> "Likely":
-        """The likely readings in a saved state."""
-        likely = cls(
-            taken(state, "likely.center", (variables,)), taken(state, "likely.precision", (variables, variables))
-        )
-        symmetric = np.array_equal(likely.precision, likely.precision.T)
-        require_state(symmetric and _is_positive(likely.precision), "its 'likely.precision' is no inverse covariance")
-        return likely
+    def check_state(self) -> None:
+        """Refuse a saved matrix that is no inverse covariance."""
+        symmetric = np.array_equal(self.precision, self.precision.T)
+        require_state(symmetric and _is_positive(self.precision), "its 'likely.precision' is no inverse covariance")
 
     def __call__(self, scaled: Floats32, doubtful: Flags | None) -> Floats32:
         """Replace `doubtful` cells of scaled readings (time, variable) by their conditional mean, given the others."""

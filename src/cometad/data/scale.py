@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from cometad.arrays import Floats
 from cometad.compiled import jit
 from cometad.errors import InputError, unknown
+from cometad.saving import require_state
 
 # A broken sensor may send 1e30. Readings are clipped at this many units, which keeps float32 finite.
 LIMIT = 1e6
@@ -25,6 +26,10 @@ class Scaling(NamedTuple):
         scaled = np.empty(values.shape, np.float32)
         _scale(values, self.center, self.unit, scaled)
         return scaled
+
+    def check_state(self) -> None:
+        """Refuse a saved scaler that cannot divide."""
+        require_state(bool((self.unit > 0).all()), "its array 'scaling.unit' is not positive")
 
     def back(self, scaled: Floats) -> Floats:
         """Convert scaled readings (..., variable) back to the sensors' units."""

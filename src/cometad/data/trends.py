@@ -6,8 +6,8 @@ distance from a level that follows it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -80,13 +80,10 @@ class Trends:
         """Readings are scored as they are."""
         return cls(*np.zeros((3, variables)))
 
-    @classmethod
-    def restored(cls, state: Mapping[str, NDArray[Any]], variables: int) -> "Trends":
-        """The trends in a saved state."""
-        trends = cls(*(taken(state, f"trends.{field.name}", (variables,)) for field in fields(cls)))
-        fits = bool(((trends.gain >= 0) & (trends.gain <= 1) & (trends.far >= 0)).all())
+    def check_state(self) -> None:
+        """Refuse saved trends that no series has."""
+        fits = bool(((self.gain >= 0) & (self.gain <= 1) & (self.far >= 0)).all())
         require_state(fits, "its trends are not gains from 0 to 1 and positive distances")
-        return trends
 
     @classmethod
     def fit(cls, values: Floats, imputed: Flags | None = None) -> "Trends":

@@ -7,6 +7,7 @@ stream run to its end, and the fitted detector never changes.
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from cometad.network.patches import reached, ready_steps
 from cometad.network.pipeline import Block, Pipeline
 from cometad.network.score import PatchScores, Scorer
 from cometad.network.training import Objective
-from cometad.saving import require_state, taken
+from cometad.saving import Saved, Table, array, part, require_state, taken
 from cometad.scoring.scores import Scores
 
 Release = list[Block]  # scores that become final together
@@ -257,8 +258,10 @@ class RawRun:
         self._score_windows(0, -(-self._filled // self._fitted.window) * self._fitted.window)  # bit-identical to before
 
 
-class Run:
+class Run(Saved):
     """Final scores of a series that arrives in chunks of any size."""
+
+    saved: ClassVar[Table] = {"": part("_raw"), "normalization": array("_state", 2, 2, unknown=True)}
 
     def __init__(self, raw: RawRun, pipeline: Pipeline) -> None:
         self._raw, self._pipeline, self._state = raw, pipeline, pipeline.start
@@ -286,12 +289,3 @@ class Run:
         for release in releases(*rows):
             decided, self._state = self._pipeline(release, self._state)
             yield decided
-
-    def state(self) -> dict[str, Array]:
-        """Everything `restore` needs, by name."""
-        return self._raw.state() | {"normalization": self._state.copy()}
-
-    def restore(self, state: dict[str, Array]) -> None:
-        """Restore the state that `state` returned."""
-        self._raw.restore(state)
-        self._state = taken(state, "normalization", self._state.shape, unknown=True).copy()

@@ -1,14 +1,15 @@
 """Networks as named arrays, the form in which checkpoints store them."""
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from cometad.arrays import Array
 from cometad.network.loop import seeded
-from cometad.saving import require_state, taken
+from cometad.saving import SavedField, State, require_state, taken
 
 PREFIX = "network."
 
@@ -24,6 +25,23 @@ def from_arrays(network: nn.Module, arrays: Mapping[str, Array]) -> None:
     """Load the arrays of `to_arrays` into a network; arrays with other names are ignored."""
     own = _checked(network, arrays)
     network.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
+
+
+@dataclass(frozen=True)
+class _Weights:
+    at: str
+    build: Callable[[Any], nn.Module]
+
+    def save(self, owner: Any, name: str, state: dict[str, Array]) -> None:
+        state |= to_arrays(getattr(owner, self.at))
+
+    def load(self, owner: Any, name: str, state: State, sizes: dict[str, int]) -> None:
+        setattr(owner, self.at, restored_network(lambda: self.build(owner), state, owner.device))
+
+
+def weights(at: str, build: Callable[[Any], nn.Module]) -> SavedField:
+    """A field of a table: the attribute `at` is a network that `build` makes, untrained, from its owner."""
+    return _Weights(at, build)
 
 
 def restored_network(build: Callable[[], Built], arrays: Mapping[str, Array], device: str) -> Built:

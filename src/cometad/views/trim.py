@@ -12,7 +12,7 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats, Integers
 from cometad.compiled import jit
-from cometad.saving import counted, require_state
+from cometad.saving import counted, of_type, texts
 from cometad.scoring.scores import FLOOR, LEAST, smooth
 from cometad.threads import in_tasks
 from cometad.views.crossfit import CrossFitted, Fold, stretch_errors
@@ -176,16 +176,19 @@ def times_of(stretches: Sequence[Stretch], times: Array | None) -> tuple[Times, 
     return tuple((exact[stretch.start], exact[stretch.stop - 1]) for stretch in stretches)
 
 
-def saved_times(times: Sequence[Times]) -> list[list[int]]:
-    """Times of stretches for a saved file: microseconds since 1970."""
-    return [[int(time.astype(np.int64)) for time in pair] for pair in times]
+def saved_times(times: Times) -> list[int]:
+    """The times of a stretch for a saved file: microseconds since 1970."""
+    return [int(time.astype(np.int64)) for time in times]
 
 
-def restored_times(saved: Sequence[Sequence[object]], count: int) -> tuple[Times, ...]:
-    """The times of `count` stretches from a saved file."""
-    require_state(len(saved) == count, "its 'trimmed_times' are not those of its stretches")
-    return tuple((_restored_time(first), _restored_time(last)) for first, last in saved)
+def restored_times(saved: Sequence[object]) -> Times:
+    """The times of a stretch from a saved file."""
+    first, last = (np.datetime64(counted(time, "trimmed_times", -(2**62), 2**62), "us") for time in saved)
+    return first, last
 
 
-def _restored_time(value: object) -> np.datetime64:
-    return np.datetime64(counted(value, "trimmed_times", -(2**62), 2**62), "us")
+def restored_stretch(saved: Sequence[object]) -> Stretch:
+    """A stretch from a saved file."""
+    start, stop, variables, reason = saved
+    steps = counted(start, "trimmed"), counted(stop, "trimmed")
+    return Stretch(*steps, texts(variables, "trimmed"), of_type(reason, str, "trimmed"))

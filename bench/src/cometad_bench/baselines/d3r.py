@@ -14,6 +14,7 @@ from cometad.arrays import Array, Floats32
 from cometad.errors import InputError
 from cometad.network.schedules import Halving, Schedule
 from cometad.parameters import require
+from cometad.saving import Table, arrays
 from cometad.series import Series
 from cometad_bench.baselines.deep import DeepBaseline, WindowNetwork
 from cometad_bench.baselines.positions import sinusoid
@@ -308,9 +309,7 @@ class D3r(DeepBaseline):
     (600,)
     """
 
-    learned = (*DeepBaseline.learned, "timed_")
-    shapes: ClassVar = {**DeepBaseline.shapes, "timed_": (1,)}
-    dtypes: ClassVar = {**DeepBaseline.dtypes, "timed_": np.bool_}
+    saved: ClassVar[Table] = {**DeepBaseline.saved, **arrays(timed_=(1,), dtype=np.bool_)}
 
     schedule: Schedule = Halving(30, learning_rate=1e-4)
     weight_decay: float = 1e-4

@@ -18,7 +18,7 @@ from cometad.network.loop import NoValidation, ParameterGroup, Validation, Windo
 from cometad.network.schedules import Converging, Halving, Schedule
 from cometad.network.state import restored_network, to_arrays
 from cometad.progress import show_progress
-from cometad.saving import require_state
+from cometad.saving import Table, arrays, require_state
 from cometad.series import Series
 from cometad_bench.baselines.footprint import Activations, check_fits, parameter_count, windows_at_once
 
@@ -55,9 +55,7 @@ class DeepBaseline(Baseline):
     held-out part is shorter than a window, training runs to the end of the schedule.
     """
 
-    learned: ClassVar[tuple[str, ...]] = ("window_bytes_",)
-    shapes: ClassVar = {"window_bytes_": (1,)}
-    dtypes: ClassVar = {"window_bytes_": np.int64}
+    saved: ClassVar[Table] = arrays(window_bytes_=(1,), dtype=np.int64)
 
     window: int = 100
     window_stride: int = 50
@@ -173,8 +171,8 @@ class DeepBaseline(Baseline):
 
     # -- state ------------------------------------------------------------------------------------------------------
 
-    def _state(self) -> Mapping[str, Array]:
-        return {**super()._state(), **to_arrays(self.network_)}
+    def _state(self) -> dict[str, Array]:
+        return super()._state() | to_arrays(self.network_)
 
     def _take_state(self, state: Mapping[str, Array]) -> None:
         super()._take_state(state)
