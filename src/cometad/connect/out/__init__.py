@@ -5,5 +5,8 @@ In: messages from the outbox. Out: requests to receivers. Always: at least once,
 
 from cometad.connect.out.message import EventMessage, MessageVariable
 from cometad.connect.out.notifier import NOTIFIERS, Notifier, Rejected, notifier_of
+from cometad.lazy import keep_names
 
 __all__ = ["NOTIFIERS", "EventMessage", "MessageVariable", "Notifier", "Rejected", "notifier_of"]
+
+keep_names(__name__, {"templates": "cometad.connect.out.message"})

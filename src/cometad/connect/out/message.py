@@ -1,8 +1,14 @@
-"""The message that receivers get about an event."""
+"""The message that receivers get about an event, and templates for it: sandboxed jinja2, validated with an example."""
 
+import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+
+from cometad.errors import ParameterError
 
 EARLIEST, LATEST = 0.0, 253_402_300_800.0  # 1970 and the year 10000; other times are numbers, not dates
 SHOWN = 3  # variables in a message
@@ -110,3 +116,48 @@ def _since(start: float, stop: float | None) -> str:
         return moment_of(start)
     begin, end = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(min(stop, LATEST - 1), UTC)
     return f"{begin:{'%H:%M' if begin.date() == end.date() else '%Y-%m-%d %H:%M'} UTC}"
+
+
+_ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
+_ENVIRONMENT.filters["time"] = moment_of
+
+
+@dataclass(frozen=True)
+class MessageTemplate:
+    """A template for the messages of a receiver; its variables are the fields of an `EventMessage`."""
+
+    source: str
+    receiver: str
+    json_wanted: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            text = self._rendered(EXAMPLE)
+        except Exception as error:  # a template can fail in any way Python can
+            problem = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+            raise ParameterError(
+                f"The template of the receiver {self.receiver!r} is invalid: {problem}. Correct it."
+            ) from error
+        if self.json_wanted and not _is_json(text):
+            raise ParameterError(
+                f"The template of the receiver {self.receiver!r} does not produce JSON. Write strings as "
+                "{{ message | tojson }}, or set content_type."
+            )
+
+    def text(self, message: EventMessage) -> str:
+        """The message about an event; falls back to the default if the template fails."""
+        try:
+            return self._rendered(message)
+        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError):
+            return json.dumps(message.content) if self.json_wanted else message.text
+
+    def _rendered(self, message: EventMessage) -> str:
+        return _ENVIRONMENT.from_string(self.source).render(message.content)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

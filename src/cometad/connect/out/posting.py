@@ -1,29 +1,43 @@
-"""HTTP requests to receivers: with a timeout, no redirects, and every failure in one sentence."""
+"""Receivers over HTTP: webhooks, signed according to https://www.standardwebhooks.com, and Alertmanager's API v2."""
 
-from types import TracebackType
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 import httpx
 
+from cometad.connect.address import Option
 from cometad.connect.contract import Lost
-from cometad.connect.out.destination import Destination
-from cometad.connect.out.notifier import Rejected
+from cometad.connect.out.message import LATEST, EventMessage
+from cometad.connect.out.notifier import JSON, Destination, Notifier, Rejected
 from cometad.errors import ParameterError
 
 AGAIN = (408, 425, 429)  # and 500 and above: worth a retry
 SHOWN = 200  # characters of a response shown in a message
 ADVICE = "Check its url and its template."
+PREFIX = "whsec_"  # of a secret in base64
+PATH = "/api/v2/alerts"
+EVERY = 60.0  # seconds between resends of an open event
+LASTS = 5  # resend intervals until an alert expires, as with Prometheus: four may be missed
+PLAUSIBLE = 946_684_800.0  # 2000-01-01: earlier times are relative, not dates
 
 
-class Poster:
-    """Posts to one receiver and keeps the connection open.
+class HttpNotifier(Notifier):
+    """A receiver that requests are posted to; it keeps the connection open. Every failure is one sentence.
 
     Redirects are refused: a signed message goes only to the configured address.
     """
 
     def __init__(self, destination: Destination) -> None:
+        super().__init__(destination)
         if not destination.address.host:
             raise ParameterError(f"{destination.shown!r} names no host. Write something like https://host/path.")
-        self._destination = destination
         self._headers = destination.filled_headers()
         user = destination.address.username
         self._auth = None if user is None else (user, destination.address.password or "")
@@ -31,33 +45,24 @@ class Poster:
 
     async def post(self, url: str, body: bytes, headers: dict[str, str], advice: str = ADVICE) -> None:
         """Post a body; raises `Lost` or `Rejected` unless the status is 2xx. A refusal ends with `advice`."""
-        who = f"The receiver {self._destination.name!r}"
         if self._client is None:  # created here because it belongs to the running event loop
-            self._client = httpx.AsyncClient(timeout=self._destination.timeout, follow_redirects=False, auth=self._auth)
+            timeout = self.destination.timeout
+            self._client = httpx.AsyncClient(timeout=timeout, follow_redirects=False, auth=self._auth)
         try:
             answer = await self._client.post(url, content=body, headers={**headers, **self._headers})
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise Rejected(f"{who} has an invalid address: {error}. Correct its url.") from error
+            raise Rejected(f"{self.who} has an invalid address: {error}. Correct its url.") from error
         except httpx.HTTPError as error:
             problem = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            raise Lost(f"{who} cannot be reached at {self._destination.shown}: {problem}.") from error
-        if answer.is_success:
-            return
-        raise _failure(who, answer, advice)
+            raise self.unreachable(problem) from error
+        if not answer.is_success:
+            raise _failure(self.who, answer, advice)
 
     async def close(self) -> None:
         """Close the connection."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None
-
-    async def __aenter__(self) -> "Poster":
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 def _failure(who: str, answer: httpx.Response, advice: str) -> Lost | Rejected:
@@ -71,3 +76,104 @@ def _failure(who: str, answer: httpx.Response, advice: str) -> Lost | Rejected:
     if answer.is_redirect:
         return Rejected(f"{who} answered with a redirect (status {status}). Write the new address into its url.")
     return Rejected(f"{who} refused with status {status}{said}. {advice}", status)
+
+
+class Webhook(HttpNotifier):
+    """Posts each message as a JSON object, or as rendered by the template.
+
+    The header `webhook-id` has the id of the message, which is the same in a redelivery.
+    """
+
+    def __init__(self, destination: Destination) -> None:
+        super().__init__(destination)
+        secret = destination.secret()
+        self._key = None if secret is None else key_of(secret)
+
+    async def send(self, messages: Sequence[EventMessage]) -> None:
+        """Post messages, one after the other."""
+        for message in messages:
+            body, now = self.destination.body_of(message), int(time.time())
+            headers = {
+                "content-type": self.destination.content_type,
+                "user-agent": "cometad",
+                "webhook-id": message.id,
+                "webhook-timestamp": str(now),
+            }
+            if self._key is not None:
+                headers["webhook-signature"] = signature(self._key, message.id, now, body)
+            await self.post(self.destination.url, body, headers)
+
+
+def key_of(secret: str) -> bytes:
+    """The key in a secret: base64 after `whsec_`, or the text itself."""
+    if not secret.startswith(PREFIX):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except binascii.Error as error:
+        raise ParameterError("A secret that begins with whsec_ must continue in base64. Copy it again.") from error
+
+
+def signature(key: bytes, message: str, at: int, body: bytes) -> str:
+    """The value of the header `webhook-signature`: HMAC-SHA256 over the id, the time and the body."""
+    signed = f"{message}.{at}.".encode() + body
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+
+
+def _resend_seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 3600:
+        raise ParameterError(f"The option resend must be a number of seconds up to 3600. Got {text!r} instead.")
+    return found
+
+
+class Alertmanager(HttpNotifier):
+    """Posts events as alerts, which are resent until they close. `?resend=60` in the URL sets how often.
+
+    Labels never change while an event is open; what changes, such as the severity, is an annotation.
+    """
+
+    OPTIONS: ClassVar = {"resend": Option(str(EVERY), _resend_seconds)}
+    most = 200
+
+    def __init__(self, destination: Destination) -> None:
+        super().__init__(destination)
+        self._url = destination.url.partition("?")[0].rstrip("/").removesuffix(PATH) + PATH
+        self.resend = self.options["resend"]
+
+    async def send(self, messages: Sequence[EventMessage]) -> None:
+        """Post messages as alerts."""
+        alerts = [self._alert(message, time.time()) for message in messages]
+        await self.post(self._url, json.dumps(alerts).encode(), {"content-type": JSON})
+
+    def _alert(self, message: EventMessage, now: float) -> dict[str, Any]:
+        closed = message.closed_at
+        template = self.destination.template
+        began = message.start_time
+        start = began if began is not None and PLAUSIBLE <= began <= message.opened_at else message.opened_at
+        labels = {"alertname": "CometadAnomaly", "stream": message.stream, "detector": message.detector}
+        return {
+            "labels": {**labels, "event": message.event, **self.destination.labels},
+            "annotations": {
+                "summary": f"{message.stream}: {_variables_in(message)}",
+                "description": message.text if template is None else template.text(message),
+                "severity": f"{message.severity:.2f}",
+                "meaning": message.meaning,
+                "score": f"{message.score:.4g}",
+                "threshold": f"{message.threshold:.4g}",
+            },
+            "startsAt": _date(start),
+            "endsAt": _date(now + LASTS * (self.resend or EVERY) if closed is None else max(closed, start)),
+            "generatorURL": message.link,
+        }
+
+
+def _variables_in(message: EventMessage) -> str:
+    return ", ".join(one.name for one in message.variables[:3]) or "anomaly"
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(min(seconds, LATEST - 1), UTC).isoformat(timespec="milliseconds")

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from cometad.arrays import Floats
-from cometad.connect.out.destination import Destination
-from cometad.connect.out.posting import Poster
+from cometad.connect.out.notifier import Destination
+from cometad.connect.out.posting import HttpNotifier
 from cometad.errors import needs_extra
 
 ADVICE = "Prometheus accepts only scores of about the last hour. If these are recent, check its url."
@@ -27,21 +27,17 @@ class ScoreSamples(NamedTuple):
     values: Floats  # (time, 3)  alert score, threshold, 1 where an event is open
 
 
-class RemoteWriter:
+class RemoteWriter(HttpNotifier):
     """Writes scores to a remote-write server: `remote-write+http://prometheus:9090/api/v1/write`."""
 
     def __init__(self, destination: Destination) -> None:
         self._snappy: Any = needs_extra("cramjam", "connect").snappy
-        self._destination, self._poster = destination, Poster(destination)
+        super().__init__(destination)
 
     async def write(self, samples: Sequence[ScoreSamples]) -> None:
         """Write samples; raises `Lost` or `Rejected`."""
-        body = bytes(self._snappy.compress_raw(write_request(samples, self._destination.labels)))
-        await self._poster.post(self._destination.url, body, HEADERS, ADVICE)
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._poster.close()
+        body = bytes(self._snappy.compress_raw(write_request(samples, self.destination.labels)))
+        await self.post(self.destination.url, body, HEADERS, ADVICE)
 
 
 def write_request(samples: Iterable[ScoreSamples], labels: dict[str, str]) -> bytes:

@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from cometad.connect.address import Address
-from cometad.connect.out.destination import JSON, Destination
-from cometad.connect.out.templates import MessageTemplate
+from cometad.connect.out.message import MessageTemplate
+from cometad.connect.out.notifier import JSON, Destination
 from cometad.errors import ParameterError
 from cometad.serve.models import NAME
 
