@@ -1,5 +1,6 @@
 """What is imported when: torch is optional, and nobody waits for packages that are not used."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,42 +10,52 @@ import polars as pl
 import pytest
 
 from cometad import BASELINES
-from contract import is_a_sentence
 
 FIXTURES = Path(__file__).parent / "fixtures"
 HEAVY = ("torch", "pandas", "polars", "matplotlib", "sklearn", "scipy.stats", "scipy.optimize", "rich")
-WITHOUT_TORCH = """
-import sys
-class NoTorch:  # as if it were not installed
+HIDDEN = """
+import contextlib, io, json, sys
+class Hidden:  # as if it were not installed
     def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
-sys.meta_path.insert(0, NoTorch())
+        if name == HIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hidden())
+import cometad
+from cometad.cli import main
+def attempt(case):
+    if isinstance(case, list):  # words of a command
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            code = main(case)
+        return [code, out.getvalue(), err.getvalue()]
+    try:
+        exec(case)
+    except cometad.CometadError as error:
+        return [type(error).__name__, str(error)]
+print(json.dumps([attempt(case) for case in json.loads(sys.argv[1])]))
 """
 DEEP = ("lstm-ae", "lstm-vae", "usad", "anomaly-transformer", "vtt", "catch", "d3r")
 
 
 def python(code, *arguments, folder=None):
-    """Run code in a process of its own; return its exit code, output and errors."""
+    """Run code in a process of its own and return what it printed."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
-    return done.returncode, done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def loaded_after(code):
     """The heavy packages that a process has imported after running some code."""
-    shown = f"import sys\n{code}\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
-    exit_code, output, errors = python(shown)
-    assert exit_code == 0, errors
-    return output.split()
+    return python(f"import sys\n{code}\nprint(*(name for name in {HEAVY!r} if name in sys.modules))").split()
 
 
-def refusal(code):
-    """The message of the error that code raises without torch."""
-    caught = f"{WITHOUT_TORCH}import cometad\ntry:\n    {code}\nexcept cometad.CometadError as error:\n    print(error)"
-    exit_code, output, errors = python(caught)
-    assert exit_code == 0, errors
-    return output.strip()
+def attempts(hidden, cases, folder=None):
+    """What becomes of code and commands, all in one process in which a module cannot be imported."""
+    return json.loads(python(f"HIDDEN = {hidden!r}{HIDDEN}", json.dumps(cases), folder=folder))
+
+
+def needs(user, module, extra=None):
+    return f"{user} needs {module}. Install it with pip install 'cometad[{extra or module}]'."
 
 
 @pytest.fixture(scope="module")
@@ -74,62 +85,74 @@ def test_the_schedules_need_no_torch():
     assert loaded_after("from cometad.network import Epochs, Halving, OneCycle") == []
 
 
-@pytest.mark.parametrize(
-    "code, user",
-    [
-        ("cometad.Comet.paper()", "Comet.paper()"),
-        ("cometad.NetworkComet", "NetworkComet"),
-        ("from cometad import NetworkComet", "NetworkComet"),
-        ("import cometad.network_comet", "NetworkComet"),
-        ("cometad.network.NoAdaptation", "NoAdaptation"),
-        ("cometad.BASELINES['squared-norm'](device='cuda').check_parameters()", "The device 'cuda'"),
-        *((f"cometad.BASELINES[{name!r}]", f"The baseline '{name}'") for name in DEEP),
-        (f"cometad.load({str(FIXTURES / 'comet.comet')!r})", "The detector 'network'"),
-    ],
-)
-def test_without_torch_whatever_needs_it_says_so_in_one_sentence(code, user):
-    assert refusal(code) == f"{user} needs torch. Install it with pip install 'cometad[torch]'."
+def test_without_torch_whatever_needs_it_says_so_in_one_sentence():
+    users = {
+        "cometad.Comet.paper()": "Comet.paper()",
+        "cometad.NetworkComet": "NetworkComet",
+        "from cometad import NetworkComet": "NetworkComet",
+        "import cometad.network_comet": "NetworkComet",
+        "cometad.network.NoAdaptation": "NoAdaptation",
+        "cometad.BASELINES['squared-norm'](device='cuda').check_parameters()": "The device 'cuda'",
+        **{f"cometad.BASELINES[{name!r}]": f"The baseline '{name}'" for name in DEEP},
+        f"cometad.load({str(FIXTURES / 'comet.comet')!r})": "The detector 'network'",
+    }
+    said = {code: message for code, (_, message) in zip(users, attempts("torch", [*users]), strict=True)}
+    assert said == {code: needs(user, "torch") for code, user in users.items()}
 
 
-@pytest.mark.parametrize(
-    "arguments, user",
-    [
-        (["bench", "run", "main", "--seed", "1"], "cometad bench"),
-        (["data", "--data-dir", "x"], "cometad data"),
-        (["fit", "normal.csv", "-o", "x.comet", "--detector", "usad"], "The detector 'usad'"),
-    ],
-)
-def test_without_the_research_package_a_verb_says_how_to_install_it(folder, arguments, user):
-    hidden = WITHOUT_TORCH.replace("torch", "cometad_bench")
-    exit_code, output, errors = python(
-        f"{hidden}from cometad.cli import main; sys.exit(main(sys.argv[1:]))", *arguments, folder=folder
+def test_without_torch_the_command_line_says_so_in_one_sentence(folder):
+    users = {
+        ("fit", "normal.csv", "-o", "x.comet", "--detector", "network"): "The detector 'network'",
+        ("fit", "normal.csv", "-o", "x.comet", "--detector", "vtt"): "The detector 'vtt'",
+        ("fit", "normal.csv", "-o", "x.comet", "--preset", "paper"): "The detector 'network'",
+        ("score", str(FIXTURES / "comet.comet"), "normal.csv"): "The detector 'network'",
+        ("bench", "list"): "This command",
+    }
+    said = dict(zip(users, attempts("torch", [*users], folder), strict=True))
+    assert said == {words: [2, "", f"cometad: {needs(user, 'torch')}\n"] for words, user in users.items()}
+    assert not (folder / "x.comet").exists()
+
+
+def test_without_torch_the_command_line_does_the_rest(folder):
+    fits = ["fit", "normal.csv", "-o", "pca.comet", "--detector", "pca"]
+    scores = ["score", "pca.comet", "normal.csv", "-o", "scores.csv"]
+    reports = ["report", "pca.comet", "normal.csv", "-o", "report.html"]
+    streams, explains = ["stream", "plain.comet"], ["explain", "plain.comet", "normal.csv", "--step", "3"]
+    *done, streamed, explained = attempts("torch", [["--help"], fits, scores, reports, streams, explains], folder)
+    assert [code for code, *_ in done] == [0, 0, 0, 0], done
+    assert pl.read_csv(folder / "scores.csv").height == 300
+    for (code, _, errors), cannot in ((streamed, "score a stream"), (explained, "explain its scores")):
+        assert code == 2
+        assert f"holds a SquaredNorm, which cannot {cannot}." in errors
+        assert errors.count("\n") == 1
+
+
+def test_without_the_research_package_a_verb_says_how_to_install_it(folder):
+    users = {
+        ("bench", "run", "main", "--seed", "1"): "cometad bench",
+        ("data", "--data-dir", "x"): "cometad data",
+        ("fit", "normal.csv", "-o", "x.comet", "--detector", "usad"): "The detector 'usad'",
+    }
+    said = dict(zip(users, attempts("cometad_bench", [*users], folder), strict=True))
+    sentences = {words: needs(user, "cometad_bench", "bench") for words, user in users.items()}
+    assert said == {words: [2, "", f"cometad: {sentence}\n"] for words, sentence in sentences.items()}
+
+
+def test_without_scikit_learn_what_needs_it_says_so():
+    names = ("pca", "knn", "kmeans", "isolation-forest")
+    *said, unfitted = attempts(
+        "sklearn", [*(f"cometad.BASELINES[{name!r}]" for name in names), "cometad.Comet().predict([[1.0]])"]
     )
-    assert (exit_code, output) == (2, "")
-    assert errors == f"cometad: {user} needs cometad_bench. Install it with pip install 'cometad[bench]'.\n"
-
-
-@pytest.mark.parametrize("name", ["pca", "knn", "kmeans", "isolation-forest"])
-def test_without_scikit_learn_the_baselines_that_need_it_say_so(name):
-    hidden = WITHOUT_TORCH.replace("torch", "sklearn")
-    caught = f"import cometad\ntry:\n    cometad.BASELINES[{name!r}]\n"
-    caught += "except cometad.CometadError as error:\n    print(error)"
-    assert python(hidden + caught)[1] == (
-        f"The baseline {name!r} needs sklearn. Install it with pip install 'cometad[baselines]'.\n"
-    )
-
-
-def test_without_scikit_learn_a_detector_that_is_not_fitted_says_so():
-    hidden = WITHOUT_TORCH.replace("torch", "sklearn")
-    caught = "import cometad\ntry:\n    cometad.Comet().predict([[1.0]])\n"
-    caught += "except cometad.CometadError as error:\n    print(type(error).__name__)"
-    assert python(hidden + caught)[1] == "NotFittedError\n"
+    assert [message for _, message in said] == [
+        needs(f"The baseline {name!r}", "sklearn", "baselines") for name in names
+    ]
+    assert unfitted[0] == "NotFittedError"
 
 
 def test_without_psycopg_a_postgresql_url_says_how_to_install_it(tmp_path):
-    hidden = WITHOUT_TORCH.replace("torch", "psycopg")
-    code = f"{hidden}from cometad.cli import main; sys.exit(main(sys.argv[1:]))"
-    exit_code, _, errors = python(code, "token", "list", "--database", "postgresql://a@127.0.0.1:1/b", folder=tmp_path)
-    assert exit_code == 2
+    words = ["token", "list", "--database", "postgresql://a@127.0.0.1:1/b"]
+    ((code, _, errors),) = attempts("psycopg", [words], tmp_path)
+    assert code == 2
     assert "run pip install 'cometad[postgres]'" in errors
 
 
@@ -146,53 +169,3 @@ def test_modules_keep_the_names_of_earlier_versions():
     assert not hasattr(cometad.baselines.window_knn, "__path__")
     with pytest.raises(ImportError, match="READER"):
         from cometad.datasets.readers import READER  # noqa: F401
-
-
-def test_without_torch_the_command_line_fits_scores_and_reports(folder):
-    verbs = [
-        ["--help"],
-        ["fit", "normal.csv", "-o", "pca.comet", "--detector", "pca"],
-        ["score", "pca.comet", "normal.csv", "-o", "scores.csv"],
-        ["report", "pca.comet", "normal.csv", "-o", "report.html"],
-    ]
-    code = f"{WITHOUT_TORCH}from cometad.cli import main\nsys.exit(any(main(verb) for verb in {verbs!r}))"
-    exit_code, _, errors = python(code, folder=folder)
-    assert exit_code == 0, errors
-    assert pl.read_csv(folder / "scores.csv").height == 300
-
-
-@pytest.mark.parametrize(
-    "arguments, user",
-    [
-        (["fit", "normal.csv", "-o", "x.comet", "--detector", "network"], "The detector 'network'"),
-        (["fit", "normal.csv", "-o", "x.comet", "--detector", "vtt"], "The detector 'vtt'"),
-        (["fit", "normal.csv", "-o", "x.comet", "--preset", "paper"], "The detector 'network'"),
-        (["score", str(FIXTURES / "comet.comet"), "normal.csv"], "The detector 'network'"),
-        (["bench", "list"], "This command"),
-    ],
-)
-def test_without_torch_the_command_line_says_so_in_one_sentence(folder, arguments, user):
-    code = f"{WITHOUT_TORCH}from cometad.cli import main; sys.exit(main(sys.argv[1:]))"
-    exit_code, output, errors = python(code, *arguments, folder=folder)
-    assert (exit_code, output) == (2, "")
-    assert errors == f"cometad: {user} needs torch. Install it with pip install 'cometad[torch]'.\n"
-    assert is_a_sentence(errors.removeprefix("cometad: ").strip())
-    assert not (folder / "x.comet").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["stream", "plain.comet"], "holds a SquaredNorm, which cannot score a stream."),
-        (
-            ["explain", "plain.comet", "normal.csv", "--step", "3"],
-            "holds a SquaredNorm, which cannot explain its scores.",
-        ),
-    ],
-)
-def test_without_torch_a_detector_that_cannot_stream_or_explain_says_so(folder, arguments, words):
-    code = f"{WITHOUT_TORCH}from cometad.cli import main; sys.exit(main(sys.argv[1:]))"
-    exit_code, _, errors = python(code, *arguments, folder=folder)
-    assert exit_code == 2
-    assert words in errors
-    assert errors.count("\n") == 1
