@@ -36,7 +36,7 @@ import polars as pl
 
 from cometad import Comet, Fleet
 from cometad.data.dialect import Dialect
-from cometad.data.joined import Tables
+from cometad.data.tables import Tables
 from cometad.datasets.dataset import Dataset
 from cometad.detector import Detector
 from cometad.detectors import load_bytes

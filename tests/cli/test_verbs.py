@@ -17,10 +17,10 @@ import pytest
 from cli_case import NETWORK, deadline, table_of_readings
 from cometad import Alerts, Budget, Comet, NetworkComet, Quantile
 from cometad.cli import main
+from cometad.data.text import Layout, Reading, readings
 from cometad.errors import InputError
 from cometad.live.clock import Clock
 from cometad.live.lines import Interrupts
-from cometad.live.readings import Layout, Reading, readings
 from cometad.network.schedules import OneCycle
 from cometad.views import Activity, Forecast
 

@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive_serve
-from cometad.connect.bodies import layout_of, parse_body, parse_mixed
+from cometad.connect.bodies import parse_body, parse_mixed
 from cometad.connect.contract import UnknownStream
+from cometad.data.text import Layout
 from cometad.errors import CometadError, InputError
 from contract import is_a_sentence
 
 NAMES = ["flow", "level", "heat"]
-PLAIN = layout_of(NAMES, named=True, gaps=False)
-GAPS = layout_of(NAMES, named=True, gaps=True)
+PLAIN = Layout(NAMES, named=True)
+GAPS = Layout(NAMES, named=True, gaps=True)
 
 NUMBERS = st.one_of(st.floats(-1e6, 1e6), st.integers(-1000, 1000))
 ODD = st.one_of(
@@ -229,7 +230,7 @@ def test_a_large_body_is_read_to_the_bit():
 
 
 def test_variables_may_be_named_like_the_fields_of_a_reading():
-    layout = layout_of(["values", "sequence", "stream"], named=True, gaps=False)
+    layout = Layout(["values", "sequence", "stream"], named=True)
     batch = parse_body(b'[{"values": 1, "sequence": 2, "stream": 3, "time": 4}]', "json", "s", layout)
     assert batch.values.tolist() == [[1.0, 2.0, 3.0]]
     assert batch.sequences == [None]

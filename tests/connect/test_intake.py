@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometad.connect.address import Address
-from cometad.connect.bodies import layout_of, parse_body, parse_messages
+from cometad.connect.bodies import parse_body, parse_messages
 from cometad.connect.contract import Busy, Lost, Receipt, Refusal, UnknownStream
 from cometad.connect.intake import Connection, Intake, Message
 from cometad.connect.source import source_of, supervise
+from cometad.data.text import Layout
 from cometad.errors import InputError, ParameterError
 from contract import is_a_sentence
 
-LAYOUT = layout_of(["flow", "level"], named=True, gaps=False)
+LAYOUT = Layout(["flow", "level"], named=True)
 
 
 class Shelf:

@@ -6,8 +6,8 @@ import pytest
 
 from cometad.data.cells import EPOCH_UNITS, MISSING, clean_header, epoch_unit, parse_number
 from cometad.data.tables import read_table, table_chunks
+from cometad.data.text import Layout, readings
 from cometad.errors import InputError
-from cometad.live.readings import Layout, readings
 
 LAYOUT = Layout(["flow", "level"], named=True, time_column=None, gaps=True)
 

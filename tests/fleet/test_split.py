@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometad.data.dialect import Dialect
-from cometad.data.joined import Tables
-from cometad.data.tables import ReadOptions
+from cometad.data.tables import ReadOptions, Tables
 from cometad.errors import InputError
 from cometad.fleet.sources import entities_of
 from cometad.fleet.split import SplitTable, rows_of

@@ -5,15 +5,14 @@ from datetime import UTC
 
 import pytest
 
+from cometad.data.cells import StreamDates, StreamNumbers, checked_mark
 from cometad.data.dialect import Dialect
 from cometad.data.resample import Resampling
 from cometad.data.tables import read_table
+from cometad.data.text import Layout, Reading, readings
 from cometad.errors import InputError, ModelFileError
 from cometad.live.clock import Clock
-from cometad.live.dates import StreamDates
 from cometad.live.grid import Grid
-from cometad.live.numbers import StreamNumbers, checked_mark
-from cometad.live.readings import Layout, Reading, readings
 from contract import is_a_sentence
 
 LAYOUT = Layout(["flow", "level"], named=True, time_column=None)

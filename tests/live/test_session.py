@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from cometad import Alerts, Comet, NetworkComet, Quantile
 from cometad.data import ForwardFill
+from cometad.data.cells import StreamDates
 from cometad.data.resample import Resampling, resample
+from cometad.data.text import Reading
 from cometad.errors import CometadError, InputError, ModelFileError
 from cometad.live.clock import Clock, Ordered
-from cometad.live.dates import StreamDates
 from cometad.live.grid import Grid
-from cometad.live.readings import Reading
 from cometad.live.session import Session
 from cometad.network import OneCycle
 from cometad.series import Series

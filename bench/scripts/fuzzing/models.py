@@ -23,10 +23,10 @@ from cometad.alerting import DriftingSpot, Spot
 from cometad.checkpoint import with_hash
 from cometad.data import Interpolate
 from cometad.data.resample import Resampling
+from cometad.data.text import Reading
 from cometad.errors import CometadError, ModelFileError
 from cometad.live.clock import Clock
 from cometad.live.grid import Grid
-from cometad.live.readings import Reading
 from cometad.live.session import Session
 from cometad.network import OneCycle
 from cometad.views import Activity, Balance, Forecast, Joint, Patterns

@@ -146,7 +146,7 @@ class _NotedMatching:
     """Selects the columns that a detector was fitted on, in its order; others are ignored with a note."""
 
     def __init__(self, detector: "Detector | None") -> None:
-        from cometad.data.matching import Matching
+        from cometad.data.columns import Matching
 
         is_named = detector is not None and detector.named_
         self._matching = Matching(detector.names_, detector.gaps.allowed) if detector and is_named else None

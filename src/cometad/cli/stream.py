@@ -125,12 +125,12 @@ def stream(model: options.Model, *, arriving: ArrivingOptions, lines: LinesOptio
     from cometad.cli.opened import open_detector
     from cometad.cli.paths import Output, check_outputs
     from cometad.data.resample import parse_resampling
+    from cometad.data.text import Layout, check_form
     from cometad.errors import ModelFileError
     from cometad.live.clock import Clock
     from cometad.live.grid import Grid
     from cometad.live.lines import Interrupts, LineRun
     from cometad.live.output import OutputFile
-    from cometad.live.readings import Layout, check_form
     from cometad.live.session import Session
     from cometad.series import check_late
 

@@ -6,7 +6,7 @@ a body has readings of several. Readings with the same fields, which is nearly a
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -15,16 +15,18 @@ from pydantic_core import from_json
 
 from cometad.arrays import Floats
 from cometad.connect.contract import ReadingBatch, Refusal
-from cometad.data.cells import repeated
-from cometad.data.dialect import Dialect
+from cometad.data.cells import StreamNumbers, repeated
+from cometad.data.text import Fields, Layout, lacks, readings
 from cometad.errors import CometadError, InputError
-from cometad.live.numbers import StreamNumbers
-from cometad.live.readings import Fields, Layout, readings
 from cometad.live.stream import EXACT
 from cometad.parameters import is_integer
 
 LARGEST_SEQUENCE = 2**63 - 1
 _OWN_FIELDS = ("stream", "sequence", "values")  # unless a variable has that name
+
+LayoutOf = Callable[[str], Layout]  # of the stream with this name
+Where = Callable[[int], str]  # names the reading with this number, in messages
+Row = tuple[str, Sequence[Any], str | float | None, int | None, int]  # stream, cells, time, sequence, line
 
 
 class _Object(NamedTuple):
@@ -37,7 +39,7 @@ class _Object(NamedTuple):
         return repr(dict(zip(self.keys, self.cells, strict=True)))
 
 
-class _Plan(NamedTuple):
+class _Places(NamedTuple):
     """Where the parts of a reading are, for all readings with the same fields in the same order."""
 
     time: int | None
@@ -52,14 +54,19 @@ def parse_body(body: bytes, form: str, stream: str, layout: Layout) -> ReadingBa
     `form` is "json", "ndjson" or "csv".
     """
     if form == "csv":
-        return _csv_batch(body, stream, layout)
+        lines = _decoded(body, "The body").splitlines()
+        found = list(readings(lines, "csv", layout, StreamNumbers(layout.dialect, layout.gaps)))
+        if not found:
+            raise InputError("The body has no readings.", advice="no readings")
+        numbers, values, times, _ = map(list, zip(*found, strict=True))
+        return ReadingBatch(stream, layout.names, np.array(values, np.float64), times, [None] * len(found), numbers)
     part = _Gathered(layout)
     for line, item in enumerate(_items(body, form), 1):
         part.add(item, line, stream)
     return part.batch(stream)
 
 
-def parse_mixed(body: bytes, form: str, layout_of: Callable[[str], Layout]) -> tuple[list[ReadingBatch], list[Refusal]]:
+def parse_mixed(body: bytes, form: str, layout_of: LayoutOf) -> tuple[list[ReadingBatch], list[Refusal]]:
     """The readings of many streams in a body, one batch per stream; each is taken or refused by itself."""
     mixed = _MixedReadings(layout_of)
     for line, item in enumerate(_items(body, form), 1):
@@ -69,18 +76,19 @@ def parse_mixed(body: bytes, form: str, layout_of: Callable[[str], Layout]) -> t
 
 def parse_messages(
     messages: Sequence[tuple[bytes, str | None] | tuple[bytes, str | None, str | None]],
-    layout_of: Callable[[str], Layout],
+    layout_of: LayoutOf,
+    where: Where | None = None,
 ) -> tuple[list[ReadingBatch], list[Refusal]]:
     """The readings in messages of a broker, one batch per stream; each is taken or refused by itself.
 
     A message is its JSON, the stream it belongs to (None if its readings name their streams), and optionally the stream
     of readings that name none. The line of a reading is the number of its message, from 1.
     """
-    mixed = _MixedReadings(layout_of)
+    mixed = _MixedReadings(layout_of, where)
     for number, (body, stream, *keys) in enumerate(messages, 1):
         key = keys[0] if keys else None
         try:
-            items = _items(body, "json")
+            items = _items(body, "json", where(number) if where else "The body")
         except InputError as error:
             mixed.refused.append(Refusal(number, stream or key or "", str(error)))
             continue
@@ -92,8 +100,9 @@ def parse_messages(
 class _MixedReadings:
     """Readings of many streams, gathered one by one; each is taken or refused by itself."""
 
-    def __init__(self, layout_of: Callable[[str], Layout]) -> None:
-        self._layout_of, self._layouts = layout_of, dict[str, Layout]()
+    def __init__(self, layout_of: LayoutOf, where: Where | None = None) -> None:
+        self._layout_of, self._where = layout_of, where
+        self._layouts: dict[str, Layout] = {}
         self._parts: dict[int, _Gathered] = {}  # by layout: streams of one detector share theirs
         self.refused: list[Refusal] = []
 
@@ -102,11 +111,12 @@ class _MixedReadings:
         named = isinstance(item, _Object) and "stream" in item.keys
         name = stream if stream is not None else item.cells[item.keys.index("stream")] if named else key
         if not isinstance(name, str):
-            self.refused.append(Refusal(line, "", f"Reading {line} names no stream. Add the field 'stream'."))
+            reading = (self._where or _reading)(line)
+            self.refused.append(Refusal(line, "", f"{reading} names no stream. Add the field 'stream'."))
             return
         try:
             layout = self._layouts.get(name) or self._layouts.setdefault(name, self._layout_of(name))
-            part = self._parts.get(id(layout)) or self._parts.setdefault(id(layout), _Gathered(layout))
+            part = self._parts.get(id(layout)) or self._parts.setdefault(id(layout), _Gathered(layout, self._where))
             part.add(item, line, name)
         except CometadError as error:
             self.refused.append(Refusal(line, name, str(error)))
@@ -121,60 +131,52 @@ class _MixedReadings:
         return batches, sorted(refused)
 
 
+def _reading(line: int) -> str:
+    return f"Reading {line}"
+
+
 class _Gathered:
     """Readings with one layout, gathered one by one."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._streams: list[str] = []
-        self._plans: dict[tuple[str, ...], _Plan] = {}
-        self._rows: list[Sequence[Any]] = []
-        self._times: list[str | float | None] = []
-        self._sequences: list[int | None] = []
-        self._lines: list[int] = []
-        self._fields = Fields(layout, StreamNumbers(gaps=layout.gaps))
+    def __init__(self, layout: Layout, where: Where | None = None) -> None:
+        self._layout, self._where = layout, where or _reading
+        self._places: dict[tuple[str, ...], _Places] = {}  # by fields
+        self._rows: list[Row] = []  # not checked yet
+        self._fields = Fields(layout, StreamNumbers(gaps=layout.gaps), *([where] if where else []))
         self._numbers: dict[str, StreamNumbers] = {}  # by stream: one never decides how another writes its values
 
     def add(self, item: Any, line: int, stream: str) -> None:
         """Add a parsed reading of a stream; its values are checked later, many at once."""
-        names = self._layout.names
         if isinstance(item, list):
-            if len(item) != len(names):
-                raise InputError(f"Reading {line} is a list of {len(item)}, not of {len(names)} numbers.")
-            self._append(stream, item, None, None, line)
+            if len(item) != len(self._layout.names):
+                count = len(self._layout.names)
+                raise InputError(f"{self._where(line)} is a list of {len(item)}, not of {count} numbers.")
+            self._rows.append((stream, item, None, None, line))
             return
         if not isinstance(item, _Object):
-            raise InputError(f"Reading {line} is neither an object nor a list of numbers.")
+            raise InputError(f"{self._where(line)} is neither an object nor a list of numbers.")
         keys, cells = item
-        plan = self._plans.get(keys) or self._planned(keys, cells, line)
-        time = None if plan.time is None else self._fields.sent(cells[plan.time], keys[plan.time], line)
-        sequence = None if plan.sequence is None else _checked_sequence(cells[plan.sequence], line)
-        row = self._nested(cells[plan.nested], line) if plan.values is None else plan.values(cells)
-        self._append(stream, row, time, sequence, line)
+        places = self._places.get(keys) or self._found(keys, cells, line)
+        time = None if places.time is None else self._fields.sent(cells[places.time], keys[places.time], line)
+        sequence = None if places.sequence is None else self._checked_sequence(cells[places.sequence], line)
+        values = self._nested(cells[places.nested], line) if places.values is None else places.values(cells)
+        self._rows.append((stream, values, time, sequence, line))
 
-    def _append(
-        self, stream: str, row: Sequence[Any], time: str | float | None, sequence: int | None, line: int
-    ) -> None:
-        self._streams.append(stream)
-        self._rows.append(row)
-        self._times.append(time)
-        self._sequences.append(sequence)
-        self._lines.append(line)
-
-    def _planned(self, keys: tuple[str, ...], cells: Sequence[Any], line: int) -> _Plan:
+    def _found(self, keys: tuple[str, ...], cells: Sequence[Any], line: int) -> _Places:
+        """The places of the parts of readings with these fields."""
         twice = repeated(keys)
         if twice is not None:
-            raise InputError(f"Reading {line} has the field {twice!r} twice.")
+            raise InputError(f"{self._where(line)} has the field {twice!r} twice.")
         names = self._layout.names
         place = {key: i for i, key in enumerate(keys)}
         own = [place.pop(word) if word in place and word not in names else None for word in _OWN_FIELDS]
         _, sequence, nested = own
         values = self._picked(place, line) if nested is None else None
         time_field = self._fields.time_field({key: cells[i] for key, i in place.items()}, line)
-        plan = _Plan(None if time_field is None else place[time_field], sequence, nested or 0, values)
+        found = _Places(None if time_field is None else place[time_field], sequence, nested or 0, values)
         if time_field is not None or place.keys() <= set(names):  # else a later reading may have a time in its place
-            self._plans[keys] = plan
-        return plan
+            self._places[keys] = found
+        return found
 
     def _picked(self, place: Mapping[str, int], line: int) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         """A function that picks the values from the cells of a reading."""
@@ -184,10 +186,7 @@ class _Gathered:
             pick = itemgetter(*(place[name] for name in names))
             return pick if len(names) > 1 else lambda cells: (pick(cells),)
         if len(lacking) == len(names) or not self._layout.gaps:
-            raise InputError(
-                f"Reading {line}: there is no value for variable {lacking[0]!r}. "
-                "Send every variable the detector was fitted on."
-            )
+            raise InputError(lacks(self._where(line), lacking[0]))
         places = [place.get(name) for name in names]
         return lambda cells: tuple(None if i is None else cells[i] for i in places)
 
@@ -196,21 +195,29 @@ class _Gathered:
         if isinstance(values, list) and len(values) == len(names):
             return values
         if isinstance(values, list):
-            raise InputError(f"Reading {line} has {len(values)} values, not {len(names)}.")
+            raise InputError(f"{self._where(line)} has {len(values)} values, not {len(names)}.")
         if not isinstance(values, _Object):
-            raise InputError(f"The field 'values' of reading {line} is neither an object nor a list.")
+            raise InputError(f"The field 'values' of {self._where(line).lower()} is neither an object nor a list.")
         keys, cells = values
         twice = repeated(keys)
         if twice is not None:
-            raise InputError(f"Reading {line} has the variable {twice!r} twice.")
+            raise InputError(f"{self._where(line)} has the variable {twice!r} twice.")
         return self._picked({key: i for i, key in enumerate(keys)}, line)(cells)
+
+    def _checked_sequence(self, number: Any, line: int) -> int | None:
+        if number is None:
+            return None
+        if not is_integer(number) or not 0 <= number <= LARGEST_SEQUENCE:
+            where = self._where(line)
+            raise InputError(f"{where}: the field 'sequence' is not a whole number from 0 to 2^63 - 1.")
+        return int(number)
 
     def batch(self, stream: str) -> ReadingBatch:
         """All readings as those of one stream; the first bad one raises an error."""
         values = _plain(self._rows, len(self._layout.names))
         if values is None:
-            values = np.array([self._checked(i) for i in range(len(self._rows))])
-        return ReadingBatch(stream, self._layout.names, values, self._times, self._sequences, self._lines)
+            values = np.array([self._checked(row) for row in self._rows])
+        return self._batch_of(stream, values, self._rows)
 
     def batches(self) -> tuple[list[ReadingBatch], list[Refusal]]:
         """The good readings of each stream, and why the others are refused."""
@@ -218,38 +225,40 @@ class _Gathered:
         if values is None:
             values, bad = self._checked_one_by_one()
         places: dict[str, list[int]] = {}
-        for i, stream in enumerate(self._streams):
+        for i, row in enumerate(self._rows):
             if i not in bad:
-                places.setdefault(stream, []).append(i)
-        return [self._batch_of(stream, values, own) for stream, own in places.items()], list(bad.values())
+                places.setdefault(row[0], []).append(i)
+        batches = [self._batch_of(name, values[own], [self._rows[i] for i in own]) for name, own in places.items()]
+        return batches, list(bad.values())
 
-    def _batch_of(self, stream: str, values: Floats, own: list[int]) -> ReadingBatch:
-        columns = ([column[i] for i in own] for column in (self._times, self._sequences, self._lines))
-        return ReadingBatch(stream, self._layout.names, values[own], *columns)  # type: ignore[arg-type]
+    def _batch_of(self, stream: str, values: Floats, rows: Sequence[Row]) -> ReadingBatch:
+        _, _, times, sequences, lines = map(list, zip(*rows, strict=True))
+        return ReadingBatch(stream, self._layout.names, values, times, sequences, lines)
 
     def _checked_one_by_one(self) -> tuple[Floats, dict[int, Refusal]]:
         values, bad = np.full((len(self._rows), len(self._layout.names)), np.nan), dict[int, Refusal]()
-        for i, line in enumerate(self._lines):
+        for i, row in enumerate(self._rows):
             try:
-                values[i] = self._checked(i)
+                values[i] = self._checked(row)
             except InputError as error:
-                bad[i] = Refusal(line, self._streams[i], str(error))
+                bad[i] = Refusal(row[-1], row[0], str(error))
         return values, bad
 
-    def _checked(self, i: int) -> list[float]:
+    def _checked(self, row: Row) -> list[float]:
         """The values of one reading, each checked as in a stream."""
-        where, names = f"Reading {self._lines[i]}", self._layout.names
-        numbers = self._numbers.setdefault(self._streams[i], StreamNumbers(gaps=self._layout.gaps))
-        row = [numbers.value(name, cell, where) for name, cell in zip(names, self._rows[i], strict=True)]
-        if np.isnan(row).all():
+        stream, cells, *_, line = row
+        where, names = self._where(line), self._layout.names
+        numbers = self._numbers.setdefault(stream, StreamNumbers(gaps=self._layout.gaps))
+        values = [numbers.value(name, cell, where) for name, cell in zip(names, cells, strict=True)]
+        if np.isnan(values).all():
             raise InputError(f"{where} has no value at all. Leave it out.")
-        return row
+        return values
 
 
-def _plain(rows: Sequence[Sequence[Any]], width: int) -> Floats | None:
+def _plain(rows: Sequence[Row], width: int) -> Floats | None:
     """Rows of finite numbers as an array (reading, variable); None if any has to be looked at closely."""
     try:
-        values = np.array(rows)
+        values = np.array([row[1] for row in rows])
     except (ValueError, OverflowError):  # a list or an object among the values, or an integer that is far too large
         return None
     if values.dtype.kind not in "iufb" or values.shape != (len(rows), width):
@@ -259,17 +268,17 @@ def _plain(rows: Sequence[Sequence[Any]], width: int) -> Floats | None:
     return values if len(values) and np.abs(values).max() < EXACT else None
 
 
-def _items(body: bytes, form: str) -> list[Any]:
+def _items(body: bytes, form: str, what: str = "The body") -> list[Any]:
     """The readings in a body, as JSON."""
-    text = _decoded(body)
+    text = _decoded(body, what)
     if form == "ndjson":
         lines = [line for line in text.split("\n") if line.strip()]
         items = [_json(line, f"Line {number} of the body") for number, line in enumerate(lines, 1)]
     else:
-        found = _quick_items(body) or _json(text, "The body")
+        found = _quick_items(body) or _json(text, what)
         items = found if isinstance(found, list) else [found]
     if not items:
-        raise InputError("The body has no readings.", advice="no readings")
+        raise InputError(f"{what} has no readings.", advice="no readings")
     return items
 
 
@@ -292,11 +301,11 @@ def _quick_items(body: bytes) -> list[_Object] | None:
     return [_Object(tuple(item), tuple(item.values())) for item in found] if body.count(b'"') == 2 * texts else None
 
 
-def _decoded(body: bytes) -> str:
+def _decoded(body: bytes, what: str) -> str:
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError("The body is not UTF-8. Send text in UTF-8.") from error
+        raise InputError(f"{what} is not UTF-8. Send text in UTF-8.") from error
 
 
 def _json(text: str, what: str) -> Any:
@@ -312,27 +321,3 @@ def _object(pairs: list[tuple[str, Any]]) -> _Object:
 
 def _no_constant(word: str) -> float:
     raise ValueError(f"{word} is not JSON")
-
-
-def _checked_sequence(number: Any, line: int) -> int | None:
-    if number is None:
-        return None
-    if not is_integer(number) or not 0 <= number <= LARGEST_SEQUENCE:
-        raise InputError(f"Reading {line}: the field 'sequence' is not a whole number from 0 to 2^63 - 1.")
-    return int(number)
-
-
-def _csv_batch(body: bytes, stream: str, layout: Layout) -> ReadingBatch:
-    found = list(readings(_decoded(body).splitlines(), "csv", layout, StreamNumbers(layout.dialect, layout.gaps)))
-    if not found:
-        raise InputError("The body has no readings.", advice="no readings")
-    lines: Iterable[int] = (reading.line for reading in found)
-    values = np.array([reading.values for reading in found], np.float64)
-    return ReadingBatch(
-        stream, layout.names, values, [reading.time for reading in found], [None] * len(found), list(lines)
-    )
-
-
-def layout_of(names: Sequence[str], named: bool, gaps: bool) -> Layout:
-    """The layout of readings that a service takes: dates with the year first, no other dialect."""
-    return Layout(names, named, None, gaps, Dialect())

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cometad.arrays import Floats
+from cometad.data.text import Layout
 from cometad.errors import CometadError
-from cometad.live.readings import Layout
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds until a lost source or receiver is retried
 

@@ -1,8 +1,8 @@
 """Parse lines and rows of a file into batches of readings; unusable ones are returned with the reason."""
 
+import codecs
 import datetime
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +10,9 @@ import numpy as np
 from cometad.connect.bodies import parse_messages
 from cometad.connect.contract import ReadingBatch
 from cometad.connect.intake import Message
-from cometad.data.dialect import separator_hint
+from cometad.data.cells import StreamNumbers
+from cometad.data.text import CsvLines, Fields, Layout, Reading, separator_hint
 from cometad.errors import InputError
-from cometad.live.numbers import StreamNumbers
-from cometad.live.readings import Fields, Layout, Reading, readings
 
 
 class FileLine(NamedTuple):
@@ -38,20 +37,21 @@ class ParsedLines(NamedTuple):
     unusable: list[Unusable]
 
 
-def header_of(lines: Sequence[FileLine], layout: Layout, before: Sequence[str]) -> list[str]:
-    r"""The header at the start of a file: its first line, with the one before it if that declares the separator.
+def split_header(
+    lines: Sequence[FileLine], layout: Layout, before: Sequence[str]
+) -> tuple[list[str], Sequence[FileLine]]:
+    r"""The header at the start of a file, and the lines after it.
 
-    If the first line names no variable, the header of the previous file is used, if known: some loggers write
-    the header only once.
+    The header is the first line, with the one before it if that declares the separator. If the first line names no
+    variable, it is the header of the previous file, if known: some loggers write the header only once.
     """
-    found = [line for line in lines if line.content.strip()][:2]
-    if not found:
-        return []
-    header = [_text(found[0])]
-    if separator_hint(header[0]) is not None:
-        header += map(_text, found[1:])
-    continues = before and layout.named and not any(name in header[-1] for name in layout.names)
-    return list(before) if continues else header
+    rest = [line for line in lines if line.content.removeprefix(codecs.BOM_UTF8).strip()]
+    own = list(map(_text, rest[:1]))
+    if own and separator_hint(own[0]) is not None:
+        own += map(_text, rest[1:2])
+    continues = own and before and layout.named and not any(name in own[-1] for name in layout.names)
+    header = list(before) if continues else own
+    return header, rest[len(own) :] if header == own else rest
 
 
 def parse_csv(
@@ -59,54 +59,30 @@ def parse_csv(
 ) -> ParsedLines:
     """The readings in lines of a CSV file, without its header."""
     good, unusable = list[tuple[FileLine, Reading]](), list[Unusable]()
-    start = 0
-    while start < len(lines):
-        feed = _CountedLines(header, lines[start:])
+    parser: CsvLines | None = None
+    for line in lines:
+        parser = parser or CsvLines(enumerate(header, 1), Fields(layout, numbers))
         try:
-            for reading in readings(feed, "csv", layout, numbers):
-                good.append((lines[start + feed.place(reading.line)], reading))
-            break
+            text = _text(line).strip("\r\n")
+            if text.strip(" "):
+                good.append((line, parser.reading(text, line.number)))
         except InputError as error:
-            if feed.pulled == 0:  # the header
-                raise
-            start += feed.pulled
-            bad = lines[start - 1]
-            unusable.append(Unusable(bad, re.sub(r"^Line \d+", f"Line {bad.number}", str(error))))
+            unusable.append(Unusable(line, str(error)))
+            parser = None  # what a bad line shows does not count
     return _parsed(good, unusable, stream, layout, shown)
 
 
-class _CountedLines:
-    """Iterates over the header and the lines after it; counts the lines pulled."""
-
-    def __init__(self, header: Sequence[str], lines: Sequence[FileLine]) -> None:
-        self._header, self._lines, self.pulled = header, lines, 0
-
-    def place(self, number: int) -> int:
-        """The index of a line, from 0, given its number from 1."""
-        return number - 1 - len(self._header)
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._header
-        for line in self._lines:
-            self.pulled += 1
-            try:
-                yield _text(line)
-            except UnicodeDecodeError as error:
-                raise InputError(f"Line {line.number} is not UTF-8. Write the file in UTF-8.") from error
-
-
-def parse_rows(
-    rows: Iterable[tuple[int, Mapping[str, Any]]], stream: str, fields: Fields, layout: Layout, shown: str
-) -> ParsedLines:
+def parse_rows(rows: Iterable[tuple[int, Mapping[str, Any]]], stream: str, layout: Layout, shown: str) -> ParsedLines:
     """The readings in rows of a table, given as row numbers and cells by column."""
     good, unusable = list[tuple[FileLine, Reading]](), list[Unusable]()
+    fields = Fields(layout, StreamNumbers(layout.dialect, layout.gaps), "Row {}".format)
     for number, row in rows:
         cells = {name: _cell(value) for name, value in row.items()}
         line = FileLine(number, repr(cells).encode())
         try:
-            good.append((line, fields.reading(cells, number)))
+            good.append((line, fields.reading(tuple(cells), tuple(cells.values()), number)))
         except InputError as error:
-            unusable.append(Unusable(line, re.sub(r"^Line ", "Row ", str(error))))
+            unusable.append(Unusable(line, str(error)))
     return _parsed(good, unusable, stream, layout, shown)
 
 
@@ -116,14 +92,9 @@ def parse_json(
     """The readings in JSON lines; without `stream`, they name their own."""
     lines = [line for line in lines if line.content.strip()]
     origin = [Message(line.content, f"{shown}, line {line.number}", stream) for line in lines]
-    batches, refused = parse_messages([(one.body, one.stream) for one in origin], layout_of)
-    unusable = [
-        Unusable(
-            lines[one.line - 1], re.sub(r"^(Reading \d+|The body)", f"Line {lines[one.line - 1].number}", one.reason)
-        )
-        for one in refused
-    ]
-    return ParsedLines(batches, origin, unusable)
+    bodies = [(one.body, one.stream) for one in origin]
+    batches, refused = parse_messages(bodies, layout_of, lambda number: f"Line {lines[number - 1].number}")
+    return ParsedLines(batches, origin, [Unusable(lines[one.line - 1], one.reason) for one in refused])
 
 
 def _parsed(
@@ -140,7 +111,10 @@ def _parsed(
 
 
 def _text(line: FileLine) -> str:
-    return line.content.decode("utf-8-sig" if line.number == 1 else "utf-8")
+    try:
+        return line.content.decode("utf-8-sig" if line.number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"Line {line.number} is not UTF-8. Write the file in UTF-8.") from error
 
 
 def _cell(value: Any) -> Any:

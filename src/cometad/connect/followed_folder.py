@@ -7,20 +7,19 @@ import stat
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import polars as pl
 
 from cometad.connect.contract import Rejection
-from cometad.connect.file_lines import FileLine, ParsedLines, header_of, parse_csv, parse_json, parse_rows
+from cometad.connect.file_lines import FileLine, ParsedLines, parse_csv, parse_json, parse_rows, split_header
 from cometad.connect.followed_file import FollowedFile, identity_of, version_of
-from cometad.data.dialect import separator_hint
+from cometad.data.cells import StreamNumbers
 from cometad.data.table_sources import SUFFIXES, by_name
+from cometad.data.text import Layout, separator_hint
 from cometad.errors import InputError, ParameterError
-from cometad.live.numbers import StreamNumbers
-from cometad.live.readings import Fields, Layout
 
 TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson")
 ROWS = 5000  # rows of a table read at once
@@ -253,17 +252,17 @@ class FollowedFolder:
             return self._judged(file, parsed)
         return self._csv_piece(file, lines)
 
-    def _csv_piece(self, file: FollowedFile, lines: list[FileLine]) -> FilePiece | None:
+    def _csv_piece(self, file: FollowedFile, lines: Sequence[FileLine]) -> FilePiece | None:
         layout = self._layout()
         if not file.header:
             try:
-                file.header = header_of(lines, layout, self._headers.get(file.path, []))
-            except UnicodeDecodeError:
+                file.header, rest = split_header(lines, layout, self._headers.get(file.path, []))
+            except InputError:
                 return self._left_out(file, "is not UTF-8. Write it in UTF-8.")
             if len(file.header) == 1 and separator_hint(file.header[0]) is not None:  # the rest is not written yet
                 file.start_over()
                 return None
-            lines = _after_header(lines, file.header)
+            lines = rest
             self._headers[file.path] = file.header
         numbers = StreamNumbers(layout.dialect, layout.gaps, file.mark)
         try:
@@ -310,9 +309,7 @@ class FollowedFolder:
         file.offset += len(rows)
         if isinstance(rows[0], FileLine):
             return self._csv_piece(file, rows)
-        layout = self._layout()
-        fields = Fields(layout, StreamNumbers(layout.dialect, layout.gaps))
-        return self._judged(file, parse_rows(rows, self._needed_stream(), fields, layout, _file_name(file)))
+        return self._judged(file, parse_rows(rows, self._needed_stream(), self._layout(), _file_name(file)))
 
     def _layout(self) -> Layout:
         return self._layout_of(self._needed_stream())
@@ -365,13 +362,6 @@ def _form(handle: BinaryIO) -> str:
         return "table"
     first = start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     return "" if not first else "jsonl" if first in (b"{", b"[") else "csv"
-
-
-def _after_header(lines: list[FileLine], header: list[str]) -> list[FileLine]:
-    """The lines after the header; all of them if the header comes from the previous file."""
-    rest = [line for line in lines if line.content.strip()]
-    own = [line.content.decode("utf-8-sig") for line in rest[: len(header)]]
-    return rest[len(header) :] if own == header else rest
 
 
 def _table_rows(file: FollowedFile) -> Rows:

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from cometad.connect.bodies import parse_messages
 from cometad.connect.contract import Busy, Position, ReadingBatch, Receipt, Receiver, Refusal, Rejection
+from cometad.data.text import Layout
 from cometad.errors import InputError
-from cometad.live.readings import Layout
 
 KEPT = 4096  # bytes kept of a message that is set aside
 MOVING = 0.2  # seconds until a stream owned by another process is retried

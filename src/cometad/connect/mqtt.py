@@ -23,9 +23,8 @@ from cometad.connect.intake import Intake, Message
 from cometad.connect.mqtt_link import VERSIONS, BrokerAddress, Incoming, MqttLink, TidySocket, UnsupportedVersion
 from cometad.connect.source import ConnectedSource
 from cometad.connect.tags import HOLD, TagFeed, stream_and_period
+from cometad.data.cells import StreamDates, StreamNumbers
 from cometad.errors import InputError, ParameterError
-from cometad.live.dates import StreamDates
-from cometad.live.numbers import StreamNumbers
 
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 TOKEN = "{stream}"

@@ -1,58 +1,33 @@
-"""Parsing of headers, missing values, numbers and times, shared by all table readers."""
+"""What a cell means: a number, a time, or a missing value. Files, streams, bodies and followed folders share the rules.
+
+A table reads whole columns at once (`data/columns.py`), everything else cell by cell with a `StreamNumbers` and a
+`StreamDates`, which remember what earlier cells decided.
+"""
 
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+from cometad.data.dialect import DATE_ORDERS, Dialect
 from cometad.errors import InputError
 from cometad.parameters import is_number
+from cometad.saving import require_state
+
+CORRECT = "Correct that reading and send it again."
+
+# -- numbers --------------------------------------------------------------------------------------------------------
 
 WORDS = {"true": 1.0, "false": 0.0}  # booleans, in any case
 MISSING = ("", "na", "n/a", "nan", "null", "none")  # how tables write an empty cell, in any case
 LARGEST = 1e150  # its square still fits a float64
-EPOCH_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-EPOCH_SECONDS = (1e9, 1e10)  # 2001 to 2286: in this range no unit can be mistaken for another
-
 COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")  # a number with a decimal comma
 
-_TIME_NAME = re.compile(r"(date|time|datetime|timestamp)([^a-z].*)?", re.IGNORECASE)
-
-
-def clean_header(cells: Sequence[str], where: str, time_column: str | None = None) -> list[str]:
-    """The column names in a header, stripped of spaces; refuses numbers, times and repeated names.
-
-    Sensors may have numbers as names if another column is `time_column` or named like a time: then the row cannot be a
-    reading. `where` names the header in errors.
-    """
-    names = [cell.strip() for cell in cells]
-    odd = next((name for name in names if _is_number(name) or _is_time(name)), None)
-    if odd is not None and not any(named_like_time(name) or name == time_column for name in names):
-        kind = "number" if _is_number(odd) else "time"
-        raise InputError(f"{where} holds {odd!r}, which is a {kind}, not a name.", advice="no header")
-    twice = repeated(names)
-    if twice is not None:
-        raise InputError(f"{where} has two columns named {twice!r}. Give each column its own name.")
-    return names
-
-
-def numbered_names(count: int) -> list[str]:
-    """Names for columns without a header."""
-    return [f"v{number}" for number in range(count)]
-
-
-def repeated(names: Sequence[str]) -> str | None:
-    """The first name that occurs more than once, if any."""
-    counts = Counter(names)
-    return next((name for name in names if counts[name] > 1), None)
-
-
-def named_like_time(name: str) -> bool:
-    """Whether a column with this name may hold the times."""
-    return _TIME_NAME.fullmatch(name) is not None
+_INTEGER = re.compile(r"\s*([+-]?)0*([0-9]+)\s*")
+_MARKS = {".": "point", ",": "comma"}
 
 
 def parse_number(cell: Any) -> float:
@@ -71,18 +46,133 @@ def parse_number(cell: Any) -> float:
         raise ValueError(cell) from error
 
 
-def marked_numbers(markers: Sequence[str]) -> list[float]:
+def number_or_none(cell: Any) -> float | None:
+    """The number in a cell, or NaN if it is missing; None for anything else."""
+    try:
+        return parse_number(cell)
+    except ValueError:
+        return None
+
+
+def missing_texts(dialect: Dialect) -> set[str]:
+    """The texts that mean a missing value, in lower case."""
+    return {*MISSING, *(marker.strip().lower() for marker in dialect.missing)}
+
+
+def missing_numbers(dialect: Dialect) -> list[float]:
     """The numbers among the markers of missing cells, which mean all cells with that value: -999 also means -999.0."""
     numbers = []
-    for marker in map(str.strip, markers):
+    for marker in map(str.strip, dialect.missing):
         with suppress(ValueError):
             numbers.append(parse_number(marker.replace(",", ".") if COMMA.fullmatch(marker) else marker))
     return [number for number in numbers if not math.isnan(number)]
 
 
-def parse_time(text: str) -> datetime:
-    """Parse a time, year first as in ISO 8601; raises ValueError for anything else."""
-    return datetime.fromisoformat(text.strip().replace("/", "-"))
+class StreamNumbers:
+    """Reads cells one by one; those seen first decide the decimal mark of all, and which variables are TRUE or FALSE.
+
+    With `gaps`, values may be missing; they become NaN. `mark` is the decimal mark that a stream had before.
+    """
+
+    def __init__(self, dialect: Dialect = Dialect(), gaps: bool = False, mark: str | None = None) -> None:
+        self.mark = dialect.decimal or mark
+        self._given = dialect.decimal is not None
+        self._missing, self._marked = missing_texts(dialect), missing_numbers(dialect)
+        self._gaps = gaps
+        self._words: dict[str, bool] = {}  # whether a variable is a boolean, written as a word
+
+    def is_missing(self, cell: object) -> bool:
+        """Whether a cell means a missing value."""
+        if isinstance(cell, str):
+            return cell.strip().lower() in self._missing
+        return cell is None or (not isinstance(cell, bool) and cell in self._marked)
+
+    def value(self, name: str, cell: Any, where: str, comma: bool = False) -> float:
+        """The number in a cell of a variable; `comma` if a text may have a decimal comma, `where` names its place."""
+        value = math.nan if self.is_missing(cell) else self._number(name, cell, where, comma)
+        if math.isnan(value):
+            if self._gaps:
+                return value
+            raise _refused(where, name, "missing.", advice="missing value")
+        if abs(value) > LARGEST:
+            problem = "not a finite number" if math.isinf(value) else "too large to compute with"
+            raise _refused(where, name, f"{value}, {problem}. {CORRECT}")
+        if _is_rounded(cell, value):
+            raise _refused(where, name, f"{cell}, an integer too large to be exact. {CORRECT}")
+        return value
+
+    def _number(self, name: str, cell: Any, where: str, comma: bool) -> float:
+        if not isinstance(cell, str):
+            number = number_or_none(cell)
+        else:
+            word = WORDS.get(cell.strip().lower())
+            if self._words.setdefault(name, word is not None) != (word is not None):
+                other = "not a number" if word is not None else "but was TRUE or FALSE before"
+                raise _refused(where, name, f"{cell!r}, {other}. {CORRECT}")
+            if word is not None:
+                return word
+            cell = self._with_point(name, cell, where) if comma else cell
+            number = number_or_none(cell)
+            number = math.nan if number in self._marked else number
+        if number is None:
+            raise _refused(where, name, f"{cell!r}, not a number. {CORRECT}")
+        return number
+
+    def _with_point(self, name: str, cell: str, where: str) -> str:
+        """A number with a decimal point instead of a comma; refuses one with another mark than the stream has."""
+        text = cell.strip()
+        found = "," if COMMA.fullmatch(text) else "." if "." in text and "," not in text else None
+        if found is None:
+            return cell
+        self.mark = self.mark or found
+        if found != self.mark:
+            problem = f"{cell!r}, with a decimal {_MARKS[found]}, but"
+            if self._given:
+                raise _refused(where, name, f"{problem} the decimal mark is a {_MARKS[self.mark]}. {CORRECT}")
+            problem = f"{problem} numbers before it have a decimal {_MARKS[self.mark]}."
+            raise _refused(where, name, problem, advice="decimal")
+        return text.replace(",", ".")
+
+
+def _refused(where: str, name: str, problem: str, advice: Any = None) -> InputError:
+    return InputError(f"{where}: variable {name!r} is {problem}", advice=advice)
+
+
+def _is_rounded(cell: object, value: float) -> bool:
+    """Whether a cell is an integer that its float rounds."""
+    if abs(value) < 2**53:
+        return False
+    if isinstance(cell, str):
+        found = _INTEGER.fullmatch(cell)  # without zeros in front: int() refuses thousands of digits
+        return found is not None and int(found[1] + found[2]) != int(value)
+    return isinstance(cell, int) and int(value) != cell
+
+
+def checked_mark(mark: object) -> str | None:
+    """A saved decimal mark, or None if it was not known."""
+    require_state(mark is None or mark in (".", ","), "its 'decimal' is not a decimal mark")
+    return mark  # type: ignore[return-value]
+
+
+# -- times ----------------------------------------------------------------------------------------------------------
+
+EPOCH_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+EPOCH_SECONDS = (1e9, 1e10)  # 2001 to 2286: in this range no unit can be mistaken for another
+YEAR_FIRST, DAY_FIRST, MONTH_FIRST = "year-first", "day-first", "month-first"
+NUMBER, PLAIN, ZONED = "a number", "a date without a time zone", "a date with a time zone"  # kinds of times
+
+_TIME_NAME = re.compile(r"(date|time|datetime|timestamp)([^a-z].*)?", re.IGNORECASE)
+_DATE = re.compile(
+    r"(?P<a>\d{1,4})(?P<mark>[-/.])(?P<b>\d{1,2})(?P=mark)(?P<c>\d{1,4})"
+    r"(?:(?:T|,?\s+)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
+    r"\s*(?P<half>[AP])?(?:(?<=[AP])\.?M\.?)?\s*(?P<zone>Z|UTC|GMT|[+-]\d{2}:?\d{2})?)?",
+    re.IGNORECASE,
+)
+
+
+def named_like_time(name: str) -> bool:
+    """Whether a column with this name may hold the times."""
+    return _TIME_NAME.fullmatch(name) is not None
 
 
 def epoch_unit(lowest: float, highest: float) -> float | None:
@@ -91,12 +181,214 @@ def epoch_unit(lowest: float, highest: float) -> float | None:
     return next((unit for unit in EPOCH_UNITS.values() if low * unit <= lowest and highest < high * unit), None)
 
 
-def _is_number(text: str) -> bool:
-    return is_number(text.replace(",", ".", 1))  # also with a decimal comma
+def parse_date(text: str, order: str) -> datetime:
+    """The time in a text, with its date in this order; raises ValueError for anything else."""
+    if order == YEAR_FIRST:
+        with suppress(ValueError):  # perhaps 2026.12.31, or 2026-1-5
+            return datetime.fromisoformat(text.strip().replace("/", "-"))
+    match = _DATE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    first, second, third = match["a"], match["b"], match["c"]
+    year, month, day = {
+        YEAR_FIRST: (first, second, third),
+        DAY_FIRST: (third, second, first),
+        MONTH_FIRST: (third, first, second),
+    }[order]
+    if len(year) != 4:
+        raise ValueError(text)
+    return datetime(int(year), int(month), int(day), tzinfo=_zone(match["zone"])) + _time_of_day(match)
 
 
-def _is_time(text: str) -> bool:
-    return _DIGITS.match(text) is not None
+def _time_of_day(match: re.Match[str]) -> timedelta:
+    hour, half = int(match["hour"] or 0), (match["half"] or "").upper()
+    if (half and not 1 <= hour <= 12) or hour > 23:
+        raise ValueError(match[0])
+    if half:
+        hour = hour % 12 + (12 if half == "P" else 0)
+    minute, second = int(match["minute"] or 0), int(match["second"] or 0)
+    if minute > 59 or second > 59:
+        raise ValueError(match[0])
+    microseconds = int((match["part"] or "0").ljust(9, "0")[:6])
+    return timedelta(hours=hour, minutes=minute, seconds=second, microseconds=microseconds)
 
 
-_DIGITS = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ,].*)?$|\d{1,2}:\d{2}(:\d{2})?([.,]\d+)?$")
+def _zone(text: str | None) -> timezone | None:
+    if text is None:
+        return None
+    if text[0] not in "+-":
+        return UTC
+    digits = text[1:].replace(":", "")
+    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-offset if text[0] == "-" else offset)
+
+
+def fitting_orders(text: str) -> list[str]:
+    """The orders of year, month and day in which a text is a date; a dot means that the day is before the month."""
+    found = []
+    for order in (YEAR_FIRST, DAY_FIRST, MONTH_FIRST):
+        if order == MONTH_FIRST and "." in text[:10]:
+            continue
+        with suppress(ValueError, OverflowError):
+            parse_date(text, order)
+            found.append(order)
+    return found
+
+
+def find_order(texts: Iterable[str | None]) -> str | None:
+    """The order of year, month and day in a column; None if each of its dates can be read with either first.
+
+    It looks only as far as it needs to. Texts that are no dates are skipped.
+    """
+    matters = False
+    for text in texts:
+        fits = [] if text is None else fitting_orders(text)
+        if len(fits) == 1:
+            return fits[0]
+        if fits and text is not None and not matters:
+            matters = parse_date(text, fits[0]) != parse_date(text, fits[1])
+    return None if matters else DAY_FIRST
+
+
+class StreamDates:
+    """Reads times one by one; the first ones decide how all are written, and others are refused.
+
+    Times are numbers, dates, or dates with a time zone. Numbers are since 1970 in a unit that their size tells, or else
+    count anything. `order` is that of dates with the year last; else the first date that tells decides.
+    """
+
+    def __init__(self, order: str | None = None) -> None:
+        self.order = order
+        self._kind: str | None = None  # NUMBER, PLAIN or ZONED
+        self._unit: float | None = None  # of numbers, per second
+
+    @property
+    def known(self) -> bool:
+        """Whether there was a time."""
+        return self._kind is not None
+
+    def dated(self, seconds: float) -> bool:
+        """Whether a time is a date: a number may count anything, unless it can only be since 1970."""
+        return self._kind != NUMBER or epoch_unit(seconds, seconds) is not None
+
+    def seconds(self, time: str | float | None, line: int) -> float | None:
+        """A time as a number: of seconds since 1970 (UTC if it has no zone), unless it counts something else."""
+        if time is None:
+            return None
+        known = self._like_before(time)
+        if known is not None:
+            return known
+        number = number_or_none(time)
+        if number is not None and math.isfinite(number):
+            self._take(NUMBER, time, line)
+            self._unit = self._unit or epoch_unit(number, number) or 1.0
+            return number / self._unit
+        moment = self._date(str(time), line)
+        self._take(_kind(moment), time, line)
+        return _seconds(moment)
+
+    def seconds_of_many(self, times: Sequence[str | float | None], lines: Sequence[int]) -> list[float | None]:
+        """`seconds` for times and their lines."""
+        return [self.seconds(time, line) for time, line in zip(times, lines, strict=True)]
+
+    def _like_before(self, time: str | float) -> float | None:
+        """The seconds of a time that is written like the one before, in ISO 8601; None for any other.
+
+        Most times are, and need no look at every way to write one.
+        """
+        if isinstance(time, float):
+            return time / self._unit if self._kind == NUMBER and self._unit and math.isfinite(time) else None
+        if not isinstance(time, str) or len(time) < 19 or not (time[4] == time[7] == "-" and time[13] == ":"):
+            return None
+        try:
+            moment = datetime.fromisoformat(time)
+        except ValueError:
+            return None
+        return _seconds(moment) if _kind(moment) == self._kind else None
+
+    def _take(self, kind: str, time: object, line: int) -> None:
+        if self._kind not in (None, kind):
+            raise InputError(
+                f"Line {line}: the time {time} is {kind}, but the one before is {self._kind}. Write all times alike."
+            )
+        self._kind = kind
+
+    def _date(self, time: str, line: int) -> datetime:
+        fits = fitting_orders(time)
+        if not fits:
+            raise InputError(f"Line {line}: {time!r} is not a time.", advice="bad time")
+        if YEAR_FIRST in fits:
+            return parse_date(time, YEAR_FIRST)
+        if self.order is None and len(fits) == 1:
+            self.order = fits[0]
+        if self.order is None:
+            first, second = (parse_date(time, order) for order in fits)
+            if first != second:
+                raise InputError(
+                    f"Line {line}: the time {time!r} can be read with the day or with the month first.",
+                    advice="day or month",
+                )
+            return first
+        try:
+            return parse_date(time, self.order)
+        except ValueError as error:
+            which = "day" if self.order == DAY_FIRST else "month"
+            raise InputError(
+                f"Line {line}: the time {time!r} is not a date with the {which} first. {CORRECT}"
+            ) from error
+
+    def facts(self) -> dict[str, Any]:
+        """The state to save as JSON; without what is not known yet."""
+        facts = {"date_order": self.order, "times_are": self._kind, "time_unit": self._unit}
+        return {name: fact for name, fact in facts.items() if fact is not None}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Continue from a saved state; an order that was given stays."""
+        order, kind, unit = (facts.get(name) for name in ("date_order", "times_are", "time_unit"))
+        require_state(order is None or order in DATE_ORDERS, "its 'date_order' is not one")
+        require_state(kind is None or kind in (NUMBER, PLAIN, ZONED), "its 'times_are' is not one of its kinds")
+        require_state(unit is None or unit in EPOCH_UNITS.values(), "its 'time_unit' is not one")
+        self.order, self._kind, self._unit = self.order or order, kind, unit
+
+
+def _kind(moment: datetime) -> str:
+    return PLAIN if moment.tzinfo is None else ZONED
+
+
+def _seconds(moment: datetime) -> float:
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+
+
+# -- headers --------------------------------------------------------------------------------------------------------
+
+_A_TIME = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ,].*)?$|\d{1,2}:\d{2}(:\d{2})?([.,]\d+)?$")
+
+
+def clean_header(cells: Sequence[str], where: str, time_column: str | None = None) -> list[str]:
+    """The column names in a header, stripped of spaces; refuses numbers, times and repeated names.
+
+    Sensors may have numbers as names if another column is `time_column` or named like a time: then the row cannot be a
+    reading. `where` names the header in errors.
+    """
+    names = [cell.strip() for cell in cells]
+    if not any(named_like_time(name) or name == time_column for name in names):
+        for name in names:
+            is_a_number = is_number(name.replace(",", ".", 1))  # also with a decimal comma
+            if is_a_number or _A_TIME.match(name):
+                kind = "number" if is_a_number else "time"
+                raise InputError(f"{where} holds {name!r}, which is a {kind}, not a name.", advice="no header")
+    twice = repeated(names)
+    if twice is not None:
+        raise InputError(f"{where} has two columns named {twice!r}. Give each column its own name.")
+    return names
+
+
+def numbered_names(count: int) -> list[str]:
+    """Names for columns without a header."""
+    return [f"v{number}" for number in range(count)]
+
+
+def repeated(names: Sequence[str]) -> str | None:
+    """The first name that occurs more than once, if any."""
+    counts = Counter(names)
+    return next((name for name in names if counts[name] > 1), None)

@@ -1,21 +1,15 @@
 """How a text table is written: separator, decimal mark, encoding, header and missing markers, given or recognized."""
 
 import codecs
-import csv
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cometad.errors import ParameterError, unknown
 
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
-RECOGNIZED = (",", ";", "\t", "|")  # a space also occurs in names and times, so it has to be given
 DATE_ORDERS = ("day-first", "month-first")
 UTF_8 = "utf-8"  # recognized: a block that is not UTF-8 is read as Windows-1252
-SAMPLE_ROWS = 50
 
 _MARKS = {codecs.BOM_UTF8: UTF_8, codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-_HINT = re.compile(r'\s*"?sep=(.)"?\s*', re.IGNORECASE)  # the first line of some spreadsheets
 
 
 @dataclass(frozen=True)
@@ -72,48 +66,3 @@ def recognize_encoding(sample: bytes) -> str:
     if even > len(sample) / 4 and not odd:
         return "utf-16-be"
     return UTF_8
-
-
-def recognize_separator(lines: Sequence[str]) -> str:
-    """The separator of a table that starts with these lines: the one that splits most rows like the header."""
-    best, chosen = (0.0, 1), ","
-    for separator in RECOGNIZED:
-        header, *rows = [split_cells(line, separator) for line in lines if line.strip()][:SAMPLE_ROWS] or [[""]]
-        alike = sum(len(row) == len(header) for row in rows) / len(rows) if rows else 1.0
-        if len(header) > 1 and (alike, len(header)) > best:
-            best, chosen = (alike, len(header)), separator
-    if best == (0.0, 1) and lines:  # no row is like the header: trust the header
-        chosen = max(RECOGNIZED, key=lambda separator: len(split_cells(lines[0], separator)))
-    return chosen
-
-
-def separator_hint(line: str) -> str | None:
-    """The separator that a first line such as sep=; declares, if any."""
-    match = _HINT.fullmatch(line)
-    return match[1] if match else None
-
-
-def split_cells(line: str, separator: str) -> list[str]:
-    """The cells of one line, unquoted."""
-    try:
-        return next(csv.reader([line], delimiter=separator), [])
-    except csv.Error:
-        return [line]
-
-
-def to_utf_8(block: bytes) -> bytes:
-    r"""A block of text as UTF-8; Windows-1252 is converted."""
-    try:
-        block.decode()
-    except UnicodeDecodeError:
-        return block.decode("cp1252", errors="cometad-latin-1").encode()
-    return block
-
-
-def _as_latin_1(error: UnicodeError) -> tuple[str, int]:
-    """Decode the five bytes that Windows-1252 does not define."""
-    assert isinstance(error, UnicodeDecodeError)
-    return error.object[error.start : error.end].decode("latin-1"), error.end
-
-
-codecs.register_error("cometad-latin-1", _as_latin_1)

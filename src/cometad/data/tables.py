@@ -1,23 +1,325 @@
 """Tables of readings in CSV and Parquet files: one row per reading, one column per variable, optionally the time."""
 
+import codecs
 import json
+import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+import re
+import zlib
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from io import IncrementalNewlineDecoder
+from typing import Any, BinaryIO
 
 import polars as pl
 
-from cometad.data.columns import Columns, some_zones
-from cometad.data.dialect import Dialect
-from cometad.data.joined import Part, Tables
-from cometad.data.table_sources import Source, check_source
+from cometad.data.cells import clean_header, numbered_names
+from cometad.data.columns import Columns, Part, TextNumbers, check_column, some_zones, without_marked
+from cometad.data.dialect import UTF_8, Dialect, recognize_encoding
+from cometad.data.table_sources import Source, TableFile, check_content, check_source, find_files
+from cometad.data.text import RECOGNIZED, Rows, TextRows, separator_hint, split_cells
+from cometad.errors import InputError
 from cometad.series import refuse_text
 
 ROWS = 2**16  # of a chunk
+SAMPLE = 2**16  # bytes from the start of a text, to recognize how it is written
+SAMPLE_ROWS = 50  # of these, to recognize the separator
+AHEAD = 2**16  # rows at a time, to find the decimal mark
 
 Select = Callable[[pl.DataFrame], pl.DataFrame]
 Check = Callable[[pl.DataFrame, Callable[[int], str]], object]  # of a frame, whose rows have places in words
+
+_log = logging.getLogger("cometad")
+
+
+class TextTable:
+    """A CSV file, as its dialect or a look at its beginning says that it is written."""
+
+    def __init__(
+        self, file: TableFile, dialect: Dialect, time_column: str | None = None, text: Sequence[str] = ()
+    ) -> None:
+        self.file, self._dialect, self._time_column = file, dialect, time_column
+        self._text = text  # columns that stay as they are written: 007 is no number there
+        with self._errors(), file.open() as source:
+            sample = source.read(SAMPLE)
+        check_content(sample, file)
+        self._encoding = dialect.encoding or recognize_encoding(sample)
+        text = sample.decode(self._encoding, errors="replace").removeprefix("\ufeff")
+        if "\0" in text:
+            raise InputError(f"'{file.shown}' is not a text file. Pass a CSV or Parquet file.")
+        lines = [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
+        if len(sample) == SAMPLE and len(lines) > 1:
+            del lines[-1]  # it may be incomplete
+        # A file with the line breaks of old Macs has no line feed at all.
+        self._translates = "\n" not in text and "\r" in text
+        hint = separator_hint(lines[0]) if lines else None
+        self._skips_hint = hint is not None
+        tabs = "\t" if file.suffix == ".tsv" else None
+        self._separator = dialect.separator or hint or tabs or recognize_separator(lines[self._skips_hint :])
+        self._numbers, self._looked_ahead = TextNumbers(dialect, file.shown), False
+
+    def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
+        """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
+        if rows is None:
+            self._looked_ahead = True  # there is nothing ahead
+        with self._errors(), self.file.open() as source:
+            source_rows = self._rows(source)
+            names = self._names(source_rows)
+            first = source_rows.take(1)
+            block = source_rows.take(None if rows is None else rows - 1)
+            yield self._parsed(first, block, names, self.where)
+            seen = first.length + block.length
+            while rows is not None and (block := source_rows.take(rows)).length:
+                yield self._parsed(first, block, names, _after_the_first(self.where, seen - 1))
+                seen += block.length
+
+    def where(self, row: int) -> str:
+        """The line on which a row starts, counted from 1 as an editor does, and the file."""
+        with self._errors(), self.file.open() as source:
+            rows = self._rows(source)
+            self._names(rows)
+            rows.take(row)
+            rows.take(1)
+            return f"row {rows.start} of '{self.file.shown}'"
+
+    def _rows(self, source: BinaryIO) -> TextRows:
+        """The rows of the file, after a hint about the separator."""
+        rows = TextRows(self._lines(source), self._separator, self.file.shown)
+        if self._skips_hint:
+            rows.skip()
+        return rows
+
+    def _lines(self, source: BinaryIO) -> Iterator[bytes]:
+        """The lines in UTF-8, or in whatever was taken for UTF-8."""
+        if self._dialect.encoding is None and self._encoding == UTF_8 and not self._translates:
+            lines: Iterator[bytes] = iter(source)
+        else:
+            lines = _recoded(source, self._encoding, self._translates)
+        yield next(lines, b"").removeprefix(codecs.BOM_UTF8)
+        yield from lines
+
+    def _names(self, rows: TextRows) -> list[str]:
+        """The names of the columns, from the first row."""
+        cells = rows.first(keep=not self._dialect.header)
+        if cells is None:
+            raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.")
+        if not self._dialect.header:
+            return numbered_names(len(cells))
+        return clean_header(cells, f"The first row of '{self.file.shown}'", self._time_column)
+
+    def _parsed(self, first: Rows, block: Rows, names: list[str], place: Callable[[int], str]) -> pl.DataFrame:
+        text = self._separator.join(f"c{column}" for column in range(len(names))).encode()
+        text = b"\n".join([text, first.text + block.text])
+        # Infer types from all rows: a word in the last row then makes the column text instead of failing halfway.
+        frame = pl.read_csv(
+            text,
+            separator=self._separator,
+            infer_schema_length=None,
+            infer_schema=self._dialect.decimal != ",",  # with a given decimal comma, 1.234 is no number
+        )
+        if len(frame) != first.length + block.length:  # never lose or invent a reading
+            raise pl.exceptions.ComputeError(f"{first.length + block.length} rows became {len(frame)}")
+        frame.columns = names
+
+        def raw(name: str) -> pl.Series:
+            column = names.index(name)
+            return pl.read_csv(text, separator=self._separator, columns=[column], infer_schema=False)[:, 0].alias(name)
+
+        kept = [raw(name).str.strip_chars() for name in self._text if name in names]
+        numbers = self._numbers.converted(frame.drop(column.name for column in kept), raw, place, self._look_ahead)
+        return numbers.with_columns(kept).select(names) if kept else numbers
+
+    def _look_ahead(self) -> None:
+        """Read on until a number shows the decimal mark of the file."""
+        if self._looked_ahead:
+            return
+        self._looked_ahead = True
+        other = TextTable(self.file, self._dialect, self._time_column)
+        other._looked_ahead = True
+        for _ in other.blocks(AHEAD):
+            if other._numbers.decided:
+                self._numbers.comma, self._numbers.point = other._numbers.comma, other._numbers.point
+                return
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except pl.exceptions.NoDataError as error:
+            raise InputError(f"'{self.file.shown}' is empty. Pass a file with a header row and readings.") from error
+        except UnicodeError as error:
+            raise InputError(f"'{self.file.shown}' is not text in {self._encoding}.", advice="encoding") from error
+        except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError) as error:
+            raise self.file.unreadable(
+                "a complete CSV file with as many cells in each row as in the header", error
+            ) from error
+
+
+def _recoded(source: BinaryIO, encoding: str, translates: bool) -> Iterator[bytes]:
+    """Lines in another encoding as UTF-8; `translates` also breaks lines at carriage returns."""
+    decoder: Any = codecs.getincrementaldecoder(encoding)()
+    if translates:
+        decoder = IncrementalNewlineDecoder(decoder, translate=True)
+    partial, more = "", True
+    while more:
+        chunk = source.read(SAMPLE)
+        more = bool(chunk)
+        *lines, partial = (partial + decoder.decode(chunk, final=not more)).split("\n")
+        yield from ((line + "\n").encode(errors="replace") for line in lines)
+    if partial:
+        yield partial.encode(errors="replace")
+
+
+def _after_the_first(where: Callable[[int], str], offset: int) -> Callable[[int], str]:
+    """The places of the rows of a block that repeats the first row on top; `offset` is added to the others."""
+    return lambda row: where(row + offset if row else 0)
+
+
+def recognize_separator(lines: Sequence[str]) -> str:
+    """The separator of a table that starts with these lines: the one that splits most rows like the header."""
+    best, chosen = (0.0, 1), ","
+    for separator in RECOGNIZED:
+        header, *rows = [split_cells(line, separator) for line in lines if line.strip()][:SAMPLE_ROWS] or [[""]]
+        alike = sum(len(row) == len(header) for row in rows) / len(rows) if rows else 1.0
+        if len(header) > 1 and (alike, len(header)) > best:
+            best, chosen = (alike, len(header)), separator
+    if best == (0.0, 1) and lines:  # no row is like the header: trust the header
+        chosen = max(RECOGNIZED, key=lambda separator: len(split_cells(lines[0], separator)))
+    return chosen
+
+
+class ParquetTable:
+    """A Parquet file."""
+
+    def __init__(self, file: TableFile, dialect: Dialect = Dialect()) -> None:
+        self.file, self._dialect = file, dialect
+
+    def blocks(self, rows: int | None) -> Generator[pl.DataFrame]:
+        """Blocks of `rows` rows, or one with all; each after the first repeats the first row on top."""
+        for block in self._read(rows):
+            yield block.with_columns(without_marked(column, self._dialect) for column in block)
+
+    def _read(self, rows: int | None) -> Generator[pl.DataFrame]:
+        try:
+            if rows is None:
+                yield pl.read_parquet(self.file.path)
+                return
+            table = pl.scan_parquet(self.file.path)
+            first = table.head(1).collect()
+            yield table.head(rows).collect()
+            for start in range(rows, table.select(pl.len()).collect().item(), rows):
+                yield pl.concat([first, table.slice(start, rows).collect()])
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise self.file.unreadable("a complete Parquet file", error) from error
+        except pl.exceptions.PanicException as error:  # how polars meets some damaged files
+            raise InputError(f"'{self.file.shown}' is damaged. Pass a complete Parquet file.") from error
+
+    def where(self, row: int) -> str:
+        """The number of a row, counted from 1, and the file."""
+        return f"row {row + 1} of '{self.file.shown}'"
+
+
+class Tables:
+    """The files that make up one table, without the dropped columns."""
+
+    def __init__(
+        self,
+        path: Source,
+        drop: Sequence[str],
+        dialect: Dialect,
+        time_column: str | None = None,
+        text: Sequence[str] = (),
+    ) -> None:
+        self.tables = [
+            ParquetTable(file, dialect) if file.is_parquet else TextTable(file, dialect, time_column, text)
+            for file in find_files(path)
+        ]
+        common = os.path.commonpath(path) if isinstance(path, tuple) else os.fspath(path)
+        self.shown = self.tables[0].file.shown if len(self.tables) == 1 else common
+        self._drop = drop
+        self._names: list[str] | None = None
+        self._lengths: list[int] = []  # rows of each file, once they were read as a whole
+
+    def blocks(self, rows: int | None) -> Iterator[Part]:
+        """Blocks of one file after the other; refuses files with different columns."""
+        for table in self.tables:
+            seen = 0
+            for number, frame in enumerate(table.blocks(rows)):
+                block = Part(self._selected(frame, table.file), number > 0, seen, table.where)
+                yield block
+                seen += len(block.own)
+
+    def starts(self) -> Iterator[Part]:
+        """The first row of each file, if it has one."""
+        for table in self.tables:
+            with closing(table.blocks(1)) as blocks:
+                yield Part(self._selected(next(blocks), table.file), False, 0, table.where)
+
+    def whole(self) -> Part:
+        """All files, as one part."""
+        frames = [block.frame for block in self.blocks(None)]
+        self._lengths = [len(frame) for frame in frames]
+        schemas = [frame.schema for frame in frames]
+        for name in schemas[0]:
+            kinds = {schema[name] for schema in schemas}
+            if pl.String in kinds and len(kinds) > 1:  # a word somewhere makes the column text
+                frames = [frame.with_columns(pl.col(name).cast(pl.String)) for frame in frames]
+        try:
+            return Part(pl.concat(frames, how="vertical_relaxed"), False, 0, self.where)
+        except pl.exceptions.PolarsError as error:
+            raise InputError(f"The files of '{self.shown}' have columns of different types. Convert them.") from error
+
+    def where(self, row: int) -> str:
+        """The place of a row of the whole table, in words."""
+        for table, length in zip(self.tables, self._lengths, strict=True):
+            if row < length:
+                return table.where(row)
+            row -= length
+        raise IndexError(row)
+
+    def put_in_order(self, columns: Columns) -> None:
+        """Sort several files by their first time, if there are times; files without readings are left out."""
+        if len(self.tables) == 1:
+            return
+        blocks = list(self.starts())
+        known = [place for place, block in enumerate(blocks) if len(block.frame)] or [0]
+        starts: dict[int, Any] = {}
+        for place in known:
+            frame = columns.apply(blocks[place], lambda: self.blocks(rows=2**12))
+            times = next((column for column in frame if column.dtype.is_temporal()), None)
+            starts[place] = None if times is None else times[0]
+        has_times = None not in starts.values()
+        if has_times:
+            try:
+                known = sorted(known, key=starts.__getitem__)
+            except TypeError as error:  # only some have a time zone
+                raise some_zones(self.shown) from error
+        self.tables = [self.tables[place] for place in known]
+        if not has_times and len(known) > 1:
+            first, last = self.tables[0].file.path.name, self.tables[-1].file.path.name
+            _log.info(
+                "The files of '%s' are in order of their names, because they have no times: '%s' is the first, '%s' "
+                "the last.",
+                *(self.shown, first, last),
+            )
+
+    def _selected(self, frame: pl.DataFrame, file: TableFile) -> pl.DataFrame:
+        for name in self._drop:
+            check_column(frame, name, file.shown)
+        frame = frame.drop(self._drop)
+        if self._names is None:
+            self._names = frame.columns
+        columns, known = frame.columns, set(self._names)
+        lacking = sorted(known.difference(columns), key=self._names.index)
+        extra = [name for name in columns if name not in known]
+        if lacking or extra:
+            which = f"lacks the column {lacking[0]!r}" if lacking else f"has a column {extra[0]!r} more"
+            raise InputError(
+                f"'{file.shown}' {which}, compared with '{self.tables[0].file.shown}'. Pass files with the same "
+                "columns."
+            )
+        return frame.select(self._names)
 
 
 @dataclass(frozen=True)
@@ -63,7 +365,7 @@ class TableReader:
 
         `check` may then refuse rows.
         """
-        self._columns.put_in_order(self._tables)
+        self._tables.put_in_order(self._columns)
         part = self._tables.whole()
         frame = self._columns.apply(part, lambda: [part])
         return frame if select is None else self._checked(select(frame), part, check)
@@ -72,7 +374,7 @@ class TableReader:
         self, rows: int = ROWS, select: Select | None = None, check: Check | None = None
     ) -> Iterator[pl.DataFrame]:
         """The table in frames of `rows` rows, with only one in memory at a time; the rest as in `whole`."""
-        self._columns.put_in_order(self._tables)
+        self._tables.put_in_order(self._columns)
         zones: list[object] | None = None
         for part in self._tables.blocks(rows):
             frame = self._columns.apply(part, lambda: self._tables.blocks(rows))

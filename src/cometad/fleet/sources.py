@@ -17,12 +17,10 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from cometad.data.columns import Columns
-from cometad.data.joined import Part, Tables
-from cometad.data.matching import Matching
+from cometad.data.columns import Columns, Matching, Part
 from cometad.data.resample import parse_resampling
 from cometad.data.table_sources import SUFFIXES, by_name, check_source, suffix_of
-from cometad.data.tables import ReadOptions, TableReader
+from cometad.data.tables import ReadOptions, TableReader, Tables
 from cometad.errors import InputError, ParameterError
 from cometad.files import status_of
 from cometad.fleet.split import FrameReader, Segment, SplitTable, by_entity, rows_of
@@ -65,7 +63,7 @@ class FileReadings:
     def carried(self) -> "CarriedReadings":
         """The files as one frame."""
         tables = Tables(self.files, self.options.drop, self.options.dialect, self.options.time_column)
-        Columns(tables.shown, self.options.time_column, self.options.dialect).put_in_order(tables)
+        tables.put_in_order(Columns(tables.shown, self.options.time_column, self.options.dialect))
         return CarriedReadings(f"'{tables.shown}'", tables.whole().frame, self.options, self.without)
 
 
@@ -183,7 +181,7 @@ def _from_path(
         return
     with _scratch(scratch) as folder:
         tables = Tables(tuple(files), options.drop, options.dialect, options.time_column, text=(by,))
-        Columns(tables.shown, options.time_column, options.dialect, variables=(by,)).put_in_order(tables)
+        tables.put_in_order(Columns(tables.shown, options.time_column, options.dialect, variables=(by,)))
         with show_progress("table", verbose) as report:
             table = SplitTable.of(tables, by, folder, signature, options.dialect, report=report)
         rows = {name: SplitReadings(name, table.data, segments, options) for name, segments in table.segments.items()}

@@ -15,11 +15,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from cometad.data.columns import Columns
+from cometad.data.columns import Columns, Part, TextNumbers, check_column
 from cometad.data.dialect import Dialect
-from cometad.data.joined import Part, Tables, check_column
-from cometad.data.tables import ROWS, Check, Select, TableReader
-from cometad.data.text_numbers import TextNumbers
+from cometad.data.tables import ROWS, Check, Select, TableReader, Tables
 from cometad.errors import InputError, OutputError
 from cometad.files import write_whole
 from cometad.progress import ProgressCallback

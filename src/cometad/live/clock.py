@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cometad.arrays import Array
+from cometad.data.cells import CORRECT, StreamDates
+from cometad.data.text import Reading
 from cometad.errors import InputError, ModelFileError
-from cometad.live.dates import StreamDates
-from cometad.live.numbers import CORRECT
-from cometad.live.readings import Reading
 from cometad.saving import InvalidState, counted, require_state
 from cometad.series import Order
 
@@ -19,7 +18,7 @@ class Clock:
     date is refused. `date_order` is that of dates with the year last; else the first date that tells decides.
 
     >>> from cometad.live.clock import Clock
-    >>> from cometad.live.readings import Reading
+    >>> from cometad.data.text import Reading
     >>> clock = Clock(late="drop")
     >>> [len(clock.admit(Reading(2, [1.5], time))) for time in (10, 11, 11, 9, 12)], clock.summary()
     ([1, 1, 0, 0, 1], ['Dropped 2 late or repeated readings.'])

@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cometad.arrays import Array
+from cometad.data.cells import CORRECT, StreamDates
 from cometad.data.resample import Resampling, summary
+from cometad.data.text import Reading
 from cometad.errors import InputError
 from cometad.live.clock import check_gate, dropped
-from cometad.live.dates import StreamDates
-from cometad.live.numbers import CORRECT
-from cometad.live.readings import Reading
 from cometad.saving import counted, require_state
 from cometad.series import Series
 
@@ -24,7 +23,7 @@ class Grid:
     """A gate that resamples readings; a bin passes with the first reading after it, labeled with its left edge.
 
     >>> from cometad.live.grid import Grid
-    >>> from cometad.live.readings import Reading
+    >>> from cometad.data.text import Reading
     >>> from cometad.data.resample import Resampling
     >>> grid = Grid(Resampling("60s", "mean"), ["flow"])
     >>> [bin for second in (0, 30, 70) for bin in grid.admit(Reading(2, [second], second))]

@@ -16,11 +16,11 @@ from typing import Any, BinaryIO, NamedTuple, Self
 
 from cometad.alerting.promise import Promise
 from cometad.checkpoint import restoring
-from cometad.data.dialect import UTF_8, recognize_encoding, to_utf_8
+from cometad.data.cells import StreamNumbers, checked_mark
+from cometad.data.dialect import UTF_8, recognize_encoding
+from cometad.data.text import Layout, Reading, readings, to_utf_8
 from cometad.errors import InputError, OutputError
-from cometad.live.numbers import StreamNumbers, checked_mark
 from cometad.live.output import OutputFile, checked_position
-from cometad.live.readings import Layout, Reading, readings
 from cometad.live.session import KIND, Answer, Session
 from cometad.saving import counted, of_type, texts
 

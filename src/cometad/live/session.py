@@ -18,11 +18,11 @@ from cometad.alerting.alerts import Alerts, Change
 from cometad.alerting.verdicts import Called, Verdict
 from cometad.arrays import Floats
 from cometad.checkpoint import Checkpoint, from_bytes, read, restoring, to_bytes, write
+from cometad.data.text import Reading
 from cometad.detector import Detector
 from cometad.errors import InputError, ModelFileError
 from cometad.live.clock import Clock, Ordered
 from cometad.live.grid import Grid
-from cometad.live.readings import Reading
 from cometad.live.stream import Scored
 from cometad.saving import of_type, require_state
 
@@ -51,7 +51,7 @@ class Session:
     >>> import numpy as np
     >>> from cometad import Comet
     >>> from cometad.live.clock import Clock
-    >>> from cometad.live.readings import Reading
+    >>> from cometad.data.text import Reading
     >>> from cometad.live.session import Session
     >>> normal = np.random.default_rng(0).normal(size=(600, 2))
     >>> session = Session(Comet().fit(normal), Clock())

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from cometad.comet import Comet
+from cometad.data.columns import Matching
 from cometad.data.gaps import Gaps, RefuseGaps
-from cometad.data.matching import Matching
 from cometad.data.quality import Finding, Statistics, findings
 from cometad.data.trends import Trends
 from cometad.detector import Detector

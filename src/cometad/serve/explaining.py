@@ -9,10 +9,10 @@ from sqlalchemy import select, update
 
 from cometad.arrays import Floats
 from cometad.data.resample import parse_period
+from cometad.data.text import Reading
 from cometad.errors import CometadError
 from cometad.explain.reasons import Explanation, Reason
 from cometad.live.grid import Grid
-from cometad.live.readings import Reading
 from cometad.serve.live_stream import LiveStream, resampling_of
 from cometad.serve.models import Explained, VariableReason, Variables
 from cometad.serve.storage import schema

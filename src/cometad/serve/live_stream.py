@@ -12,13 +12,13 @@ from cometad.alerting.alerts import Alerts
 from cometad.alerting.budget import SECONDS_PER_DAY, Budget
 from cometad.arrays import Floats
 from cometad.connect.intake import Connection
+from cometad.data.cells import StreamDates
 from cometad.data.resample import Resampling, parse_period, parse_resampling
+from cometad.data.text import Layout
 from cometad.detector import Detector
 from cometad.errors import ParameterError
 from cometad.live.clock import Ordered
-from cometad.live.dates import StreamDates
 from cometad.live.grid import EARLIEST, LATEST, Grid
-from cometad.live.readings import Layout
 from cometad.live.session import Session
 from cometad.serve.models import EventSummary, StreamSettings, Top
 

@@ -17,8 +17,8 @@ from cometad.alerting.verdicts import Called
 from cometad.connect.address import Address
 from cometad.connect.contract import Position, ReadingBatch, Receipt, Rejection, UnknownStream
 from cometad.connect.intake import Connection
+from cometad.data.text import Layout
 from cometad.detector import Detector
-from cometad.live.readings import Layout
 from cometad.serve.demo_plant import NAME as DEMO
 from cometad.serve.demo_plant import DemoPlant
 from cometad.serve.event_rows import verdict_columns

@@ -11,11 +11,10 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Table, case, delete, func, select, true, update
 
 from cometad.alerting.budget import Budget
-from cometad.connect.bodies import layout_of
+from cometad.data.text import Layout
 from cometad.detector import Detector
 from cometad.detectors import load_bytes
 from cometad.errors import CometadError
-from cometad.live.readings import Layout
 from cometad.serve.fits import FitQueue
 from cometad.serve.live_stream import threshold_of
 from cometad.serve.models import DetectorState, StreamSettings
@@ -199,14 +198,14 @@ class StoredDetectors:
         if row.content is None:
             raise Conflict(f"The detector {name!r} is not ready: {row.error or 'it is being fitted.'}")
         fitted = load_bytes(row.content, "The file")
-        return _Opened(row.sha256, layout_of(fitted.names_, fitted.named_, fitted.gaps.allowed), {None: fitted})
+        return _Opened(row.sha256, Layout(fitted.names_, fitted.named_, gaps=fitted.gaps.allowed), {None: fitted})
 
     def stored_layout(self, name: str) -> Layout:
         """The layout of readings for a detector that cannot be loaded."""
         with self._store.read() as connection:
             own = schema.detectors.c.name == name
             variables = connection.execute(select(schema.detectors.c.variables).where(own)).scalar()
-        return layout_of(json.loads(variables or "[]"), named=True, gaps=False)
+        return Layout(json.loads(variables or "[]"), named=True)
 
 
 def check_room(store: Store, table: Table, most: int, what: str, name: str = "") -> None:
