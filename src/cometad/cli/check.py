@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometad.cli import options
-from cometad.cli.exits import printable, say, show, write_output
+from cometad.cli.exits import plain_table, say, show, write_output
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,18 +63,10 @@ def check(
 
 
 def _table(found: "TableCheck") -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     every = "" if found.interval is None else f", usually {found.interval:g} s apart"
     title = f"{found.readings:,} readings{every}"
-    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("column", "type", "use", "missing", "lowest", "highest"):
-        table.add_column(heading, justify="right" if heading == "missing" else "left", overflow="fold")
-    for column in found.columns:
-        table.add_row(*(Text(printable(cell)) for cell in _row(column)))
-    return table
+    headings = ("column", "type", "use", "missing", "lowest", "highest")
+    return plain_table(headings, ["missing"], map(_row, found.columns), title)
 
 
 def _row(column: "ColumnCheck") -> list[str]:

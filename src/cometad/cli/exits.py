@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, ParamSpec
@@ -29,6 +29,7 @@ P = ParamSpec("P")
 
 MISTAKE, BUG, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 LONGEST = 2000  # characters of a message
+MOST = 10  # messages of one kind
 FAILED = 1  # some trials failed, each with its own message
 
 
@@ -38,6 +39,14 @@ def say(sentence: object) -> None:
     if len(text) > LONGEST:  # a cell or a name may have any length
         text = f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 4 :]}"
     print(f"cometad: {text}", file=sys.stderr, flush=True)
+
+
+def say_first(sentences: Sequence[object], more: str) -> None:
+    """Print the first messages; `more` has a place for the number of the others."""
+    for sentence in sentences[:MOST]:
+        say(sentence)
+    if len(sentences) > MOST:
+        say(more.format(len(sentences) - MOST))
 
 
 def printable(text: object) -> str:
@@ -165,6 +174,23 @@ def show(table: "Table") -> None:
 
     check_open()
     Console().print(table)
+
+
+def plain_table(
+    headings: Sequence[str], right: Sequence[str], rows: Iterable[Iterable[str]], title: str | None = None
+) -> "Table":
+    """A table of texts; long cells are folded, and those below the headings `right` are aligned there."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = None if title is None else Text(title)
+    table = Table(title=shown, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table
 
 
 def check_open() -> None:

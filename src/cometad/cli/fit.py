@@ -8,7 +8,7 @@ import typer
 
 from cometad.cli import options
 from cometad.cli.chosen import DetectorOptions, parse_stretch
-from cometad.cli.exits import printable, say
+from cometad.cli.exits import printable, say, say_first
 
 if TYPE_CHECKING:
     from cometad.comet import Comet
@@ -41,6 +41,7 @@ def fit(
     from cometad.cli.opened import Source, say_findings
     from cometad.cli.paths import Output, check_outputs
     from cometad.data.quality import Statistics, findings
+    from cometad.report.gather import trimmed
 
     read = reading.value()
     check_outputs([Output(output, "detector")], [data], force)
@@ -53,8 +54,9 @@ def fit(
     else:
         made.fit(series)
     made.set_params(verbose=False).save(output)  # verbosity is not part of a saved detector
-    _say_trends(made)
-    _say_left_out(made)
+    for sentence in made.trends_.sentences(made.names_):
+        say(f"{sentence} To score the readings, pass --no-trends.")
+    say_first(trimmed(made), "{} more stretches were left out; cometad report lists all of them.")
     print(
         f"Fitted on {len(series):,} readings of {len(series.names)} variables; threshold {made.threshold_:.4g}; "
         f"wrote '{printable(output)}'."
@@ -69,24 +71,6 @@ def _excluding(detector: "Detector", name: str) -> "Comet":
     if not isinstance(detector, Comet):
         raise ParameterError(f"--exclude is an option of comet, not of {name}. Remove those readings from the file.")
     return detector
-
-
-def _say_trends(detector: "Detector") -> None:
-    """Print which variables have trends."""
-    for sentence in detector.trends_.sentences(detector.names_):
-        say(f"{sentence} To score the readings, pass --no-trends.")
-
-
-def _say_left_out(detector: "Detector") -> None:
-    """Print the stretches that were not learned from."""
-    from cometad.cli.opened import MOST_FINDINGS
-    from cometad.report.gather import trimmed
-
-    sentences = trimmed(detector)
-    for sentence in sentences[:MOST_FINDINGS]:
-        say(sentence)
-    if len(sentences) > MOST_FINDINGS:
-        say(f"{len(sentences) - MOST_FINDINGS} more stretches were left out; cometad report lists all of them.")
 
 
 def _expected_flags(detector: "Detector") -> str:

@@ -10,12 +10,12 @@ import typer
 
 from cometad.cli import options
 from cometad.cli.chosen import DetectorOptions
-from cometad.cli.exits import FAILED, printable, say, show, write_output
+from cometad.cli.exits import FAILED, plain_table, printable, say, say_first, show, write_output
 
 if TYPE_CHECKING:
     import polars as pl
 
-MOST_SHOWN = 10  # failures printed individually
+    from cometad.fleet.storage import Entry
 
 Data = Annotated[
     Path,
@@ -154,10 +154,8 @@ class _ScoreTotals:
 
 
 def _say_problems(failed: Mapping[str, str]) -> None:
-    for name, error in list(failed.items())[:MOST_SHOWN]:
-        say(f"{name}: {error}")
-    if len(failed) > MOST_SHOWN:
-        say(f"{len(failed) - MOST_SHOWN:,} more failed; cometad fleet list shows all failed fits.")
+    sentences = [f"{name}: {error}" for name, error in failed.items()]
+    say_first(sentences, "{:,} more failed; cometad fleet list shows all failed fits.")
 
 
 def report(
@@ -202,10 +200,6 @@ def show_list(
     """List the entities of a fleet: readings, variables, threshold, and why a fit failed."""
     from dataclasses import asdict
 
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     from cometad.fleet.fleet import Fleet
 
     entries = Fleet.load(folder).entries
@@ -214,23 +208,16 @@ def show_list(
         for entry in chosen:
             write_output(json.dumps(asdict(entry)) + "\n")
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("entity", "readings", "variables", "threshold", "seconds", "status"):
-        table.add_column(heading, justify="left" if heading in ("entity", "status") else "right", overflow="fold")
-    for entry in chosen:
-        limit = "" if entry.threshold is None else f"{entry.threshold:.4g}"
-        status = entry.status if entry.error is None else f"failed: {entry.error}"
-        status += f", borrows from {len(entry.donors)}" if entry.donors and entry.is_fitted else ""
-        cells = (
-            entry.name,
-            f"{entry.readings or 0:,}",
-            str(len(entry.variables)),
-            limit,
-            f"{entry.seconds:.3g}",
-            status,
-        )
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    show(table)
+    numbers = ("readings", "variables", "threshold", "seconds")
+    show(plain_table(("entity", *numbers, "status"), numbers, map(_row, chosen)))
+
+
+def _row(entry: "Entry") -> list[str]:
+    limit = "" if entry.threshold is None else f"{entry.threshold:.4g}"
+    status = entry.status if entry.error is None else f"failed: {entry.error}"
+    status += f", borrows from {len(entry.donors)}" if entry.donors and entry.is_fitted else ""
+    numbers = (f"{entry.readings or 0:,}", str(len(entry.variables)), limit, f"{entry.seconds:.3g}")
+    return [entry.name, *numbers, status]
 
 
 def check(

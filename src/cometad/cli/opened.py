@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cometad.cli.exits import say
+from cometad.cli.exits import say, say_first
 from cometad.files import is_temporary, status_of
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from cometad.data.tables import ReadOptions, TableReader
     from cometad.detector import Detector
     from cometad.series import Series
-
-MOST_FINDINGS = 10
 
 
 def open_detector(model: Path, threshold: str | None = None, gaps: str | None = None) -> "Detector":
@@ -164,7 +162,4 @@ class _NotedMatching:
 
 def say_findings(findings: "Sequence[Finding]") -> None:
     """Print findings on stderr, up to a limit."""
-    for finding in findings[:MOST_FINDINGS]:
-        say(finding.sentence)
-    if len(findings) > MOST_FINDINGS:
-        say(f"There are {len(findings) - MOST_FINDINGS} more findings like these.")
+    say_first([finding.sentence for finding in findings], "There are {} more findings like these.")

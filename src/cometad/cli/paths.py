@@ -117,35 +117,25 @@ class FileKind(NamedTuple):
     recognize: Callable[[Path], bool]
 
 
-def _is_detector(path: Path) -> bool:
-    from cometad.checkpoint import kind_of
-
-    return kind_of(path) not in ("", "stream snapshot", "Stream")
+def _contains(*marks: bytes) -> Callable[[Path], bool]:
+    return lambda path: any(mark in head(path) for mark in marks)
 
 
-def _is_snapshot(path: Path) -> bool:
-    from cometad.checkpoint import kind_of
+def _has_columns(*first: str, also: set[str]) -> Callable[[Path], bool]:
+    def recognize(path: Path) -> bool:
+        columns = _columns(path)
+        return tuple(columns[: len(first)]) == first and also <= set(columns)
 
-    return kind_of(path) == "stream snapshot"
-
-
-def _is_scores(path: Path) -> bool:
-    columns = _columns(path)
-    return columns[:1] == ["step"] and {"score", "anomaly"} <= set(columns)
+    return recognize
 
 
-def _is_fleet_scores(path: Path) -> bool:
-    columns = _columns(path)
-    return columns[:2] == ["entity", "step"] and {"score", "anomaly"} <= set(columns)
+def _holds(is_that_kind: Callable[[str], bool]) -> Callable[[Path], bool]:
+    def recognize(path: Path) -> bool:
+        from cometad.checkpoint import kind_of
 
+        return is_that_kind(kind_of(path))
 
-def _is_overview(path: Path) -> bool:
-    return b'<meta name="generator" content="cometad fleet report">' in head(path)
-
-
-def _is_events(path: Path) -> bool:
-    columns = _columns(path)
-    return columns[:1] == ["number"] and {"start", "stop", "peak", "severity"} <= set(columns)
+    return recognize
 
 
 def _is_answers(path: Path) -> bool:
@@ -159,35 +149,26 @@ def _is_answers(path: Path) -> bool:
     return isinstance(first, dict) and next(iter(first), "") == "step" and not first.keys().isdisjoint(_ANSWER)
 
 
-def _is_report(path: Path) -> bool:
-    start = head(path)
-    # Reports of 0.1 have no generator tag, only this heading.
-    return b'<meta name="generator" content="cometad report">' in start or "<p>cometad report ·".encode() in start
-
-
-def _is_picture(path: Path) -> bool:
-    return b"Software\0cometad" in head(path)
-
-
-def _is_onnx(path: Path) -> bool:
-    # Field 2 of the message, right after the version: the name of the producer.
-    return b"\x12\x07cometad" in head(path)[:16]
-
-
 _FIRST = b'{"step": '
 _ANSWER = ("alert_score", "score", "events")
 
 KINDS = {
-    "detector": FileKind("a detector", _is_detector),
-    "snapshot": FileKind("a snapshot of a stream", _is_snapshot),
-    "scores": FileKind("a table of scores", _is_scores),
-    "events": FileKind("a table of events", _is_events),
-    "fleet scores": FileKind("a table of scores of a fleet", _is_fleet_scores),
-    "overview": FileKind("an overview of a fleet", _is_overview),
+    "detector": FileKind("a detector", _holds(lambda kind: kind not in ("", "stream snapshot", "Stream"))),
+    "snapshot": FileKind("a snapshot of a stream", _holds(lambda kind: kind == "stream snapshot")),
+    "scores": FileKind("a table of scores", _has_columns("step", also={"score", "anomaly"})),
+    "events": FileKind("a table of events", _has_columns("number", also={"start", "stop", "peak", "severity"})),
+    "fleet scores": FileKind("a table of scores of a fleet", _has_columns("entity", "step", also={"score", "anomaly"})),
+    "overview": FileKind(
+        "an overview of a fleet", _contains(b'<meta name="generator" content="cometad fleet report">')
+    ),
     "answers": FileKind("the output of a stream", _is_answers),
-    "report": FileKind("a report", _is_report),
-    "onnx": FileKind("an ONNX file", _is_onnx),
-    "picture": FileKind("a picture", _is_picture),
+    # Reports of 0.1 have no generator tag, only this heading.
+    "report": FileKind(
+        "a report", _contains(b'<meta name="generator" content="cometad report">', "<p>cometad report ·".encode())
+    ),
+    # Field 2 of the message, right after the version: the name of the producer.
+    "onnx": FileKind("an ONNX file", lambda path: b"\x12\x07cometad" in head(path)[:16]),
+    "picture": FileKind("a picture", _contains(b"Software\0cometad")),
 }
 
 

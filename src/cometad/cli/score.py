@@ -15,11 +15,9 @@ from cometad.cli.exits import printable, say, write_output
 if TYPE_CHECKING:
     import polars as pl
 
-    from cometad.alerting.alerts import Alerts, Change, Event
+    from cometad.alerting.alerts import Change, Event
     from cometad.alerting.promise import Promise
     from cometad.data.quality import Inspection
-    from cometad.detector import Detector
-    from cometad.live.stream import Stream
     from cometad.series import Series
 
     Chunk = pl.DataFrame | Series
@@ -69,17 +67,16 @@ def score(
 
     from cometad.alerting.promise import Promise
     from cometad.data.quality import Inspection
+    from cometad.report.rows import scored_rows
 
     inspection = Inspection(detector.statistics_, detector.trends_.kinds)
     totals = _Totals(inspection, Promise(detector.threshold.rate))
-    if detector.can_stream:
-        tables = _streamed(detector.stream(alerts=alerts), detector, source.chunks(detector), totals)
-    else:
-        tables = iter([_at_once(detector, alerts, source.whole(detector), totals)])
+    chunks = source.chunks(detector) if detector.can_stream else [source.whole(detector)]
+    tables = totals.over(scored_rows(detector, alerts, totals.inspected(chunks)))
     if output is None:
-        _print_whole(totals.over(tables))
+        _print_whole(tables)
     else:
-        write_chunks(output, totals.over(tables))
+        write_chunks(output, tables)
     if events is not None:
         write_chunks(events, [totals.table()])
     say_findings(totals.inspection.findings())
@@ -103,9 +100,16 @@ class _Totals:
         self.inspection, self.promise = inspection, promise
         self.events: list[Event] = []
 
-    def over(self, tables: "Iterable[pl.DataFrame]") -> "Iterator[pl.DataFrame]":
-        """Pass tables through and count them."""
-        for table in tables:
+    def inspected(self, chunks: "Iterable[Chunk]") -> "Iterator[Chunk]":
+        """Pass readings through and inspect them."""
+        for chunk in chunks:
+            yield chunk
+            self.inspection.push(chunk)
+
+    def over(self, tables: "Iterable[tuple[pl.DataFrame, Iterable[Change]]]") -> "Iterator[pl.DataFrame]":
+        """Pass tables through and count them; keeps the events that closed."""
+        for table, changes in tables:
+            self.events += [change.event for change in changes if change.kind == "closed"]
             flagged = table.filter(table["anomaly"] == 1)
             imputed = int(table["imputed"].sum()) if "imputed" in table.columns else 0
             self.readings += len(table)
@@ -115,10 +119,6 @@ class _Totals:
                 len(table) - imputed, flagged["variable"] if "variable" in table.columns else [""] * len(flagged)
             )
             yield table
-
-    def take(self, changes: "Iterable[Change]") -> None:
-        """Keep the events that closed."""
-        self.events += [change.event for change in changes if change.kind == "closed"]
 
     def table(self) -> "pl.DataFrame":
         """One row per event: its level, steps, score and severity, with times if known."""
@@ -135,49 +135,6 @@ class _Totals:
         }
         table = pl.DataFrame([event.as_json() for event in self.events], schema=schema)
         return table if table["start_time"].count() else table.drop("start_time", "stop_time", "peak_time")
-
-
-def _streamed(
-    stream: "Stream", detector: "Detector", chunks: "Iterable[Chunk]", totals: _Totals
-) -> "Iterator[pl.DataFrame]":
-    """The table of scores in parts, as they become final."""
-    import polars as pl
-
-    from cometad.report.rows import RowRun
-    from cometad.series import check_length
-
-    rows, times = RowRun(detector.names_, detector.gaps.allowed), pl.DataFrame()
-    for chunk in chunks:
-        scored = stream.update_many(chunk)
-        totals.inspection.push(chunk)
-        totals.take(scored.changes)
-        times = _time_column(chunk)
-        yield rows.push(times, scored)
-    check_length(stream.seen, detector.min_readings, "a window")
-    scored = stream.finish()
-    totals.take(scored.changes)
-    yield rows.push(times[:0], scored)
-
-
-def _at_once(detector: "Detector", alerts: "Alerts", readings: "Chunk", totals: _Totals) -> "pl.DataFrame":
-    """The table of scores of a detector that needs the whole series."""
-    from cometad.report.rows import whole_rows
-
-    scored = detector.step_scores(readings)
-    totals.inspection.push(readings)
-    judge = detector.judge(alerts)
-    judged = judge.push(scored.alerts, scored.imputed)
-    totals.take([*judged.changes, *judge.finish()])
-    return whole_rows(_time_column(readings), scored, judged, detector.gaps.allowed)
-
-
-def _time_column(readings: "Chunk") -> "pl.DataFrame":
-    """The time column of a frame or series, or no column."""
-    import polars as pl
-
-    if not isinstance(readings, pl.DataFrame):
-        return pl.DataFrame([] if readings.times is None else [pl.Series("time", readings.times)])
-    return readings.select(column.alias("time") for column in readings if column.dtype.is_temporal())
 
 
 def _print_whole(tables: "Iterable[pl.DataFrame]") -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from cometad.alerting.alerts import Alerts, Event
+from cometad.alerting.alerts import Alerts
 from cometad.alerting.severity import meaning
 from cometad.detector import Detector
 from cometad.detectors import load_bytes
@@ -21,8 +21,8 @@ from cometad.registry import to_json
 from cometad.report.axes import TimeAxis
 from cometad.report.gather import gather
 from cometad.report.page import page
-from cometad.report.rows import RowRun, whole_rows
-from cometad.series import Series, check_length
+from cometad.report.rows import scored_rows
+from cometad.series import Series
 
 SCORES: dict[str, Any] = {
     "entity": pl.String,
@@ -132,10 +132,11 @@ def score_entity(task: ScoreTask) -> ScoreAnswer:
     """Score the readings of one entity; any error is part of the answer."""
     try:
         detector, series = _opened(task)
-        rows, events = _scored(detector, series, task.alerts)
+        parts = list(scored_rows(detector, task.alerts, [series]))
     except Exception as error:  # one bad entity never stops the others
         return ScoreAnswer(error=problem(error))
-    rows = rows.with_columns(pl.lit(task.name).alias("entity"))
+    events = [change.event for _, changes in parts for change in changes if change.kind == "closed"]
+    rows = pl.concat([rows for rows, _ in parts]).with_columns(pl.lit(task.name).alias("entity"))
     rows = rows.with_columns(pl.lit(None).alias(name) for name in SCORES if name not in rows.columns)
     rows = rows.select(pl.col(name).cast(dtype) for name, dtype in SCORES.items())
     flagged = rows.filter(pl.col("anomaly") == 1)["variable"].drop_nulls()
@@ -154,23 +155,6 @@ def _opened(task: ScoreTask) -> tuple[Detector, Series]:
     detector = load_bytes(task.content, f"The detector of {task.name!r}")
     wanted = Wanted(detector.names_, detector.gaps.allowed) if detector.named_ else None
     return detector, task.readings.open(wanted)
-
-
-def _scored(detector: Detector, series: Series, alerts: Alerts) -> tuple[pl.DataFrame, list[Event]]:
-    """The rows as written by `cometad score`, and the events."""
-    times = pl.DataFrame([] if series.times is None else [pl.Series("time", series.times)])
-    if detector.can_stream:
-        check_length(len(series), detector.min_readings, "a window")
-        stream, run = detector.stream(alerts=alerts), RowRun(detector.names_, detector.gaps.allowed)
-        now, later = stream.update_many(series), stream.finish()
-        rows = pl.concat([run.push(times, now), run.push(times[:0], later)])
-        changes = [*now.changes, *later.changes]
-    else:
-        scored, judge = detector.step_scores(series), detector.judge(alerts)
-        judged = judge.push(scored.alerts, scored.imputed, series.micros)
-        rows = whole_rows(times, scored, judged, detector.gaps.allowed)
-        changes = [*judged.changes, *judge.finish()]
-    return rows, [change.event for change in changes if change.kind == "closed"]
 
 
 class PageTask(NamedTuple):

@@ -5,16 +5,51 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from cometad.series import check_length
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from cometad.alerting.alerts import Alerts, Change
     from cometad.alerting.judge import Judged
     from cometad.arrays import Array
+    from cometad.detector import Detector
     from cometad.live.stream import Scored
     from cometad.scoring.scores import StepScores
+    from cometad.series import Series
 
 
-class RowRun:
+def scored_rows(
+    detector: "Detector", alerts: "Alerts", chunks: "Iterable[pl.DataFrame | Series]"
+) -> "Iterator[tuple[pl.DataFrame, Sequence[Change]]]":
+    """The rows of readings in parts, as they become final, each with the changes of events.
+
+    A detector that cannot stream takes only one chunk.
+    """
+    gaps = detector.gaps.allowed
+    if not detector.can_stream:
+        (readings,) = chunks
+        scores, judge = detector.step_scores(readings), detector.judge(alerts)
+        judged = judge.push(scores.alerts, scores.imputed)
+        yield _whole_rows(_times_of(readings), scores, judged, gaps), [*judged.changes, *judge.finish()]
+        return
+    stream, rows, times = detector.stream(alerts=alerts), _RowRun(detector.names_, gaps), pl.DataFrame()
+    for chunk in chunks:
+        scored, times = stream.update_many(chunk), _times_of(chunk)
+        yield rows.push(times, scored), scored.changes
+    check_length(stream.seen, detector.min_readings, "a window")
+    scored = stream.finish()
+    yield rows.push(times[:0], scored), scored.changes
+
+
+def _times_of(readings: "pl.DataFrame | Series") -> pl.DataFrame:
+    """The time column of a frame or series, or no column."""
+    if not isinstance(readings, pl.DataFrame):
+        return pl.DataFrame([] if readings.times is None else [pl.Series("time", readings.times)])
+    return readings.select(column.alias("time") for column in readings if column.dtype.is_temporal())
+
+
+class _RowRun:
     """Joins the times of readings with their alert scores and, when those follow, their ranking scores.
 
     It holds only what still waits for a score, so its memory does not grow with the series.
@@ -47,7 +82,7 @@ class RowRun:
         return _rows(scored.start, times, {**judged, **more})
 
 
-def whole_rows(times: pl.DataFrame, scored: "StepScores", judged: "Judged", gaps: bool) -> pl.DataFrame:
+def _whole_rows(times: pl.DataFrame, scored: "StepScores", judged: "Judged", gaps: bool) -> pl.DataFrame:
     """The rows of a series that was scored at once."""
     columns = {"alert_score": scored.alerts, "threshold": judged.thresholds, "anomaly": judged.flags}
     if gaps:
