@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from cometad.errors import ParameterError
-from cometad.serve.notify import delivering, outbox
+from cometad.serve.notify import outbox, receivers
 from cometad.serve.notify.outbox import KEEP_DAYS
 from cometad.serve.server import plan
 from cometad.serve.service import Service
@@ -49,8 +49,8 @@ def receiver():
 
 @pytest.fixture
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(delivering, "FIRST_WAIT", 0.05)
-    monkeypatch.setattr(delivering, "LONGEST_WAIT", 0.2)
+    monkeypatch.setattr("cometad.connect.contract.FIRST_WAIT", 0.05)
+    monkeypatch.setattr(receivers, "LONGEST_WAIT", 0.2)
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_a_message_that_is_refused_is_given_up_listed_and_sent_once_somebody_ask
         given_up = until(lambda: [one for one in listed(client, "state=undelivered") if one["change"] == "closed"])
         assert is_a_sentence(given_up[0]["error"])
         assert "status 401" in given_up[0]["error"]
-        assert given_up[0]["attempts"] == delivering.REFUSALS
+        assert given_up[0]["attempts"] == receivers.REFUSALS
         assert given_up[0]["next_attempt"] is None
         receiver.always = None
         assert client.post(f"/v1/deliveries/{given_up[0]['id']}/retry").json() == {"count": 1}

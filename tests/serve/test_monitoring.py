@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cometad.connect.out.remote_write import NAMES
-from cometad.serve.notify import score_copies
+from cometad.serve.notify import receivers
 from serve_case import as_readings, faulty, in_process, post, put, settled, until, upload
 from servers.alertmanager import AlertmanagerServer, free_port
 from servers.prometheus import PrometheusServer
@@ -31,7 +31,7 @@ def test_an_event_is_an_alert_until_it_ends_also_across_a_restart(tmp_path, pump
             assert "expected" in alert["annotations"]["description"]
             assert alert["generatorURL"].endswith("/#/events/1-1")
             ends = alert["endsAt"]
-            until(lambda: active()[0]["endsAt"] > ends)  # it is sent again
+            until(lambda: active() and active()[0]["endsAt"] > ends)  # it is sent again
         until(lambda: not active())  # nobody says any more that it is open
         with in_process(tmp_path / "data", notify=[receiver]) as (_, client):
             until(active)
@@ -83,7 +83,7 @@ def test_prometheus_gets_every_score_by_remote_write_and_by_scraping(tmp_path, p
 def test_scores_of_a_stream_that_prometheus_refuses_do_not_cost_those_of_others(
     tmp_path, pump, prometheus, monkeypatch
 ):
-    monkeypatch.setattr(score_copies, "GATHER", 5.0)  # so that one request has both streams
+    monkeypatch.setattr(receivers, "GATHER", 5.0)  # so that one request has both streams
     receiver = {"name": "copy", "url": f"remote-write+{prometheus.url}/api/v1/write", "labels": {"site": "south"}}
     now = float(int(time.time())) - 400
     with in_process(tmp_path, notify=[receiver]) as (service, client):
@@ -100,8 +100,8 @@ def test_scores_of_a_stream_that_prometheus_refuses_do_not_cost_those_of_others(
 
 
 def test_a_receiver_of_scores_that_is_away_costs_bounded_memory(tmp_path, pump, monkeypatch):
-    monkeypatch.setattr(score_copies, "MOST", 50)
-    monkeypatch.setattr(score_copies, "BATCH", 10)
+    monkeypatch.setattr(receivers, "MOST", 50)
+    monkeypatch.setattr(receivers, "BATCH", 10)
     receiver = {"name": "copy", "url": f"remote-write+http://127.0.0.1:{free_port()}/"}
     with in_process(tmp_path, notify=[receiver]) as (_, client):
         upload(client, "pump", pump[1])

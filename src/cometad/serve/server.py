@@ -41,7 +41,7 @@ def plan(settings: Settings) -> list[str]:
         fleet = [
             f"It would open streams of {len(service.fleet):,} entities of '{settings.fleet}' with their first readings."
         ]
-        told = [f"It would tell {one.name!r} at {one.url} about events." for one in service.notifications.told()]
+        told = [f"It would tell {one.name!r} at {one.url} about events." for one in service.notifications.told.values()]
         told += [f"It would send scores to {one.name!r} at {one.url}." for one in service.notifications.copies]
         return [
             f"It would listen on {address(settings.host, settings.port)} and accept requests {who}.",

@@ -29,7 +29,7 @@ from cometad.serve.live_stream import LiveStream, check_settings
 from cometad.serve.members.ownership import Fenced, Moved, Ownership, SharedOwnership, SoleOwner
 from cometad.serve.members.sharing import StreamSharing
 from cometad.serve.models import StreamSettings, StreamState
-from cometad.serve.notify.notifications import Notifications, receivers_of
+from cometad.serve.notify.notifications import Notifications, notifiers_of
 from cometad.serve.recorder import Recorder, change_event
 from cometad.serve.restoring import restored
 from cometad.serve.scorer import FreshScores, LiveScorer
@@ -55,7 +55,7 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        receivers = receivers_of(settings.notify)  # first, as the connections: a bad one leaves nothing behind
+        notifiers = notifiers_of(settings.notify)  # first, as the connections: a bad one leaves nothing behind
         self.connections = Connections([one.address for one in settings.connect], self, self._connection_changed)
         self.store = Store.of(settings)
         self.tokens = Tokens(self.store, needed=not settings.is_local)
@@ -65,7 +65,7 @@ class Service:
         self.detectors = StoredDetectors(self.store, settings, self._lock, self._used)
         self.ownership = self._ownership()
         self.notifications = Notifications(
-            self.store, settings, receivers, self.streams, self.figures, self.ownership.in_charge
+            self.store, settings, notifiers, self.streams, self.figures, self.ownership.in_charge
         )
         self.recorder = Recorder(
             self.store,

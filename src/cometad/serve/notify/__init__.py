@@ -1,1 +1,5 @@
-"""Outgoing messages: events to receivers through an outbox, and copies of scores to Prometheus."""
+"""Tells receivers: events through an outbox, scores as copies.
+
+In: changes of events in the transaction that stores them, and fresh scores. Out: messages to `connect/out`.
+Always: an event is sent at least once, with the same id each time, even after a crash.
+"""

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import select, tuple_
@@ -14,6 +15,7 @@ from cometad.serve.models import EventSummary, Explained, VariableReason
 from cometad.serve.storage import schema
 from cometad.serve.storage.store import Store
 
+_SAME = {one.name for one in fields(EventMessage)} & EventSummary.model_fields.keys() - {"id", "variables"}
 KEPT = 1000  # cached explanations: an event goes to several receivers, and is retried
 
 
@@ -40,24 +42,12 @@ class MessageWriter:
     def _message(self, row: Any, found: Any, stream: LiveStream) -> EventMessage:
         event = event_of(found, stream)
         return EventMessage(
+            **event.model_dump(include=_SAME),
             id=row.uid,
             event=event.id,
-            stream=event.stream,
             detector=stream.settings.detector,
             change=row.change,
-            state=event.state,
-            start_time=event.start_time,
-            stop_time=event.stop_time,
-            peak_time=event.peak_time,
-            opened_at=event.opened_at,
-            closed_at=event.closed_at,
-            severity=event.severity,
-            level=event.level,
-            new_level=event.new_level,
-            rarity=event.rarity,
-            meaning=event.meaning,
             score=event.peak_score,
-            threshold=event.threshold,
             variables=self._variables(event, found, stream),
             link=self._link(event.id),
         )
@@ -66,13 +56,13 @@ class MessageWriter:
         key = (event.id, event.peak, event.closed_at)
         variables = self._known.get(key)  # receivers ask concurrently, each in its own thread
         if variables is None:
-            variables = self._known[key] = variables_of(event, keep_explanation(self._store, stream, found))
+            variables = self._known[key] = _variables_of(event, keep_explanation(self._store, stream, found))
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return variables
 
 
-def variables_of(event: EventSummary, explained: Explained | None) -> tuple[MessageVariable, ...]:
+def _variables_of(event: EventSummary, explained: Explained | None) -> tuple[MessageVariable, ...]:
     """The variables of an event: as explained or, without an explanation, those with the highest scores."""
     if explained is None or not explained.variables:
         return tuple(MessageVariable(name) for name, _ in event.variables)

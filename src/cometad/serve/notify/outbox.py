@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, select, update
+from sqlalchemy import Connection, and_, delete, func, select, true, update
 
 from cometad.serve.notify.notify_settings import NotifySettings
 from cometad.serve.storage import schema
@@ -90,29 +90,28 @@ class Outbox:
 
     def delivered(self, rows: Iterable[Any]) -> None:
         """Record that a receiver accepted messages."""
-        self._change(rows, state="delivered", error=None, done_at=time.time(), attempts=_TABLE.c.attempts + 1)
+        self._tried(rows, state="delivered", error=None, done_at=time.time())
 
     def failed(self, rows: Iterable[Any], error: str, next_at: float) -> None:
         """Record that messages were not accepted, and when to retry."""
-        self._change(rows, error=error, next_at=next_at, attempts=_TABLE.c.attempts + 1)
+        self._tried(rows, error=error, next_at=next_at)
 
     def give_up(self, rows: Iterable[Any], error: str) -> None:
         """Give up on messages."""
-        values = {"state": "undelivered", "error": error, "done_at": time.time()}
-        self._change(rows, attempts=_TABLE.c.attempts + 1, **values)
+        self._tried(rows, state="undelivered", error=error, done_at=time.time())
 
     def give_up_old(self, receiver: str, hours: float, error: str) -> int:
         """Give up on messages of a receiver that have waited longer than this; returns how many."""
-        waiting = (_TABLE.c.receiver == receiver) & (_TABLE.c.state == "waiting")
-        old = waiting & (_TABLE.c.since < time.time() - 3600 * hours)
-        return self._update(old, {"state": "undelivered", "error": error, "done_at": time.time()})
+        return self._give_up((_TABLE.c.receiver == receiver) & (_TABLE.c.since < time.time() - 3600 * hours), error)
 
     def give_up_unknown(self) -> int:
         """Give up on messages to receivers that are no longer configured; returns how many."""
-        names = [one.name for one in self._receivers]
-        gone = (_TABLE.c.state == "waiting") & _TABLE.c.receiver.not_in(names)
-        error = "The receiver is no longer in cometad.toml."
-        return self._update(gone, {"state": "undelivered", "error": error, "done_at": time.time()})
+        gone = _TABLE.c.receiver.not_in([one.name for one in self._receivers])
+        return self._give_up(gone, "The receiver is no longer in cometad.toml.")
+
+    def _give_up(self, where: Any, error: str) -> int:
+        values = {"state": "undelivered", "error": error, "done_at": time.time()}
+        return self._update((_TABLE.c.state == "waiting") & where, values)
 
     def still_open(self, receiver: str) -> list[Any]:
         """The delivered openings of events that are still open, to resend them."""
@@ -142,11 +141,7 @@ class Outbox:
 
     def listed(self, state: str | None, receiver: str | None, limit: int) -> list[Any]:
         """Deliveries in a state, newest first."""
-        query = select(_TABLE).order_by(_TABLE.c.id.desc()).limit(limit)
-        if state is not None:
-            query = query.where(_TABLE.c.state == state)
-        if receiver is not None:
-            query = query.where(_TABLE.c.receiver == receiver)
+        query = select(_TABLE).where(_own(state=state, receiver=receiver)).order_by(_TABLE.c.id.desc()).limit(limit)
         with self._store.read() as connection:
             return list(connection.execute(query).all())
 
@@ -163,22 +158,22 @@ class Outbox:
 
     def retry(self, delivery: int | None = None, receiver: str | None = None) -> int:
         """Retry waiting and undelivered messages now: one delivery, or all of a receiver; returns how many."""
-        where = _TABLE.c.state != "delivered"
-        if delivery is not None:
-            where = and_(where, _TABLE.c.id == delivery)
-        if receiver is not None:
-            where = and_(where, _TABLE.c.receiver == receiver)
-        now = time.time()
+        now, where = time.time(), (_TABLE.c.state != "delivered") & _own(id=delivery, receiver=receiver)
         count = self._update(where, {"state": "waiting", "next_at": now, "since": now, "done_at": None})
         self.wake(True)
         return count
 
-    def _change(self, rows: Iterable[Any], **values: Any) -> None:
-        self._update(_TABLE.c.id.in_([row.id for row in rows]), values)
+    def _tried(self, rows: Iterable[Any], **values: Any) -> None:
+        self._update(_TABLE.c.id.in_([row.id for row in rows]), {**values, "attempts": _TABLE.c.attempts + 1})
 
     def _update(self, where: Any, values: dict[str, Any]) -> int:
         with self._store.write() as connection:
             return connection.execute(update(_TABLE).where(where).values(values)).rowcount
+
+
+def _own(**values: int | str | None) -> Any:
+    """The condition that columns have these values, of those that are given."""
+    return and_(true(), *(_TABLE.c[name] == value for name, value in values.items() if value is not None))
 
 
 def _delivery_row(receiver: str, stream_id: int, number: int, change: str, now: float) -> dict[str, Any]:

@@ -1,0 +1,328 @@
+"""What each receiver is sent, as fast as it accepts it: events from the outbox, or copies of scores.
+
+Receivers are independent: a dead one delays neither others nor scoring. Events are never dropped; scores are in the
+database anyway, so if a receiver is down for long, the oldest copies are dropped and counted.
+"""
+
+import asyncio
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+import numpy as np
+import structlog
+
+from cometad.arrays import Floats
+from cometad.connect.contract import Lost, retry_wait
+from cometad.connect.out.message import EventMessage
+from cometad.connect.out.notifier import Notifier, Rejected
+from cometad.connect.out.remote_write import RemoteWriter, ScoreSamples
+from cometad.errors import CometadError
+from cometad.serve.models import ReceiverState
+from cometad.serve.notify.messages import MessageWriter
+from cometad.serve.notify.notify_settings import NotifySettings
+from cometad.serve.notify.outbox import Outbox
+from cometad.serve.scorer import FreshScores
+from cometad.serve.storage.store import StorageError
+
+LONGEST_WAIT = 300.0  # seconds until a failed receiver of events is retried
+LONGEST_COPY_WAIT = 30.0  # the same for scores
+REFUSALS = 5  # refusals after which a message is given up on
+LOOK_EVERY = 30.0  # seconds between checks if nobody wakes us
+SHORTEST_WAIT = 0.05
+MOST = 500_000  # scores that wait
+BATCH = 5000  # scores in a request
+GATHER = 1.0  # seconds
+BAD_REQUEST = 400  # also Prometheus's response to a request with one sample that is too old: it accepts none
+
+_log = structlog.get_logger("cometad.serve")
+
+
+async def guarded(work: Coroutine[Any, Any, float | None]) -> float:
+    """Do some work; returns how long to wait. An error affects neither others nor the next round."""
+    try:
+        return await work or 0.0
+    except StorageError as error:  # the database is unavailable
+        _log.error("deliveries failed", problem=str(error))
+    except Exception:  # a bug with one receiver must not end the thread that serves all of them
+        _log.exception("deliveries failed")
+    return LOOK_EVERY
+
+
+class _Outgoing:
+    """One receiver, and how it is. `count` is called with receiver, result and number of messages or scores."""
+
+    gets: Literal["events", "scores"]
+
+    def __init__(self, settings: NotifySettings, notifier: Notifier, count: Callable[[str, str, int], None]) -> None:
+        self.settings, self.name, self.url = settings, settings.name, notifier.destination.shown  # without secrets
+        self._notify_count = count
+        self.failures = 0  # since it accepted anything
+        self.error: str | None = None  # why the last message was not accepted
+        self.last_delivered: float | None = None
+
+    def count(self, result: str, number: int) -> None:
+        """Count messages or scores."""
+        self._notify_count(self.name, result, number)
+
+    def accepted(self) -> None:
+        """Record that it accepted something."""
+        self.failures, self.error, self.last_delivered = 0, None, time.time()
+
+    def failed(self, error: str) -> None:
+        """Record why something was not accepted; logged once per outage."""
+        if self.error is None:
+            _log.warning("receiver failed", receiver=self.name, problem=error)
+        self.error = error
+
+    def state_with(self, waiting: int, delivered: int, undelivered: int) -> ReceiverState:
+        """Its state for people."""
+        return ReceiverState(
+            name=self.name,
+            url=self.url,
+            gets=self.gets,
+            waiting=waiting,
+            delivered=delivered,
+            undelivered=undelivered,
+            last_delivered=self.last_delivered,
+            error=self.error,
+        )
+
+
+class EventReceiver(_Outgoing):
+    """A receiver of events: gets the messages of the outbox, in order."""
+
+    gets = "events"
+
+    def __init__(
+        self,
+        settings: NotifySettings,
+        notifier: Notifier,
+        count: Callable[[str, str, int], None],
+        outbox: Outbox,
+        writer: MessageWriter,
+    ) -> None:
+        super().__init__(settings, notifier, count)
+        self._notifier, self._outbox, self._writer = notifier, outbox, writer
+        self._refusals = Counter[int]()  # by delivery
+        self._retry_at = 0.0  # next attempt after a failure
+        self._resent = 0.0  # when open events were last resent, by `time.monotonic`
+        self._woken = asyncio.Event()
+
+    def wake(self, asked: bool) -> None:
+        """Check the outbox now. New events do not wake a receiver that is failing; an explicit request does."""
+        if asked or not self.failures:
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Send due messages until cancelled."""
+        try:
+            while True:
+                wait = await guarded(self._round())
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), max(wait, SHORTEST_WAIT))
+                self._woken.clear()
+        finally:
+            await self._notifier.close()
+
+    async def _round(self) -> float:
+        """Send all due messages; returns how long to wait until the next round."""
+        while True:
+            rows, later = await asyncio.to_thread(self._outbox.due, self.name, self._notifier.most)
+            if not rows:
+                break
+            written = await self._written(rows)
+            known = {row.id for row, _ in written}
+            if deleted := [row for row in rows if row.id not in known]:
+                await asyncio.to_thread(self._outbox.give_up, deleted, "The event was deleted.")
+            if not await self._send(written):
+                return self._retry_at - time.time()
+        if not await self._resend():
+            return self._retry_at - time.time()
+        waits = [LOOK_EVERY]
+        waits += [] if later is None else [later - time.time()]
+        waits += [] if self._notifier.resend is None else [self._notifier.resend / 4]
+        return min(waits)
+
+    async def _written(self, rows: Sequence[Any]) -> list[tuple[Any, EventMessage]]:
+        return await asyncio.to_thread(self._writer.written, rows)
+
+    async def _send(self, written: Sequence[tuple[Any, EventMessage]]) -> bool:
+        """Send messages and record the results; returns whether the receiver is reachable."""
+        if not written:
+            return True
+        rows = [row for row, _ in written]
+        try:
+            await self._notifier.send([message for _, message in written])
+        except Lost as error:
+            await self._lost(rows, str(error))
+            return False
+        except Exception as error:
+            if len(written) > 1:  # find out which one is refused
+                for one in written:
+                    if not await self._send([one]):
+                        return False
+                return True
+            await self._refused(rows[0], error)
+            return True
+        self.accepted()
+        for row in rows:
+            self._refusals.pop(row.id, None)
+        await asyncio.to_thread(self._outbox.delivered, rows)
+        self.count("delivered", len(rows))
+        return True
+
+    def _unreachable(self, error: str) -> None:
+        self.failed(error)
+        self.failures += 1
+        self._retry_at = time.time() + retry_wait(self.failures, LONGEST_WAIT)
+
+    async def _lost(self, rows: Sequence[Any], error: str) -> None:
+        self._unreachable(error)
+        await asyncio.to_thread(self._outbox.failed, rows, error, self._retry_at)
+        old = await asyncio.to_thread(self._outbox.give_up_old, self.name, self.settings.give_up_hours, error)
+        self.count("failed", len(rows))
+        if old:
+            self._given_up(old, error)
+
+    def _given_up(self, messages: int, error: str) -> None:
+        self.count("given_up", messages)
+        _log.error("receiver given up", receiver=self.name, messages=messages, problem=error)
+
+    async def _refused(self, row: Any, error: Exception) -> None:
+        """Handle a refused message: retry a few times, without blocking others."""
+        reason = str(error)
+        if not isinstance(error, CometadError):
+            reason = f"Sending failed ({type(error).__name__}: {error})."
+            _log.exception("deliveries failed")
+        if self.error != reason:
+            _log.warning("receiver failed", receiver=self.name, problem=reason)
+        self.error = reason
+        self._refusals[row.id] += 1
+        if self._refusals[row.id] >= REFUSALS:
+            del self._refusals[row.id]
+            await asyncio.to_thread(self._outbox.give_up, [row], reason)
+            self._given_up(1, reason)
+        else:
+            next_at = time.time() + retry_wait(self._refusals[row.id] + 1, LONGEST_WAIT)
+            await asyncio.to_thread(self._outbox.failed, [row], reason, next_at)
+            self.count("failed", 1)
+
+    async def _resend(self) -> bool:
+        """Resend open events to a receiver that needs it; returns whether it is reachable."""
+        every, now = self._notifier.resend, time.monotonic()
+        if every is None or (self._resent and now - self._resent < every):
+            return True
+        rows = await asyncio.to_thread(self._outbox.still_open, self.name)
+        for first in range(0, len(rows), self._notifier.most):
+            written = await self._written(rows[first : first + self._notifier.most])
+            try:
+                if written:
+                    await self._notifier.send([message for _, message in written])
+                    self.failures, self.error = 0, None
+            except Lost as error:
+                self._unreachable(str(error))
+                return False
+            except CometadError as error:  # the next one may be accepted
+                self.error = str(error)
+        self._resent = now
+        return True
+
+
+class ScoreReceiver(_Outgoing):
+    """A receiver of scores: gets copies of them, through a bounded queue."""
+
+    gets = "scores"
+
+    def __init__(self, settings: NotifySettings, writer: RemoteWriter, count: Callable[[str, str, int], None]) -> None:
+        super().__init__(settings, writer, count)
+        self._writer = writer
+        self._queue: deque[ScoreSamples] = deque()
+        self._lock = threading.Lock()
+        self.waiting = self.written = self.lost = 0  # scores
+
+    def add(self, scores: FreshScores) -> None:
+        """Queue new scores; called by the scoring thread."""
+        if not self.settings.wants(scores.stream.name):
+            return
+        values = np.column_stack([scores.cells[:, :2], _is_open(scores)])
+        with self._lock:
+            for first in range(0, len(values), BATCH):
+                part = slice(first, first + BATCH)
+                self._queue.append(ScoreSamples(scores.stream.name, scores.ats[part], values[part]))
+            self.waiting += len(scores.ats)
+            dropped = 0
+            while self.waiting > MOST and len(self._queue) > 1:
+                dropped += len(self._queue[0].ats)
+                self.waiting -= len(self._queue.popleft().ats)
+        if dropped:
+            self._gone("dropped", dropped)
+
+    async def run(self) -> None:
+        """Send scores until cancelled."""
+        batches = list[list[ScoreSamples]]()
+        try:
+            while True:
+                batches = batches or self._taken()
+                if not batches:
+                    await asyncio.sleep(GATHER)
+                    continue
+                try:
+                    batches[:1] = await self._write(batches[0])
+                    self.failures = 0
+                except Lost as error:
+                    self.failed(str(error))
+                    self.failures += 1
+                    await asyncio.sleep(retry_wait(self.failures, LONGEST_COPY_WAIT))
+        finally:
+            await self._writer.close()
+
+    async def _write(self, batch: list[ScoreSamples]) -> list[list[ScoreSamples]]:
+        """Write scores; returns smaller batches to write instead if this one was refused as a whole."""
+        count = sum(len(one.ats) for one in batch)
+        try:
+            await self._writer.write(batch)
+        except Lost:
+            raise
+        except Exception as error:  # the next ones may be accepted
+            streams = {one.stream for one in batch}
+            if isinstance(error, Rejected) and error.status == BAD_REQUEST and len(streams) > 1:
+                return [[one for one in batch if one.stream == stream] for stream in sorted(streams)]
+            if not isinstance(error, CometadError):
+                _log.exception("deliveries failed")
+            self.failed(str(error))
+            self._gone("refused", count)
+        else:
+            self.accepted()
+            self.written += count
+            self.count("written", count)
+        return []
+
+    def _taken(self) -> list[list[ScoreSamples]]:
+        """The next scores, as one batch if there are any."""
+        found, count = list[ScoreSamples](), 0
+        with self._lock:
+            while self._queue and (not found or count + len(self._queue[0].ats) <= BATCH):
+                found.append(self._queue.popleft())
+                count += len(found[-1].ats)
+            self.waiting -= count
+        return [found] if found else []
+
+    def _gone(self, result: str, count: int) -> None:
+        self.lost += count
+        self.count(result, count)
+
+
+def _is_open(scores: FreshScores) -> Floats:
+    """1 at the times (time,) at which an event was open, else 0."""
+    if not scores.events:
+        return np.full(len(scores.ats), float(scores.stream.open_event is not None))
+    found = np.zeros(len(scores.ats))
+    for event in {event.id: event for _, event in scores.events}.values():  # the last state of each
+        start = -np.inf if event.start_time is None else event.start_time
+        stop = np.inf if event.state == "open" or event.stop_time is None else event.stop_time
+        found[(scores.ats >= start) & (scores.ats <= stop)] = 1.0
+    return found
