@@ -147,9 +147,9 @@ def test_a_file_that_was_truncated_and_is_longer_by_now_is_read_from_its_start(c
     folder = FollowedFolder(place, case.stream, case.service.layout)
     with closing(folder):
         file.write_text(HEADER + "".join(lines(values[:20])) + "17")  # the last line is not complete
-        (first,) = folder.next_piece().parsed.batches
+        (first,) = folder.next_piece().batches
         file.write_text(HEADER + "".join(lines(values[20:], 20)))  # before anybody looks again
-        (second,) = folder.next_piece().parsed.batches
+        (second,) = folder.next_piece().batches
     assert np.concatenate([first.values, second.values]).tobytes() == values.tobytes()
 
 

@@ -12,7 +12,8 @@ from urllib.parse import unquote
 
 from cometad.connect.address import Address
 from cometad.connect.contract import Lost
-from cometad.connect.followed_folder import FilePiece, FolderPlace, FollowedFolder
+from cometad.connect.followed_file import FilePiece
+from cometad.connect.followed_folder import FolderPlace, FollowedFolder
 from cometad.connect.intake import Intake
 from cometad.errors import InputError, ParameterError
 
@@ -65,7 +66,8 @@ class FilesSource:
             elif missing > ROTATION:
                 intake.lost(f"The file '{self._place.path}' does not exist. It will be read once it does.")
             if piece is not None:
-                await _deliver(piece, intake, folder, self._stream or "")
+                await intake.reject(piece.rejected, self._stream or "")
+                await intake.deliver(piece.batches, piece.origin, folder.position())
             elif self._follow:
                 await asyncio.sleep(POLL)
             else:
@@ -85,11 +87,6 @@ class FilesSource:
             return folder.next_piece()
         except OSError as error:
             raise Lost(f"The folder '{self._place.base}' cannot be read ({error.strerror or error}).") from error
-
-
-async def _deliver(piece: FilePiece, intake: Intake, folder: FollowedFolder, stream: str) -> None:
-    await intake.reject(piece.aside, stream)
-    await intake.deliver(piece.parsed.batches, piece.parsed.origin, folder.position())
 
 
 def _choice(address: Address, name: str, known: Sequence[str]) -> str:

@@ -1,28 +1,40 @@
 """Follows the files of a folder, a pattern or a name, in order; detects new, renamed, truncated and deleted ones."""
 
 import glob
-import gzip
 import os
 import stat
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import polars as pl
 
+from cometad.connect.bodies import LayoutOf
 from cometad.connect.contract import Rejection
-from cometad.connect.file_lines import FileLine, ParsedLines, parse_csv, parse_json, parse_rows, split_header
-from cometad.connect.followed_file import FollowedFile, identity_of, version_of
+from cometad.connect.followed_file import (
+    FileLine,
+    FilePiece,
+    FollowedFile,
+    Rows,
+    form_of,
+    from_csv,
+    from_rows,
+    identity_of,
+    piece_of,
+    piece_of_json,
+    split_header,
+    table_rows,
+    version_of,
+)
 from cometad.data.cells import StreamNumbers
 from cometad.data.table_sources import SUFFIXES, by_name
 from cometad.data.text import Layout, separator_hint
 from cometad.errors import InputError, ParameterError
 
 TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson")
-ROWS = 5000  # rows of a table read at once
 QUIET = 10.0  # seconds without a change after which an abandoned file is complete
 INCOMPLETE = 60.0  # seconds after which an unreadable file is no longer expected to be completed
 MOST_BAD = 100  # unusable lines at the start of a file after which it is skipped
@@ -30,8 +42,6 @@ MOST_KNOWN = 200  # files remembered individually
 OLD = 3600.0  # seconds without a change after which a file may be forgotten
 MOST_OPEN = 64  # files held open, so that a renamed one is read to its end
 LEFT_OUT = "left out"
-
-Rows = Iterator[list[Any]]
 
 
 class FolderPlace(NamedTuple):
@@ -56,13 +66,6 @@ class FolderPlace(NamedTuple):
         return path if self.pattern or self.folder or path.is_dir() else path.parent
 
 
-class FilePiece(NamedTuple):
-    """What was read from a file: readings, and unusable lines with position and reason."""
-
-    parsed: ParsedLines
-    aside: list[Rejection]
-
-
 class Found(NamedTuple):
     """An existing file."""
 
@@ -77,7 +80,7 @@ class FollowedFolder:
         self,
         place: FolderPlace,
         stream: str | None,
-        layout_of: Callable[[str], Layout],
+        layout_of: LayoutOf,
         position: Any = None,
         follow: bool = True,
     ) -> None:
@@ -193,7 +196,7 @@ class FollowedFolder:
         if file.form in ("csv", "jsonl") and file.was_replaced(handle):
             file.start_over()
         if not file.form:
-            file.form = _form(handle)
+            file.form = form_of(handle)
         if file.form == "table":
             return self._table_piece(file, status)
         return self._text_piece(file, handle, status, is_left_behind)
@@ -202,7 +205,7 @@ class FollowedFolder:
         """The open file; None if it is gone or unreadable."""
         handle = self._handles.get(file.identity)
         if handle is None:
-            path = _named(file)
+            path = file.path_now()
             if path is None or self._closed:
                 return None
             try:
@@ -219,14 +222,14 @@ class FollowedFolder:
         return handle
 
     def _unopened(self, file: FollowedFile) -> FilePiece | None:
-        path = _named(file)
+        path = file.path_now()
         if path is None:  # deleted
             self._drop(file)
             return None
         if file.path in self._told or os.access(path, os.R_OK):
             return None
         self._told.add(file.path)
-        return _left_aside(file, "cannot be read (Permission denied). Let the user of this process read it.")
+        return _rejected(file, "cannot be read (Permission denied). Let the user of this process read it.")
 
     def _quiet(self, file: FollowedFile, size: int) -> float:
         """Seconds since the size of a file changed."""
@@ -244,12 +247,11 @@ class FollowedFolder:
         final = not self._follow or (is_left_behind and quiet > QUIET)
         lines = file.new_lines(handle, final)
         if not lines:
-            if final and _named_as_before(file) is None:
+            if final and file.path_as_before() is None:
                 self._drop(file)
             return None
         if file.form == "jsonl":
-            parsed = parse_json(lines, self._stream, self._layout_of, _file_name(file))
-            return self._judged(file, parsed)
+            return self._judged(file, piece_of_json(lines, self._stream, self._layout_of, file.name))
         return self._csv_piece(file, lines)
 
     def _csv_piece(self, file: FollowedFile, lines: Sequence[FileLine]) -> FilePiece | None:
@@ -265,34 +267,32 @@ class FollowedFolder:
             lines = rest
             self._headers[file.path] = file.header
         numbers = StreamNumbers(layout.dialect, layout.gaps, file.mark)
+        found = from_csv(lines, file.header, layout, numbers)
         try:
-            parsed = parse_csv(lines, file.header, self._needed_stream(), layout, numbers, _file_name(file))
+            piece = piece_of(found, self._needed_stream(), layout, file.name)
         except InputError as error:
             return self._left_out(file, f"was skipped. {error}")
         file.mark = numbers.mark
-        return self._judged(file, parsed)
+        return self._judged(file, piece)
 
-    def _judged(self, file: FollowedFile, parsed: ParsedLines) -> FilePiece | None:
-        """A piece; a file with nothing but bad lines is skipped."""
-        aside = [
-            Rejection(f"{_file_name(file)}, line {line.number}", line.content, why) for line, why in parsed.unusable
-        ]
-        file.good = file.good or bool(parsed.batches)
+    def _judged(self, file: FollowedFile, piece: FilePiece) -> FilePiece:
+        """The piece; a file with nothing but bad lines is skipped."""
+        file.good = file.good or bool(piece.batches)
         if not file.good:
-            file.bad += len(aside)
+            file.bad += len(piece.rejected)
             if file.bad >= MOST_BAD:
-                first = aside[0].reason
+                first = piece.rejected[0].reason
                 return self._left_out(file, f"was skipped: none of its first {file.bad} lines is usable. {first}")
-        return FilePiece(parsed, aside)
+        return piece
 
     def _left_out(self, file: FollowedFile, reason: str) -> FilePiece:
         file.done = LEFT_OUT
-        return _left_aside(file, reason)
+        return _rejected(file, reason)
 
     def _table_piece(self, file: FollowedFile, status: os.stat_result) -> FilePiece | None:
         version = version_of(status)
         if self._tables.get(file.identity, ("",))[0] != version:
-            self._tables[file.identity] = (version, _table_rows(file))
+            self._tables[file.identity] = (version, table_rows(file))
         try:
             rows = next(self._tables[file.identity][1], None)
         except (OSError, EOFError, zlib.error, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -301,15 +301,16 @@ class FollowedFolder:
                 return None
             file.done = version
             said = str(error).partition("\n")[0].rstrip(".")
-            return _left_aside(file, f"is incomplete or damaged ({said}). Write it again.")
+            return _rejected(file, f"is incomplete or damaged ({said}). Write it again.")
         if rows is None:
             file.done = version
             del self._tables[file.identity]
-            return FilePiece(ParsedLines([], [], []), [])
+            return FilePiece()
         file.offset += len(rows)
         if isinstance(rows[0], FileLine):
             return self._csv_piece(file, rows)
-        return self._judged(file, parse_rows(rows, self._needed_stream(), self._layout(), _file_name(file)))
+        layout = self._layout()
+        return self._judged(file, piece_of(from_rows(rows, layout), self._needed_stream(), layout, file.name))
 
     def _layout(self) -> Layout:
         return self._layout_of(self._needed_stream())
@@ -324,68 +325,5 @@ def _is_table(path: Path) -> bool:
     return not path.name.startswith(".") and path.name.lower().endswith((*SUFFIXES, *TEXTS))
 
 
-def _named_as_before(file: FollowedFile) -> Path | None:
-    """The path of a file, if unchanged."""
-    try:
-        same = identity_of(Path(file.path).stat()) == file.identity
-    except OSError:
-        return None
-    return Path(file.path) if same else None
-
-
-def _named(file: FollowedFile) -> Path | None:
-    """The path of a file, even if renamed within its folder; None if it is gone."""
-    path = _named_as_before(file)
-    if path is not None:
-        return path
-    try:
-        siblings = list(os.scandir(Path(file.path).parent))
-    except OSError:
-        return None
-    inode = int(file.identity.rpartition("-")[2])
-    return next((Path(one.path) for one in siblings if one.inode() == inode and one.is_file()), None)
-
-
-def _file_name(file: FollowedFile) -> str:
-    return Path(file.path).name
-
-
-def _left_aside(file: FollowedFile, reason: str) -> FilePiece:
-    return FilePiece(ParsedLines([], [], []), [Rejection(file.path, b"", f"The file '{file.path}' {reason}")])
-
-
-def _form(handle: BinaryIO) -> str:
-    """The form of a file, by its first bytes; empty for an empty file."""
-    handle.seek(0)
-    start = handle.read(4096)
-    if start.startswith((b"PAR1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
-        return "table"
-    first = start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    return "" if not first else "jsonl" if first in (b"{", b"[") else "csv"
-
-
-def _table_rows(file: FollowedFile) -> Rows:
-    """The unread rows of a complete file, in chunks: cells by column, or lines."""
-    with Path(file.path).open("rb") as handle:
-        start = handle.read(4)
-    if start == b"PAR1":
-        yield from _parquet_rows(Path(file.path), file.offset)
-        return
-    lines = _unpacked(Path(file.path), start)
-    for first in range(file.offset, len(lines), ROWS):
-        yield [FileLine(first + i, line) for i, line in enumerate(lines[first : first + ROWS], 1)]
-
-
-def _parquet_rows(path: Path, offset: int) -> Rows:
-    table = pl.scan_parquet(path)
-    total = table.select(pl.len()).collect().item()
-    for first in range(offset, total, ROWS):
-        rows = table.slice(first, ROWS).collect().iter_rows(named=True)
-        yield list(enumerate(rows, first + 1))
-
-
-def _unpacked(path: Path, start: bytes) -> list[bytes]:
-    if start.startswith(b"\x1f\x8b"):
-        return gzip.decompress(path.read_bytes()).splitlines()
-    text = pl.read_csv(path, has_header=False, separator="\x01", quote_char=None, infer_schema=False)
-    return [(line or "").encode() for line in text.to_series(0)]
+def _rejected(file: FollowedFile, reason: str) -> FilePiece:
+    return FilePiece(rejected=[Rejection(file.path, b"", f"The file '{file.path}' {reason}")])
