@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.alerting.alerts import Alerts, Event
+from cometad.alerting.alerts import Alerts, Event, Judge
 from cometad.alerting.budget import Budget
-from cometad.alerting.judge import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.watch import Threshold
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers

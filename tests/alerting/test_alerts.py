@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometad.alerting import alerts as alerts_module
-from cometad.alerting.alerts import AlertRun, Alerts, find_events
+from cometad.alerting.alerts import AlertRun, Alerts, Judge, find_events
 from cometad.alerting.budget import Budget
-from cometad.alerting.judge import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.thresholds import Quantile
 from cometad.errors import InputError, ModelFileError, ParameterError
@@ -69,7 +68,7 @@ def test_a_run_equals_the_loops(case, period, timed):
     times = [1_000_000 * (step - 3) for step in range(len(scores))] if timed else None
     run, naive = AlertRun(alerts, tail, period=period), NaiveRun(alerts, tail, period=period)
     measured = ~np.array(imputed, bool)
-    shown, changes = run.advance(np.array(scores), np.array(thresholds), measured, times and np.array(times))
+    _, shown, changes = run.advance(np.array(scores), np.array(thresholds), measured, times and np.array(times))
     for step, score in enumerate(scores):
         naive.take(score, thresholds[step], measured[step], times[step] if times else None)
     assert run.since == (None if naive.event is None else naive.event.start)

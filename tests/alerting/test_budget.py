@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cometad.alerting import THRESHOLDS, Alerts, Budget
-from cometad.alerting.judge import Judge
+from cometad.alerting.alerts import Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.alerting.thresholds import parse_threshold
 from cometad.alerting.tracking import EXTRA_COST, STEP

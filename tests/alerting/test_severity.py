@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cometad.alerting.alerts import Alerts, find_events
-from cometad.alerting.severity import ScoreTail, severity
-from cometad.alerting.tail import Tail, fit_tail
+from cometad.alerting.severity import ScoreTail, fit_tail, severity
 from cometad.errors import InputError
 from contract import is_a_sentence
 from naive_alerts import naive_log_probability, naive_severity
@@ -123,18 +122,6 @@ def test_the_tail_has_the_lightest_shape_that_the_scores_allow():
     likeliest = fit_tail(excess, np.zeros(len(excess), bool))
     assert tail.shape == pytest.approx(likeliest.shape - 1.645 * (1 + likeliest.shape) / math.sqrt(len(excess)))
     assert tail.scale / (1 - tail.shape) == pytest.approx(excess.mean())  # the mean of the excesses is kept
-
-
-@pytest.mark.parametrize("shape", [-0.7, 0.0, 0.4])
-def test_log_survival_is_the_inverse_of_above(shape):
-    tail = Tail(shape, 3.0)
-    for share in (0.9, 0.1, 1e-6):
-        assert float(tail.log_survival(tail.above(share))) == pytest.approx(math.log(share))
-    assert float(tail.log_survival(-1.0)) == 0.0
-
-
-def test_beyond_the_end_of_a_bounded_tail_nothing_survives():
-    assert float(Tail(-1.0, 3.0).log_survival(3.5)) == -math.inf
 
 
 @pytest.mark.parametrize("share", [0.01, 1e-4, 1e-9])

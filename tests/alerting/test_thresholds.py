@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import CensoredData, genpareto
 
+from cometad.alerting.severity import Tail, fit_tail, predicted_above
 from cometad.alerting.spot import HEAD, KEPT, DriftingSpot, MovingMean, Spot
-from cometad.alerting.tail import Tail, fit_tail, predicted_above
 from cometad.alerting.thresholds import THRESHOLDS, Conformal, Quantile, expected_per_day, parse_threshold
 from cometad.errors import InputError, ParameterError
 from contract import is_a_sentence

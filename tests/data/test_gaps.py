@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 import naive
 from cometad import Comet, NetworkComet, Quantile
 from cometad.alerting import DriftingSpot
-from cometad.alerting.alerts import Alerts
-from cometad.alerting.judge import Judge
+from cometad.alerting.alerts import Alerts, Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.data.gaps import GAPS, ForwardFill, GapRun, Interpolate, RefuseGaps, ScoreMeasured, fill, parse_gaps
 from cometad.data.network_windows import learnable, window_starts

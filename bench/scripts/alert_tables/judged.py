@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cometad import Budget
-from cometad.alerting.alerts import Alerts, Event
-from cometad.alerting.judge import Judge
+from cometad.alerting.alerts import Alerts, Event, Judge
 from cometad.alerting.severity import ScoreTail
 from cometad.datasets.dataset import Dataset
 from threshold_tables.shared import anomalies, far_from

@@ -8,5 +8,8 @@ from cometad.alerting.alerts import Alerts, Event
 from cometad.alerting.budget import Budget
 from cometad.alerting.spot import DriftingSpot, Spot
 from cometad.alerting.thresholds import THRESHOLDS, Conformal, Quantile
+from cometad.lazy import keep_names
+
+keep_names(__name__, {"judge": "cometad.alerting.alerts"})
 
 __all__ = ["THRESHOLDS", "Alerts", "Budget", "Conformal", "DriftingSpot", "Event", "Quantile", "Spot"]

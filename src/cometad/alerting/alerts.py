@@ -1,33 +1,30 @@
-"""Group time steps above the threshold into events that open, update and close exactly once.
+"""From scores to flags and events, which open, update and close exactly once.
 
-`Alerts` defines what counts as one event; an `AlertRun` takes scores in chunks of any size. A batch is one long run, so
-batch and stream agree by construction. docs/alerts.md has pictures.
+`Alerts` defines what counts as one event; an `AlertRun` takes scores in chunks of any size; a `Judge` flags them
+first. A batch is one long run, so batch and stream agree by construction. docs/alerts.md has pictures.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cometad.alerting.severity import DIGITS, RAREST, ScoreTail, log_probability, severity
-from cometad.alerting.tracking import cost, follow_reading, tracked
+from cometad.alerting import tracking as at
+from cometad.alerting.severity import DIGITS, ScoreTail, severity
+from cometad.alerting.watch import Threshold, as_scores
 from cometad.arrays import Flags, Floats, Integers
-from cometad.compiled import jit
 from cometad.errors import InputError
 from cometad.parameters import check, integer, number
-from cometad.saving import require_state, taken
+from cometad.saving import Saved, Table, array, part, require_state
 
 BLOCK = 4096  # time steps that share the memory for their changes
 LONGEST = 64  # readings: an event this long is no longer news
 LONGEST_HOURS, SHORTEST = 8.0, 8  # the hours are at least that many readings
+PAUSE = 10  # readings below the low mark that do not end an event under a budget: scores flicker
 NOTEWORTHY = 0.15  # severity: one reading in 22. Alerts then find 0.014 less than all events (select entities)
-SETTLED_GAP = 10  # readings below the low mark that end a lasting state, at least: scores flicker
-STRONGER = 1.1  # times as far above the median as the state that lasts: that is news
-FORGET = 0.998  # of that distance, a reading: after an hour at one a second, as much again is news
 
 Kind = Literal["opened", "updated", "closed"]
 Level = Literal["alert", "notice"]
@@ -41,22 +38,10 @@ _RULES = {
     "longest_hours": number(0, math.inf, above=True),
     "alert_from": number(0, 1),
 }
-PHASES = range(4)
-_IDLE, _CANDIDATE, _OPEN, _FINISHED = PHASES  # of a run
-_OPENED, _UPDATED, _CLOSED = range(3)
 _KINDS: tuple[Kind, ...] = ("opened", "updated", "closed")
-UNKNOWN = np.iinfo(np.int64).min  # a time that is not known, as numpy's NaT
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-# The integers that change in a run, by their place in its state. Those from START to QUIET describe the candidate or
-# event, the times are in microseconds since 1970.
-_STEP, _PHASE, _NUMBER, _START, _LAST, _PEAK, _HOT, _LENGTH, _QUIET, _HOLD, _SUPPRESSED, _SHORT = range(12)
-_START_TIME, _STOP_TIME, _PEAK_TIME, _NEW_LEVEL, _SETTLED, _CALM, _IS_ALERT = range(12, 19)
-COUNTS, _EARLIER_COUNTS = 19, 12  # numbers now, and in 0.2
-# The floats: the score of the peak; the low mark and the threshold at the start; the score of the state that lasts, and
-# the mark below which it is over.
-_PEAK_SCORE, _MARK, _TOP, _STATE, _STATE_MARK = range(5)
-MARKS = 5
+# Most chunks have neither gaps nor times.
+_MEASURED, _NO_TIMES = np.ones(BLOCK, np.bool_), np.full(BLOCK, at.UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -193,14 +178,15 @@ class Alerts:
         return int(min(self.longest, max(hours, SHORTEST)))
 
 
-class Advanced(NamedTuple):
-    """What became of a chunk of scores."""
+class Judged(NamedTuple):
+    """Flags, thresholds and event changes of consecutive scores."""
 
-    thresholds: Floats  # (time,)  a score above it is flagged
-    changes: list[Change]
+    flags: NDArray[np.int64]  # (time,)  1 where a measured score is above its threshold
+    thresholds: Floats  # (time,)
+    changes: list[Change]  # opened, updated and closed events
 
 
-class AlertRun:
+class AlertRun(Saved):
     """Events of scores that arrive in chunks of any size, in constant memory; created by `Alerts.start`.
 
     With a `track`, the state of a budget of alerts, the run sets the thresholds itself: each event that opens raises
@@ -216,16 +202,19 @@ class AlertRun:
     [('opened', 2, 1, 2), ('updated', 3, 1, 3), ('closed', 4, 1, 3)]
     """
 
+    saved: ClassVar[Table] = {
+        "counts": array("_counts", "number", dtype=np.int64, make=at.all_counts),
+        "peak_score": array("_marks", "mark", unknown=True, make=at.all_marks),
+    }
+
     def __init__(
         self, alerts: Alerts, tail: ScoreTail, step: int = 0, track: Floats | None = None, period: float = math.nan
     ) -> None:
         self._alerts, self._tail = alerts, tail
         self._numbers = np.array(tail)
         self.track = np.empty(0) if track is None else np.array(track, np.float64)
-        self._counts, self._marks = np.zeros(COUNTS, np.int64), np.zeros(MARKS)
-        self._counts[[_STEP, _HOLD]] = step
-        self._counts[[_START_TIME, _STOP_TIME, _PEAK_TIME]] = UNKNOWN
-        self._marks[_MARK] = math.inf
+        self._counts, self._marks = at.new_counts(step), np.zeros(at.MARKS)
+        self._marks[at.M_MARK] = math.inf
         lasting = alerts.lasting(period)
         rules = (alerts.low, alerts.min_length, alerts.merge_gap, alerts.hold_off, lasting, alerts.alert_from)
         self._rules = np.array(rules, np.float64)
@@ -233,37 +222,41 @@ class AlertRun:
     @property
     def threshold(self) -> float:
         """The next score is flagged if it is above this; only if the run sets its thresholds itself."""
-        return float(_shown(tracked(self.track), self._counts, self._marks, self._tail.center))
+        return float(at.shown_threshold(at.tracked(self.track), self._counts, self._marks, self._tail.center))
 
     @property
     def step(self) -> int:
         """The next time step."""
-        return int(self._counts[_STEP])
+        return int(self._counts[at.N_STEP])
 
     @property
     def event(self) -> Event | None:
         """The open event, if there is one."""
-        return self._event(self._counts, float(self._marks[_PEAK_SCORE])) if self._counts[_PHASE] == _OPEN else None
+        return (
+            self._event(self._counts, float(self._marks[at.M_PEAK_SCORE]))
+            if self._counts[at.N_PHASE] == at.OPEN
+            else None
+        )
 
     @property
     def opened(self) -> int:
         """The number of events opened so far."""
-        return int(self._counts[_NUMBER])
+        return int(self._counts[at.N_NUMBER])
 
     @property
     def since(self) -> int | None:
         """The time step at which the open event, or a candidate for one, began; None if there is neither."""
-        return int(self._counts[_START]) if self._counts[_PHASE] in (_CANDIDATE, _OPEN) else None
+        return int(self._counts[at.N_START]) if self._counts[at.N_PHASE] in (at.CANDIDATE, at.OPEN) else None
 
     @property
     def suppressed(self) -> int:
         """The number of hot steps in hold-offs, and in a state that is no longer news."""
-        return int(self._counts[_SUPPRESSED])
+        return int(self._counts[at.N_SUPPRESSED])
 
     @property
     def short(self) -> int:
         """The number of hot steps in candidates dropped before `min_length`."""
-        return int(self._counts[_SHORT])
+        return int(self._counts[at.N_SHORT])
 
     def push(self, scores: ArrayLike, thresholds: ArrayLike, imputed: ArrayLike | None = None) -> list[Change]:
         """The changes to events caused by the next scores (time,), given one threshold or one per score (time,).
@@ -275,10 +268,10 @@ class AlertRun:
         values, tops = np.asarray(scores, np.float64), np.asarray(thresholds, np.float64)
         skipped = None if imputed is None else np.asarray(imputed, np.bool_)
         _check_shapes(values, tops, skipped)
-        measured = np.ones(len(values), np.bool_) if skipped is None else ~skipped
+        measured = None if skipped is None else ~skipped
         tops = np.broadcast_to(tops, values.shape)
         for what, numbers in (("score", values), ("threshold", tops)):
-            unknown = measured & np.isnan(numbers)
+            unknown = np.isnan(numbers) if measured is None else measured & np.isnan(numbers)
             if unknown.any():
                 raise InputError(
                     f"The {what} of time step {self.step + unknown.argmax()} is NaN. Mark steps without a reading as "
@@ -286,181 +279,72 @@ class AlertRun:
                 )
         return self.advance(values, tops, measured).changes
 
-    def advance(self, scores: Floats, thresholds: Floats, measured: Flags, times: Integers | None = None) -> Advanced:
+    def advance(
+        self, scores: Floats, thresholds: Floats, measured: Flags | None = None, times: Integers | None = None
+    ) -> Judged:
         """`push` without checks; with `times` (time,), in microseconds since 1970, events know theirs.
 
         The thresholds are ignored if the run sets them itself.
         """
-        if self._counts[_PHASE] == _FINISHED:
+        if self._counts[at.N_PHASE] == at.FINISHED:
             raise InputError("The run is finished. Start a new one with Alerts.start().")
-        known = np.full(len(scores), UNKNOWN) if times is None else times
-        shown, changes = np.empty(len(scores)), []
-        for begin in range(0, len(scores), BLOCK):
-            part = slice(begin, begin + BLOCK)
-            rows = np.empty((len(scores[part]), COUNTS + 1), np.int64)
-            peaks = np.empty(len(rows))
-            count = _advance(
-                scores[part], thresholds[part], measured[part], known[part], self._counts, self._marks, self._rules,
-                self._numbers, self.track, shown[part], rows, peaks,
-            )  # fmt: skip
-            changes += [
-                Change(_KINDS[rows[k, 0]], self._event(rows[k, 1:], float(peaks[k])), int(rows[k, 1 + _STEP]))
-                for k in range(count)
-            ]
-        return Advanced(shown, changes)
+        count = len(scores)
+        judged = Judged(np.empty(count, np.int64), np.empty(count), [])
+        for begin in range(0, count, BLOCK):
+            one = slice(begin, min(begin + BLOCK, count))
+            self._advance(
+                scores[one],
+                thresholds[one],
+                _MEASURED[: one.stop - begin] if measured is None else measured[one],
+                _NO_TIMES[: one.stop - begin] if times is None else times[one],
+                Judged(judged.flags[one], judged.thresholds[one], judged.changes),
+            )
+        return judged
+
+    def _advance(self, scores: Floats, thresholds: Floats, measured: Flags, times: Integers, judged: Judged) -> None:
+        rows, peaks = np.empty((len(scores), at.COUNTS + 1), np.int64), np.empty(len(scores))
+        changed = at.advance(
+            scores, thresholds, measured, times, self._counts, self._marks, self._rules, self._numbers, self.track,
+            judged.flags, judged.thresholds, rows, peaks,
+        )  # fmt: skip
+        for k in range(changed):
+            event = self._event(rows[k, 1:], float(peaks[k]))
+            judged.changes.append(Change(_KINDS[rows[k, 0]], event, int(rows[k, 1 + at.N_STEP])))
 
     def finish(self) -> list[Change]:
         """Close the open event at the end of the series; the run accepts no scores after that."""
         counts, changes = self._counts, []
-        phase, counts[_PHASE] = counts[_PHASE], _FINISHED
-        if phase == _OPEN:
-            changes = [Change("closed", self._event(counts, float(self._marks[_PEAK_SCORE])), self.step - 1)]
-        elif phase == _CANDIDATE:
-            counts[_SHORT] += counts[_HOT]
+        phase, counts[at.N_PHASE] = counts[at.N_PHASE], at.FINISHED
+        if phase == at.OPEN:
+            changes = [Change("closed", self._event(counts, float(self._marks[at.M_PEAK_SCORE])), self.step - 1)]
+        elif phase == at.CANDIDATE:
+            counts[at.N_SHORT] += counts[at.N_HOT]
         return changes
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """The complete state, by name, without the tail and the parameters."""
-        return {"counts": self._counts.copy(), "peak_score": self._marks.copy()}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Resume from a state of a run with the same `Alerts` and tail."""
-        counts = taken(state, "counts", ("number",), np.int64)
-        fits = len(counts) in (COUNTS, _EARLIER_COUNTS) and bool((counts[:12] >= 0).all()) and counts[_PHASE] in PHASES
-        require_state(fits, "its array 'counts' is not that of events")
-        marks = taken(state, "peak_score", ("number",), unknown=True)
-        require_state(len(marks) in (1, 2, MARKS), "its array 'peak_score' is not that of events")
-        self._counts[: len(counts)] = counts
-        if len(counts) == _EARLIER_COUNTS:
-            self._counts[_IS_ALERT] = counts[_PHASE] == _OPEN  # 0.2 knew no notices: an open event has been sent
-        self._marks[: len(marks)] = marks
-        if len(marks) < MARKS:  # 0.1 had no mark, 0.2 only that of a threshold, which is the top
-            self._marks[_TOP] = self._tail.center + (self._marks[_MARK] - self._tail.center) / self._alerts.low
+    def check_state(self) -> None:
+        """Complete the marks of earlier versions: their threshold at the start follows from the low mark."""
+        if math.isnan(self._marks[at.M_TOP]):
+            self._marks[at.M_TOP] = self._tail.center + (self._marks[at.M_MARK] - self._tail.center) / self._alerts.low
 
     def _event(self, counts: Integers, peak_score: float) -> Event:
         found = float(severity(peak_score, self._tail))
         times = (
-            None if at == UNKNOWN else EPOCH + timedelta(microseconds=int(at)) for at in counts[_START_TIME:_NEW_LEVEL]
+            None if time == at.UNKNOWN else EPOCH + timedelta(microseconds=int(time))
+            for time in counts[at.N_START_TIME : at.N_NEW_LEVEL]
         )
         return Event(
-            int(counts[_NUMBER]),
-            int(counts[_START]),
-            int(counts[_LAST]) + 1,
-            int(counts[_PEAK]),
+            int(counts[at.N_NUMBER]),
+            int(counts[at.N_START]),
+            int(counts[at.N_LAST]) + 1,
+            int(counts[at.N_PEAK]),
             peak_score,
             found,
-            int(counts[_HOT]),
-            bool(counts[_PHASE] == _OPEN),
-            "alert" if counts[_IS_ALERT] else "notice",
-            bool(counts[_NEW_LEVEL]),
+            int(counts[at.N_HOT]),
+            bool(counts[at.N_PHASE] == at.OPEN),
+            "alert" if counts[at.N_IS_ALERT] else "notice",
+            bool(counts[at.N_NEW_LEVEL]),
             *times,
         )
-
-
-@jit
-def _news(marks: Floats, center: float) -> float:
-    """The score that a state that lasts has to pass to be news."""
-    return float(center + STRONGER * max(marks[_STATE] - center, 0.0))
-
-
-@jit
-def _shown(top: float, counts: Integers, marks: Floats, center: float) -> float:
-    """The threshold of a budget of alerts that applies now: that of its start during an event."""
-    if counts[_PHASE] == _OPEN:
-        return float(marks[_TOP])
-    return max(top, _news(marks, center)) if counts[_SETTLED] else top
-
-
-@jit
-def _advance(
-    scores: Floats,
-    tops: Floats,
-    measured: Flags,
-    times: Integers,
-    counts: Integers,
-    marks: Floats,
-    rules: Floats,
-    tail: Floats,
-    track: Floats,
-    shown: Floats,
-    rows: Integers,
-    peaks: Floats,
-) -> int:
-    """Take steps; write the thresholds to `shown` (time,), changes to `rows` and `peaks`; returns their number."""
-    low, min_length, merge_gap, hold_off, longest, alert_from = rules
-    center, tracks, changed = tail[0], len(track) > 0, 0
-    for i in range(len(scores)):
-        top = tracked(track) if tracks else tops[i]
-        shown[i] = _shown(top, counts, marks, center) if tracks else top
-        step = counts[_STEP]
-        counts[_STEP] += 1
-        if not measured[i]:
-            continue
-        score, hot, kind = scores[i], scores[i] > shown[i], -1
-        if counts[_SETTLED]:
-            counts[_CALM] = 0 if score >= marks[_STATE_MARK] else counts[_CALM] + 1
-            if counts[_CALM] > max(merge_gap, SETTLED_GAP):
-                counts[_SETTLED] = 0
-        mark = min(top, low * top + (1 - low) * center)
-        if counts[_SETTLED]:  # an event that stands out from the state must not be held by it
-            mark = marks[_MARK] if counts[_PHASE] != _IDLE else max(top, _news(marks, center))
-            if not score > mark:
-                counts[_SUPPRESSED] += hot
-                hot = False
-                if counts[_PHASE] == _IDLE:
-                    marks[_STATE] = max(score, center + FORGET * (marks[_STATE] - center))
-        if counts[_PHASE] == _IDLE and hot:
-            if step < counts[_HOLD]:
-                counts[_SUPPRESSED] += 1
-            else:
-                counts[_PHASE] = _CANDIDATE
-                counts[_START] = counts[_PEAK] = step
-                counts[_START_TIME] = counts[_PEAK_TIME] = times[i]
-                counts[_HOT] = counts[_LENGTH] = counts[_NEW_LEVEL] = counts[_IS_ALERT] = 0
-                marks[_PEAK_SCORE], marks[_MARK], marks[_TOP] = score, mark, shown[i]
-        if counts[_PHASE] == _CANDIDATE or counts[_PHASE] == _OPEN:
-            if score >= min(mark, marks[_MARK]):
-                counts[_LAST], counts[_STOP_TIME], counts[_QUIET] = step, times[i], 0
-                counts[_LENGTH] += 1
-                counts[_HOT] += hot
-                rises = hot and score > marks[_PEAK_SCORE]
-                if rises:
-                    counts[_PEAK], counts[_PEAK_TIME], marks[_PEAK_SCORE] = step, times[i], score
-                if min(log_probability(marks[_PEAK_SCORE], tail) / RAREST, 1.0) >= alert_from:
-                    counts[_IS_ALERT] = 1
-                if counts[_PHASE] == _CANDIDATE:
-                    if counts[_LENGTH] >= min_length:
-                        counts[_PHASE] = _OPEN
-                        counts[_NUMBER] += 1
-                        kind = _OPENED
-                elif step - counts[_START] + 1 >= longest:
-                    if not counts[_SETTLED] or marks[_MARK] < marks[_STATE_MARK]:
-                        marks[_STATE_MARK] = marks[_MARK]  # a state that gets worse and better again is one state
-                    counts[_NEW_LEVEL] = counts[_SETTLED] = 1
-                    counts[_CALM] = 0
-                    marks[_STATE] = marks[_PEAK_SCORE]
-                    kind = _CLOSED
-                elif rises:
-                    kind = _UPDATED
-            elif counts[_PHASE] == _CANDIDATE:
-                counts[_PHASE] = _IDLE
-                counts[_SHORT] += counts[_HOT]
-            else:
-                counts[_QUIET] += 1
-                if counts[_QUIET] > merge_gap:
-                    kind = _CLOSED
-        if kind == _CLOSED:
-            counts[_PHASE] = _IDLE
-            counts[_HOLD] = step + 1 + hold_off
-        if tracks:
-            follow_reading(track, score, cost(marks[_PEAK_SCORE], tail) if kind == _OPENED else 0.0)
-        if kind >= 0:
-            rows[changed, 0] = kind
-            rows[changed, 1:] = counts
-            rows[changed, 1 + _STEP] = step
-            peaks[changed] = marks[_PEAK_SCORE]
-            changed += 1
-    return changed
 
 
 def find_events(
@@ -489,3 +373,76 @@ def _check_shapes(scores: Floats, thresholds: Floats, imputed: NDArray[np.bool_]
         )
     if imputed is not None and imputed.shape != scores.shape:
         raise InputError(f"Got {len(scores)} scores and imputed of shape {imputed.shape}. Pass one flag per score.")
+
+
+class Judge(Saved):
+    """Flags and events of scores that arrive in chunks of any size, in bounded memory.
+
+    Under a budget of alerts, each event that opens raises the threshold. Pauses of up to ten readings do not end an
+    event there, even if `merge_gap` is smaller: scores flicker. `period` is the seconds between readings (NaN:
+    unknown), for events that may last some hours.
+
+    >>> import numpy as np
+    >>> from cometad.alerting.alerts import Alerts, Judge
+    >>> from cometad.alerting.severity import ScoreTail
+    >>> from cometad.alerting.thresholds import Quantile
+    >>> rule, training = Quantile(0.1), np.arange(11.0)
+    >>> judge = Judge(rule, rule.fit(training), Alerts(), ScoreTail.fit(training))
+    >>> judged = judge.push([3.0, 12.0, 4.0])
+    >>> judged.flags, [change.kind for change in judged.changes]
+    (array([0, 1, 0]), ['opened', 'closed'])
+    """
+
+    saved: ClassVar[Table] = {"watch": array("_learned", "number"), "alerts": part("_run")}
+
+    def __init__(
+        self, rule: Threshold, state: Floats, alerts: Alerts, tail: ScoreTail, period: float = math.nan
+    ) -> None:
+        self._rule, self._watch = rule, rule.watch(state)
+        track: Floats | None = getattr(self._watch, "track", None)  # of a budget of alerts, which depends on the events
+        self._tracks = track is not None
+        if self._tracks:
+            alerts = replace(alerts, merge_gap=max(alerts.merge_gap, PAUSE))
+        self._run = AlertRun(alerts, tail, track=track, period=period)
+
+    @property
+    def alerts(self) -> AlertRun:
+        """The run that groups flagged time steps into events."""
+        return self._run
+
+    def push(
+        self, scores: ArrayLike, imputed: NDArray[np.bool_] | None = None, times: Integers | None = None
+    ) -> Judged:
+        """Judge the next scores (time,), in time order; with `times` in microseconds since 1970, events know theirs.
+
+        Scores of `imputed` time steps (time,) are neither flagged nor learned from.
+        """
+        values = np.atleast_1d(np.asarray(scores, np.float64))
+        measured = None if imputed is None else ~imputed
+        as_scores(values if measured is None else values[measured])
+        tops = values if self._tracks else self._follow_measured(values, measured)
+        return self._run.advance(values, tops, measured, times)
+
+    def _follow_measured(self, values: Floats, measured: Flags | None) -> Floats:
+        """The threshold of each time step; an unmeasured step takes that of the next measured one."""
+        if measured is None or measured.all():
+            return self._watch.follow(values)
+        known = np.append(self._watch.follow(values[measured]), self._watch.threshold)
+        followed: Floats = known[np.cumsum(measured) - measured]
+        return followed
+
+    def finish(self) -> list[Change]:
+        """Close the open event at the end of the series."""
+        return self._run.finish()
+
+    @property
+    def _learned(self) -> Floats:
+        """The state of the watch."""
+        return self._run.track if self._tracks else self._watch.state()
+
+    @_learned.setter
+    def _learned(self, state: Floats) -> None:
+        self._watch = self._rule.watch(state)
+        if self._tracks:
+            require_state(state.shape == self._run.track.shape, "the state of its threshold has another length")
+            self._run.track = np.where(np.arange(len(state)) == at.FLOOR, self._run.track, state)  # 0.2 had no floor

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cometad.alerting.alerts import COUNTS, MARKS, AlertRun, Alerts
+from cometad.alerting.alerts import PAUSE, AlertRun, Alerts
 from cometad.alerting.severity import ScoreTail
-from cometad.alerting.tracking import FLOOR, POSITION, SAME, SHARE, SPREAD, START, score_at
+from cometad.alerting.tracking import COUNTS, FLOOR, MARKS, POSITION, SAME, SHARE, SPREAD, START, score_at
 from cometad.alerting.watch import Watch, as_scores, training_scores
 from cometad.arrays import Floats
 from cometad.compiled import jit
@@ -26,7 +26,6 @@ EXTRA = 0.5  # held flags allowed per flag of the budget
 AT_FIRST = 20.0  # held flags allowed at the start of a stream
 NEARBY = 2  # an event is open if one of the last two readings was flagged; 8 would hold chance flags at a rate of 0.1
 ALERTS, PER, PER_DAY = 1, 1000, 3  # the default budget
-PAUSE = 10  # readings below the low mark that do not end an event: scores flicker, and one fault is one event
 READINGS = 0.3  # of the share: where it starts, a third of the flags, and so an event has about three, open an event
 SEEN = 10  # training scores above a quantile that make it known; a rarer one is that of the fitted tail
 FLOOR_SHARE = 0.2  # of the training scores are above the floor: less would miss anomalies of SMAP and MSL
@@ -261,7 +260,7 @@ class AlertBudgetWatch(Watch):
     def follow(self, scores: ArrayLike) -> Floats:
         """The threshold (time,) that applies to each score."""
         values = as_scores(scores)
-        return self._run.advance(values, values, np.ones(len(values), np.bool_)).thresholds
+        return self._run.advance(values, values).thresholds
 
     def state(self) -> Floats:
         """The complete state of the watch, events included."""

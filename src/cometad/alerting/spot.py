@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cometad.alerting.tail import fit_tail, predicted_above
+from cometad.alerting.severity import fit_tail, predicted_above
 from cometad.alerting.watch import Watch, as_scores, training_scores
 from cometad.arrays import Floats
 from cometad.parameters import check_between, check_integer, choice

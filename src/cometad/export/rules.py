@@ -6,11 +6,22 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from cometad.alerting.alerts import FORGET, SETTLED_GAP, STRONGER, Alerts
-from cometad.alerting.budget import EXTRA, NEARBY, NUMBERS, PAUSE, RATE_STEP, Budget
+from cometad.alerting.alerts import PAUSE, Alerts
+from cometad.alerting.budget import EXTRA, NEARBY, NUMBERS, RATE_STEP, Budget
 from cometad.alerting.severity import MIDDLE, RAREST, ScoreTail
 from cometad.alerting.thresholds import Conformal, Quantile
-from cometad.alerting.tracking import EXTRA_COST, FARTHEST, ORDINARY, RARE, SAME, STEP, position_of
+from cometad.alerting.tracking import (
+    EXTRA_COST,
+    FARTHEST,
+    FORGET,
+    ORDINARY,
+    RARE,
+    SAME,
+    SETTLED_GAP,
+    STEP,
+    STRONGER,
+    position_of,
+)
 from cometad.detector import Detector
 from cometad.export.graph import Graph, Wire
 from cometad.export.state_layout import Slot

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cometad.alerting.alerts import UNKNOWN, Alerts, Change, Event
-from cometad.alerting.judge import Judged
+from cometad.alerting.alerts import Alerts, Change, Event, Judged
+from cometad.alerting.tracking import UNKNOWN
 from cometad.alerting.verdicts import Called, Verdict
 from cometad.arrays import Array, Flags, Floats, Floats32, Integers
 from cometad.checkpoint import Checkpoint, from_bytes, restoring, to_bytes

@@ -10,8 +10,7 @@ from cometad.series import check_length
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from cometad.alerting.alerts import Alerts, Change
-    from cometad.alerting.judge import Judged
+    from cometad.alerting.alerts import Alerts, Change, Judged
     from cometad.arrays import Array
     from cometad.detector import Detector
     from cometad.live.stream import Scored
