@@ -27,8 +27,8 @@ from cometad import Comet, Detector, NetworkComet
 from cometad import load as load_detector
 from cometad.data.scale import fit_scaling
 from cometad.datasets.dataset import Dataset
-from cometad.metrics.causes import chance_hit_rate, hit_rate
 from cometad.network import NoAdaptation
+from cometad_bench.causes import chance_hit_rate, hit_rate
 from cometad_bench.datasets.readers import load
 
 SELECT = (  # the two machines used in development before, and those with an even sha1 of their name

@@ -3,11 +3,7 @@
 import json
 import math
 import re
-import subprocess
-import sys
 from datetime import datetime, timedelta
-from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -27,7 +23,6 @@ from cometad.data import ScoreMeasured
 from cometad.errors import InputError, NotFittedError, ParameterError
 from cometad.explain.explainer import pieces
 from cometad.explain.reasons import rises, shares, stretch_of, worst_patches
-from cometad.metrics.causes import chance_hit_rate, hit_rate
 from cometad.network import Epochs, NoAdaptation, OneCycle
 from cometad.network.network import Network
 from cometad.network.normal import back_to_readings, decoded, normal_codes
@@ -36,7 +31,6 @@ from cometad.scoring import PercentileSelection
 from cometad.views import VIEWS
 from contract import is_a_sentence, saved, waves
 
-ROOT = Path(__file__).parents[2]
 SHAPE = {"window": 20, "window_stride": 10, "patch_sizes": (2, 6), "patch_strides": (1, 3), "dim": 8, "core_dim": 4}
 FAULT = 130
 
@@ -509,42 +503,6 @@ def test_bars_grow_with_their_values(values):
     drawn = bars(values, values.min(), values.max())
     assert len(drawn) == len(values)
     assert [drawn[i] for i in np.argsort(values)] == sorted(drawn)
-
-
-# --- hit rates --------------------------------------------------------------------------------------------------------
-
-
-@given(st.permutations(range(8)), st.sets(st.integers(0, 7), min_size=1), st.sampled_from([100, 150]))
-def test_the_hit_rate_counts_causes_at_the_top_of_a_ranking(ranking, causes, percent):
-    count = (len(causes) * percent) // 100
-    hits = sum(1 for place, variable in enumerate(ranking) if place < count and variable in causes)
-    assert hit_rate(ranking, causes, percent) == hits / len(causes)
-
-
-@pytest.mark.parametrize("percent", [100, 150])
-def test_the_chance_hit_rate_is_the_mean_over_all_rankings(percent):
-    rates = [hit_rate(ranking, {0, 3, 4}, percent) for ranking in permutations(range(6))]
-    assert chance_hit_rate(6, 3, percent) == pytest.approx(np.mean(rates))
-
-
-# --- documentation ----------------------------------------------------------------------------------------------------
-
-
-def test_the_hit_rates_in_the_docs_match_the_results():
-    page = (ROOT / "docs" / "explanations.md").read_text()
-    shown = subprocess.run(
-        [
-            sys.executable,
-            ROOT / "bench" / "scripts" / "explain.py",
-            "--results",
-            ROOT / "bench" / "results" / "explain.jsonl",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert shown.stdout in page
 
 
 def test_an_imputed_reading_is_shown_as_none_and_has_no_share():

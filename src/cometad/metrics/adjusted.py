@@ -5,7 +5,6 @@ A single lucky hit earns the full length of a segment, so at K = 0 random scores
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -66,8 +65,7 @@ def adjusted_f1_curve(labels: object, scores: object, share: str = "at_least") -
     array([1.    , 1.    , 0.6667, 0.6667])
     """
     ranked = Ranked.of(labels, scores)
-    walk = _walk(ranked)
-    return np.array([_best_of_walk(ranked, walk, k, share).f1 for k in KS])
+    return np.array([best_adjusted(ranked, k, share).f1 for k in KS])
 
 
 def adjusted_f1_area(labels: object, scores: object, share: str = "at_least") -> float:
@@ -82,29 +80,11 @@ def adjusted_f1_area(labels: object, scores: object, share: str = "at_least") ->
 
 def best_adjusted(ranked: Ranked, k: float, share: str = "at_least") -> AtThreshold:
     """`best_adjusted_f1` for points that are already ranked."""
-    return _best_of_walk(ranked, _walk(ranked), k, share)
-
-
-class _Walk(NamedTuple):
-    """The anomalous points in order of falling score."""
-
-    threshold: Integers  # (anomalous point,) index of its threshold
-    segment: Integers  # (anomalous point,) index of its segment
-    alarms: Integers  # (anomalous point,) number of normal points detected at its threshold
-
-
-def _walk(ranked: Ranked) -> _Walk:
-    places = np.flatnonzero(ranked.labels[ranked.order])
-    threshold = np.searchsorted(ranked.detected, places, side="right")
-    segment = np.searchsorted(ranked.segments.starts, ranked.order[places], side="right") - 1
-    return _Walk(threshold, segment, ranked.detected[threshold] - ranked.hits[threshold])
-
-
-def _best_of_walk(ranked: Ranked, walk: _Walk, k: float, share: str) -> AtThreshold:
     lengths = ranked.segments.stops - ranked.segments.starts
-    top, counted = _best(*walk, lengths, _needed(lengths, k, share).astype(np.int64))
-    threshold = float(ranked.thresholds[walk.threshold[top]])
-    return _as_result(counted, float(walk.alarms[top]), ranked.anomalies, threshold)
+    threshold, segment = ranked.walk
+    alarms = (ranked.detected - ranked.hits)[threshold]  # normal points detected at that threshold
+    top, counted = _best(threshold, segment, alarms, lengths, _needed(lengths, k, share).astype(np.int64))
+    return _as_result(counted, float(alarms[top]), ranked.anomalies, float(ranked.thresholds[threshold[top]]))
 
 
 def _needed(lengths: Integers, k: float, share: str) -> Floats:

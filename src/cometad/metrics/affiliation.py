@@ -18,7 +18,7 @@ import numpy as np
 from cometad.arrays import Flags, Floats, Integers
 from cometad.compiled import jit
 from cometad.metrics.inputs import checked_threshold
-from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detected
+from cometad.metrics.ranking import AtThreshold, Ranked, binary, nothing_detected, segments_of
 
 
 class AffiliationCurve(NamedTuple):
@@ -94,7 +94,7 @@ def _best_of(precision: Floats, recall: Floats, thresholds: Floats) -> AtThresho
 
 def zone_bounds(labels: Flags) -> Floats:
     """The zone boundaries in time order: one more than there are anomalies."""
-    starts, stops = Ranked(labels, labels.astype(np.float64)).segments
+    starts, stops = segments_of(labels)
     return np.concatenate([[0.0], (stops[:-1] + starts[1:]) / 2, [float(len(labels))]])
 
 

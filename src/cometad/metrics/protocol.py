@@ -199,13 +199,13 @@ def report(labels: object, scores: object, protocol: str = "paper", draws: int =
         segments=len(ranked.segments.starts),
         rows=tuple(
             MetricValue(
-                name,
-                metric.title,
-                values[name],
-                references.random[name],
-                references.all_positive[name],
-                metric.higher_is_better,
-                metric.needs_oracle_threshold,
+                name=name,
+                title=metric.title,
+                value=values[name],
+                random=references.random[name],
+                all_positive=references.all_positive[name],
+                higher_is_better=metric.higher_is_better,
+                needs_oracle_threshold=metric.needs_oracle_threshold,
             )
             for name, metric in METRICS.items()
         ),

@@ -91,6 +91,13 @@ class Ranked:
         """The number of anomalous points detected at each threshold."""
         return np.cumsum(self.labels[self.order], dtype=np.int64)[self.detected - 1]
 
+    @cached_property
+    def walk(self) -> tuple[Integers, Integers]:
+        """For each anomalous point, in order of falling score, the indices of its threshold and of its segment."""
+        places = np.flatnonzero(self.labels[self.order])
+        threshold = np.searchsorted(self.detected, places, side="right")
+        return threshold, np.searchsorted(self.segments.starts, self.order[places], side="right") - 1
+
 
 def segments_of(flags: Flags) -> Segments:
     """The runs of true values."""
