@@ -16,6 +16,8 @@ from cometad.views.joint import FittedJoint
 READINGS = 400  # of each series
 NOISE = 0.3  # standard deviations around the detector's known windows
 HUGE = 1e30  # what a broken sensor may send
+TOLERANCE = 1e-5  # relative to max(1, |value|)
+SEED = 20
 
 
 def generated(detector: Comet, seed: int) -> Iterator[tuple[str, Floats]]:
@@ -63,10 +65,6 @@ def _readings(moved: Floats, trends: Trends) -> Floats:
     before = np.cumsum(moved, axis=0) - moved
     readings: Floats = moved + trends.gain * before
     return readings
-
-
-TOLERANCE = 1e-5  # relative to max(1, |value|)
-SEED = 20
 
 
 class Agreement(NamedTuple):

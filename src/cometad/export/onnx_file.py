@@ -28,6 +28,18 @@ from cometad.export.step import (
 from cometad.export.views import VIEW_GRAPHS
 from cometad.files import write_whole
 
+OPSET, IR_VERSION = 17, 8  # old enough for older runtimes; tried with onnxruntime 1.15
+PRODUCER = "cometad"
+DOCUMENTED = {
+    READING: "one reading (1, variable), in sensor units and in the order of the variables",
+    STATE: "next_state of the previous reading; zeros for the first one",
+    ALERT_SCORE: "the alert score (1,), as in a cometad stream; NaN if a value of the reading is not finite",
+    VARIABLE_SCORES: "each variable's calibrated score (1, variable)",
+    THRESHOLD: "the threshold (1,) that applies to this alert score",
+    FLAG: "1 if the alert score is above the threshold, else 0",
+    NEXT_STATE: "the state for the next reading; unchanged if a value of the reading is not finite",
+}
+
 
 def exportable(detector: Detector) -> Comet:
     """The detector, if it can be exported; otherwise raises an error that says why not."""
@@ -56,19 +68,6 @@ def exportable(detector: Detector) -> Comet:
             f"The threshold {comet.threshold!r} cannot be exported to ONNX.", advice="exportable threshold"
         )
     return comet
-
-
-OPSET, IR_VERSION = 17, 8  # old enough for older runtimes; tried with onnxruntime 1.15
-PRODUCER = "cometad"
-DOCUMENTED = {
-    READING: "one reading (1, variable), in sensor units and in the order of the variables",
-    STATE: "next_state of the previous reading; zeros for the first one",
-    ALERT_SCORE: "the alert score (1,), as in a cometad stream; NaN if a value of the reading is not finite",
-    VARIABLE_SCORES: "each variable's calibrated score (1, variable)",
-    THRESHOLD: "the threshold (1,) that applies to this alert score",
-    FLAG: "1 if the alert score is above the threshold, else 0",
-    NEXT_STATE: "the state for the next reading; unchanged if a value of the reading is not finite",
-}
 
 
 @dataclass(frozen=True)

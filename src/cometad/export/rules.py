@@ -1,4 +1,4 @@
-"""Threshold rules as graphs: the threshold of a score, and the state after it."""
+"""Threshold rules as graphs: the threshold of a score, the parts of the state that it needs, and these after it."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -22,9 +22,9 @@ from cometad.alerting.tracking import (
     STRONGER,
     position_of,
 )
+from cometad.arrays import Floats
 from cometad.detector import Detector
 from cometad.export.graph import Graph, Wire
-from cometad.export.state_layout import Slot
 
 READINGS = {
     "position": "distance of the threshold from its start, on the scale of the budget",
@@ -45,6 +45,19 @@ ALERTS = {
     "state": "highest score of that state, slowly forgotten",
     "state_mark": "low mark of that state",
 }
+
+
+class Slot(NamedTuple):
+    """A part of the state."""
+
+    name: str
+    initial: Floats  # before the first reading
+    meaning: str
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.initial.shape)
 
 
 class Tracked(NamedTuple):

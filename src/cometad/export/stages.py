@@ -6,21 +6,9 @@ from cometad.arrays import Floats
 from cometad.data.scale import Scaling
 from cometad.data.trends import LARGEST, LASTING, Trends
 from cometad.export.graph import DOUBLE, FLOAT, Graph, Wire
-from cometad.export.state_layout import Slot
 from cometad.scoring.scores import LEVEL, USUAL
 from cometad.scoring.signatures import HOT, Signatures
 from cometad.views.panel import CLIP
-
-
-def trend_slots(trends: Trends) -> list[Slot]:
-    """The state that trends need."""
-    if not trends.any:
-        return []
-    zeros = np.zeros(len(trends.gain))
-    return [
-        Slot("level", zeros, "level of each variable that grows or wanders"),
-        Slot("away", zeros, "consecutive readings too far for the level to follow"),
-    ]
 
 
 def movements(

@@ -1,19 +1,59 @@
 """One step of a stream as a graph: a reading and a state in, scores and the next state out."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from cometad.comet import Comet
 from cometad.export.graph import DOUBLE, Graph, Wire
-from cometad.export.rules import RULE_GRAPHS
-from cometad.export.stages import excused, movements, pooled, scaled, trend_slots, variable_scores
-from cometad.export.state_layout import SEEN, Slot, StateLayout
+from cometad.export.rules import RULE_GRAPHS, Slot
+from cometad.export.stages import excused, movements, pooled, scaled, variable_scores
 from cometad.export.views import VIEW_GRAPHS
 
 READING, STATE, NEXT_STATE = "reading", "state", "next_state"
 ALERT_SCORE, VARIABLE_SCORES, THRESHOLD, FLAG = "alert_score", "variable_scores", "threshold", "flag"
+SEEN = "seen"  # the first part of the state
 LARGEST = np.finfo(np.float64).max
+
+
+class StateLayout:
+    """The positions of the parts of the state. The first part counts readings; while it is 0, all have initial values.
+
+    So a device starts with zeros, and only needs to know the size.
+    """
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = [Slot(SEEN, np.zeros(1), "readings so far, capped at the longest look-back of the views"), *slots]
+        self.size = sum(slot.size for slot in self._slots)
+
+    def described(self) -> list[dict[str, object]]:
+        """Name, offset, shape and meaning of each part, as JSON."""
+        described, offset = [], 0
+        for slot in self._slots:
+            shape = list(slot.initial.shape)
+            described.append({"name": slot.name, "offset": offset, "shape": shape, "meaning": slot.meaning})
+            offset += slot.size
+        return described
+
+    def unpacked(self, graph: Graph, state: Wire) -> dict[str, Wire]:
+        """The parts of a state (number,)."""
+        initial = np.concatenate([slot.initial.ravel() for slot in self._slots])
+        current = graph.where(graph.rows(state, 0, 1).same(0.0), initial, state)
+        sizes = np.array([slot.size for slot in self._slots])
+        parts = graph.several("Split", len(sizes), current, sizes, axis=0)
+        return {
+            slot.name: part if slot.initial.ndim == 1 else graph.reshape(part, slot.initial.shape)
+            for slot, part in zip(self._slots, parts, strict=True)
+        }
+
+    def packed(self, graph: Graph, parts: Mapping[str, Wire]) -> Wire:
+        """The state (number,) with these parts."""
+        flat = [
+            parts[slot.name] if slot.initial.ndim == 1 else graph.reshape(parts[slot.name], (-1,))
+            for slot in self._slots
+        ]
+        return graph("Concat", *flat, axis=0)
 
 
 class Step(NamedTuple):
@@ -49,10 +89,14 @@ def step_of(detector: Comet) -> Step:
 
 def layout_of(detector: Comet) -> StateLayout:
     """The state that the graph of a detector needs."""
-    panel = detector.panel_
-    rows = Slot("rows", np.zeros((max(panel.context, 1), panel.width)), "the last scaled readings, oldest first")
-    rule = RULE_GRAPHS[type(detector.threshold)]
-    return StateLayout([rows, *trend_slots(detector.trends_), *rule.slots(detector)])
+    panel, zeros = detector.panel_, np.zeros(detector.panel_.width)
+    slots = [Slot("rows", np.zeros((max(panel.context, 1), panel.width)), "the last scaled readings, oldest first")]
+    if detector.trends_.any:
+        slots += [
+            Slot("level", zeros, "level of each variable that grows or wanders"),
+            Slot("away", zeros, "consecutive readings too far for the level to follow"),
+        ]
+    return StateLayout([*slots, *RULE_GRAPHS[type(detector.threshold)].slots(detector)])
 
 
 def _scaled(detector: Comet, graph: Graph, reading: Wire, before: dict[str, Wire]) -> tuple[Wire, dict[str, Wire]]:
