@@ -27,12 +27,11 @@ from cometad.explain.reasons import Explanation
 from cometad.live.stream import Stream
 from cometad.network.adaptation import Adaptation, NoAdaptation, OnlineAdaptation
 from cometad.network.fast.torch_threads import torch_alone
-from cometad.network.memory import DISTANCES
 from cometad.network.network import Network
 from cometad.network.pipeline import Block, Pipeline
-from cometad.network.run import RawRun, Run, RunSettings
+from cometad.network.run import FittedNetwork, RawRun, Run
 from cometad.network.schedules import OneCycle, Schedule
-from cometad.network.score import WINDOWS_AT_ONCE, PatchScores, Scorer
+from cometad.network.score import DISTANCES, WINDOWS_AT_ONCE, PatchScores, Scorer
 from cometad.network.state import weights
 from cometad.network.training import INITIALIZATIONS, Objective, fit_network, new_network
 from cometad.parameters import check, choice, integer, is_integer, number, require, strategy
@@ -141,10 +140,7 @@ class NetworkComet(Detector):
     }
     _identity_name = "Comet"  # its name in 0.1: snapshots written then must still resume
 
-    # Set by `_prepare`.
-    _settings: RunSettings
-    _scorer: Scorer
-    _pipeline: Pipeline
+    _fitted: FittedNetwork  # what all runs share and none of them changes
 
     def __init__(
         self,
@@ -261,7 +257,7 @@ class NetworkComet(Detector):
         (3, 600, 2)
         """
         series = self._checked(X)
-        raw = RawRun(self._settings, self._scorer, self._pipeline.release, apart=True)
+        raw = RawRun(self._fitted, self.adaptation, apart=True)
         releases = (*raw.push(self.scaling_(series.values), series.imputed), *raw.finish())
         blocks = [block for release in releases for block in release]
         return ScoreMap(*np.concatenate([_flat(block) for block in blocks], axis=2))
@@ -297,17 +293,7 @@ class NetworkComet(Detector):
         [100, 200]
         """
         series = self._checked(X)
-        explain = Explainer(
-            self.network_,
-            self._scorer,
-            self._pipeline,
-            self.window,
-            self.test_batch,
-            self.scaling_,
-            self.code_counts_,
-            self.levels_,
-            self.typical_,
-        )
+        explain = Explainer(self._fitted, self.scaling_, self.code_counts_, levels=self.levels_, typical=self.typical_)
 
         def of_series(event: Event | int | Sequence[int], context: int = 32) -> Explanation:
             return explain(series.values, self.names_, event, context, series.imputed)
@@ -326,7 +312,7 @@ class NetworkComet(Detector):
         [630, 310, 150]
         """
         scaled = self.scaling_(self._checked(X).values)
-        return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window), self._scorer)
+        return self._count_codes(scaled, window_starts(len(scaled), self.window, self.window), self._fitted.scorer)
 
     def code_usage(self, X: object) -> list[tuple[int, Integers, Integers]]:
         """Patch size and patches per code (code,) in training and in a series, for each scale."""
@@ -484,25 +470,19 @@ class NetworkComet(Detector):
                 f"This NetworkComet was fitted with error_limit={own!r}, not {limit!r}. Fit one with that adaptation."
             )
         limits = self.error_limits_ if limit else [np.full_like(bound, np.inf) for bound in self.error_limits_]
-        settings = dataclasses.replace(self._settings, adaptation=adaptation, limits=limits)
-        return Run(RawRun(settings, self._scorer, self._pipeline.release), self._pipeline)
+        return Run(dataclasses.replace(self._fitted, limits=limits), adaptation)
 
     def _prepare(self, scorer: Scorer, pipeline: Pipeline) -> None:
-        """Set the state that all runs share and none of them changes."""
-        self._scorer, self._pipeline = scorer, pipeline
         self.calibration_, self.normalization_ = pipeline.calibration, pipeline.start
-        self._settings = RunSettings(
-            self.network_,
-            self.active_,
-            self.error_limits_,
-            self.neighbors,
-            self.memory_distance,
-            self.window,
-            self.test_batch,
-            self.adaptation,
-            self._objective,
-            self.seed,
-            self.device,
+        self._fitted = FittedNetwork(
+            network=self.network_,
+            scorer=scorer,
+            pipeline=pipeline,
+            limits=self.error_limits_,
+            window=self.window,
+            test_batch=self.test_batch,
+            objective=self._objective,
+            seed=self.seed,
         )
 
     # -- state ------------------------------------------------------------------------------------------------------

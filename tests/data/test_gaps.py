@@ -326,7 +326,7 @@ def test_adaptation_learns_nothing_from_patches_with_imputed_readings():
         seen = NormalCriteria(detector.active_, [np.full(3, 1e6)] * 3)
         settings = OnlineAdaptation(learning_rate=1e-2, contrastive_weight=0.0, error_limit=0.99)
         adapter = settings.start(network, seen, detector._objective, seed=0)
-        scored = [detector._scorer.whole(windows, k) for k in range(3)]
+        scored = [detector._fitted.scorer.whole(windows, k) for k in range(3)]
         if hidden:
             for (size, stride), part in zip(SCALES, scored, strict=True):
                 part.errors[patches_containing(imputed, size, stride)] = 1e9

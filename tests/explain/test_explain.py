@@ -25,8 +25,7 @@ from cometad.explain.explainer import pieces
 from cometad.explain.reasons import rises, shares, stretch_of, worst_patches
 from cometad.network import Epochs, NoAdaptation, OneCycle
 from cometad.network.network import Network
-from cometad.network.normal import back_to_readings, decoded, normal_codes
-from cometad.network.patches import coverage, patch_count, patch_weights, ready_steps
+from cometad.network.patches import back_to_readings, coverage, patch_count, patch_weights, ready_steps
 from cometad.scoring import PercentileSelection
 from cometad.views import VIEWS
 from contract import is_a_sentence, saved, waves
@@ -181,7 +180,7 @@ def test_normal_codes_are_the_nearest_active_ones(seed, size, length):
     active = rng.random(6) < 0.4
     active[rng.integers(6)] = True
     codes = scale.codebook.nearest(scale.embed(torch.as_tensor(windows))).numpy().astype(np.int32)
-    found = normal_codes(scale, windows, codes, active)
+    found = scale.normal_codes(windows, codes, active)
     weights, known = naive.Weights.of(scale), np.flatnonzero(active).tolist()
     for w, j, i in [(0, 0, 0), (8, codes.shape[1] - 1, 1)]:
         assert found[w, j, i] == naive.normal_code(windows[w], i, j, weights, known)
@@ -203,7 +202,7 @@ def test_normal_readings_equal_the_loops(seed, scales, length):
 def test_a_decoded_code_equals_the_loops(detector):
     for scale in detector.network_:
         weights = naive.Weights.of(scale)
-        assert decoded(scale)[3] == pytest.approx(naive.decoded(3, weights), abs=1e-6)
+        assert scale.decoded()[3] == pytest.approx(naive.decoded(3, weights), abs=1e-6)
 
 
 # --- an explanation ---------------------------------------------------------------------------------------------------

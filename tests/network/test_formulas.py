@@ -11,15 +11,13 @@ from cometad import Comet
 from cometad.data.network_windows import window_starts
 from cometad.network import Epochs, NoAdaptation
 from cometad.network.adaptation import contrastive_loss
-from cometad.network.codebook import Codebook
 from cometad.network.fast import moments
 from cometad.network.fast.kernels import back_to_time
 from cometad.network.fast.moments import as_batch, batch_loss, embeddings_of, sum_losses
-from cometad.network.memory import memory_table
-from cometad.network.network import Network, losses
+from cometad.network.network import Codebook, Network, losses
 from cometad.network.patches import coverage, patch_count, patches
 from cometad.network.pipeline import Block, Pipeline
-from cometad.network.score import PatchScores, Scorer, nearest_codes_torch
+from cometad.network.score import PatchScores, Scorer, memory_table, nearest_codes_torch
 from cometad.scoring import (
     AllVariables,
     BudgetSelection,
@@ -447,7 +445,7 @@ def test_imputed_steps_do_not_shift_the_windows_of_an_update():
     left_out[0, :3] = True
     rule = EmaMinMax(0.75, windows=1)
     pipeline = Pipeline.fit(raw, NoCalibration(), AllVariables(), rule, score_weight=1.0)
-    scores = pipeline([Block(raw, 0, left_out)], pipeline.start)[0].scores
+    scores = pipeline([Block(raw, 0, left_out)], pipeline.start)[0].alerts
     measured = [[raw[1, 0, 3, 0]], raw[1, 1, :, 0], raw[1, 2, :, 0]]
     wanted = [score for update in naive.ema_min_max([list(part) for part in measured], 0.75) for score in update]
     np.testing.assert_allclose(scores[3:], wanted, rtol=1e-6, atol=1e-6)
@@ -470,8 +468,8 @@ def test_the_pipeline_selects_then_normalizes_then_mixes(scores, weight, windows
         size = len(steps) if windows is None else windows * scores.shape[1]
         updates = [steps[begin : begin + size] for begin in range(0, len(steps), size)]
         normalized.append([score for update in naive.ema_min_max(updates, 0.75) for score in update])
-    np.testing.assert_allclose(decided.scores, naive.mixed(*normalized, weight), rtol=1e-6, atol=1e-6)
-    assert decided.variables.shape == (len(decided.scores), scores.shape[2])
+    np.testing.assert_allclose(decided.alerts, naive.mixed(*normalized, weight), rtol=1e-6, atol=1e-6)
+    assert decided.variables.shape == (len(decided.alerts), scores.shape[2])
 
 
 @given(st.floats(0, 1), seeds)
@@ -480,8 +478,8 @@ def test_mixing_follows_equation_20(weight, seed):
     calibration = np.array([[[0.0], [1.0]]] * 2)
     pipeline = Pipeline(AllVariables(), NoNormalization(), weight, calibration, np.array([[0.0, 1.0]] * 2))
     decided, _ = pipeline([Block(raw, 0)], pipeline.start)
-    np.testing.assert_allclose(decided.scores, naive.mixed(memory.ravel(), quantization.ravel(), weight), rtol=1e-12)
-    np.testing.assert_allclose(decided.variables[:, 0], decided.scores, rtol=1e-12)
+    np.testing.assert_allclose(decided.alerts, naive.mixed(memory.ravel(), quantization.ravel(), weight), rtol=1e-12)
+    np.testing.assert_allclose(decided.variables[:, 0], decided.alerts, rtol=1e-12)
 
 
 # -- adaptation -----------------------------------------------------------------------------------------------------

@@ -11,11 +11,9 @@ from cometad.alerting.alerts import Event
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.data.scale import Scaling
 from cometad.explain.reasons import Explanation, Reason, rises, shares, stretch_of, worst_patches
-from cometad.network.network import Network
-from cometad.network.normal import back_to_readings, decoded, normal_codes
-from cometad.network.patches import coverage, patch_weights, ready_steps
-from cometad.network.pipeline import Pipeline
-from cometad.network.score import PatchScores, Scorer
+from cometad.network.patches import back_to_readings, coverage, patch_weights, ready_steps
+from cometad.network.run import FittedNetwork
+from cometad.network.score import PatchScores
 from cometad.parameters import check_integer
 
 VIEW, WHY = "network", "unlike its normal patterns"
@@ -75,11 +73,7 @@ class Covering(NamedTuple):
 class Explainer:
     """Explains scores with the fitted state of a detector; see `NetworkComet.explain`."""
 
-    network: Network
-    scorer: Scorer
-    pipeline: Pipeline
-    window: int
-    test_batch: int  # windows
+    fitted: FittedNetwork
     scaling: Scaling
     counts: Sequence[NDArray[np.int64]]  # per scale (code,): number of training patches
     levels: Floats  # (score, scale, variable)  median raw score of the training patches
@@ -104,8 +98,11 @@ class Explainer:
             self._reason(values, names[i], i, float(share[i]), *where)
             for i, where in enumerate(self._worst(passage, codes, start, stop))
         ]
-        tables, strides = [decoded(scale) for scale in self.network], [scale.stride for scale in self.network]
-        normal = passage.taken(back_to_readings(codes, tables, strides, self.window))
+        tables, strides = (
+            [scale.decoded() for scale in self.fitted.network],
+            [scale.stride for scale in self.fitted.network],
+        )
+        normal = passage.taken(back_to_readings(codes, tables, strides, self.fitted.window))
         return Explanation(
             start,
             stop,
@@ -120,30 +117,36 @@ class Explainer:
 
     def _passage(self, values: Floats, start: int, stop: int) -> Passage:
         rows, variables = values.shape
-        sizes = [(scale.size, scale.stride) for scale in self.scorer.scales]
-        ready = ready_steps(rows % self.window, self.window, sizes) if self.pipeline.release == "row" else 0
-        cut = pieces(rows, self.window, ready, start, stop)
-        windows = np.zeros((len(cut), self.window, variables), np.float32)
+        sizes = [(scale.size, scale.stride) for scale in self.fitted.scorer.scales]
+        ready = (
+            ready_steps(rows % self.fitted.window, self.fitted.window, sizes)
+            if self.fitted.pipeline.release == "row"
+            else 0
+        )
+        cut = pieces(rows, self.fitted.window, ready, start, stop)
+        windows = np.zeros((len(cut), self.fitted.window, variables), np.float32)
         for window, piece in zip(windows, cut, strict=True):
-            readings = values[piece.begin : piece.begin + self.window]
+            readings = values[piece.begin : piece.begin + self.fitted.window]
             window[: len(readings)] = self.scaling(readings)
-        return Passage(cut, windows, [self.scorer.whole(windows, k) for k in range(len(sizes))])
+        return Passage(cut, windows, [self.fitted.scorer.whole(windows, k) for k in range(len(sizes))])
 
     def _scores(self, values: Floats, start: int, stop: int) -> tuple[Floats, Floats]:
         """The final scores (time,) of the steps start..stop, and the normalizers' state after them.
 
         A normalization that needs whole batches starts with the first batch that holds one of these steps.
         """
-        batch = self.window * self.test_batch
-        whole = self.pipeline.release == "batch"
+        batch = self.fitted.window * self.fitted.test_batch
+        whole = self.fitted.pipeline.release == "batch"
         first, last = (start // batch * batch, min(-(-stop // batch) * batch, len(values))) if whole else (start, stop)
-        state, parts = self.pipeline.start, []
+        state, parts = self.fitted.pipeline.start, []
         for begin in range(first, last, batch):
             passage = self._passage(values, begin, min(begin + batch, last))
-            selected = self.pipeline.select(self.scorer.steps(passage.patches, self.window, 0, self.window))
+            selected = self.fitted.pipeline.select(
+                self.fitted.scorer.steps(passage.patches, self.fitted.window, 0, self.fitted.window)
+            )
             steps = np.stack([passage.taken(scores) for scores in selected])
-            normalized, state = self.pipeline.normalize(steps, state, self.window)
-            parts.append(self.pipeline.mix(normalized))
+            normalized, state = self.fitted.pipeline.normalize(steps, state, self.fitted.window)
+            parts.append(self.fitted.pipeline.mix(normalized))
         return np.concatenate(parts)[start - first : stop - first], state
 
     def _rises(
@@ -152,7 +155,7 @@ class Explainer:
         """How much each variable raises the scores of the steps start..stop (time, variable); 0 where imputed."""
 
         def of_windows(windows: Floats32) -> Floats:
-            return self.pipeline.linear(self.scorer.windows(windows), state)
+            return self.fitted.pipeline.linear(self.fitted.scorer.windows(windows), state)
 
         inside = [piece.inside(start, stop) for piece in passage.pieces]
         peaks = {
@@ -165,15 +168,15 @@ class Explainer:
         if imputed is not None:
             for own, i in zip(raised, chosen, strict=True):
                 begin = passage.pieces[i].begin
-                cells = imputed[begin : begin + self.window]
+                cells = imputed[begin : begin + self.fitted.window]
                 own[: len(cells)][cells] = 0.0
         return np.concatenate([own[inside[i]] for own, i in zip(raised, chosen, strict=True)])
 
     def _normal_codes(self, passage: Passage) -> list[NDArray[np.int32]]:
         """The nearest active code of each patch (window, patch, variable), per scale."""
         return [
-            normal_codes(scale, passage.windows, scored.codes, counts > 0)
-            for scale, scored, counts in zip(self.network, passage.patches, self.counts, strict=True)
+            scale.normal_codes(passage.windows, scored.codes, counts > 0)
+            for scale, scored, counts in zip(self.fitted.network, passage.patches, self.counts, strict=True)
         ]
 
     def _worst(
@@ -189,8 +192,8 @@ class Explainer:
 
     def _covering(self, passage: Passage, k: int, start: int, stop: int) -> Covering:
         """The patches of one scale that cover the steps start..stop."""
-        size, stride = self.scorer.scales[k].size, self.scorer.scales[k].stride
-        cover = coverage(self.window, size, stride)
+        size, stride = self.fitted.scorer.scales[k].size, self.fitted.scorer.scales[k].stride
+        cover = coverage(self.fitted.window, size, stride)
         parts = []
         for i, piece in enumerate(passage.pieces):
             steps = piece.inside(start, stop)
@@ -205,13 +208,13 @@ class Explainer:
         scored = passage.patches[k]
         codes = scored.codes[patches.windows, patches.numbers]
         errors = scored.errors[patches.windows, patches.numbers]
-        raw = np.stack([self.scorer.memory[k][codes], errors])
-        return self.pipeline.excess(raw, self.levels[:, k, None])
+        raw = np.stack([self.fitted.scorer.memory[k][codes], errors])
+        return self.fitted.pipeline.excess(raw, self.levels[:, k, None])
 
     def _reason(self, values: Floats, name: str, i: int, share: float, k: int, begin: int, code: int) -> Reason:
-        end = begin + self.scorer.scales[k].size
+        end = begin + self.fitted.scorer.scales[k].size
         observed = values[begin:end, i].copy()
-        expected = decoded(list(self.network)[k])[code] * self.scaling.unit[i] + self.scaling.center[i]
+        expected = list(self.fitted.network)[k].decoded()[code] * self.scaling.unit[i] + self.scaling.center[i]
         widest = int(np.argmax(np.abs(observed / 2 - expected / 2)))  # halves: the difference may overflow
         return Reason(
             name,

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cometad.arrays import Floats
+
 
 def patch_count(length: int, size: int, stride: int) -> int:
     """The number of patches of a size and stride that fit into a window.
@@ -94,3 +96,28 @@ def _count_before(cells: NDArray[np.bool_]) -> NDArray[np.int64]:
 def _any_between(counts: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.bool_]:
     any_marked: NDArray[np.bool_] = counts[:, stops] > counts[:, starts]
     return any_marked
+
+
+def back_to_readings(
+    codes: Sequence[NDArray[np.int32]], tables: Sequence[Floats], strides: Sequence[int], length: int
+) -> Floats:
+    """The readings (window, time, variable) that the codes (window, patch, variable) of all scales represent.
+
+    `tables` are the decoded patches (code, size) of each scale. A time step is the mean over the patches that cover it,
+    then over the scales; steps after the last patch of a scale repeat its last reading.
+    """
+    scales = [_of_scale(*scale, length) for scale in zip(codes, tables, strides, strict=True)]
+    means: Floats = np.mean(scales, axis=0)
+    return means
+
+
+def _of_scale(codes: NDArray[np.int32], table: Floats, stride: int, length: int) -> Floats:
+    windows, count, variables = codes.shape
+    total, covering = np.zeros((windows, length, variables)), np.zeros((length, 1))
+    for offset, readings in enumerate(table.T):
+        steps = slice(offset, offset + (count - 1) * stride + 1, stride)  # this offset in every patch
+        total[:, steps] += readings[codes]
+        covering[steps] += 1
+    end = (count - 1) * stride + table.shape[1]
+    total[:, end:], covering[end:] = table[codes[:, -1:], -1], 1
+    return total / covering

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cometad.arrays import Array, Flags, Floats, Floats32
 from cometad.errors import InputError
-from cometad.network.adaptation import Adaptation, Adapter, NormalCriteria
+from cometad.network.adaptation import Adaptation, NormalCriteria
 from cometad.network.network import Network
 from cometad.network.patches import reached, ready_steps
 from cometad.network.pipeline import Block, Pipeline
@@ -27,41 +26,35 @@ Release = list[Block]  # scores that become final together
 
 
 @dataclass(frozen=True)
-class RunSettings:
-    """The parts and parameters of a fitted detector that a run needs."""
+class FittedNetwork:
+    """A trained network with all that scoring needs. Nothing changes it: a run that adapts has its own network."""
 
     network: Network
-    active: Sequence[NDArray[np.bool_]]  # per scale (code,): activated in training
+    scorer: Scorer
+    pipeline: Pipeline
     limits: Sequence[Floats]  # per scale (variable,): the largest error that adaptation considers normal
-    neighbors: int
-    distance: str
     window: int
     test_batch: int  # windows between two adaptation steps, and in one batch of the paper's normalization
-    adaptation: Adaptation
     objective: Objective
     seed: int
-    device: str
-
-    def scorer(self, network: Network) -> Scorer:
-        """A scorer for a network, with the active codes of this detector as its memory."""
-        return Scorer(network, self.active, self.neighbors, self.distance, self.device)
 
 
 class RawRun:
     """Raw scores of a series that arrives in chunks of any size.
 
-    `release` is the unit in which scores are emitted: "row" emits each row as soon as all patches that cover it are
-    complete, "window" whole windows, "batch" whole batches of windows. The last readings, which do not fill a window,
-    are scored with one window that ends with the series; only its steps that were not emitted before are used. Scores
-    are means over scales; with `apart` they keep an axis for the scales. A block marks the scores that depend on
-    imputed readings.
+    The pipeline's `release` is the unit in which scores are emitted: "row" emits each row as soon as all patches that
+    cover it are complete, "window" whole windows, "batch" whole batches of windows. The last readings, which do not
+    fill a window, are scored with one window that ends with the series; only its steps that were not emitted before
+    are used. Scores are means over scales; with `apart` they keep an axis for the scales. A block marks the scores that
+    depend on imputed readings.
     """
 
-    def __init__(self, fitted: RunSettings, scorer: Scorer, release: str, apart: bool = False) -> None:
-        self._fitted, self._release, self._scorer, self._apart = fitted, release, scorer, apart
+    def __init__(self, fitted: FittedNetwork, adaptation: Adaptation, apart: bool = False) -> None:
+        self._fitted, self._release, self._apart = fitted, fitted.pipeline.release, apart
+        self._scorer = scorer = fitted.scorer
         self._network = copy.deepcopy(fitted.network)
-        criteria = NormalCriteria(fitted.active, fitted.limits)
-        self._adapter = fitted.adaptation.start(self._network, criteria, fitted.objective, fitted.seed)
+        criteria = NormalCriteria(scorer.active, fitted.limits)
+        self.adapter = adaptation.start(self._network, criteria, fitted.objective, fitted.seed)  # None: nothing adapts
         self._sizes = sizes = [(scale.size, scale.stride) for scale in scorer.scales]
         length = fitted.window
         self._variables = scorer.scales[0].series_codes.shape[0]
@@ -78,11 +71,6 @@ class RawRun:
         self._filled = 0  # rows in the batch
         self._emitted = 0  # rows in the batch whose scores were emitted
         self._scored = scorer.zeros(fitted.test_batch, length)  # the scores of the batch's patches
-
-    @property
-    def adapter(self) -> Adapter | None:
-        """The run's adapter, if it adapts."""
-        return self._adapter
 
     def push(self, rows: Floats32, imputed: Flags | None = None) -> Iterator[Release]:
         """Add rows (time, variable), with a mask of `imputed` cells; yields the releases that become final."""
@@ -187,12 +175,12 @@ class RawRun:
 
         The memory keeps the same code indices, so it follows the codes as they move. Paper: Eq. 25.
         """
-        if self._adapter is not None:
+        if self.adapter is not None:
             # After scoring, never before: no reading may influence its own score.
             windows = self._batch.reshape(-1, self._fitted.window, self._variables)
             imputed = None if self._imputed is None else self._imputed.reshape(windows.shape)
-            self._adapter.learn(windows, self._scored, imputed)
-            self._scorer = self._fitted.scorer(self._network)
+            self.adapter.learn(windows, self._scored, imputed)
+            self._scorer = self._scorer.after(self._network)
         self._previous = self._batch[-self._fitted.window :].copy()
         self._imputed_previous = None if self._imputed is None else self._imputed[-self._fitted.window :].copy()
         self._imputed = None
@@ -227,8 +215,8 @@ class RawRun:
         if self._imputed_previous is not None:
             arrays["imputed_before"] = self._imputed_previous
         state = {name: array.copy() for name, array in arrays.items()}
-        if self._adapter is not None:
-            state |= {f"adapter.{name}": value for name, value in self._adapter.state().items()}
+        if self.adapter is not None:
+            state |= {f"adapter.{name}": value for name, value in self.adapter.state().items()}
         return state
 
     def restore(self, state: dict[str, Array]) -> None:
@@ -251,10 +239,10 @@ class RawRun:
             self._imputed[:filled] = taken(state, "imputed", batch.shape, np.bool_)
         if "imputed_before" in state:
             self._imputed_previous = taken(state, "imputed_before", before.shape, np.bool_).copy()
-        if self._adapter is not None:
+        if self.adapter is not None:
             prefix = "adapter."
-            self._adapter.restore({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
-            self._scorer = self._fitted.scorer(self._network)
+            self.adapter.restore({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+            self._scorer = self._scorer.after(self._network)
         self._score_windows(0, -(-self._filled // self._fitted.window) * self._fitted.window)  # bit-identical to before
 
 
@@ -263,13 +251,8 @@ class Run(Saved):
 
     saved: ClassVar[Table] = {"": part("_raw"), "normalization": array("_state", 2, 2, unknown=True)}
 
-    def __init__(self, raw: RawRun, pipeline: Pipeline) -> None:
-        self._raw, self._pipeline, self._state = raw, pipeline, pipeline.start
-
-    @property
-    def raw(self) -> RawRun:
-        """The run underneath."""
-        return self._raw
+    def __init__(self, fitted: FittedNetwork, adaptation: Adaptation) -> None:
+        self._raw, self._pipeline, self._state = RawRun(fitted, adaptation), fitted.pipeline, fitted.pipeline.start
 
     @property
     def adaptation_steps(self) -> tuple[int, int]:

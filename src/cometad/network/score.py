@@ -4,7 +4,7 @@ Arrays that hold both have the memory score first and the quantization score sec
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 
 from cometad.arrays import Floats
 from cometad.compiled import COMPILES
+from cometad.errors import unknown
 from cometad.network.fast.fold import FoldedScale, fold
 from cometad.network.fast.kernels import back_to_time, nearest_codes
-from cometad.network.memory import memory_table
 from cometad.network.network import Network
 from cometad.network.patches import coverage, patch_count, patches
 from cometad.threads import in_parts
 
 WINDOWS_AT_ONCE = 128  # limits the memory for scoring a long series
+EPSILON = 1e-8
 
 
 class PatchScores(NamedTuple):
@@ -40,7 +41,8 @@ class Scorer:
     ) -> None:
         self.scales = fold(network)
         self._vectors = [scale.codebook.vectors.detach().cpu().numpy() for scale in network]
-        self._neighbors, self._distance = neighbors, distance
+        self._settings = neighbors, distance, device
+        self.active: Sequence[NDArray[np.bool_]] = ()
         self.memory: list[Floats] = []
         if active is not None:
             self.remember(active)
@@ -48,10 +50,15 @@ class Scorer:
 
     def remember(self, active: Sequence[NDArray[np.bool_]]) -> None:
         """Build the memory from the codes (code,) that training activated at each scale; patch scores need none."""
+        self.active, (neighbors, distance, _) = active, self._settings
         self.memory = [
-            memory_table(vectors, seen, self._neighbors, self._distance)
+            memory_table(vectors, seen, neighbors, distance)
             for vectors, seen in zip(self._vectors, active, strict=True)
         ]
+
+    def after(self, network: Network) -> "Scorer":
+        """The scorer for the network after it has changed: the memory keeps its code indices."""
+        return Scorer(network, self.active, *self._settings)
 
     def zeros(self, windows: int, length: int) -> list[PatchScores]:
         """Patch scores of zero for a number of windows, for each scale."""
@@ -163,3 +170,48 @@ def nearest_codes_torch(
     other = own @ outside + outside_offset[variables, codes]  # (variable, position, own)
     errors = ((gap**2).sum(dim=2) + (other**2).sum(dim=2)).sqrt()
     return codes.T, errors.T
+
+
+# The coreset memory: the distance of each code to the codes that training activated. The memory score of a patch
+# depends on its code alone, so it is a table with one value per code: scoring needs no nearest-neighbor search.
+
+
+def memory_table(vectors: NDArray[Any], active: NDArray[np.bool_], neighbors: int, distance: str) -> Floats:
+    """The memory score (code,) of each code of one scale: its mean distance to the nearest active codes.
+
+    `vectors` are the codes (code, dim); `active` (code,) marks those in the memory bank. An active code counts as its
+    own nearest neighbor, at distance 0; a bank with fewer than `neighbors` codes is used whole. `distance` is "local"
+    (scaled by local density) or "plain" (Euclidean).
+
+    Paper: Eq. 12 (the bank), 13 to 16 (local scaling and memory score).
+    """
+    if distance not in DISTANCES:
+        raise unknown("memory distance", distance, DISTANCES)
+    squared = _squared_distances(np.asarray(vectors, dtype=np.float64))[:, active]  # (code, bank)
+    n = min(neighbors, squared.shape[1])
+    nearest = np.argpartition(squared, n - 1, axis=1)[:, :n]  # (code, neighbor)
+    table: Floats = DISTANCES[distance](squared, nearest, active).mean(axis=1)
+    return table
+
+
+def _squared_distances(codes: Floats) -> Floats:
+    """Squared distances (code, code) between all codes (code, dim), from one matrix product."""
+    centered = torch.from_numpy(codes - codes.mean(axis=0))  # torch, not numpy: it respects torch's thread limit
+    norms = (centered**2).sum(dim=1)
+    squared: Floats = (norms[:, None] + norms - 2 * centered @ centered.T).clamp(min=0).numpy()
+    np.fill_diagonal(squared, 0.0)
+    return squared
+
+
+def _local(squared: Floats, nearest: NDArray[np.int64], active: NDArray[np.bool_]) -> Floats:
+    to_nearest = np.take_along_axis(squared, nearest, axis=1)  # (code, neighbor)
+    scale = np.median(to_nearest, axis=1)  # (code,)
+    bank_scale = scale[active]  # (bank,)
+    return to_nearest / ((scale[:, None] + bank_scale[nearest]) / 2 + EPSILON)
+
+
+def _nearest_distances(squared: Floats, nearest: NDArray[np.int64], active: NDArray[np.bool_]) -> Floats:
+    return np.sqrt(np.take_along_axis(squared, nearest, axis=1))
+
+
+DISTANCES = {"local": _local, "plain": _nearest_distances}

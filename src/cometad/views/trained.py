@@ -8,7 +8,6 @@ import numpy as np
 
 from cometad.arrays import Array, Flags, Floats
 from cometad.network.network import Network
-from cometad.network.normal import decoded
 from cometad.network.schedules import OneCycle, Schedule
 from cometad.network.score import PatchScores, Scorer
 from cometad.network.state import restored_network, to_arrays
@@ -112,7 +111,7 @@ class FittedNetworkView:
         self._scorer = Scorer(network, None, 1, "plain", device)
         self.width = len(self._scorer.scales[0].series_codes)
         self._scorer.scales = [scale._replace(stride=1) for scale in self._scorer.scales]
-        self._normal = [decoded(scale)[:, -1] for scale in network]  # the last reading that each code represents
+        self._normal = [scale.decoded()[:, -1] for scale in network]  # the last reading that each code represents
 
     def errors(self, rows: Floats, first: int) -> Floats:
         """The mean over scales of the distance to the nearest code (time - first, variable)."""
