@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from cometad_bench.experiments import DEFAULT
-from cometad_bench.nested import HEADLINE, family_means, nested_choice
+from cometad_bench.frame import RANKED_BY, family_means, frame_of
+from cometad_bench.nested import HEADLINE, nested_choice
 from cometad_bench.results import Record, Results
 
 SETTINGS = ("views", "pooling", "smoothing")
@@ -45,7 +46,7 @@ if __name__ == "__main__":
     parser.add_argument("--results", type=Path, default=Path("bench/results"))
     folder = parser.parse_args().results
     select, validate = (Results(folder / f"{name}.jsonl").read() for name in ("select", "validate"))
-    choice = nested_choice(family_means(select)).chosen
+    choice = nested_choice(family_means(frame_of(select), RANKED_BY)).chosen
     of_arm = {record["arm"]: settings(record) for record in select}
     chosen = {family: of_arm[arm] for family, arm in choice.items()}
     print("chosen without the family:", ", ".join(f"{family}: {arm!r}" for family, arm in choice.items()))

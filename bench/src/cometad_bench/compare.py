@@ -4,11 +4,23 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from cometad.errors import InputError
 from cometad.metrics import METRICS
-from cometad_bench.nested import Figures, family_means
-from cometad_bench.results import Record, latest
+from cometad_bench.frame import (
+    ALL_POSITIVE,
+    RANKED_BY,
+    UNTIED_VUS_PR,
+    arms_of,
+    blocks,
+    distinct,
+    family_means,
+    mean_over_seeds,
+    twins,
+    without_twins,
+)
+from cometad_bench.notes import fewest_seeds
 from cometad_bench.statistics import (
     Interval,
     critical_difference,
@@ -18,22 +30,14 @@ from cometad_bench.statistics import (
     signed_rank,
     stratified_interval,
 )
-from cometad_bench.summaries import (
-    ALL_POSITIVE,
-    RANKED_BY,
-    REFERENCES,
-    UNTIED_VUS_PR,
-    blocks,
-    summarize,
-    twins,
-    without_twins,
-)
-from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
+from cometad_bench.tables import Group, ResultColumn, ResultRow, ResultTable, percent
 
 LEVEL = 0.05
 VOLUME_NOTE = "* VUS-PR with ties of scores broken at random, because its classic form rewards constant scores."
 
 Verdict = Literal["ahead", "tie", "behind"]  # of the base arm against the other
+_MARKS: dict[Verdict, str] = {"ahead": "", "tie": "tie", "behind": "better"}
+_WORDS: dict[Verdict, str] = {"tie": "it ties with", "behind": "it is behind"}
 
 
 class Comparison(NamedTuple):
@@ -44,23 +48,22 @@ class Comparison(NamedTuple):
     verdict: Verdict
 
 
-def compare(records: Sequence[Record], base: str, metric: str = RANKED_BY) -> dict[str, Comparison]:
+def compare(frame: pl.DataFrame, base: str, metric: str = RANKED_BY) -> dict[str, Comparison]:
     """Compare the base arm with every other arm that covers the same entities, no-skill references included.
 
     Arms with identical figures in every trial count as one; only the first of them, or the base arm, is compared.
     """
-    same = twins(records, first=base)
-    names, arms, values = without_twins(blocks(records, metric, "entity", references=True), same)
-    if base not in arms:
+    found = without_twins(blocks(frame, metric, "entity", references=True), twins(frame, first=base))
+    if base not in found.columns:
         raise InputError(f"{base} has no results for some entities. Run the missing trials first.")
-    families = {family: [name[0] == family for name in names] for family in dict.fromkeys(name[0] for name in names)}
-    gains = {arm: values[:, arms.index(base)] - values[:, i] for i, arm in enumerate(arms) if arm != base}
-    corrected = holm({arm: signed_rank(gain) for arm, gain in gains.items()})
-    found = {}
-    for arm, gain in gains.items():
-        interval = stratified_interval({family: gain[rows] for family, rows in families.items()})
-        found[arm] = Comparison(interval, corrected[arm], _verdict(interval.mean, rank_balance(gain), corrected[arm]))
-    return found
+    gains = found.select("dataset", *((pl.col(base) - pl.col(arm)).alias(arm) for arm in arms_of(found) if arm != base))
+    families = gains.partition_by("dataset", maintain_order=True, as_dict=True)
+    corrected = holm({arm: signed_rank(gains[arm]) for arm in arms_of(gains)})
+    comparisons = {}
+    for arm, p in corrected.items():
+        interval = stratified_interval({str(family): part[arm] for (family,), part in families.items()})
+        comparisons[arm] = Comparison(interval, p, _verdict(interval.mean, rank_balance(gains[arm]), p))
+    return comparisons
 
 
 def _verdict(mean: float, balance: float, p: float) -> Verdict:
@@ -80,109 +83,91 @@ def claim(base: str, comparisons: Mapping[str, Comparison], missing: Sequence[st
     return "; ".join([f"{base} beats {beaten} beyond chance (Holm p < {LEVEL})", *rest]) + "."
 
 
-_MARKS: dict[Verdict, str] = {"ahead": "", "tie": "tie", "behind": "better"}
-_WORDS: dict[Verdict, str] = {"tie": "it ties with", "behind": "it is behind"}
-
-
-def missing_arms(records: Sequence[Record], compared: Sequence[str]) -> list[str]:
+def missing_arms(frame: pl.DataFrame, compared: Sequence[str]) -> list[str]:
     """Return the arms that have results, but not for every entity."""
-    same = twins(records, first=compared[0])
-    arms = dict.fromkeys(record["arm"] for record in latest(records))
-    return [arm for arm in arms if same.get(arm, arm) not in compared]
+    same = twins(frame, first=compared[0])
+    return [arm for arm in distinct(frame, "arm") if same.get(arm, arm) not in compared]
 
 
-def without_one_dataset(
-    records: Sequence[Record], complete: Sequence[str], metric: str
-) -> tuple[str, Sequence[Record]]:
+def claim_of(frame: pl.DataFrame, base: str, metric: str) -> str:
+    """Return the sentence on which arms the base arm beats."""
+    comparisons = compare(frame, base, metric)
+    return claim(base, comparisons, missing_arms(frame, (base, *comparisons)))
+
+
+def without_one_dataset(frame: pl.DataFrame, metric: str) -> tuple[str, pl.DataFrame]:
     """Return the dataset without which the most further arms are complete, and the results without it, if any."""
-    best: tuple[int, str, Sequence[Record]] = (0, "", ())
-    for dataset in dict.fromkeys(record["dataset"] for record in records):
-        rest = [record for record in records if record["dataset"] != dataset]
-        if rest:
-            gained = len(set(blocks(rest, metric, "entity").arms) - set(complete))
-            best = max(best, (gained, dataset, rest), key=lambda found: found[0])
+    complete = set(arms_of(blocks(frame, metric, "entity")))
+    best = 0, "", frame.clear()
+    for dataset in distinct(frame, "dataset"):
+        rest = frame.filter(pl.col("dataset") != dataset)
+        gained = 0 if rest.is_empty() else len(set(arms_of(blocks(rest, metric, "entity"))) - complete)
+        best = max(best, (gained, dataset, rest), key=lambda found: found[0])
     return best[1:]
 
 
-def comparison_table(records: Sequence[Record], title: str, base: str, metric: str = RANKED_BY) -> ResultTable:
+def comparison_table(frame: pl.DataFrame, title: str, base: str, metric: str = RANKED_BY) -> ResultTable:
     """Return the means by family and the tests of every arm against the base arm, which comes first."""
-    figures = family_means(records, metric, references=True)
-    volumes = _volumes(records, figures)
-    found, seeds = compare(records, base, metric), _seeds(records)
-    ranks, rank_notes = _ranks(records, base, metric)
-    means = {arm: float(np.mean(list(by_family.values()))) for arm, by_family in figures.items()}
-    order = [base, *sorted(found, key=lambda arm: -means[arm])]
-    rows = tuple(
-        ResultRow(
-            arm,
-            tuple(
-                [Cell(value) for value in (*figures[arm].values(), means[arm])]
-                + [Cell(volumes.get(arm))] * bool(volumes)
-                + [*_tests(found, arm), Cell(ranks.get(arm))]
-            ),
-            ", ".join(filter(None, (_MARKS[found[arm].verdict] if arm in found else "", seeds.get(arm, "")))),
-            kind="reference" if arm in REFERENCES else "detector",
-        )
-        for arm in order
+    figures = family_means(frame, metric, references=True)
+    untied = family_means(frame, UNTIED_VUS_PR, references=True)
+    means, volumes = (
+        {arm: float(np.mean(list(own[arm].values()))) for arm in figures if arm in own} for own in (figures, untied)
     )
-    families = list(figures[base])
+    found, seeds = compare(frame, base, metric), _one_seed(frame)
+    ranks, rank_notes = _ranks(frame, base, metric)
+    order = [base, *sorted(found, key=lambda arm: -means[arm])]
+
+    def row(arm: str) -> ResultRow:
+        tests = (*found[arm].difference, found[arm].p) if arm in found else (None,) * 4
+        values = (*figures[arm].values(), means[arm], *([volumes.get(arm)] if volumes else []), *tests, ranks.get(arm))
+        marks = _MARKS[found[arm].verdict] if arm in found else "", seeds.get(arm, "")
+        return ResultRow.of(arm, values, ", ".join(filter(None, marks)))
+
+    volume = ResultColumn(f"{METRICS['vus_pr'].title}, mean over families", "*", scale=100)
     columns = (
-        *(ResultColumn(family, scale=100) for family in families),
-        ResultColumn("mean over families", scale=100),
-        *([ResultColumn(f"{METRICS['vus_pr'].title}, mean over families", "*", scale=100)] if volumes else []),
-        *(ResultColumn(name, scale=100) for name in (f"{base} ahead by", "from", "to")),
+        *percent(*figures[base], "mean over families"),
+        *([volume] if volumes else []),
+        *percent(f"{base} ahead by", "from", "to"),
         ResultColumn("Holm p", digits=4, is_probability=True),
         ResultColumn("mean rank", digits=2),
     )
-    notes = (*_notes(records, base, metric, order), *rank_notes, *([VOLUME_NOTE] if volumes else []))
-    return ResultTable(title, columns, (Group("all", rows),), notes)
+    notes = (*_notes(frame, base, metric, order), *rank_notes, *([VOLUME_NOTE] if volumes else []))
+    return ResultTable(title, columns, (Group("all", tuple(map(row, order))),), notes)
 
 
-def _seeds(records: Sequence[Record]) -> dict[str, str]:
+def _one_seed(frame: pl.DataFrame) -> dict[str, str]:
     """Return a mark for each arm with a single seed, if others have more."""
-    seeds: dict[str, int] = {}
-    for (_, arm), summary in summarize(records).items():
-        seeds[arm] = min(seeds.get(arm, summary.seeds), summary.seeds)
+    seeds = fewest_seeds(mean_over_seeds(frame))
     return {arm: "one seed" for arm, count in seeds.items() if count == 1 < max(seeds.values()) and arm != ALL_POSITIVE}
 
 
-def _ranks(records: Sequence[Record], base: str, metric: str) -> tuple[dict[str, float], list[str]]:
+def _ranks(frame: pl.DataFrame, base: str, metric: str) -> tuple[dict[str, float], list[str]]:
     """Return the mean rank of each arm over all entities, and from which arms the base differs by Nemenyi's test."""
-    same = twins(records, first=base)
-    names, arms, values = without_twins(blocks(records, metric, "entity"), same)
+    same = twins(frame, first=base)
+    found = without_twins(blocks(frame, metric, "entity"), same)
+    arms = arms_of(found)
     pairs = [f"{twin} and {arm}" for arm, twin in same.items()]
     notes = [f"One arm, because their figures are identical in every trial: {', '.join(pairs)}."] if pairs else []
-    if len(names) < 2 or len(arms) < 2:
+    if len(found) < 2 or len(arms) < 2:
         return {}, notes
-    ranks = dict(zip(arms, mean_ranks(values).tolist(), strict=True))
-    difference = critical_difference(len(arms), len(names))
+    ranks = dict(zip(arms, mean_ranks(found.select(arms).to_numpy()).tolist(), strict=True))
+    difference = critical_difference(len(arms), len(found))
     apart = [arm for arm in arms if abs(ranks[arm] - ranks[base]) >= difference]
     note = (
-        f"Mean rank: over all {len(names)} entities, among {len(arms)} arms. Nemenyi's critical difference is "
+        f"Mean rank: over all {len(found)} entities, among {len(arms)} arms. Nemenyi's critical difference is "
         f"{difference:.2f}; by it, {base} differs from {', '.join(apart) or 'no arm'}."
     )
     return ranks, [note, *notes]
 
 
-def _tests(found: Mapping[str, Comparison], arm: str) -> tuple[Cell, ...]:
-    return (*map(Cell, found[arm].difference), Cell(found[arm].p)) if arm in found else (Cell(),) * 4
-
-
-def _volumes(records: Sequence[Record], figures: Figures) -> dict[str, float]:
-    """Return the mean VUS-PR over families of the arms that have it, with ties of scores broken."""
-    volumes = family_means(records, UNTIED_VUS_PR, references=True)
-    return {arm: float(np.mean(list(volumes[arm].values()))) for arm in figures if arm in volumes}
-
-
-def _notes(records: Sequence[Record], base: str, metric: str, order: Sequence[str]) -> tuple[str, ...]:
-    entities = len({(record["dataset"], record["entity"]) for record in latest(records)})
-    missing = missing_arms(records, order)
+def _notes(frame: pl.DataFrame, base: str, metric: str, order: Sequence[str]) -> tuple[str, ...]:
+    missing = missing_arms(frame, order)
     return (
         f"Figures are {METRICS[metric].title} in percent, the mean over the entities of a family, unless stated.",
         f"{base} ahead by: the mean over families of the mean difference over entities, with its 95 % interval (from, "
         "to) by a bootstrap of the entities within each family.",
-        f"Holm p: Wilcoxon's signed-rank test over {entities} entities, two-sided, with Holm's correction over all "
-        f"{len(order) - 1} arms. An arm marked (tie) has p >= {LEVEL}, or its mean and its ranks disagree; one marked "
-        f"(better) is ahead of {base}.",
+        f"Holm p: Wilcoxon's signed-rank test over {len(distinct(frame, 'dataset', 'entity'))} entities, two-sided, "
+        f"with Holm's correction over all {len(order) - 1} arms. An arm marked (tie) has p >= {LEVEL}, or its mean and "
+        f"its ranks disagree; one marked (better) is ahead of {base}.",
         *([f"Left out, because they lack entities: {', '.join(missing)}."] if missing else []),
     )

@@ -1,10 +1,11 @@
 """Accuracy against training time for every arm of an experiment by entity, in one figure."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from cometad.errors import InputError, needs_extra
 from cometad.metrics import METRICS
@@ -12,12 +13,10 @@ from cometad.report.plots import FOUND, INK, LIMIT, SCORE, save_figure
 from cometad_bench.compare import without_one_dataset
 from cometad_bench.experiments import SIMPLE
 from cometad_bench.figures import FLOOR, FONT, write_names
-from cometad_bench.results import Record, latest
-from cometad_bench.summaries import RANDOM, RANKABLE, RANKED_BY, REFERENCES, blocks, twins
+from cometad_bench.frame import RANDOM, RANKED_BY, REFERENCES, detectors, distinct, family_means, twins
 
-Entity = tuple[str, str]  # dataset and entity
-Means = Mapping[Entity, float]
-
+ENTITY = ("dataset", "entity")
+_ON_GPU = pl.col("device").fill_null("").str.contains(r"NVIDIA|^cuda")
 SHORTEST = 1e-3  # seconds; the axis is logarithmic
 AREA = 45  # of a marker, in square points
 KINDS = {"comet": ("o", SCORE, "COMET"), "simple": ("s", FOUND, "simple"), "deep": ("^", INK, "deep baseline")}
@@ -41,44 +40,36 @@ class CostPanel(NamedTuple):
     floor: float | None  # the accuracy of random scores
 
 
-def cost_panels(records: Iterable[Record], metric: str = RANKED_BY) -> list[CostPanel]:
+def cost_panels(frame: pl.DataFrame, metric: str = RANKED_BY) -> list[CostPanel]:
     """Return the panels of the figure: all entities, and if some arms lack some, also the entities that every arm has.
 
     If more arms are complete without one of the datasets, the first panel is without it.
     """
-    counted = latest(records)
-    complete = blocks(counted, metric, "entity").arms
-    first = without_one_dataset(counted, complete, metric)[1] or counted
-    arms: dict[str, set[Entity]] = {}
-    for record in counted:
-        if record["arm"] not in REFERENCES:
-            arms.setdefault(record["arm"], set()).add(_entity(record))
-    shared = set.intersection(*arms.values()) if arms else set()
+    rest = without_one_dataset(frame, metric)[1]
+    first = frame if rest.is_empty() else rest
+    own = detectors(frame)
+    count = pl.col("arm").filter(~pl.col("arm").is_in(REFERENCES)).n_unique()
+    common = frame.filter((count == own["arm"].n_unique()).over("dataset", "entity"))
     panels = [_panel("{datasets}: {entities}", first, metric)]
-    if shared < {_entity(record) for record in first}:
-        common = [record for record in counted if _entity(record) in shared]
-        panels += [_panel("{datasets}: the {entities} that every arm has", common, metric)] if common else []
+    if len(common) and set(distinct(common, *ENTITY)) < set(distinct(first, *ENTITY)):
+        panels.append(_panel("{datasets}: the {entities} that every arm has", common, metric))
     return [panel for panel in panels if panel.costs]
 
 
-def _panel(title: str, records: Sequence[Record], metric: str) -> CostPanel:
-    everything = {_entity(record) for record in records}
-    same = twins(records)
-    arms: dict[str, list[Record]] = {}
-    for record in records:
-        if record["arm"] not in (*REFERENCES, *same):
-            arms.setdefault(record["arm"], []).append(record)
+def _panel(title: str, frame: pl.DataFrame, metric: str) -> CostPanel:
+    same = twins(frame)
+    accuracy = family_means(frame, metric, references=True)
+    seconds = family_means(frame, "fit_seconds", references=True)
     costs = []
-    for arm, lines in arms.items():
-        values = _entity_means(lines, RANKABLE[metric].read)
-        if len(values) == len(everything):
-            seconds, accuracy = _over_datasets(_entity_means(lines, _seconds)), _over_datasets(values)
-            on_gpu = float(np.mean([_is_gpu(record) for record in lines])) >= 0.5
-            costs.append(ArmCost(arm, _kind(lines[0]["detector"]), seconds, accuracy, on_gpu))
-    random = _entity_means([record for record in records if record["arm"] == RANDOM], RANKABLE[metric].read)
-    count = f"{len(everything)} {'entity' if len(everything) == 1 else 'entities'}"
-    datasets = ", ".join(dict.fromkeys(record["dataset"] for record in records))
-    floor = _over_datasets(random) if random else None
+    for (arm,), trials in frame.group_by("arm", maintain_order=True):
+        if arm in accuracy and arm not in (*REFERENCES, *same):
+            on_gpu = trials.select(_ON_GPU.mean()).item() >= 0.5
+            time, figure = (float(np.mean(list(means[str(arm)].values()))) for means in (seconds, accuracy))
+            costs.append(ArmCost(str(arm), _kind(trials["detector"][0]), time, figure, on_gpu))
+    entities, datasets = len(distinct(frame, *ENTITY)), ", ".join(distinct(frame, "dataset"))
+    random = family_means(frame.filter(pl.col("arm") == RANDOM), metric, references=True).get(RANDOM)
+    floor = float(np.mean(list(random.values()))) if random else None
+    count = f"{entities} {'entity' if entities == 1 else 'entities'}"
     return CostPanel(title.format(datasets=datasets, entities=count), costs, floor)
 
 
@@ -103,9 +94,9 @@ def plot_costs(axes: Any, panel: CostPanel, metric: str = RANKED_BY) -> None:
     write_names(axes, [cost.arm for cost in panel.costs], places, [AREA] * len(places))
 
 
-def save_costs(path: str | os.PathLike[str], records: Iterable[Record], metric: str = RANKED_BY) -> None:
+def save_costs(path: str | os.PathLike[str], frame: pl.DataFrame, metric: str = RANKED_BY) -> None:
     """Write the figure: the panels of `cost_panels`, one above the other, so that names have room."""
-    panels = cost_panels(records, metric)
+    panels = cost_panels(frame, metric)
     if not panels:
         raise InputError("No arm has a training time and an accuracy for every entity; run more trials.")
     size = (9, 0.5 + 5.5 * len(panels))
@@ -137,29 +128,3 @@ def _kind(detector: str) -> str:
     if detector in ("comet", "network", "comet-paper"):
         return "comet"
     return "simple" if detector in (*SIMPLE, "fair") else "deep"
-
-
-def _entity(record: Record) -> Entity:
-    return record["dataset"], record["entity"]
-
-
-def _seconds(record: Record) -> float:
-    return float(record["fit_seconds"])
-
-
-def _is_gpu(record: Record) -> bool:
-    return "NVIDIA" in str(record.get("device")) or str(record.get("device")).startswith("cuda")
-
-
-def _entity_means(records: Iterable[Record], read: Callable[[Record], float]) -> dict[Entity, float]:
-    """Return the mean over seeds of each entity."""
-    found: dict[Entity, list[float]] = {}
-    for record in records:
-        found.setdefault(_entity(record), []).append(read(record))
-    return {where: float(np.mean(own)) for where, own in found.items()}
-
-
-def _over_datasets(values: Means) -> float:
-    """Return the mean over datasets of the mean over entities."""
-    datasets = dict.fromkeys(dataset for dataset, _ in values)
-    return float(np.mean([np.mean([own for (name, _), own in values.items() if name == one]) for one in datasets]))

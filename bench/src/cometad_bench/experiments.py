@@ -19,9 +19,9 @@ from cometad_bench.baselines.deep import DeepBaseline
 from cometad_bench.configurations import configurations, labels
 from cometad_bench.fair import FairBaseline
 from cometad_bench.floor import AllPositive
+from cometad_bench.frame import RANDOM, REFERENCES
 from cometad_bench.plants import PLANTS
 from cometad_bench.split import Part
-from cometad_bench.summaries import RANDOM, REFERENCES
 
 PAPER = tuple(PAPER_SIZES)  # the paper's datasets
 PLANT = "plant"  # the synthetic dataset, always available, as a short stream and a long one

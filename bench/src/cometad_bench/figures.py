@@ -2,17 +2,27 @@
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
+import polars as pl
 
 from cometad.errors import InputError, needs_extra
 from cometad.metrics import METRICS
 from cometad.report.plots import FOUND, INK, LIMIT, SCORE, save_figure
-from cometad_bench.results import Record
+from cometad_bench.frame import (
+    COVERS_ALL,
+    RANKED_BY,
+    REFERENCES,
+    arms_of,
+    blocks,
+    detectors,
+    mean,
+    mean_over_seeds,
+    twins,
+    without_twins,
+)
 from cometad_bench.statistics import cliques, critical_difference, friedman, mean_ranks
-from cometad_bench.summaries import RANKED_BY, REFERENCES, Summary, blocks, summarize, twins, without_twins
 
 FONT = 8.5
 FLOOR = "no skill"
@@ -56,12 +66,13 @@ def plot_critical_difference(
 
 
 def save_critical_difference(
-    path: str | os.PathLike[str], records: Iterable[Record], metric: str = RANKED_BY, over: str = "dataset"
+    path: str | os.PathLike[str], frame: pl.DataFrame, metric: str = RANKED_BY, over: str = "dataset"
 ) -> None:
     """Write the critical-difference diagram of the detectors that cover every dataset (or every entity)."""
-    trials = list(records)
-    names, arms, values = without_twins(blocks(trials, metric, over), twins(trials))
-    difference = critical_difference(len(arms), len(names))
+    found = without_twins(blocks(frame, metric, over), twins(frame))
+    arms = arms_of(found)
+    values = found.select(arms).to_numpy()
+    difference = critical_difference(len(arms), len(found))
     ranks = dict(zip(arms, mean_ranks(values).tolist(), strict=True))
     figure = needs_extra("matplotlib.figure", "viz").Figure(
         figsize=(8, 1.8 + 0.16 * len(arms)), dpi=150, layout="constrained"
@@ -69,7 +80,7 @@ def save_critical_difference(
     axes = figure.subplots()
     plot_critical_difference(axes, ranks, difference, cliques(ranks, difference))
     several = "datasets" if over == "dataset" else "entities"
-    title = f"Mean rank by {METRICS[metric].title} over {len(names)} {several}; Friedman p = {friedman(values):.2g}"
+    title = f"Mean rank by {METRICS[metric].title} over {len(found)} {several}; Friedman p = {friedman(values):.2g}"
     axes.set_title(title, fontsize=FONT + 1, loc="left", color=INK)
     save_figure(path, figure)
 
@@ -122,30 +133,28 @@ def _draw_arms(axes: Any, ranks: Mapping[str, float], low: int, high: int, top: 
 # --- efficiency -------------------------------------------------------------------------------------------------------
 
 
-def efficiency_points(records: Iterable[Record]) -> list[Point]:
+def efficiency_points(frame: pl.DataFrame) -> list[Point]:
     """Return the mean fit seconds and Aff-F1 over the datasets, for detectors that cover them all."""
-    summaries = summarize(records)
-    datasets = dict.fromkeys(dataset for dataset, _ in summaries)
-    points = []
-    for arm in dict.fromkeys(arm for _, arm in summaries if arm not in REFERENCES):
-        known = [summaries[dataset, arm] for dataset in datasets if (dataset, arm) in summaries]
-        if len(known) == len(datasets) and all(_is_complete(summary) for summary in known):
-            points.append(_point(arm, known))
-    return points
+    means = mean_over_seeds(frame)
+    figures = pl.col("fit_seconds", "aff_f1")
+    complete = detectors(means).filter(COVERS_ALL & pl.all_horizontal(figures.is_not_null()))
+    points = complete.group_by("arm", maintain_order=True).agg(
+        pl.len(),
+        *(mean(name).alias(name) for name in ("fit_seconds", "aff_f1")),
+        pl.col("parameters").max(),
+    )
+    everywhere = points.filter(pl.col("len") == means["dataset"].n_unique())
+    return [Point(*row) for row in everywhere.select("arm", "fit_seconds", "aff_f1", "parameters").iter_rows()]
 
 
-def efficiency_floor(records: Iterable[Record]) -> float:
+def efficiency_floor(frame: pl.DataFrame) -> float:
     """Return the no-skill Aff-F1: the mean over datasets of the better of random and all-positive.
 
     A dataset with neither counts as 2/3, which random flags reach on any labels.
     """
-    summaries = summarize(records)
-    floors = []
-    for dataset in dict.fromkeys(dataset for dataset, _ in summaries):
-        rows = [summaries[dataset, arm] for arm in REFERENCES if (dataset, arm) in summaries]
-        reached = [row.values["aff_f1"].mean for row in rows if _is_complete(row)]
-        floors.append(max(reached, default=METRICS["aff_f1"].floor or 0.0))
-    return float(np.mean(floors))
+    counts = COVERS_ALL & pl.col("arm").is_in(REFERENCES) & pl.col("fit_seconds").is_not_null()
+    reached = pl.col("aff_f1").filter(counts).max().fill_null(METRICS["aff_f1"].floor or 0.0)
+    return float(mean_over_seeds(frame).group_by("dataset").agg(reached).select(pl.col("aff_f1").mean()).item())
 
 
 def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
@@ -167,25 +176,12 @@ def plot_efficiency(axes: Any, points: Sequence[Point], floor: float) -> None:
     write_names(axes, [point.arm for point in points], list(zip(seconds, heights, strict=True)), areas)
 
 
-def save_efficiency(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
+def save_efficiency(path: str | os.PathLike[str], frame: pl.DataFrame) -> None:
     """Write the efficiency plot."""
     figure = needs_extra("matplotlib.figure", "viz").Figure(figsize=(8, 5), dpi=150, layout="constrained")
     axes = figure.subplots()
-    trials = list(records)
-    plot_efficiency(axes, efficiency_points(trials), efficiency_floor(trials))
+    plot_efficiency(axes, efficiency_points(frame), efficiency_floor(frame))
     save_figure(path, figure)
-
-
-def _is_complete(summary: Summary) -> bool:
-    return summary.covers_all_entities and {"fit_seconds", "aff_f1"} <= set(summary.values)
-
-
-def _point(arm: str, summaries: Sequence[Summary]) -> Point:
-    means = {name: [summary.values[name].mean for summary in summaries] for name in ("fit_seconds", "aff_f1")}
-    parameters = [summary.values["parameters"].mean for summary in summaries if "parameters" in summary.values]
-    return Point(
-        arm, float(np.mean(means["fit_seconds"])), float(np.mean(means["aff_f1"])), max(parameters, default=None)
-    )
 
 
 def _area(parameters: float | None, largest: float) -> float:

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from cometad.errors import InputError
 from cometad.metrics import METRICS
-from cometad_bench.results import Record
-from cometad_bench.summaries import RANKED_BY, blocks
-from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
+from cometad_bench.frame import RANKED_BY, distinct, family_means
+from cometad_bench.tables import Group, ResultRow, ResultTable, percent
 
 HEADLINE = ("SMD", "ASD", "MSL", "SMAP")  # the families of earlier tables
 NESTED = "nested choice"
@@ -28,11 +28,6 @@ class Nested(NamedTuple):
     chosen: dict[str, str]  # by family: the arm that is best on the other families
     figures: dict[str, float]  # by family: the figure of that arm
     best: str  # the arm that is best on all families
-
-    @property
-    def counts(self) -> Counter[str]:
-        """How often each arm was chosen."""
-        return Counter(self.chosen.values())
 
 
 def nested_choice(figures: Figures) -> Nested:
@@ -52,44 +47,36 @@ def _mean(by_family: Mapping[str, float], families: Iterable[str]) -> float:
     return float(np.mean([by_family[family] for family in families]))
 
 
-def family_means(records: Iterable[Record], metric: str = RANKED_BY, *, references: bool = False) -> Figures:
-    """Return the mean over the entities of each family, by arm; arms that lack an entity are left out."""
-    names, arms, values = blocks(records, metric, "entity", references=references)
-    families = list(dict.fromkeys(name[0] for name in names))
-    rows = {family: [name[0] == family for name in names] for family in families}
-    return {
-        arm: {family: float(column[rows[family]].mean()) for family in families}
-        for arm, column in zip(arms, values.T, strict=True)
-    }
-
-
-def nested_table(records: Sequence[Record], title: str, metric: str = RANKED_BY) -> ResultTable:
+def nested_table(frame: pl.DataFrame, title: str, metric: str = RANKED_BY) -> ResultTable:
     """Return the mean of each arm by family, best first, and above them the nested choice."""
-    figures = family_means(records, metric)
+    figures = family_means(frame, metric)
     nested = nested_choice(figures)
-    families = list(nested.figures)
-    common = [family for family in HEADLINE if family in families]
-    columns = [*families, *([f"mean over {', '.join(common)}"] if common else []), "mean over families"]
+    families, common = list(nested.figures), _headline(nested)
+    counts = Counter(nested.chosen.values())
 
     def row(arm: str, by_family: Mapping[str, float], note: str = "") -> ResultRow:
         means = [*([_mean(by_family, common)] if common else []), _mean(by_family, families)]
-        return ResultRow(arm, tuple(Cell(value) for value in (*by_family.values(), *means)), note)
+        return ResultRow.of(arm, (*by_family.values(), *means), note)
 
-    order = sorted(figures, key=lambda arm: -_mean(figures[arm], families))
     rows = [row(NESTED, nested.figures)]
-    for arm in order:
-        count = nested.counts[arm]
-        rows.append(row(arm, figures[arm], f"chosen {count} of {len(families)} times" if count else ""))
-    shown = tuple(ResultColumn(name, scale=100) for name in columns)
-    return ResultTable(title, shown, (Group("all", tuple(rows)),), _notes(nested, records, figures, metric))
+    for arm in sorted(figures, key=lambda arm: -_mean(figures[arm], families)):
+        rows.append(row(arm, figures[arm], f"chosen {counts[arm]} of {len(families)} times" if counts[arm] else ""))
+    columns = percent(*families, *([f"mean over {', '.join(common)}"] if common else []), "mean over families")
+    without = "; ".join(f"{family}: {arm}" for family, arm in nested.chosen.items())
+    incomplete = [arm for arm in distinct(frame, "arm") if arm not in figures]
+    notes = (
+        f"Figures are {METRICS[metric].title} in percent: the mean over the entities of a family.",
+        f"Nested choice: chosen by the mean over the other families. {without}.",
+        *([f"Left out, because they lack entities: {', '.join(incomplete)}."] if incomplete else []),
+    )
+    return ResultTable(title, columns, (Group("all", tuple(rows)),), notes)
 
 
-def headline(records: Sequence[Record], metric: str = RANKED_BY) -> str:
+def headline(frame: pl.DataFrame, metric: str = RANKED_BY) -> str:
     """Return the nested figure in one sentence, with that of the best arm beside it."""
-    figures = family_means(records, metric)
+    figures = family_means(frame, metric)
     nested = nested_choice(figures)
-    families = list(nested.figures)
-    common = [family for family in HEADLINE if family in families]
+    families, common = list(nested.figures), _headline(nested)
     what = f"{100 * _mean(nested.figures, families):.1f} over all {len(families)} families"
     best = f"{100 * _mean(figures[nested.best], families):.1f}"
     if common:
@@ -101,11 +88,5 @@ def headline(records: Sequence[Record], metric: str = RANKED_BY) -> str:
     )
 
 
-def _notes(nested: Nested, records: Sequence[Record], figures: Figures, metric: str) -> tuple[str, ...]:
-    without = "; ".join(f"{family}: {arm}" for family, arm in nested.chosen.items())
-    notes = [
-        f"Figures are {METRICS[metric].title} in percent: the mean over the entities of a family.",
-        f"Nested choice: chosen by the mean over the other families. {without}.",
-    ]
-    incomplete = [arm for arm in dict.fromkeys(record["arm"] for record in records) if arm not in figures]
-    return (*notes, *([f"Left out, because they lack entities: {', '.join(incomplete)}."] if incomplete else []))
+def _headline(nested: Nested) -> list[str]:
+    return [family for family in HEADLINE if family in nested.figures]

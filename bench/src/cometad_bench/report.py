@@ -1,36 +1,80 @@
-"""Reports from the results: for each experiment a Markdown, a LaTeX and an HTML file, and its figures."""
+"""Reports from the results: for each experiment a Markdown, a LaTeX and an HTML file, and its figures.
+
+A report is a list of sections, and each section a function of the results: it returns tables, figures and notes.
+"""
 
 import base64
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
+
+import polars as pl
 
 from cometad.errors import InputError, OutputError, unknown
 from cometad.files import write_whole
 from cometad.metrics import METRICS
 from cometad.report.html import render
-from cometad_bench.compare import claim, compare, comparison_table, missing_arms, without_one_dataset
+from cometad_bench.compare import claim_of, comparison_table, without_one_dataset
 from cometad_bench.cost import cost_panels, save_costs
-from cometad_bench.drift.report import drift_table, has_own_rule, own_rule_table, save_drift
+from cometad_bench.drift.figures import save_drift
+from cometad_bench.drift.report import drift_table, has_own_rule, own_rule_table
 from cometad_bench.embedding import save_embedding
-from cometad_bench.experiments import EXPERIMENTS
+from cometad_bench.experiments import EXPERIMENTS, Experiment
 from cometad_bench.figures import efficiency_points, save_critical_difference, save_efficiency
 from cometad_bench.forms import anchor, as_latex, as_markdown, shown
+from cometad_bench.frame import (
+    RANKED_BY,
+    REFERENCES,
+    arms_of,
+    blocks,
+    detectors,
+    distinct,
+    family_means,
+    frame_of,
+    twins,
+    without_twins,
+)
 from cometad_bench.leaderboard import leaderboard_notes, leaderboard_tables
-from cometad_bench.nested import family_means, headline, nested_table
-from cometad_bench.paired import paired_table
-from cometad_bench.provenance import provenance_notes
+from cometad_bench.nested import headline, nested_table
+from cometad_bench.notes import provenance_notes, simple_sentence
+from cometad_bench.paired import paired_table, schedules_table
 from cometad_bench.published import published
 from cometad_bench.results import Record, failed, latest
 from cometad_bench.runner import FOLDER, results_of
-from cometad_bench.schedules import has_both_schedules, schedules_table
-from cometad_bench.simple import simple_sentence
 from cometad_bench.split import DEVELOPMENT, part_of
-from cometad_bench.summaries import RANKED_BY, REFERENCES, blocks, twins, without_twins
 from cometad_bench.tables import ResultTable, metric_table, threshold_table
+
+
+class Reported(NamedTuple):
+    """The results of an experiment, in the order of its datasets and arms, and the metric that ranks the arms."""
+
+    name: str
+    records: Sequence[Record]
+    frame: pl.DataFrame
+    metric: str
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment."""
+        return EXPERIMENTS[self.name]
+
+    @property
+    def over(self) -> str:
+        """What arms are ranked over."""
+        return "entity" if self.experiment.protocol == "entity" else "dataset"
+
+    @property
+    def has_base(self) -> bool:
+        """Whether the arm that others are tested against has results for every entity."""
+        return self.experiment.base in blocks(self.frame, self.metric, "entity").columns
+
+    def title(self, more: str) -> str:
+        """Return the title of a table."""
+        return f"{self.experiment.title}: {more}"
 
 
 @dataclass(frozen=True)
@@ -42,13 +86,17 @@ class Figure:
     draw: Callable[[Path], object]
 
 
-@dataclass(frozen=True)
-class Content:
-    """The content of the report of one experiment."""
+class Section(NamedTuple):
+    """A part of a report, or all of it."""
 
     tables: Sequence[ResultTable] = ()
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()  # shown above everything else
+
+
+def joined(sections: Sequence[Section]) -> Section:
+    """Return several sections as one."""
+    return Section(*([one for part in kind for one in part] for kind in zip(*sections, strict=True)))
 
 
 def report(
@@ -82,17 +130,18 @@ def report(
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"Cannot write to '{target}': {error.strerror or error}. Choose another folder.") from error
-    contents: dict[str, Content] = {}
+    sections: dict[str, Section] = {}
     for name, lines in records.items():
         if lines:
-            content = _CONTENTS[EXPERIMENTS[name].report](name, lines, ranked_by)
-            caveats = (*_failures(_in_order(name, failed(read[name]))), *provenance_notes(lines))
-            contents[name] = replace(content, notes=(*content.notes, *caveats))
-    paths = [path for name, content in contents.items() for path in _paths(name, content, target)]
+            results = Reported(name, lines, frame_of(lines), ranked_by)
+            caveats = (*_failures(_in_order(name, failed(read[name]))), *provenance_notes(results.frame))
+            parts = [section(results) for section in _SECTIONS[EXPERIMENTS[name].report]]
+            sections[name] = joined([*parts, Section(notes=caveats)])
+    paths = [path for name, section in sections.items() for path in _paths(name, section, target)]
     if check is not None:
         check(paths)
-    for name, content in contents.items():
-        _write(name, content, target)
+    for name, section in sections.items():
+        _write(name, section, target)
     return paths
 
 
@@ -116,126 +165,143 @@ def _in_order(name: str, records: Sequence[Record]) -> list[Record]:
     )
 
 
-# --- content by experiment --------------------------------------------------------------------------------------------
+# --- sections ---------------------------------------------------------------------------------------------------------
 
 
-def _detection(name: str, records: Sequence[Record], ranked_by: str) -> Content:
-    experiment = EXPERIMENTS[name]
-    over = "entity" if experiment.protocol == "entity" else "dataset"
-    tables = [metric_table(records, experiment.title, published(name), ranked_by, over)]
-    notes = [simple_sentence(records, ranked_by)]
-    unseen = [record for record in records if record["entity"] not in DEVELOPMENT.get(record["dataset"], ())]
-    if over == "entity" and 0 < len(unseen) < len(records):
-        title = f"{experiment.title}: without the entities whose labels were seen while developing Comet()"
-        tables.append(metric_table(unseen, title, ranked_by=ranked_by, over=over))
-    if over == "entity":
-        tests, sentences = _tests(name, records, ranked_by)
-        tables, notes = tables + tests, notes + sentences
-        if has_both_schedules(records):
-            title = f"{experiment.title}: schedules of the deep baselines"
-            tables.append(schedules_table(records, title, experiment.base, ranked_by))
-    elif experiment.base and any(record["arm"] == experiment.base for record in records):
-        tables.append(paired_table(records, f"{experiment.title}: differences, paired by seed", experiment.base))
-    tables.append(_costs(name, records))
-    figures = _rank_diagram(name, records, ranked_by, over)
-    if over == "entity" and cost_panels(records, ranked_by):
-        figures = [_cost_figure(name, records, ranked_by), *figures]
-    return Content(tables, figures, notes)
+def _metrics(results: Reported) -> Section:
+    ours = results.frame, results.experiment.title, published(results.name), results.metric, results.over
+    return Section([metric_table(*ours)])
 
 
-def _cost_figure(name: str, records: Sequence[Record], ranked_by: str) -> Figure:
-    titles = " and ".join(panel.title for panel in cost_panels(records, ranked_by))
+def _unseen(results: Reported) -> Section:
+    """The metrics without the entities whose labels were seen in development."""
+    seen = [(dataset, entity) for dataset, names in DEVELOPMENT.items() for entity in names]
+    unseen = _part(results.frame, lambda *entity: entity not in seen)
+    if results.over != "entity" or not 0 < len(unseen) < len(results.frame):
+        return Section()
+    title = results.title("without the entities whose labels were seen while developing Comet()")
+    return Section([metric_table(unseen, title, ranked_by=results.metric, over="entity")])
+
+
+def _part(frame: pl.DataFrame, wanted: Callable[[str, str], bool]) -> pl.DataFrame:
+    """Return the trials on the entities that are wanted."""
+    entities = [entity for entity in distinct(frame, "dataset", "entity") if wanted(*entity)]
+    chosen = pl.DataFrame(entities, schema=frame.select("dataset", "entity").schema, orient="row")
+    return frame.join(chosen, on=("dataset", "entity"), how="semi", maintain_order="left")
+
+
+def _tests(results: Reported) -> Section:
+    """The tests of every arm against the base arm, or against the best one if the base arm lacks trials."""
+    frame, metric, base = results.frame, results.metric, results.experiment.base
+    ranked = blocks(frame, metric, "entity")
+    if results.over != "entity" or len(ranked) < 2 or len(arms_of(ranked)) < 2:
+        return Section()
+    if not results.has_base:
+        means = family_means(frame, metric)
+        best = max(means, key=lambda arm: fmean(means[arm].values()))
+        why = f"{base} lacks trials, so the arms" if base else "The arms"
+        note = f"{why} are tested against {best}, the best by mean {METRICS[metric].title}, which favors it."
+        table = comparison_table(frame, results.title(f"every arm against {best}"), best, metric)
+        return Section([table], notes=[note, claim_of(frame, best, metric)])
+    tables = [comparison_table(frame, results.title(f"every arm against {base}"), base, metric)]
+    notes = [claim_of(frame, base, metric)]
+    lacking, others = without_one_dataset(frame, metric)
+    if len(others):
+        title = results.title(f"every arm against {base}, without {lacking}, which some arms lack")
+        notes.append(f"Without {lacking}: {claim_of(others, base, metric)}")
+        tables.append(comparison_table(others, title, base, metric))
+    unchosen = _part(frame, lambda *entity: part_of(*entity) == "validate")
+    if len(distinct(unchosen, "dataset", "entity")) > 1:
+        sentence = claim_of(unchosen, base, metric)
+        notes.append(f"Only on the entities that did not serve to choose {base} (validate): {sentence}")
+        tables.append(comparison_table(unchosen, results.title("only validate"), base, metric))
+    return Section(tables, notes=notes)
+
+
+def _pairs(results: Reported) -> Section:
+    """Either schedule of the deep baselines, or the differences from the base arm by seed."""
+    frame, base = results.frame, results.experiment.base
+    if results.over == "entity":
+        table = schedules_table(frame, results.title("schedules of the deep baselines"), base, results.metric)
+        return Section([table] if table else [])
+    if base not in distinct(frame, "arm"):
+        return Section()
+    return Section([paired_table(frame, results.title("differences, paired by seed"), base)])
+
+
+def _costs(results: Reported) -> Section:
+    title = results.title("performance at a threshold from training scores, and cost")
+    return Section([threshold_table(results.frame, title)])
+
+
+def _simple(results: Reported) -> Section:
+    return Section(notes=[simple_sentence(results.frame, results.metric)])
+
+
+def _cost_figure(results: Reported) -> Section:
+    panels = cost_panels(results.frame, results.metric) if results.over == "entity" else []
+    if not panels:
+        return Section()
+    titles = " and ".join(panel.title for panel in panels)
     caption = (
-        f"{METRICS[ranked_by].title} against training time ({titles}). Seconds on a CPU and on a GPU that several "
+        f"{METRICS[results.metric].title} against training time ({titles}). Seconds on a CPU and on a GPU that several "
         "trials shared cannot be compared exactly"
     )
-    return Figure(f"{name}-cost.png", caption, partial(save_costs, records=records, metric=ranked_by))
+    draw = partial(save_costs, frame=results.frame, metric=results.metric)
+    return Section(figures=[Figure(f"{results.name}-cost.png", caption, draw)])
 
 
-def _tests(name: str, records: Sequence[Record], ranked_by: str) -> tuple[list[ResultTable], list[str]]:
-    """Return the tests of every arm against the base arm, or against the best one if the base arm lacks trials."""
-    experiment = EXPERIMENTS[name]
-    ranked = blocks(records, ranked_by, "entity")
-    if len(ranked.blocks) < 2 or len(ranked.arms) < 2:
-        return [], []
-    base, notes = experiment.base, []
-    if base not in ranked.arms:
-        means = family_means(records, ranked_by)
-        base = max(means, key=lambda arm: fmean(means[arm].values()))
-        why = f"{experiment.base} lacks trials, so the arms" if experiment.base else "The arms"
-        notes = [f"{why} are tested against {base}, the best by mean {METRICS[ranked_by].title}, which favors it."]
-    found = compare(records, base, ranked_by)
-    notes.append(claim(base, found, missing_arms(records, (base, *found))))
-    tables = [comparison_table(records, f"{experiment.title}: every arm against {base}", base, ranked_by)]
-    lacking, others = without_one_dataset(records, ranked.arms, ranked_by)
-    if others and base == experiment.base:
-        title = f"{experiment.title}: every arm against {base}, without {lacking}, which some arms lack"
-        more = compare(others, base, ranked_by)
-        notes.append(f"Without {lacking}: {claim(base, more, missing_arms(others, (base, *more)))}")
-        tables.append(comparison_table(others, title, base, ranked_by))
-    unchosen = [record for record in records if part_of(record["dataset"], record["entity"]) == "validate"]
-    if base == experiment.base and len({(one["dataset"], one["entity"]) for one in unchosen}) > 1:
-        fresh = compare(unchosen, base, ranked_by)
-        sentence = claim(base, fresh, missing_arms(unchosen, (base, *fresh)))
-        notes.append(f"Only on the entities that did not serve to choose {base} (validate): {sentence}")
-        tables.append(comparison_table(unchosen, f"{experiment.title}: only validate", base, ranked_by))
-    return tables, notes
-
-
-def _rank_diagram(name: str, records: Sequence[Record], ranked_by: str, over: str) -> list[Figure]:
-    ranked = without_twins(blocks(records, ranked_by, over), twins(records))
-    if len(ranked.blocks) < 2 or len(ranked.arms) < 2:
-        return []
-    return [
-        Figure(
-            f"{name}-ranks.png",
-            f"Mean ranks by {METRICS[ranked_by].title} over {len(ranked.blocks)} "
-            f"{'entities' if over == 'entity' else 'datasets'}; bars join arms that do not differ significantly by "
-            "Nemenyi's test",
-            lambda path: save_critical_difference(path, records, ranked_by, over),
-        )
-    ]
-
-
-def _choice(name: str, records: Sequence[Record], ranked_by: str) -> Content:
-    """Return which configuration to choose, and what that choice is worth on a family without a say in it."""
-    if len({record["dataset"] for record in records}) < 2:
-        return _detection(name, records, ranked_by)
-    return Content([nested_table(records, EXPERIMENTS[name].title, ranked_by)], notes=(headline(records, ranked_by),))
-
-
-def _comparison(name: str, records: Sequence[Record], ranked_by: str) -> Content:
-    """Return the tests of every arm against the base arm, all metrics, and the ranks as a picture."""
-    experiment = EXPERIMENTS[name]
-    if experiment.base not in blocks(records, ranked_by, "entity").arms:
-        content = _detection(name, records, ranked_by)
-        return replace(
-            content, notes=(f"{experiment.base} lacks some trials, so no arm was compared with it.", *content.notes)
-        )
-    found = compare(records, experiment.base, ranked_by)
-    tables = [
-        comparison_table(records, experiment.title, experiment.base, ranked_by),
-        metric_table(records, f"{experiment.title}: all metrics", ranked_by=ranked_by, over="entity"),
-        _costs(name, records),
-    ]
-    absent = missing_arms(records, (experiment.base, *found))
-    ranks = _rank_diagram(name, records, ranked_by, "entity")
-    return Content(tables, ranks, (claim(experiment.base, found, absent), simple_sentence(records, ranked_by)))
-
-
-def _costs(name: str, records: Sequence[Record]) -> ResultTable:
-    return threshold_table(
-        records, f"{EXPERIMENTS[name].title}: performance at a threshold from training scores, and cost"
+def _ranks(results: Reported) -> Section:
+    frame, over = results.frame, results.over
+    ranked = without_twins(blocks(frame, results.metric, over), twins(frame))
+    if len(ranked) < 2 or len(arms_of(ranked)) < 2:
+        return Section()
+    caption = (
+        f"Mean ranks by {METRICS[results.metric].title} over {len(ranked)} "
+        f"{'entities' if over == 'entity' else 'datasets'}; bars join arms that do not differ significantly by "
+        "Nemenyi's test"
     )
+    draw = partial(save_critical_difference, frame=frame, metric=results.metric, over=over)
+    return Section(figures=[Figure(f"{results.name}-ranks.png", caption, draw)])
 
 
-def _sensitivity(name: str, records: Sequence[Record], ranked_by: str) -> Content:
-    """Return one table per parameter, as in the paper; the first word of an arm's name is its parameter."""
+_DETECTION = (_simple, _metrics, _unseen, _tests, _pairs, _costs, _cost_figure, _ranks)
+
+
+def _detection(results: Reported) -> Section:
+    return joined([section(results) for section in _DETECTION])
+
+
+def _choice(results: Reported) -> Section:
+    """Which configuration to choose, and what that choice is worth on a family without a say in it."""
+    if len(distinct(results.frame, "dataset")) < 2:
+        return _detection(results)
+    table = nested_table(results.frame, results.experiment.title, results.metric)
+    return Section([table], notes=[headline(results.frame, results.metric)])
+
+
+def _comparison(results: Reported) -> Section:
+    """The tests of every arm against the base arm, all metrics, and the ranks as a picture."""
+    frame, base, metric = results.frame, results.experiment.base, results.metric
+    if not results.has_base:
+        note = f"{base} lacks some trials, so no arm was compared with it."
+        return joined([Section(notes=[note]), _detection(results)])
+    tables = [
+        comparison_table(frame, results.experiment.title, base, metric),
+        metric_table(frame, results.title("all metrics"), ranked_by=metric, over="entity"),
+    ]
+    tests = Section(tables, notes=[claim_of(frame, base, metric)])
+    return joined([tests, _costs(results), _simple(results), _ranks(results)])
+
+
+def _sensitivity(results: Reported) -> Section:
+    """One table per parameter, as in the paper; the first word of an arm's name is its parameter."""
+    frame, first_word = results.frame, pl.col("arm").str.split(" ").list.first()
     tables = []
-    for parameter in dict.fromkeys(_first_word(record) for record in records if record["arm"] not in REFERENCES):
-        here = [record for record in records if record["arm"] in REFERENCES or _first_word(record) == parameter]
-        tables.append(metric_table(here, f"{EXPERIMENTS[name].title}: {parameter}", published(name), ranked_by))
-    return Content(tables, notes=() if tables else (_only_references(name),))
+    for parameter in distinct(detectors(frame).with_columns(parameter=first_word), "parameter"):
+        here = frame.filter(pl.col("arm").is_in(REFERENCES) | (first_word == parameter))
+        tables.append(metric_table(here, results.title(parameter), published(results.name), results.metric))
+    return Section(tables, notes=[] if tables else [_only_references(results.name)])
 
 
 def _only_references(name: str) -> str:
@@ -245,105 +311,97 @@ def _only_references(name: str) -> str:
     )
 
 
-def _first_word(record: Record) -> str:
-    return str(record["arm"]).split()[0]
-
-
-def _efficiency(name: str, records: Sequence[Record], ranked_by: str) -> Content:
-    title = EXPERIMENTS[name].title
-    tables = [metric_table(records, f"{title}: all metrics", published(name), ranked_by), _costs(name, records)]
+def _efficiency(results: Reported) -> Section:
+    frame = results.frame
+    metrics = metric_table(frame, results.title("all metrics"), published(results.name), results.metric)
     figures = []
-    for dataset in dict.fromkeys(record["dataset"] for record in records):
-        here = [record for record in records if record["dataset"] == dataset]
+    for dataset in distinct(frame, "dataset"):
+        here = frame.filter(pl.col("dataset") == dataset)
         if efficiency_points(here):
-            devices = " and ".join(dict.fromkeys(record["device"] for record in here))
             caption = (
-                f"{dataset}: affiliation F1 (oracle threshold) against training time on {devices}; "
-                "the area of a circle shows the number of parameters"
+                f"{dataset}: affiliation F1 (oracle threshold) against training time on "
+                f"{' and '.join(distinct(here, 'device'))}; the area of a circle shows the number of parameters"
             )
-            figures.append(Figure(f"{name}-{dataset}.png", caption, partial(save_efficiency, records=here)))
-    has_only_references = all(record["arm"] in REFERENCES for record in records)
-    return Content(tables, figures, (_only_references(name) if has_only_references else simple_sentence(records),))
+            figures.append(Figure(f"{results.name}-{dataset}.png", caption, partial(save_efficiency, frame=here)))
+    note = _only_references(results.name) if detectors(frame).is_empty() else simple_sentence(frame)
+    return joined([Section([metrics]), _costs(results), Section(figures=figures, notes=[note])])
 
 
-def _leaderboard(name: str, records: Sequence[Record], ranked_by: str) -> Content:
-    return Content(leaderboard_tables(records, EXPERIMENTS[name].title), notes=leaderboard_notes(records))
+def _leaderboard(results: Reported) -> Section:
+    tables = leaderboard_tables(results.frame, results.experiment.title)
+    return Section(tables, notes=leaderboard_notes(results.frame))
 
 
-def _embedding(name: str, records: Sequence[Record], ranked_by: str) -> Content:
+def _embedding(results: Reported) -> Section:
     figures = []
-    for record in records:
-        dataset = record["dataset"]
-        seeds = {other["seed"] for other in records if other["dataset"] == dataset}
-        several = len(seeds) > 1
+    for record in results.records:
+        dataset, name, seed = record["dataset"], results.name, record["seed"]
+        several = len(distinct(results.frame.filter(pl.col("dataset") == dataset), "seed")) > 1
         title = f"{dataset}: UMAP projection of patch embeddings and active codes of {record['arm']}"
         figures.append(
             Figure(
-                f"{name}-{dataset}-seed-{record['seed']}.png" if several else f"{name}-{dataset}.png",
-                f"{title}; seed {record['seed']}" if several else title,
+                f"{name}-{dataset}-seed-{seed}.png" if several else f"{name}-{dataset}.png",
+                f"{title}; seed {seed}" if several else title,
                 partial(save_embedding, points=record["points"]),
             )
         )
-    return Content(figures=figures)
+    return Section(figures=figures)
 
 
-def _drift(name: str, records: Sequence[Record], ranked_by: str) -> Content:
+def _drift(results: Reported) -> Section:
+    frame = results.frame
+    references = frame.filter(pl.col("arm").is_in(REFERENCES))
     tables, figures = [], []
-    references = [record for record in records if record["arm"] in REFERENCES]
-    detectors = dict.fromkeys(record["arm"] for record in records if record["arm"] not in REFERENCES)
-    for number, arm in enumerate(detectors):
-        here = [record for record in records if record["arm"] == arm]
-        seeds = len({record["seed"] for record in here})
-        tables.append(drift_table(here, f"{EXPERIMENTS[name].title}: {arm}", references))
+    for number, arm in enumerate(distinct(detectors(frame), "arm")):
+        here = frame.filter(pl.col("arm") == arm)
+        seeds = here["seed"].n_unique()
+        tables.append(drift_table(here, results.title(arm), references))
         if has_own_rule(here):
-            tables.append(own_rule_table(here, f"{EXPERIMENTS[name].title}: {arm}, at its own threshold"))
-        figures.append(
-            Figure(
-                f"{name}-{number + 1}.png",
-                f"{arm}: false alarms and AUC-ROC after a drift, as fitted and adapting. Left: by kind of drift, "
-                "without faults during it. Right: by the share of faulty readings during it. Points are means over the "
-                f"entities of a dataset and {seeds} seed{'s' if seeds > 1 else ''}, bars the sample standard "
-                "deviation over seeds; the dotted line is the AUC-ROC of random scores",
-                partial(save_drift, records=here),
-            )
+            tables.append(own_rule_table(here, results.title(f"{arm}, at its own threshold")))
+        caption = (
+            f"{arm}: false alarms and AUC-ROC after a drift, as fitted and adapting. Left: by kind of drift, "
+            "without faults during it. Right: by the share of faulty readings during it. Points are means over the "
+            f"entities of a dataset and {seeds} seed{'s' if seeds > 1 else ''}, bars the sample standard "
+            "deviation over seeds; the dotted line is the AUC-ROC of random scores"
         )
-    return Content(tables, figures, () if tables else (_only_references(name),))
+        figures.append(Figure(f"{results.name}-{number + 1}.png", caption, partial(save_drift, frame=here)))
+    return Section(tables, figures, [] if tables else [_only_references(results.name)])
 
 
-_CONTENTS: dict[str, Callable[[str, Sequence[Record], str], Content]] = {
-    "detection": _detection,
-    "choice": _choice,
-    "comparison": _comparison,
-    "drift": _drift,
-    "sensitivity": _sensitivity,
-    "efficiency": _efficiency,
-    "leaderboard": _leaderboard,
-    "embedding": _embedding,
+_SECTIONS: dict[str, Sequence[Callable[[Reported], Section]]] = {
+    "detection": _DETECTION,
+    "choice": (_choice,),
+    "comparison": (_comparison,),
+    "drift": (_drift,),
+    "sensitivity": (_sensitivity,),
+    "efficiency": (_efficiency,),
+    "leaderboard": (_leaderboard,),
+    "embedding": (_embedding,),
 }
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _paths(name: str, content: Content, target: Path) -> list[Path]:
+def _paths(name: str, section: Section, target: Path) -> list[Path]:
     """Return the files that `_write` writes."""
-    names = [figure.name for figure in content.figures] + [f"{name}.{ending}" for ending in _endings(content)]
+    names = [figure.name for figure in section.figures] + [f"{name}.{ending}" for ending in _endings(section)]
     return [target / each for each in names]
 
 
-def _endings(content: Content) -> list[str]:
-    return ["md", "html", "tex"] if content.tables else ["md", "html"]
+def _endings(section: Section) -> list[str]:
+    return ["md", "html", "tex"] if section.tables else ["md", "html"]
 
 
-def _write(name: str, content: Content, target: Path) -> None:
-    for figure in content.figures:
+def _write(name: str, section: Section, target: Path) -> None:
+    for figure in section.figures:
         figure.draw(target / figure.name)
     forms: dict[str, Callable[[], str]] = {
-        "md": lambda: _markdown(name, content),
-        "html": lambda: _page(name, content, target),
-        "tex": lambda: "\n\n".join(as_latex(table) for table in content.tables) + "\n",
+        "md": lambda: _markdown(name, section),
+        "html": lambda: _page(name, section, target),
+        "tex": lambda: "\n\n".join(as_latex(table) for table in section.tables) + "\n",
     }
-    for ending in _endings(content):
+    for ending in _endings(section):
         text = forms[ending]()
         write_whole(
             target / f"{name}.{ending}",
@@ -351,24 +409,24 @@ def _write(name: str, content: Content, target: Path) -> None:
         )
 
 
-def _markdown(name: str, content: Content) -> str:
-    parts = [f"# {EXPERIMENTS[name].title}", *content.notes]
-    parts += [as_markdown(table) for table in content.tables]
-    parts += [f"![{figure.title}]({figure.name})\n\n{figure.title}." for figure in content.figures]
+def _markdown(name: str, section: Section) -> str:
+    parts = [f"# {EXPERIMENTS[name].title}", *section.notes]
+    parts += [as_markdown(table) for table in section.tables]
+    parts += [f"![{figure.title}]({figure.name})\n\n{figure.title}." for figure in section.figures]
     return "\n\n".join(parts) + "\n"
 
 
-def _page(name: str, content: Content, target: Path) -> str:
+def _page(name: str, section: Section, target: Path) -> str:
     """Return a self-contained page: the figures are embedded."""
     figures = [
         {"title": figure.title, "content": base64.b64encode((target / figure.name).read_bytes()).decode()}
-        for figure in content.figures
+        for figure in section.figures
     ]
     return render(
         "bench.html",
         title=EXPERIMENTS[name].title,
-        notes=content.notes,
-        tables=content.tables,
+        notes=section.notes,
+        tables=section.tables,
         figures=figures,
         shown=shown,
         anchor=anchor,

@@ -6,44 +6,53 @@ if it prints higher. `forms` writes a table as Markdown, LaTeX or HTML.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import polars as pl
 from scipy.stats import rankdata
 
 from cometad.errors import InputError
 from cometad.metrics import METRICS
-from cometad_bench.footnotes import metric_notes, threshold_notes
-from cometad_bench.results import Record
-from cometad_bench.statistics import mean_ranks
-from cometad_bench.summaries import (
+from cometad_bench import frame as figures_of
+from cometad_bench.frame import (
+    COVERS_ALL,
+    DEVIATION,
     RANKED_BY,
     REFERENCES,
-    Spread,
-    Summary,
+    arms_of,
     blocks,
-    summarize,
+    distinct,
+    mean,
+    mean_over_seeds,
     twins,
     without_twins,
 )
+from cometad_bench.notes import coverage, metric_notes, threshold_notes
+from cometad_bench.results import Record
+from cometad_bench.statistics import mean_ranks
 
 AVERAGE = "average"
 
 Mark = Literal["", "best", "second"]
-Kind = Literal["detector", "reference", "paper"]
-Cells = dict[tuple[str, str], Summary]
+Means = dict[str, Any]  # a row of `mean_over_seeds`: the means of one arm on one dataset
 Published = dict[tuple[str, str], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column header with its footnote symbol, and the number format of its figures."""
+    """A column header with its footnote symbol, the number format of its figures, and where they come from."""
 
     header: str
     note: str = ""
     scale: float = 1.0  # 100 for percent
     digits: int = 1
     is_probability: bool = False  # never prints as 0
+    figure: str = ""  # a figure of `mean_over_seeds`, for the tables made from it
+    better: int = 0  # 1: higher is better, -1: lower is better, 0: no marks
+    has_floor: bool = False
+    total: str = ""  # the figure that this one is a part of
+    with_deviation: bool = True
 
     def shown(self, value: float) -> str:
         """Return the value as printed."""
@@ -51,6 +60,10 @@ class ResultColumn:
         if self.is_probability and value < smallest / 2:
             return f"< {smallest:.{self.digits}f}"
         return f"{self.scale * value:,.{self.digits}f}"
+
+    def printed(self, value: float) -> float:
+        """Return the value rounded as printed."""
+        return round(self.scale * value, self.digits) if np.isfinite(value) else value
 
 
 @dataclass(frozen=True)
@@ -71,7 +84,11 @@ class ResultRow:
     arm: str
     cells: tuple[Cell, ...]
     note: str = ""
-    kind: Kind = "detector"
+
+    @classmethod
+    def of(cls, arm: str, values: Iterable[float | None], note: str = "") -> "ResultRow":
+        """Return a row of plain figures."""
+        return cls(arm, tuple(map(Cell, values)), note)
 
     @property
     def label(self) -> str:
@@ -79,8 +96,7 @@ class ResultRow:
         return f"{self.arm} ({self.note})" if self.note else self.arm
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """The rows of one dataset, or of the average over all."""
 
     name: str
@@ -98,32 +114,26 @@ class ResultTable:
     rows: str = "arm"  # header of the column of row names
 
 
-class Field(NamedTuple):
-    """A value of a `Summary` as a column."""
-
-    name: str
-    column: ResultColumn
-    better: int  # 1: higher is better, -1: lower is better, 0: no marks
-    has_floor: bool = False
-    total: str = ""  # name of the value that the figure is a part of
-    with_deviation: bool = True
+def percent(*headers: str) -> tuple[ResultColumn, ...]:
+    """Return columns of figures in percent."""
+    return tuple(ResultColumn(header, scale=100) for header in headers)
 
 
-THRESHOLD_FIELDS = (
-    Field("precision", ResultColumn("precision", scale=100), 1),
-    Field("recall", ResultColumn("recall", scale=100), 1),
-    Field("f1", ResultColumn("F1", scale=100), 1, has_floor=True),
-    Field("anomalies_found", ResultColumn("anomalies found"), 1, total="anomalies"),
-    Field("false_alarms_per_day", ResultColumn("false alarms per day", digits=2), -1),
-    Field("fit_seconds", ResultColumn("fit (s)", digits=2), 0),
-    Field("score_seconds", ResultColumn("score (s)", digits=2), 0),
-    Field("peak_bytes", ResultColumn("peak memory (MiB)", scale=2**-20, digits=0), 0, with_deviation=False),
-    Field("parameters", ResultColumn("parameters", digits=0), 0, with_deviation=False),
+THRESHOLD_COLUMNS = (
+    ResultColumn("precision", scale=100, figure=figures_of.PRECISION, better=1),
+    ResultColumn("recall", scale=100, figure=figures_of.RECALL, better=1),
+    ResultColumn("F1", scale=100, figure=figures_of.F1, better=1, has_floor=True),
+    ResultColumn("anomalies found", figure=figures_of.FOUND, better=1, total=figures_of.ANOMALIES),
+    ResultColumn("false alarms per day", digits=2, figure=figures_of.FALSE_ALARMS, better=-1),
+    ResultColumn("fit (s)", digits=2, figure="fit_seconds"),
+    ResultColumn("score (s)", digits=2, figure="score_seconds"),
+    ResultColumn("peak memory (MiB)", scale=2**-20, digits=0, figure="peak_bytes", with_deviation=False),
+    ResultColumn("parameters", digits=0, figure="parameters", with_deviation=False),
 )
 
 
 def metric_table(
-    records: Iterable[Record],
+    frame: pl.DataFrame,
     title: str,
     published: Iterable[Record] = (),
     ranked_by: str = RANKED_BY,
@@ -131,187 +141,155 @@ def metric_table(
 ) -> ResultTable:
     """Return the metrics of one experiment in percent, and the mean rank by one of them over datasets or entities.
 
-    Rows are in the order in which arms first appear in the records, with the no-skill references last.
+    Rows are in the order in which arms first appear in the frame, with the no-skill references last.
     """
-    records = list(records)
-    summaries = summarize(records)
-    ranks, rank_notes = _ranks(records, ranked_by, over)
-    plain, plain_notes = _plain_ranks(records, ranked_by) if ranks and over == "entity" else ({}, [])
-    cells = {
-        where: _with_values(summary, {"rank": ranks.get(where), "plain rank": plain.get(where)})
-        for where, summary in _with_average(summaries).items()
-    }
-    names = [name for name in METRICS if any(name in summary.values for summary in summaries.values())]
-    fields = [_metric_field(name) for name in names]
+    means = mean_over_seeds(frame)
+    ranks, rank_notes = _ranks(frame, ranked_by, over)
+    plain, plain_notes = _plain_ranks(frame, ranked_by) if ranks and over == "entity" else ({}, [])
+    names = [name for name in METRICS if means[name].null_count() < len(means)]
+    columns = [_metric_column(name) for name in names]
     if ranks:
-        fields.append(Field("rank", ResultColumn(f"rank by {METRICS[ranked_by].title}", digits=2), -1))
+        columns.append(ResultColumn(f"rank by {METRICS[ranked_by].title}", digits=2, figure="rank", better=-1))
     if plain:
-        fields.append(Field("plain rank", ResultColumn("plain mean rank", digits=2), -1))
-    paper = _with_published_average(_published(published), _datasets(summaries))
-    return ResultTable(
-        title,
-        tuple(field.column for field in fields),
-        _groups(cells, fields, paper),
-        (*metric_notes(summaries, records, names), *rank_notes, *plain_notes, *_paper_notes(paper)),
-    )
+        columns.append(ResultColumn("plain mean rank", digits=2, figure="plain rank", better=-1))
+    rows = [
+        row | {"rank": ranks.get((row["dataset"], row["arm"])), "plain rank": plain.get((row["dataset"], row["arm"]))}
+        for row in _with_average(means).to_dicts()
+    ]
+    paper = _with_published_average(_published(published), distinct(means, "dataset"))
+    paper_notes = ["Rows named paper hold the published figures for the arm above."] if paper else []
+    notes = (*metric_notes(means, frame, names), *rank_notes, *plain_notes, *paper_notes)
+    return ResultTable(title, tuple(columns), _groups(rows, columns, paper), notes)
 
 
-def threshold_table(records: Iterable[Record], title: str) -> ResultTable:
+def threshold_table(frame: pl.DataFrame, title: str) -> ResultTable:
     """Return how each arm performs at a threshold set on its training scores without labels, and its cost."""
-    records = list(records)
-    summaries = summarize(records)
-    return ResultTable(
-        title,
-        tuple(field.column for field in THRESHOLD_FIELDS),
-        _groups(summaries, THRESHOLD_FIELDS, {}),
-        tuple(threshold_notes(summaries, records)),
-    )
+    means = mean_over_seeds(frame)
+    groups = _groups(means.to_dicts(), THRESHOLD_COLUMNS, {})
+    return ResultTable(title, THRESHOLD_COLUMNS, groups, tuple(threshold_notes(means, frame)))
 
 
-def _metric_field(name: str) -> Field:
+def _metric_column(name: str) -> ResultColumn:
     metric = METRICS[name]
-    column = ResultColumn(metric.title, "*" if metric.needs_oracle_threshold else "", scale=100)
-    return Field(name, column, 1 if metric.higher_is_better else -1, has_floor=True)
+    note, better = "*" if metric.needs_oracle_threshold else "", 1 if metric.higher_is_better else -1
+    return ResultColumn(metric.title, note, scale=100, figure=name, better=better, has_floor=True)
 
 
-# --- from summaries to rows -------------------------------------------------------------------------------------------
+# --- from means to rows -----------------------------------------------------------------------------------------------
 
 
-def _groups(cells: Cells, fields: Sequence[Field], paper: Published) -> tuple[Group, ...]:
+def _groups(means: Sequence[Means], columns: Sequence[ResultColumn], paper: Published) -> tuple[Group, ...]:
+    datasets = dict.fromkeys(one["dataset"] for one in means)
     return tuple(
-        Group(dataset, tuple(_rows([cell for cell in cells.values() if cell.dataset == dataset], fields, paper)))
-        for dataset in _datasets(cells)
+        Group(dataset, tuple(_rows([one for one in means if one["dataset"] == dataset], columns, paper)))
+        for dataset in datasets
     )
 
 
-def _rows(summaries: Sequence[Summary], fields: Sequence[Field], paper: Published) -> list[ResultRow]:
+def _rows(means: Sequence[Means], columns: Sequence[ResultColumn], paper: Published) -> list[ResultRow]:
     """Return the rows of one dataset; the published figures of an arm follow its own."""
-    columns = [_column(summaries, field) for field in fields]
+    cells = [_cells(means, column) for column in columns]
     rows = []
-    for summary in sorted(summaries, key=_reference_position):
-        where = summary.dataset, summary.arm
-        kind: Kind = "reference" if summary.arm in REFERENCES else "detector"
-        rows.append(ResultRow(summary.arm, tuple(column[summary.arm] for column in columns), summary.coverage, kind))
+    for one in sorted(means, key=_reference_position):
+        arm, where = one["arm"], (one["dataset"], one["arm"])
+        rows.append(ResultRow(arm, tuple(column[arm] for column in cells), coverage(one)))
         if where in paper:
-            rows.append(ResultRow("paper", tuple(Cell(paper[where].get(field.name)) for field in fields), kind="paper"))
+            rows.append(ResultRow.of("paper", (paper[where].get(column.figure) for column in columns)))
     return rows
 
 
-def _reference_position(summary: Summary) -> int:
+def _reference_position(one: Means) -> int:
     """Return a sort key that puts the no-skill references last."""
-    return 1 + REFERENCES.index(summary.arm) if summary.arm in REFERENCES else 0
+    return 1 + REFERENCES.index(one["arm"]) if one["arm"] in REFERENCES else 0
 
 
-def _column(summaries: Sequence[Summary], field: Field) -> dict[str, Cell]:
+def _cells(means: Sequence[Means], column: ResultColumn) -> dict[str, Cell]:
     """Return the cells of one column by arm. Only means over the same entities are compared."""
     compared = {
-        summary.arm: summary.values[field.name].mean
-        for summary in summaries
-        if _has(summary, field) and summary.covers_all_entities
+        one["arm"]: column.printed(one[column.figure])
+        for one in means
+        if one[column.figure] is not None and one["entities"] == one["all_entities"]
     }
-    marks = _marks({arm: value for arm, value in compared.items() if arm not in REFERENCES}, field)
+    marks = _marks({arm: value for arm, value in compared.items() if arm not in REFERENCES}, column.better)
     floor = max((compared[arm] for arm in REFERENCES if arm in compared), default=-np.inf)
-    cells = {}
-    for summary in summaries:
-        arm = summary.arm
-        at_floor = field.has_floor and arm in marks and _printed(compared[arm], field) <= _printed(floor, field)
-        cells[arm] = replace(_cell(summary, field), mark=marks.get(arm, ""), at_floor=at_floor)
-    return cells
+    return {
+        one["arm"]: replace(
+            _cell(one, column),
+            mark=marks.get(one["arm"], ""),
+            at_floor=column.has_floor and one["arm"] in marks and compared[one["arm"]] <= floor,
+        )
+        for one in means
+    }
 
 
-def _cell(summary: Summary, field: Field) -> Cell:
-    if not _has(summary, field):
+def _cell(one: Means, column: ResultColumn) -> Cell:
+    if one[column.figure] is None:
         return Cell()
-    mean, deviation = summary.values[field.name]
-    total = summary.values[field.total].mean if field.total in summary.values else None
-    return Cell(mean, deviation if field.with_deviation else None, total)
+    deviation = one.get(column.figure + DEVIATION) if column.with_deviation else None
+    return Cell(one[column.figure], deviation, one.get(column.total))
 
 
-def _has(summary: Summary, field: Field) -> bool:
-    return field.name in summary.values
-
-
-def _printed(value: float, field: Field) -> float:
-    """Return the value rounded as printed."""
-    return round(field.column.scale * value, field.column.digits) if np.isfinite(value) else value
-
-
-def _marks(values: Mapping[str, float], field: Field) -> dict[str, Mark]:
+def _marks(printed: Mapping[str, float], better: int) -> dict[str, Mark]:
     """Return the mark of each arm. Arms with equal figures share a mark."""
-    goodness = {arm: field.better * _printed(value, field) for arm, value in values.items()}
-    order = sorted(set(goodness.values()), reverse=True)
-    marks: dict[float, Mark] = dict(zip(order, ("best", "second"), strict=False)) if field.better else {}
-    return {arm: marks.get(value, "") for arm, value in goodness.items()}
-
-
-def _datasets(cells: Cells) -> list[str]:
-    return list(dict.fromkeys(dataset for dataset, _ in cells))
+    order = sorted({better * value for value in printed.values()}, reverse=True)
+    marks: dict[float, Mark] = dict(zip(order, ("best", "second"), strict=False)) if better else {}
+    return {arm: marks.get(better * value, "") for arm, value in printed.items()}
 
 
 # --- average over datasets, and ranks ---------------------------------------------------------------------------------
 
 
-def _with_average(cells: Cells) -> Cells:
+def _with_average(means: pl.DataFrame) -> pl.DataFrame:
     """Add a group with the mean over all datasets, for arms that cover them all; only if there are several datasets."""
-    datasets = _datasets(cells)
-    complete = [
-        arm
-        for arm in dict.fromkeys(arm for _, arm in cells)
-        if all((dataset, arm) in cells and cells[dataset, arm].covers_all_entities for dataset in datasets)
-    ]
-    if len(datasets) < 2:
-        return cells
-    return cells | {(AVERAGE, arm): _average([cells[dataset, arm] for dataset in datasets]) for arm in complete}
-
-
-def _average(summaries: Sequence[Summary]) -> Summary:
-    names = [name for name in METRICS if all(name in summary.values for summary in summaries)]
-    means = {name: float(np.mean([summary.values[name].mean for summary in summaries])) for name in names}
-    values = {name: Spread(mean, None) for name, mean in means.items()}
-    return Summary(
-        AVERAGE,
-        summaries[0].arm,
-        values,
-        seeds=min(summary.seeds for summary in summaries),
-        all_seeds=max(summary.all_seeds for summary in summaries),
-        entities=1,
-        all_entities=1,
+    count = means["dataset"].n_unique()
+    if count < 2:
+        return means
+    complete = means.filter((COVERS_ALL.sum() == count).over("arm"))
+    average = complete.group_by("arm", maintain_order=True).agg(
+        pl.lit(AVERAGE).alias("dataset"),
+        *(mean(name, strict=True).alias(name) for name in METRICS),
+        pl.col("seeds").min(),
+        pl.col("all_seeds").max(),
+        entities=pl.lit(1),
+        all_entities=pl.lit(1),
     )
+    return pl.concat([means, average.fill_nan(None)], how="diagonal_relaxed")
 
 
-def _ranks(records: Sequence[Record], metric: str, over: str) -> tuple[dict[tuple[str, str], float], list[str]]:
+def _ranks(frame: pl.DataFrame, metric: str, over: str) -> tuple[dict[tuple[str, str], float], list[str]]:
     """Return the mean rank by dataset and arm, and its mean over datasets, with footnotes; nothing if none to rank."""
-    names, arms, values = blocks(records, metric, over)
-    if len(names) < 2 or len(arms) < 2:
+    found = blocks(frame, metric, over)
+    arms = arms_of(found)
+    if len(found) < 2 or len(arms) < 2:
         return {}, []
     ranks: dict[tuple[str, str], float] = {}
     same: dict[str, dict[str, str]] = {}
-    for dataset in dict.fromkeys(name[0] for name in names):
-        same[dataset] = twins(record for record in records if record["dataset"] == dataset)
+    for dataset in distinct(found, "dataset"):
+        rows = found.filter(pl.col("dataset") == dataset)
+        same[dataset] = twins(frame.filter(pl.col("dataset") == dataset, pl.col("arm").is_in(arms)))
         kept = [arm for arm in arms if arm not in same[dataset]]
-        rows = values[[name[0] == dataset for name in names]][:, [arms.index(arm) for arm in kept]]
-        own = dict(zip(kept, rankdata(-rows, axis=1).mean(axis=0).tolist(), strict=True))
+        own = dict(zip(kept, rankdata(-rows.select(kept).to_numpy(), axis=1).mean(axis=0).tolist(), strict=True))
         ranks |= {(dataset, arm): own[same[dataset].get(arm, arm)] for arm in arms}
     ranks |= {(AVERAGE, arm): float(np.mean([ranks[dataset, arm] for dataset in same])) for arm in arms}
     several = "datasets" if over == "dataset" else "entities"
     note = (
         f"Rank: mean rank by {METRICS[metric].title} over the {several} (1 is best), among the {len(arms)} detectors "
-        f"with results for all {len(names)} {several}."
+        f"with results for all {len(found)} {several}."
     )
     if over == "entity" and len(same) > 1:
         note += " The average is over the datasets, so that each of them counts the same."
     return ranks, [note, *_twin_notes(same)]
 
 
-def _plain_ranks(records: Sequence[Record], metric: str) -> tuple[dict[tuple[str, str], float], list[str]]:
+def _plain_ranks(frame: pl.DataFrame, metric: str) -> tuple[dict[tuple[str, str], float], list[str]]:
     """Return the mean rank of each arm over the entities of all datasets, for the average; nothing for one dataset."""
-    found, same = blocks(records, metric, "entity"), twins(records)
-    distinct = without_twins(found, same)
-    if len({name[0] for name in found.blocks}) < 2 or len(distinct.arms) < 2:
+    found, same = blocks(frame, metric, "entity"), twins(frame)
+    kept = arms_of(without_twins(found, same))
+    if found["dataset"].n_unique() < 2 or len(kept) < 2:
         return {}, []
-    ranks = dict(zip(distinct.arms, mean_ranks(distinct.values).tolist(), strict=True))
-    note = f"Plain mean rank: over all {len(found.blocks)} entities, so that a dataset with many of them counts more."
-    return {(AVERAGE, arm): ranks[same.get(arm, arm)] for arm in found.arms}, [note]
+    ranks = dict(zip(kept, mean_ranks(found.select(kept).to_numpy()).tolist(), strict=True))
+    note = f"Plain mean rank: over all {len(found)} entities, so that a dataset with many of them counts more."
+    return {(AVERAGE, arm): ranks[same.get(arm, arm)] for arm in arms_of(found)}, [note]
 
 
 def _twin_notes(same: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -324,11 +302,6 @@ def _twin_notes(same: Mapping[str, Mapping[str, str]]) -> list[str]:
     if not parts:
         return []
     return [f"Ranked as one arm, because their figures are identical in every trial: {'; '.join(parts)}."]
-
-
-def _with_values(summary: Summary, more: Mapping[str, float | None]) -> Summary:
-    known = {name: Spread(value, None) for name, value in more.items() if value is not None}
-    return replace(summary, values={**summary.values, **known})
 
 
 # --- published figures ------------------------------------------------------------------------------------------------
@@ -354,7 +327,3 @@ def _with_published_average(paper: Published, datasets: Sequence[str]) -> Publis
         names = [name for name in METRICS if all(name in figure for figure in figures)]
         averages[AVERAGE, arm] = {name: float(np.mean([figure[name] for figure in figures])) for name in names}
     return {where: figures for where, figures in (paper | averages).items() if figures}
-
-
-def _paper_notes(paper: Published) -> list[str]:
-    return ["Rows named paper hold the published figures for the arm above."] if paper else []

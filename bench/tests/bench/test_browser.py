@@ -4,7 +4,7 @@ import pytest
 
 from cometad.metrics import METRICS
 from cometad_bench import report
-from cometad_bench.drift.report import _columns
+from cometad_bench.drift.report import COLUMNS
 from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable
 
 WIDTH = 390
@@ -25,7 +25,7 @@ BOXES = """() => Object.fromEntries(
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "main.html"
-    path.write_text(report._page("main", report.Content([WIDE]), path.parent), encoding="utf-8")
+    path.write_text(report._page("main", report.Section([WIDE]), path.parent), encoding="utf-8")
     return path.as_uri()
 
 
@@ -85,14 +85,14 @@ TABLES = {
             ResultColumn("rank by AUC-PR", digits=2),
         ),
     ),
-    "drift": table_of("replacement, 30 % faults", Cell(0.885, 0.1043), tuple(column for column, _ in _columns())),
+    "drift": table_of("replacement, 30 % faults", Cell(0.885, 0.1043), COLUMNS),
 }
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_fits_on_a_laptop_without_scrolling(name, browser, tmp_path):
     path = tmp_path / "main.html"
-    path.write_text(report._page("main", report.Content([TABLES[name]]), tmp_path), encoding="utf-8")
+    path.write_text(report._page("main", report.Section([TABLES[name]]), tmp_path), encoding="utf-8")
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.goto(path.as_uri())
     hidden = page.evaluate("(e => e.scrollWidth - e.clientWidth)(document.querySelector('.scroll'))")

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+import trials
 from cometad.errors import InputError
 from cometad_bench.cost import ArmCost, CostPanel, cost_panels, plot_costs, save_costs
+from cometad_bench.frame import frame_of
 
 ENTITIES = [("ASD", "omi-1"), ("ASD", "omi-2"), ("ASD", "omi-3"), ("SMD", "machine-1-1")]
 ARMS = {"comet": (0.6, 4.0), "comet-paper": (0.3, 9.0), "knn": (0.5, 0.1), "usad": (0.4, 20.0), "random": (0.1, 0.01)}
@@ -18,13 +20,9 @@ def figures(arm, place, seed):
 
 
 def trial(arm, place, seed=0):
-    dataset, entity = ENTITIES[place]
     accuracy, seconds = figures(arm, place, seed)
-    return {
-        **{"experiment": "entity", "dataset": dataset, "entity": entity, "arm": arm, "detector": arm, "seed": seed},
-        **{"setting": {}, "error": None, "metrics": {"auc_pr": accuracy}, "fit_seconds": seconds},
-        "device": "NVIDIA H200" if arm == "usad" else "A processor",
-    }
+    device = "NVIDIA H200" if arm == "usad" else "A processor"
+    return trials.trial(arm, accuracy, *ENTITIES[place], seed, fit_seconds=seconds, device=device)
 
 
 def all_trials():
@@ -41,7 +39,7 @@ def means(arm, which):
 
 
 def test_time_and_accuracy_are_means_over_datasets_of_means_over_entities():
-    (panel,) = cost_panels(all_trials())
+    (panel,) = cost_panels(frame_of(all_trials()))
     assert panel.title == "ASD, SMD: 4 entities"
     assert [one.arm for one in panel.costs] == ["comet", "comet-paper", "knn", "usad"]
     for one in panel.costs:
@@ -54,7 +52,7 @@ def test_time_and_accuracy_are_means_over_datasets_of_means_over_entities():
 
 def test_arms_that_lack_entities_are_in_a_panel_of_the_entities_that_every_arm_has():
     records = [one for one in all_trials() if one["arm"] != "usad" or one["entity"] in ("omi-1", "omi-2")]
-    first, second = cost_panels(records)
+    first, second = cost_panels(frame_of(records))
     assert [one.arm for one in first.costs] == ["comet", "comet-paper", "knn"]
     assert second.title == "ASD: the 2 entities that every arm has"
     assert [one.arm for one in second.costs] == ["comet", "comet-paper", "knn", "usad"]
@@ -64,7 +62,7 @@ def test_arms_that_lack_entities_are_in_a_panel_of_the_entities_that_every_arm_h
 
 def test_the_first_panel_is_without_a_dataset_that_some_arms_lack():
     records = [one for one in all_trials() if one["arm"] != "usad" or one["dataset"] == "ASD"]
-    (panel,) = cost_panels(records)
+    (panel,) = cost_panels(frame_of(records))
     assert panel.title == "ASD: 3 entities"
     assert [one.arm for one in panel.costs] == ["comet", "comet-paper", "knn", "usad"]
 
@@ -72,7 +70,7 @@ def test_the_first_panel_is_without_a_dataset_that_some_arms_lack():
 def test_identical_arms_are_one_point():
     records = all_trials()
     again = [one | {"arm": "comet-paper w/o TTA"} for one in records if one["arm"] == "comet-paper"]
-    (panel,) = cost_panels(records + again)
+    (panel,) = cost_panels(frame_of(records + again))
     assert [one.arm for one in panel.costs] == ["comet", "comet-paper", "knn", "usad"]
 
 
@@ -89,7 +87,7 @@ def test_every_arm_is_drawn_and_named_without_overlaps():
 
 
 def test_the_figure_is_written_and_an_empty_one_refused(tmp_path):
-    save_costs(tmp_path / "cost.png", all_trials())
+    save_costs(tmp_path / "cost.png", frame_of(all_trials()))
     assert (tmp_path / "cost.png").stat().st_size > 10_000
     with pytest.raises(InputError, match="run more trials"):
-        save_costs(tmp_path / "none.png", [one for one in all_trials() if one["arm"] == "random"])
+        save_costs(tmp_path / "none.png", frame_of([one for one in all_trials() if one["arm"] == "random"]))

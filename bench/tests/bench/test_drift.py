@@ -16,10 +16,12 @@ from cometad.network import NoAdaptation, OneCycle, OnlineAdaptation
 from cometad.views.adaptation import FollowLevel, KeepFitted
 from cometad_bench.datasets.drift import DRIFTS, FAULTS, MIN_PHASE, controlled_series, planted, split_normal
 from cometad_bench.drift.experiment import CONTAMINATIONS, SETTINGS, Setting, compare, measure
-from cometad_bench.drift.figures import ARMS, plot_contamination, plot_drift
-from cometad_bench.drift.report import drift_table, has_own_rule, own_rule_table, save_drift
+from cometad_bench.drift.figures import ARMS, plot_contamination, plot_drift, save_drift
+from cometad_bench.drift.report import drift_table, has_own_rule, own_rule_table
+from cometad_bench.frame import frame_of
 from cometad_bench.threshold import common_threshold
 from contract import is_a_sentence, saved, waves
+from trials import trial
 
 ROWS = 500  # per phase
 VARIABLES = 12
@@ -444,13 +446,11 @@ def test_the_own_rule_of_a_detector_is_measured_beside_a_threshold_that_does_not
 
 
 def test_the_table_of_the_own_rule_leaves_out_results_that_do_not_have_it(adapting, fixed):
-    basis = {"experiment": "drift", "arm": "comet", "error": None, "dataset": "plant"}
-    (new,) = results(adapting, fixed, ["gain"], [0.0])
-    old = json.loads(json.dumps(new))
-    del old["fixed"]["own"], old["adapting"]["own"]
-    records = [new | basis | {"entity": "short"}, old | basis | {"entity": "old"}]
-    assert [has_own_rule([record]) for record in records] == [True, False]
-    table = own_rule_table(records, "Own rule")
+    new = results(adapting, fixed, ["gain"], [0.0])
+    before = [{name: value for name, value in figures.items() if name != "own"} for figures in (adapting, fixed)]
+    old = results(*before, ["gain"], [0.0], entity="old")
+    assert [has_own_rule(frame_of(records)) for records in (new, old)] == [True, False]
+    table = own_rule_table(frame_of(new + old), "Own rule")
     assert [row.arm for group in table.groups for row in group.rows] == ["gain, 0 % faults"]
     found = dict(zip([column.header for column in table.columns], table.groups[0].rows[0].cells, strict=True))
     own = fixed["own"]["after"]
@@ -462,13 +462,11 @@ def test_the_table_of_the_own_rule_leaves_out_results_that_do_not_have_it(adapti
 # --- plots ------------------------------------------------------------------------------------------------------------
 
 
-def results(adapting, fixed, drifts=("none", "offset"), contaminations=(0.05, 0.3), seed=0):
-    both = {"adapting": adapting, "fixed": fixed, "seed": seed}
-    return [
-        {"setting": dataclasses.asdict(Setting(drift, contamination=share)), **both}
-        for drift in drifts
-        for share in contaminations
-    ]
+def results(adapting, fixed, drifts=("none", "offset"), contaminations=(0.05, 0.3), seed=0, entity="short"):
+    """Results of a plant under several drifts, one for each."""
+    both = {"adapting": adapting, "fixed": fixed, "moved": compare(adapting, fixed)}
+    settings = [Setting(drift, contamination=share) for drift in drifts for share in contaminations]
+    return [trial("comet", 0, "plant", entity, seed, setting=dataclasses.asdict(one), **both) for one in settings]
 
 
 def after(figures, name):
@@ -484,7 +482,7 @@ def by_color(axes, arm):
 def test_the_drift_plot_shows_both_arms_after_each_drift(adapting, fixed):
     axes = Figure().subplots()
     others = results(fixed, adapting, contaminations=[0.3])
-    plot_drift(axes, results(adapting, fixed, contaminations=[0.05]) + others, "false_alarms", contamination=0.05)
+    plot_drift(axes, frame_of(results(adapting, fixed, contaminations=[0.0]) + others), "false_alarms")
     assert [label.get_text() for label in axes.get_yticklabels()] == ["none", "offset"]
     for arm, figures in (("adapting", adapting), ("fixed", fixed)):
         np.testing.assert_allclose(by_color(axes, arm)[:, 0], [after(figures, "false_alarms")] * 2)
@@ -495,8 +493,11 @@ def test_the_drift_plot_shows_both_arms_after_each_drift(adapting, fixed):
 
 def test_the_drift_plot_shows_means_over_series_and_deviations_over_seeds(adapting, fixed):
     axes = Figure().subplots()
-    same_seed = results(adapting, fixed, ["gain"], [0.0]) + results(fixed, fixed, ["gain"], [0.0])
-    plot_drift(axes, same_seed + results(fixed, fixed, ["gain"], [0.0], seed=1), "auc_roc")
+    first, second, third = (
+        results(figures, fixed, ["gain"], [0.0], seed, entity)
+        for figures, seed, entity in ((adapting, 0, "short"), (fixed, 0, "other"), (fixed, 1, "short"))
+    )
+    plot_drift(axes, frame_of(first + second + third), "auc_roc")
     one, other = np.mean([after(adapting, "auc_roc"), after(fixed, "auc_roc")]), after(fixed, "auc_roc")
     assert by_color(axes, "adapting")[0, 0] == pytest.approx((one + other) / 2)
     (bar,) = axes.containers[1].lines[2]
@@ -506,7 +507,7 @@ def test_the_drift_plot_shows_means_over_series_and_deviations_over_seeds(adapti
 
 def test_the_contamination_plot_has_contamination_on_the_x_axis(adapting, fixed):
     axes = Figure().subplots()
-    plot_contamination(axes, results(adapting, fixed), "auc_pr")
+    plot_contamination(axes, frame_of(results(adapting, fixed)), "auc_pr")
     ticks = dict(zip(axes.get_xticks(), (label.get_text() for label in axes.get_xticklabels()), strict=True))
     points = by_color(axes, "adapting")
     assert [ticks[round(place)] for place in points[:, 0]] == ["5 %", "30 %"] * 2
@@ -525,15 +526,9 @@ def figures_drawn(monkeypatch):
 def test_the_whole_figure_has_a_row_per_dataset_and_one_for_the_long_stream(monkeypatch, adapting, fixed, tmp_path):
     drawn = figures_drawn(monkeypatch)
     places = [("SMD", "a"), ("SMD", "b"), ("plant", "short"), ("plant", "long")]
-    basis = {"experiment": "drift", "arm": "comet", "error": None}
-    save_drift(
-        tmp_path / "drift.png",
-        [
-            result | basis | {"dataset": dataset, "entity": entity}
-            for dataset, entity in places
-            for result in results(adapting, fixed, contaminations=[0.0, 0.3])
-        ],
-    )
+    everything = results(adapting, fixed, contaminations=[0.0, 0.3])
+    records = [one | {"dataset": dataset, "entity": entity} for dataset, entity in places for one in everything]
+    save_drift(tmp_path / "drift.png", frame_of(records))
     (figure,) = drawn
     assert [panel.get_ylabel() for panel in figure.axes[::4]] == ["SMD\n2 entities", "plant", "plant\na long stream"]
     for panel in figure.axes:
@@ -543,14 +538,13 @@ def test_the_whole_figure_has_a_row_per_dataset_and_one_for_the_long_stream(monk
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_texts_of_the_whole_figure_do_not_overlap(monkeypatch, adapting, fixed, tmp_path, seeds):
     drawn = figures_drawn(monkeypatch)
-    basis = {"experiment": "drift", "arm": "comet", "error": None, "dataset": "plant"}
     records = [
-        result | basis | {"entity": entity}
+        one
         for seed in range(seeds)
         for entity, drifts in (("short", DRIFTS), ("long", ("none", "offset")))
-        for result in results(adapting, fixed, drifts, [0.0, 0.3], seed)
+        for one in results(adapting, fixed, drifts, [0.0, 0.3], seed, entity)
     ]
-    save_drift(tmp_path / "drift.png", records)
+    save_drift(tmp_path / "drift.png", frame_of(records))
     figure = drawn[0]
     figure.draw_without_rendering()
     texts = [text for panel in figure.axes for text in (panel.title, panel.yaxis.label, *panel.get_yticklabels())]
@@ -560,18 +554,12 @@ def test_texts_of_the_whole_figure_do_not_overlap(monkeypatch, adapting, fixed, 
     assert not [pair for pair in itertools.combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
-def test_a_plot_of_an_unknown_figure_is_refused(adapting, fixed):
-    with pytest.raises(ParameterError, match=r"Unknown figure 'speed'\. Available: false_alarms"):
-        plot_drift(Figure().subplots(), results(adapting, fixed), "speed", contamination=0.05)
-
-
 # --- table ------------------------------------------------------------------------------------------------------------
 
 
 def test_table_headers_are_unique_and_name_their_figure(adapting, fixed):
-    basis = {"experiment": "drift", "dataset": "plant", "entity": "short", "arm": "comet", "error": None}
-    records = [it | basis | {"moved": compare(adapting, fixed)} for it in results(adapting, fixed)]
-    table = drift_table(records, "Drift")
+    frame = frame_of(results(adapting, fixed))
+    table = drift_table(frame, "Drift", frame.clear())
     headers = [column.header for column in table.columns]
     assert len(set(headers)) == len(headers)
     place = headers.index("AUC-ROC during, adapting")

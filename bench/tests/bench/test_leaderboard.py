@@ -3,9 +3,11 @@
 from collections import defaultdict
 
 import numpy as np
+import polars as pl
 import pytest
 
 import naive_metrics as naive
+import trials
 from cometad import BASELINES
 from cometad.cli import main
 from cometad.metrics import evaluate
@@ -13,18 +15,23 @@ from cometad.metrics import tsb_ad as tsb_ad_protocol
 from cometad_bench.datasets.readers import READERS, load
 from cometad_bench.datasets.tsb_ad import source_of
 from cometad_bench.experiments import EXPERIMENTS, SIMPLE
-from cometad_bench.leaderboard import leaderboard_notes, leaderboard_tables, published_methods, standings
+from cometad_bench.frame import frame_of
+from cometad_bench.leaderboard import leaderboard_notes, leaderboard_tables, published_methods, series_means, standings
 from cometad_bench.results import Results
 from cometad_bench.runner import run
 from tsb_files import NAMES, table, write_archive
 
-METRICS = ("vus_pr", "vus_roc", "auc_pr", "auc_roc")
-
 
 def result(arm, entity, value, seed=0, dataset="TSB-AD-M", **more):
-    record = {"experiment": "tsb-ad-m", "dataset": dataset, "entity": entity, "arm": arm, "seed": seed, "setting": {}}
-    costs = {"fit_seconds": 1.0, "score_seconds": 0.5, "error": None}
-    return record | costs | {"metrics": dict.fromkeys(METRICS, value)} | more
+    return trials.trial(arm, value, dataset, entity, seed, fit_seconds=1.0, **more)
+
+
+def only(records):
+    """The standing of the only arm, and its VUS-PR by series and by source."""
+    (one,) = standings(frame_of(records)).to_dicts()
+    series = series_means(frame_of(records))
+    by_source = series.group_by("source").agg(pl.col("vus_pr").mean())
+    return one, dict(series.select("entity", "vus_pr").iter_rows()), dict(by_source.iter_rows())
 
 
 FIGURES = {"001_MSL_id_1": 0.2, "002_MSL_id_2": 0.4, "003_TAO_id_1": 0.9}
@@ -35,42 +42,40 @@ FIGURES = {"001_MSL_id_1": 0.2, "002_MSL_id_2": 0.4, "003_TAO_id_1": 0.9}
 
 def test_the_macro_mean_counts_each_source_once():
     records = [result("pca", entity, value) for entity, value in FIGURES.items()]
-    (one,) = standings(records)
-    assert one.mean == pytest.approx(0.5)
-    assert one.sources == pytest.approx({"MSL": 0.3, "TAO": 0.9})
-    assert one.macro == pytest.approx(0.6)
-    assert one.others == pytest.approx(dict.fromkeys(METRICS[1:], 0.5))
+    one, _, sources = only(records)
+    assert sources == pytest.approx({"MSL": 0.3, "TAO": 0.9})
+    assert (one["mean"], one["macro"], one["vus_roc"], one["auc_pr"]) == pytest.approx((0.5, 0.6, 0.5, 0.5))
 
 
 def test_a_series_is_the_mean_over_its_seeds_and_failures_do_not_count():
     records = [result("pca", "001_MSL_id_1", value, seed) for seed, value in enumerate((0.2, 0.6))]
     records.append(result("pca", "003_TAO_id_1", 0.9, error="MemoryError"))
-    (one,) = standings(records)
-    assert one.series == pytest.approx({"001_MSL_id_1": 0.4})
-    assert one.seconds == 1.5
+    one, series, _ = only(records)
+    assert series == pytest.approx({"001_MSL_id_1": 0.4})
+    assert one["seconds"] == 1.5
 
 
 def test_entities_of_other_datasets_are_one_source():
-    (one,) = standings([result("pca", f"machine-1-{i}", i / 10, dataset="SMD") for i in range(3)])
-    assert list(one.sources) == ["SMD"]
+    _, _, sources = only([result("pca", f"machine-1-{i}", i / 10, dataset="SMD") for i in range(3)])
+    assert list(sources) == ["SMD"]
 
 
 def test_published_methods_have_a_source_and_plausible_figures():
     published = published_methods("TSB-AD-M")
-    assert len({one.method for one in published}) == len(published) > 30
+    assert len({one["method"] for one in published}) == len(published) > 30
     for one in published:
-        assert one.source.startswith("https://")
-        assert 0.05 < one.mean < 0.6
-        assert one.macro is None or abs(one.macro - one.mean) < 0.08
-        assert (one.macro is None) == ("two decimals" in one.source)
-    figures = {one.method: round(one.mean, 2) for one in published}
+        assert one["source"].startswith("https://")
+        assert 0.05 < one["mean"] < 0.6
+        assert one["macro"] is None or abs(one["macro"] - one["mean"]) < 0.08
+        assert (one["macro"] is None) == ("two decimals" in one["source"])
+    figures = {one["method"]: round(one["mean"], 2) for one in published}
     assert (figures["AxonAD"], figures["PaAno"], figures["KMeansAD"], figures["CNN"]) == (0.5, 0.43, 0.29, 0.31)
 
 
 def test_our_arms_stand_among_the_published_methods():
     records = [result("comet", f"{i:03d}_MSL_id_{i}", 0.47) for i in range(180)]
     records += [result("pca", f"{i:03d}_MSL_id_{i}", 0.1) for i in range(179)]
-    first, second = leaderboard_tables(records, "Leaderboard")
+    first, second = leaderboard_tables(frame_of(records), "Leaderboard")
     (group,) = first.groups
     rows = group.rows
     means = [row.cells[0].value for row in rows]
@@ -87,7 +92,7 @@ def test_our_arms_stand_among_the_published_methods():
 def test_a_source_without_results_has_no_figure():
     records = [result("comet", entity, value) for entity, value in FIGURES.items()]
     records += [result("pca", entity, 0.1) for entity in list(FIGURES)[:2]]
-    _, table = leaderboard_tables(records, "Leaderboard")
+    _, table = leaderboard_tables(frame_of(records), "Leaderboard")
     assert [column.header for column in table.columns] == ["MSL", "TAO"]
     assert [cell.value for cell in table.groups[0].rows[1].cells] == pytest.approx([0.1, None])
 
@@ -95,15 +100,15 @@ def test_a_source_without_results_has_no_figure():
 def test_part_of_the_series_is_not_compared_with_published_figures():
     records = [result("comet", entity, value) for entity, value in FIGURES.items()]
     records.append(result("pca", "003_TAO_id_1", 0.99))  # higher, but on one series only
-    ours, published = leaderboard_tables(records, "Leaderboard")[0].groups
+    ours, published = leaderboard_tables(frame_of(records), "Leaderboard")[0].groups
     assert [row.label for row in ours.rows] == ["pca (1 of 3 series)", "comet"]
     assert published.name == "published, all 180 series"
     assert published.rows[0].label == "SHADE"
-    headline, warning = leaderboard_notes(records)
+    headline, warning = leaderboard_notes(frame_of(records))
     assert "comet has the best mean VUS-PR of our arms: 0.500 over 3 series, and 0.600 over 2 sources." in headline
     assert warning.startswith("These are 3 of the 180 series of TSB-AD-M")
     everything = [result("comet", f"{i:03d}_MSL_id_{i}", 0.4) for i in range(180)]
-    assert len(leaderboard_notes(everything)) == 1
+    assert len(leaderboard_notes(frame_of(everything))) == 1
 
 
 # --- from the files to the report -------------------------------------------------------------------------------------
@@ -227,5 +232,5 @@ def test_the_protocol_takes_other_datasets(tmp_path):
         np.save(folder / "test_label.npy", values[300:, -1])
     options = {"datasets": ["ASD"], "arms": ["pca"], "data_dir": tmp_path, "folder": tmp_path / "results"}
     assert run("tsb-ad-m", **options).done == 2
-    (one,) = standings(Results(tmp_path / "results" / "tsb-ad-m.jsonl").read())
-    assert list(one.sources) == ["ASD"]
+    _, _, sources = only(Results(tmp_path / "results" / "tsb-ad-m.jsonl").read())
+    assert list(sources) == ["ASD"]

@@ -16,7 +16,8 @@ from cometad.views import Forecast, Joint, Patterns
 from cometad_bench.compare import Comparison, claim, compare, comparison_table
 from cometad_bench.configurations import MOST, configurations, labels, parsed
 from cometad_bench.experiments import EXPERIMENTS, SIMPLE, Arm, Experiment
-from cometad_bench.nested import family_means, headline, nested_choice, nested_table
+from cometad_bench.frame import family_means, frame_of
+from cometad_bench.nested import headline, nested_choice, nested_table
 from cometad_bench.report import report
 from cometad_bench.results import Results
 from cometad_bench.runner import run
@@ -24,25 +25,12 @@ from cometad_bench.split import part_of
 from cometad_bench.statistics import Interval, critical_difference, holm, rank_balance, signed_rank, stratified_interval
 from cometad_bench.trial import untied, untied_vus_pr
 from cometad_bench.workers import joined, run_with_workers
+from trials import frame, stored, trials
 
 
-def result(arm, dataset, entity, value, experiment="validate", **more):
-    """A result with everything that a report reads."""
-    figures = dict.fromkeys(evaluate([0, 1], [0, 1]), value)
-    record = {"experiment": experiment, "dataset": dataset, "entity": entity, "fingerprint": "f", "arm": arm, "seed": 0}
-    record |= {"setting": {}, "detector": arm, "hyper_parameters": {}, "metrics": figures, "untied": {"vus_pr": value}}
-    costs = {"fit_seconds": 1.0, "score_seconds": 1.0, "peak_bytes": 1, "parameters": None, "at_threshold": None}
-    return record | costs | {"device": "a processor", "threads": 1, "error": None} | more
-
-
-def table(figures, experiment="validate"):
+def table(figures, experiment="validate", **others):
     """Results from figures by arm, dataset and entity."""
-    return [
-        result(arm, dataset, f"{dataset}-{i}", value, experiment)
-        for arm, datasets in figures.items()
-        for dataset, values in datasets.items()
-        for i, value in enumerate(values)
-    ]
+    return trials(figures, experiment=experiment, at_threshold=None, fingerprint="f", **others)
 
 
 # --- configurations ---------------------------------------------------------------------------------------------------
@@ -191,7 +179,6 @@ def test_the_nested_choice_equals_the_loop_version(families, arms, random):
     nested = nested_choice(figures)
     assert nested.chosen == naive_nested(figures)
     assert nested.figures == {family: figures[arm][family] for family, arm in nested.chosen.items()}
-    assert sum(nested.counts.values()) == families
 
 
 def test_the_nested_figure_is_never_above_the_best_one_of_a_family_that_decides_alone():
@@ -208,13 +195,13 @@ def test_one_family_is_too_few_for_a_nested_choice():
 
 def test_family_means_weigh_entities_equally_and_leave_out_incomplete_arms():
     records = table({"a": {"SMD": [0.2, 0.4], "ASD": [0.5]}, "b": {"SMD": [0.2], "ASD": [0.5]}}, "select")
-    assert family_means(records) == {"a": pytest.approx({"SMD": 0.3, "ASD": 0.5})}
-    assert "they lack entities: b" in " ".join(nested_table(records, "Choice").footnotes)
+    assert family_means(frame_of(records), "auc_pr") == {"a": pytest.approx({"SMD": 0.3, "ASD": 0.5})}
+    assert "they lack entities: b" in " ".join(nested_table(frame_of(records), "Choice").footnotes)
 
 
 def test_the_headline_of_a_choice_has_the_nested_figure_and_the_best_one():
     figures = {"a": {"SMD": [0.9], "plants": [0.2], "ASD": [0.3]}, "b": {"SMD": [0.4], "plants": [0.3], "ASD": [0.4]}}
-    text = headline(table(figures, "select"))
+    text = headline(frame(figures))
     # SMD: b, chosen without it, has 0.4; plants and ASD: a has 0.2 and 0.3.
     assert "35.0 over SMD, ASD, and 30.0 over all 3 families" in text
     assert "The best configuration, a, has 60.0 and 46.7" in text
@@ -236,7 +223,7 @@ def figures():
 
 
 def test_each_arm_is_tested_over_entities_with_a_correction_for_all(figures):
-    found = compare(table(figures), "comet")
+    found = compare(frame(figures, at_threshold=None), "comet")
     gains = {
         arm: np.concatenate([figures["comet"][family] - figures[arm][family] for family in ("SMD", "ASD")])
         for arm in figures
@@ -251,7 +238,7 @@ def test_each_arm_is_tested_over_entities_with_a_correction_for_all(figures):
 def test_a_mean_that_disagrees_with_the_ranks_is_a_tie():
     values = {"SMAP": np.full(30, 0.5), "SMD": np.array([0.5])}
     other = {"SMAP": 0.5 - np.arange(1, 31) / 1000, "SMD": np.array([0.9])}  # better on 30 entities, far worse on one
-    found = compare(table({"comet": values, "odd": other}), "comet")["odd"]
+    found = compare(frame({"comet": values, "odd": other}, at_threshold=None), "comet")["odd"]
     assert found.p < 0.05
     assert found.difference.mean < 0
     assert found.verdict == "tie"
@@ -273,13 +260,12 @@ def test_the_claim_names_every_arm_that_ties_or_is_better():
 
 
 def test_the_table_has_means_by_family_the_difference_and_a_mark_for_ties(figures):
-    shown = comparison_table(table(figures), "Validate", "comet")
+    shown = comparison_table(frame(figures, at_threshold=None), "Validate", "comet")
     rows = {row.arm: row for row in shown.groups[0].rows}
     assert next(iter(rows)) == "comet"
     assert rows["near"].label == "near (tie)"
     assert rows["better"].label == "better (better)"
     assert rows["far"].label == "far"
-    assert rows["random"].kind == "reference"
     headers = [column.header for column in shown.columns]
     assert headers[:3] == ["SMD", "ASD", "mean over families"]
     far = dict(zip(headers, (cell.value for cell in rows["far"].cells), strict=True))
@@ -290,24 +276,26 @@ def test_the_table_has_means_by_family_the_difference_and_a_mark_for_ties(figure
 
 
 def test_arms_with_identical_figures_are_tested_once(figures):
-    alone = compare(table(figures), "comet")
+    alone = compare(frame(figures, at_threshold=None), "comet")
     same = {"copy": figures["comet"], **figures, "again": figures["far"]}
-    assert compare(table(same), "comet") == alone
-    shown = comparison_table(table(same), "Validate", "comet")
+    assert compare(frame(same, at_threshold=None), "comet") == alone
+    shown = comparison_table(frame(same, at_threshold=None), "Validate", "comet")
     assert [row.arm for row in shown.groups[0].rows] == ["comet", *alone_order(figures)]
     assert any("identical in every trial: comet and copy, far and again." in note for note in shown.footnotes)
     assert not any("lack entities" in note for note in shown.footnotes)
 
 
 def alone_order(figures):
-    return [row.arm for row in comparison_table(table(figures), "Validate", "comet").groups[0].rows[1:]]
+    return [
+        row.arm for row in comparison_table(frame(figures, at_threshold=None), "Validate", "comet").groups[0].rows[1:]
+    ]
 
 
 def test_mean_ranks_and_the_critical_difference_are_beside_the_tests():
     rng = np.random.default_rng(0)
     values = {"comet": 0.8, "near": 0.8, "far": 0.2}
     records = table({arm: {"SMD": (level + 0.1 * rng.random(20)).tolist()} for arm, level in values.items()})
-    shown = comparison_table(records, "Validate", "comet")
+    shown = comparison_table(frame_of(records), "Validate", "comet")
     ranks = {row.arm: row.cells[-1].value for row in shown.groups[0].rows}
     assert ranks["far"] == 3.0
     assert ranks["comet"] + ranks["near"] == 3.0
@@ -319,14 +307,14 @@ def test_mean_ranks_and_the_critical_difference_are_beside_the_tests():
 def test_an_arm_with_a_single_seed_is_marked_beside_the_others(figures):
     records = table(figures)
     records += [record | {"seed": 1} for record in records if record["arm"] not in ("near", "far")]
-    labels = [row.label for row in comparison_table(records, "Validate", "comet").groups[0].rows]
+    labels = [row.label for row in comparison_table(frame_of(records), "Validate", "comet").groups[0].rows]
     assert {"near (tie, one seed)", "far (one seed)", "comet"} <= set(labels)
 
 
 def test_an_incomplete_base_arm_is_refused():
     records = table({"comet": {"SMD": [0.5]}, "pca": {"SMD": [0.4, 0.4]}})
     with pytest.raises(InputError, match="Run the missing trials"):
-        compare(records, "comet")
+        compare(frame_of(records), "comet")
 
 
 # --- ties of scores ---------------------------------------------------------------------------------------------------
@@ -400,16 +388,9 @@ def test_synthetic_plants_can_be_selected_by_name(tmp_path, monkeypatch):
     assert (outcome.done, outcome.failed) == (1, [])
 
 
-def append_all(path, records):
-    results = Results(path)
-    path.parent.mkdir(exist_ok=True)
-    for record in records:
-        results.append(record)
-
-
 def test_the_report_of_validate_leads_with_the_claim(figures, tmp_path):
     renamed = {"comet": "comet", "near": "fair pca", "far": "knn", "better": "kmeans", "random": "random"}
-    append_all(tmp_path / "validate.jsonl", table({renamed[arm]: values for arm, values in figures.items()}))
+    stored(tmp_path / "validate.jsonl", table({renamed[arm]: values for arm, values in figures.items()}))
     report(["validate"], folder=tmp_path)
     text = (tmp_path / "validate.md").read_text()
     assert "comet beats 2 of 4 arms beyond chance (Holm p < 0.05); it ties with fair pca; it is behind kmeans." in text
@@ -421,7 +402,7 @@ def test_the_report_of_validate_leads_with_the_claim(figures, tmp_path):
 def test_the_report_by_entity_tests_every_arm_against_comet_or_else_the_best(figures, tmp_path):
     renamed = {"comet": "comet", "near": "pca", "far": "knn", "better": "vtt", "random": "random"}
     records = table({renamed[arm]: values for arm, values in figures.items()}, "entity")
-    append_all(tmp_path / "all" / "entity.jsonl", records)
+    stored(tmp_path / "all" / "entity.jsonl", records)
     report(["entity"], folder=tmp_path / "all")
     text = (tmp_path / "all" / "entity.md").read_text()
     assert "One model per entity: every arm against comet**" in text
@@ -436,7 +417,7 @@ def test_the_report_by_entity_tests_every_arm_against_comet_or_else_the_best(fig
     assert (tmp_path / "all" / "entity-cost.png").exists()
     assert "Without" not in text
     lacking = [one for one in records if (one["arm"], one["dataset"]) != ("vtt", "ASD")]
-    append_all(tmp_path / "lacking" / "entity.jsonl", lacking)
+    stored(tmp_path / "lacking" / "entity.jsonl", lacking)
     report(["entity"], folder=tmp_path / "lacking")
     text = (tmp_path / "lacking" / "entity.md").read_text()
     assert "ties with pca; not compared, because trials are missing: vtt." in text
@@ -444,14 +425,14 @@ def test_the_report_by_entity_tests_every_arm_against_comet_or_else_the_best(fig
         "Without ASD: comet beats 2 of 4 arms beyond chance (Holm p < 0.05); it ties with pca; it is behind vtt."
         in text
     )
-    append_all(tmp_path / "part" / "entity.jsonl", [record for record in records if record["arm"] != "comet"])
+    stored(tmp_path / "part" / "entity.jsonl", [record for record in records if record["arm"] != "comet"])
     report(["entity"], folder=tmp_path / "part")
     text = (tmp_path / "part" / "entity.md").read_text()
     assert "comet lacks trials, so the arms are tested against vtt, the best by mean AUC-PR, which favors it." in text
 
 
 def test_the_report_of_an_unfinished_validate_compares_nothing(tmp_path):
-    append_all(tmp_path / "validate.jsonl", table({"comet": {"SMD": [0.5]}, "pca": {"SMD": [0.4, 0.4]}}))
+    stored(tmp_path / "validate.jsonl", table({"comet": {"SMD": [0.5]}, "pca": {"SMD": [0.4, 0.4]}}))
     report(["validate"], folder=tmp_path)
     assert "comet lacks some trials, so no arm was compared" in (tmp_path / "validate.md").read_text()
 
@@ -459,7 +440,7 @@ def test_the_report_of_an_unfinished_validate_compares_nothing(tmp_path):
 def test_the_report_of_select_leads_with_the_nested_figure(tmp_path):
     names = list(configurations())[:2]
     figures = {names[0]: {"SMD": [0.5], "ASD": [0.4]}, names[1]: {"SMD": [0.3], "ASD": [0.3]}}
-    append_all(tmp_path / "select.jsonl", table(figures, "select"))
+    stored(tmp_path / "select.jsonl", table(figures, "select"))
     report(["select"], folder=tmp_path)
     text = (tmp_path / "select.md").read_text()
     assert "Nested choice: mean AUC-PR 45.0 over SMD, ASD" in text
@@ -467,7 +448,7 @@ def test_the_report_of_select_leads_with_the_nested_figure(tmp_path):
 
 
 def test_the_report_of_select_on_one_dataset_has_its_metrics(tmp_path):
-    append_all(tmp_path / "select.jsonl", table({"joint": {"SMD": [0.5, 0.4]}, "five": {"SMD": [0.4, 0.3]}}, "select"))
+    stored(tmp_path / "select.jsonl", table({"joint": {"SMD": [0.5, 0.4]}, "five": {"SMD": [0.4, 0.3]}}, "select"))
     report(["select"], folder=tmp_path)
     assert "AUC-PR" in (tmp_path / "select.md").read_text()
 

@@ -39,6 +39,7 @@ from cometad_bench.results import Results, identity, latest
 from cometad_bench.runner import results_of, run
 from cometad_bench.trial import Fitting, at_threshold, built, source_fingerprint, training_series, trials
 from contract import waves
+from trials import trial
 
 SMALL = {"schedule": Epochs(1), "codebook_size": 16, "dim": 8, "core_dim": 4}
 FAST = Experiment(
@@ -503,11 +504,7 @@ def test_figures_without_the_entities_used_in_development_are_shown_separately(r
 
 def line_of(experiment, arm, seed=0):
     """A result line on MSL."""
-    line = {"experiment": experiment, "dataset": "MSL", "entity": "all", "fingerprint": "f", "seed": seed}
-    line |= {"arm": arm, "detector": arm, "hyper_parameters": {}, "parameters": 5, "error": None, "setting": {}}
-    line |= {"fit_seconds": 1.0, "score_seconds": 1.0, "peak_bytes": 1, "device": "cpu"}
-    line |= {"metrics": dict.fromkeys(METRICS, 0.123)}
-    return line | {"at_threshold": at_threshold(np.array([False, True]), np.array([0.0, 1.0]), 0.5, 60)}
+    return trial(arm, 0.123, seed=seed, experiment=experiment, parameters=5)
 
 
 def test_published_figures_follow_our_own(data):

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+import trials
 from cometad_bench.experiments import CONVERGED, DEEP, EXPERIMENTS
-from cometad_bench.schedules import has_both_schedules, schedules_table
+from cometad_bench.frame import frame_of
+from cometad_bench.paired import schedules_table
 from cometad_bench.statistics import signed_rank
 
 ENTITIES = [f"omi-{number}" for number in range(1, 9)]
@@ -17,8 +19,7 @@ def value(arm, entity, seed):
 
 
 def trial(arm, entity, seed=0):
-    basis = {"experiment": "entity", "dataset": "ASD", "setting": {}, "error": None}
-    return basis | {"arm": arm, "entity": entity, "seed": seed, "metrics": {"auc_pr": value(arm, entity, seed)}}
+    return trials.trial(arm, value(arm, entity, seed), "ASD", entity, seed)
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_every_deep_baseline_has_both_schedules():
 
 
 def test_both_schedules_are_compared_on_the_trials_that_both_have(records):
-    (group,) = schedules_table(records, "Schedules", "comet").groups
+    (group,) = schedules_table(frame_of(records), "Schedules", "comet").groups
     (row,) = group.rows
     common = ENTITIES[:6]
     means = {arm: np.mean([value(arm, entity, 0) for entity in common]) for arm in ("usad", "usad" + CONVERGED)}
@@ -49,10 +50,9 @@ def test_both_schedules_are_compared_on_the_trials_that_both_have(records):
 
 def test_a_base_arm_without_one_of_the_entities_is_not_compared(records):
     lacking = [one for one in records if (one["arm"], one["entity"]) != ("comet", "omi-1")]
-    (row,) = schedules_table(lacking, "Schedules", "comet").groups[0].rows
+    (row,) = schedules_table(frame_of(lacking), "Schedules", "comet").groups[0].rows
     assert [cell.value is None for cell in row.cells] == [False, False, False, True, False, True, True]
 
 
 def test_without_a_trial_of_either_schedule_there_is_no_table(records):
-    assert has_both_schedules(records)
-    assert not has_both_schedules([one for one in records if one["arm"] != "usad"])
+    assert schedules_table(frame_of([one for one in records if one["arm"] != "usad"]), "Schedules", "comet") is None

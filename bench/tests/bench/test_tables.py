@@ -4,12 +4,14 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from scipy.stats import friedmanchisquare
 
+import trials
 from cometad.errors import InputError, ParameterError
 from cometad_bench.figures import (
     Point,
@@ -21,29 +23,28 @@ from cometad_bench.figures import (
     save_efficiency,
 )
 from cometad_bench.forms import as_html, as_latex, as_markdown, shown
+from cometad_bench.frame import DEVIATION, arms_of, blocks, frame_of, mean_over_seeds, twins, without_twins
+from cometad_bench.notes import coverage, simple_sentence
 from cometad_bench.paired import SHOWN, paired_table
-from cometad_bench.simple import simple_sentence
 from cometad_bench.statistics import cliques, critical_difference, friedman, mean_ranks
-from cometad_bench.summaries import blocks, summarize, twins, without_twins
 from cometad_bench.tables import Cell, Group, ResultColumn, ResultRow, ResultTable, metric_table, threshold_table
-
-FIGURES = {"precision": 0.5, "recall": 0.4, "f1": 0.44, "anomalies": 5, "anomalies_found": 3, "alarms": 6}
-FIGURES |= {"false_alarms": 3, "false_alarms_per_day": 1.5, "threshold": 0.9}
+from trials import AT_THRESHOLD
 
 
-def trial(arm, aff_f1=0.7, dataset="MSL", entity="all", seed=0, **others):
-    """Return one result."""
-    basis = {"experiment": "main", "setting": {}, "error": None, "fingerprint": f"{dataset} {entity}"}
-    basis |= {
-        "fit_seconds": 2.0,
-        "score_seconds": 0.5,
-        "peak_bytes": 2**20,
-        "parameters": None,
-        "at_threshold": FIGURES,
-    }
-    return (
-        basis | {"dataset": dataset, "entity": entity, "arm": arm, "seed": seed, "metrics": {"aff_f1": aff_f1}} | others
+def trial(arm, aff_f1=0.7, *where, **others):
+    """One result with a single metric."""
+    return trials.trial(arm, 0.0, *where, **{"metrics": {"aff_f1": aff_f1}, "device": None, **others})
+
+
+def means(records, arm="pca", dataset="MSL"):
+    """The means of one arm on one dataset."""
+    return mean_over_seeds(frame_of(records)).row(
+        by_predicate=(pl.col("arm") == arm) & (pl.col("dataset") == dataset), named=True
     )
+
+
+def spread(one, name="aff_f1"):
+    return one[name], one[name + DEVIATION]
 
 
 def row(table, arm, dataset="MSL"):
@@ -149,32 +150,36 @@ def test_a_summary_equals_the_loop_version(seeds, entities, random):
     values = {(seed, f"e{entity}"): random.random() for seed in range(seeds) for entity in range(entities)}
     records = [trial("pca", value, seed=seed, entity=entity) for (seed, entity), value in values.items()]
     random.shuffle(records)
-    summary = summarize(records)["MSL", "pca"]
-    assert tuple(summary.values["aff_f1"]) == pytest.approx(naive_summary(values))
-    assert (summary.seeds, summary.entities, summary.coverage) == (seeds, entities, "")
+    found = means(records)
+    assert spread(found) == pytest.approx(naive_summary(values))
+    assert (found["seeds"], found["entities"], coverage(found)) == (seeds, entities, "")
 
 
 def test_tables_say_that_deviations_are_those_of_a_sample():
     two = [trial("pca", seed=seed, metrics=dict.fromkeys(SHOWN, 0.5)) for seed in (0, 1)]
     base = [record | {"arm": "full"} for record in two]
-    for table in (metric_table(two, ""), threshold_table(two, ""), paired_table(two + base, "", "full")):
+    for table in (
+        metric_table(frame_of(two), ""),
+        threshold_table(frame_of(two), ""),
+        paired_table(frame_of(two + base), "", "full"),
+    ):
         assert note_with(table, "± is the sample standard deviation (n - 1) over")
 
 
 def test_one_seed_has_no_deviation():
-    assert summarize([trial("pca", 0.7)])["MSL", "pca"].values["aff_f1"] == (0.7, None)
+    assert spread(means([trial("pca", 0.7)])) == (0.7, None)
 
 
 def test_only_the_last_successful_result_of_a_cell_counts():
     records = [trial("pca", 0.1), trial("pca", 0.7), trial("pca", error="MemoryError", metrics=None)]
-    assert summarize(records)["MSL", "pca"].values["aff_f1"].mean == 0.7
+    assert means(records)["aff_f1"] == 0.7
 
 
 def test_an_arm_that_lacks_entities_notes_it_and_is_neither_marked_nor_averaged():
     records = [trial("knn", 0.7, dataset, entity) for dataset in ("SMD", "PSM") for entity in "abc"]
     records += [trial("pca", 0.6, dataset, entity) for dataset in ("SMD", "PSM") for entity in "abc"]
     records += [trial("easy", 0.9, "SMD", entity) for entity in "ab"] + [trial("easy", 0.9, "PSM", e) for e in "abc"]
-    table = metric_table(records, "Main", ranked_by="aff_f1")
+    table = metric_table(frame_of(records), "Main", ranked_by="aff_f1")
     easy = row(table, "easy", "SMD")
     assert (easy.note, easy.cells[0].mark) == ("2 of 3 entities", "")
     assert easy.cells[-1].value is None  # no rank
@@ -186,46 +191,42 @@ def test_an_arm_that_lacks_entities_notes_it_and_is_neither_marked_nor_averaged(
 
 def test_a_seed_that_lacks_an_entity_is_left_out_of_the_mean():
     records = [trial("pca", 0.6, seed=0, entity=entity) for entity in "ab"] + [trial("pca", 0.9, seed=1, entity="a")]
-    summary = summarize(records)["MSL", "pca"]
-    assert summary.values["aff_f1"] == (0.6, None)
-    assert summary.coverage == "one seed"
+    found = means(records)
+    assert spread(found) == (0.6, None)
+    assert coverage(found) == "one seed"
 
 
 def test_all_positive_needs_no_second_seed():
     records = [trial("pca", seed=seed) for seed in range(3)] + [trial("all-positive"), trial("random")]
-    table = metric_table(records, "Main")
+    table = metric_table(frame_of(records), "Main")
     assert [row(table, arm).note for arm in ("all-positive", "random")] == ["", "one seed"]
     assert note_with(table, "Fewer than 3 seeds") == ["Fewer than 3 seeds: random (1)."]
 
 
 def test_different_experiments_and_settings_are_not_mixed():
     with pytest.raises(InputError, match="mix experiments, here main and ablation"):
-        summarize([trial("pca"), trial("pca", experiment="ablation")])
+        mean_over_seeds(frame_of([trial("pca"), trial("pca", experiment="ablation")]))
     with pytest.raises(InputError, match="settings"):
-        summarize([trial("pca"), trial("pca", setting={"noise": 0.1})])
+        mean_over_seeds(frame_of([trial("pca"), trial("pca", setting={"noise": 0.1})]))
 
 
 def test_datasets_with_different_series_are_named():
     same = [trial("pca"), trial("knn")]
-    assert not note_with(metric_table(same, ""), "fingerprints")
-    table = metric_table([*same, trial("hbos", fingerprint="another")], "")
+    assert not note_with(metric_table(frame_of(same), ""), "fingerprints")
+    table = metric_table(frame_of([*same, trial("hbos", fingerprint="another")]), "")
     assert note_with(table, "fingerprints differ): MSL.")
 
 
 def test_blocks_hold_the_detectors_that_cover_everything():
     records = [trial(arm, 0.7, dataset) for dataset in ("MSL", "PSM") for arm in ("pca", "knn", "random")]
-    found = blocks([*records, trial("hbos", 0.9)], "aff_f1")
-    assert found.arms == ["pca", "knn"]
-    assert found.blocks == [("MSL",), ("PSM",)]
-    with pytest.raises(ParameterError, match="Unknown metric 'f2'"):
-        blocks(records, "f2")
-    with pytest.raises(ParameterError, match="Unknown kind of block 'seed'"):
-        blocks(records, "aff_f1", over="seed")
+    found = blocks(frame_of([*records, trial("hbos", 0.9)]), "aff_f1")
+    assert arms_of(found) == ["pca", "knn"]
+    assert found["dataset"].to_list() == ["MSL", "PSM"]
 
 
 def test_no_skill_references_are_not_ranked():
-    assert blocks([trial("random"), trial("all-positive")], "aff_f1").arms == []
-    assert len(metric_table([trial("random"), trial("all-positive")], "Main").columns) == 1
+    assert arms_of(blocks(frame_of([trial("random"), trial("all-positive")]), "aff_f1")) == []
+    assert len(metric_table(frame_of([trial("random"), trial("all-positive")]), "Main").columns) == 1
 
 
 # Tables
@@ -234,12 +235,12 @@ def test_no_skill_references_are_not_ranked():
 def test_a_table_without_results_is_refused_in_one_sentence():
     for build in (metric_table, threshold_table):
         with pytest.raises(InputError, match=r"^There are no results to show; run some trials first\.$"):
-            build([trial("pca", error="MemoryError", metrics=None)], "Main")
+            build(frame_of([trial("pca", error="MemoryError", metrics=None)]), "Main")
 
 
 def test_best_and_second_are_detectors_and_equal_figures_share_a_mark():
     figures = {"random": 0.99, "all-positive": 0.98, "pca": 0.9, "knn": 0.90004, "hbos": 0.8, "usad": 0.7}
-    table = metric_table([trial(arm, value) for arm, value in figures.items()], "Main")
+    table = metric_table(frame_of([trial(arm, value) for arm, value in figures.items()]), "Main")
     marks = {it.arm: it.cells[0].mark for it in table.groups[0].rows}
     assert marks == {"pca": "best", "knn": "best", "hbos": "second", "usad": "", "random": "", "all-positive": ""}
     assert list(marks)[-2:] == ["random", "all-positive"]
@@ -247,20 +248,20 @@ def test_best_and_second_are_detectors_and_equal_figures_share_a_mark():
 
 def test_a_figure_is_at_the_floor_unless_it_is_above_the_better_reference():
     figures = {"pca": 0.7, "knn": 0.68, "hbos": 0.6, "random": 0.65, "all-positive": 0.68}
-    table = metric_table([trial(arm, value) for arm, value in figures.items()], "Main")
+    table = metric_table(frame_of([trial(arm, value) for arm, value in figures.items()]), "Main")
     at_floor = {it.arm: it.cells[0].at_floor for it in table.groups[0].rows}
     assert at_floor == {"pca": False, "knn": True, "hbos": True, "random": False, "all-positive": False}
     assert "<u>68.0</u>°" in as_markdown(table)
 
 
 def test_a_missing_reference_is_named():
-    table = metric_table([trial("pca"), trial("random")], "Main")
+    table = metric_table(frame_of([trial("pca"), trial("random")]), "Main")
     assert note_with(table, "No all-positive row, so ° disregards it: MSL.")
     assert not note_with(table, "No random row")
 
 
 def test_the_header_marks_metrics_with_an_oracle_threshold():
-    table = metric_table([trial("pca", metrics={"aff_f1": 0.7, "auc_roc": 0.6, "f1_k0": 0.9})], "Main")
+    table = metric_table(frame_of([trial("pca", metrics={"aff_f1": 0.7, "auc_roc": 0.6, "f1_k0": 0.9})]), "Main")
     assert [(column.header, column.note) for column in table.columns] == [
         ("F1 (K=0)", "*"),
         ("Aff-F1", "*"),
@@ -269,35 +270,35 @@ def test_the_header_marks_metrics_with_an_oracle_threshold():
     assert note_with(table, "* oracle threshold")
     assert note_with(table, "about 66.7 (2/3) on any labels")
     assert note_with(table, "its floor is the random row")
-    free = metric_table([trial("pca", metrics={"auc_roc": 0.6})], "Main")
+    free = metric_table(frame_of([trial("pca", metrics={"auc_roc": 0.6})]), "Main")
     assert not note_with(free, "oracle")
     assert not note_with(free, "Aff-F1")
 
 
 def test_published_figures_follow_their_arm_without_a_mark():
     paper = [{"experiment": "main", "dataset": "MSL", "arm": "pca", "metrics": {"aff_f1": 0.95}}]
-    table = metric_table([trial("pca", 0.7), trial("knn", 0.8), trial("random", 0.6)], "Main", paper)
+    table = metric_table(frame_of([trial("pca", 0.7), trial("knn", 0.8), trial("random", 0.6)]), "Main", paper)
     assert [it.arm for it in table.groups[0].rows] == ["pca", "paper", "knn", "random"]
     assert row(table, "paper").cells[0] == Cell(0.95)
     assert row(table, "knn").cells[0].mark == "best"
     with pytest.raises(InputError, match="two published rows for pca on MSL\\. Pass those of one experiment"):
-        metric_table([trial("pca")], "Main", paper * 2)
+        metric_table(frame_of([trial("pca")]), "Main", paper * 2)
 
 
 def test_the_published_average_covers_the_datasets_of_the_table():
     records = [trial("pca", dataset=dataset) for dataset in ("MSL", "PSM")]
     paper = [{"dataset": name, "arm": "pca", "metrics": {"aff_f1": it}} for name, it in (("MSL", 0.5), ("PSM", 0.7))]
     over_others = {"dataset": "average", "arm": "pca", "metrics": {"aff_f1": 0.61}}
-    assert row(metric_table(records, "", paper), "paper", "average").cells[0].value == pytest.approx(0.6)
-    table = metric_table(records, "", [*paper, over_others])
+    assert row(metric_table(frame_of(records), "", paper), "paper", "average").cells[0].value == pytest.approx(0.6)
+    table = metric_table(frame_of(records), "", [*paper, over_others])
     assert row(table, "paper", "average").cells[0].value == pytest.approx(0.6)
-    assert [it.arm for it in metric_table(records, "", paper[:1]).groups[-1].rows] == ["pca"]
+    assert [it.arm for it in metric_table(frame_of(records), "", paper[:1]).groups[-1].rows] == ["pca"]
 
 
 def test_the_average_and_the_mean_rank_cover_all_datasets():
     figures = {("pca", "MSL"): 0.9, ("pca", "PSM"): 0.5, ("knn", "MSL"): 0.8, ("knn", "PSM"): 0.7, ("new", "MSL"): 0.99}
     records = [trial(arm, value, dataset) for (arm, dataset), value in figures.items()]
-    table = metric_table(records, "Main", ranked_by="aff_f1")
+    table = metric_table(frame_of(records), "Main", ranked_by="aff_f1")
     assert table.columns[-1].header == "rank by Aff-F1"
     average = {it.arm: [cell.value for cell in it.cells] for it in table.groups[-1].rows}
     assert average == {"pca": [pytest.approx(0.7), 1.5], "knn": [pytest.approx(0.75), 1.5]}
@@ -312,7 +313,7 @@ def test_arms_are_ranked_by_auc_pr_unless_another_metric_is_named():
         for arm, value in (("pca", 0.3), ("knn", 0.4))
         for dataset in ("MSL", "PSM")
     ]
-    table = metric_table(records, "Main")
+    table = metric_table(frame_of(records), "Main")
     assert table.columns[-1].header == "rank by AUC-PR"
     assert row(table, "knn").cells[-1].value == 1.0
 
@@ -322,7 +323,7 @@ def test_ranks_over_entities_weigh_every_entity_equally():
     records = [
         trial(arm, it, "SMD", e) for e, pair in figures.items() for arm, it in zip(("x", "y"), pair, strict=True)
     ]
-    table = metric_table(records, "Main", ranked_by="aff_f1", over="entity")
+    table = metric_table(frame_of(records), "Main", ranked_by="aff_f1", over="entity")
     assert row(table, "x", "SMD").cells[-1].value == pytest.approx(4 / 3)
     assert [group.name for group in table.groups] == ["SMD"]
 
@@ -332,7 +333,7 @@ def test_every_dataset_counts_the_same_in_the_average_rank_and_every_entity_in_t
     records = [
         trial(arm, 0.9 if arm == first else 0.1, *where) for where, first in better.items() for arm in ("x", "y")
     ]
-    table = metric_table(records, "Main", ranked_by="aff_f1", over="entity")
+    table = metric_table(frame_of(records), "Main", ranked_by="aff_f1", over="entity")
     assert [column.header for column in table.columns[-2:]] == ["rank by Aff-F1", "plain mean rank"]
     assert [cell.value for cell in row(table, "x", "average").cells[-2:]] == [1.5, 1.75]
     assert [cell.value for cell in row(table, "y", "average").cells[-2:]] == [1.5, 1.25]
@@ -348,7 +349,7 @@ def test_arms_that_are_identical_on_a_dataset_are_ranked_as_one_there():
         for arm, value in zip(("full", "part", "pca", "knn"), values, strict=True)
         for seed in (0, 1)
     ]
-    table = metric_table(records, "Main", ranked_by="aff_f1")
+    table = metric_table(frame_of(records), "Main", ranked_by="aff_f1")
     arms = ("full", "part", "pca", "knn")
     assert [row(table, arm, "MSL").cells[-1].value for arm in arms] == [2.0, 2.0, 1.0, 3.0]
     assert [row(table, arm, "PSM").cells[-1].value for arm in arms] == [2.0, 3.0, 1.0, 4.0]
@@ -357,7 +358,7 @@ def test_arms_that_are_identical_on_a_dataset_are_ranked_as_one_there():
         record | ({"metrics": {"aff_f1": 0.51}} if record["seed"] and record["arm"] == "part" else {})
         for record in records
     ]
-    assert not note_with(metric_table(one, "Main", ranked_by="aff_f1"), "identical")
+    assert not note_with(metric_table(frame_of(one), "Main", ranked_by="aff_f1"), "identical")
 
 
 def test_arms_that_are_identical_everywhere_are_one_in_the_critical_difference():
@@ -366,10 +367,10 @@ def test_arms_that_are_identical_everywhere_are_one_in_the_critical_difference()
         for place, dataset in enumerate(("MSL", "PSM", "SMAP"))
         for arm, value in (("full", 0.5), ("part", 0.5), ("pca", 0.6), ("random", 0.5))
     ]
-    assert twins(records) == {"part": "full"}
-    assert twins(records, first="part") == {"full": "part"}
-    assert without_twins(blocks(records, "aff_f1"), twins(records)).arms == ["full", "pca"]
-    assert twins([*records, trial("part", 0.5, seed=1)]) == {}  # a trial that its twin has not
+    assert twins(frame_of(records)) == {"part": "full"}
+    assert twins(frame_of(records), first="part") == {"full": "part"}
+    assert arms_of(without_twins(blocks(frame_of(records), "aff_f1"), twins(frame_of(records)))) == ["full", "pca"]
+    assert twins(frame_of([*records, trial("part", 0.5, seed=1)])) == {}  # a trial that its twin has not
 
 
 def test_an_arm_with_a_single_seed_is_marked_in_the_average_too():
@@ -379,11 +380,13 @@ def test_an_arm_with_a_single_seed_is_marked_in_the_average_too():
         for dataset in ("MSL", "PSM")
         for seed in (0, 1)
     ]
-    table = metric_table([record for record in records if record["arm"] == "pca" or record["seed"] == 0], "Main")
+    table = metric_table(
+        frame_of([record for record in records if record["arm"] == "pca" or record["seed"] == 0]), "Main"
+    )
     assert {(group.name, it.label) for group in table.groups for it in group.rows} == {
         (name, label) for name in ("MSL", "PSM", "average") for label in ("pca", "knn (one seed)")
     }
-    alone = metric_table([record for record in records if record["seed"] == 0], "Main")
+    alone = metric_table(frame_of([record for record in records if record["seed"] == 0]), "Main")
     assert {it.label for group in alone.groups for it in group.rows} == {"pca", "knn"}
     assert note_with(alone, "All rows are from a single seed.")
 
@@ -413,23 +416,29 @@ def test_the_best_simple_baseline_is_named_beside_the_best_detector(figures, sen
         for arm, value in figures.items()
         for dataset, shift in (("MSL", 0.05), ("PSM", -0.05))
     ]
-    assert simple_sentence(records) == sentence
+    assert simple_sentence(frame_of(records)) == sentence
     lacking = [record for record in records if record["dataset"] == "MSL" or record["detector"] in ("comet", "vtt")]
     if "The best detector" in sentence:
-        assert simple_sentence(lacking) == "Every simple baseline lacks trials."
+        assert simple_sentence(frame_of(lacking)) == "Every simple baseline lacks trials."
 
 
 def test_a_single_dataset_has_neither_an_average_nor_ranks():
-    table = metric_table([trial("pca"), trial("knn", 0.8)], "Main")
+    table = metric_table(frame_of([trial("pca"), trial("knn", 0.8)]), "Main")
     assert [group.name for group in table.groups] == ["MSL"]
     assert len(table.columns) == 1
 
 
 def test_the_threshold_table_shows_alarms_and_costs():
     entities = [trial("pca", entity=entity, peak_bytes=size * 2**20) for entity, size in (("a", 1), ("b", 3))]
-    silent = FIGURES | {"precision": None, "recall": 0.0, "f1": 0.0, "anomalies_found": 0, "false_alarms_per_day": 0.0}
+    silent = AT_THRESHOLD | {
+        "precision": None,
+        "recall": 0.0,
+        "f1": 0.0,
+        "anomalies_found": 0,
+        "false_alarms_per_day": 0.0,
+    }
     quiet = [trial("knn", entity="a", parameters=1234), trial("knn", entity="b", parameters=1234, at_threshold=silent)]
-    table = threshold_table(entities + quiet, "In use")
+    table = threshold_table(frame_of(entities + quiet), "In use")
     texts = {
         it.arm: [shown(*pair) for pair in zip(it.cells, table.columns, strict=True)] for it in table.groups[0].rows
     }
@@ -445,14 +454,14 @@ def test_the_threshold_table_shows_alarms_and_costs():
 
 def test_a_detector_that_never_alarms_has_no_precision():
     table = threshold_table(
-        [trial("pca", seed=seed, at_threshold=FIGURES | {"precision": None}) for seed in (0, 1)], ""
+        frame_of([trial("pca", seed=seed, at_threshold=AT_THRESHOLD | {"precision": None}) for seed in (0, 1)]), ""
     )
     assert row(table, "pca").cells[0] == Cell()
     assert row(table, "pca").cells[1].value == pytest.approx(0.4)
 
 
 def test_an_arm_without_a_threshold_still_shows_its_costs():
-    table = threshold_table([trial("pca"), trial("random", at_threshold=None)], "")
+    table = threshold_table(frame_of([trial("pca"), trial("random", at_threshold=None)]), "")
     assert [cell.value for cell in row(table, "random").cells[:6]] == [None] * 5 + [2.0]
     assert not note_with(table, "without any alarm")
 
@@ -579,17 +588,17 @@ def test_html_is_well_formed_escaped_and_has_scopes():
 
 
 def test_a_footnote_names_the_hardware_of_the_costs():
-    one = threshold_table([trial("pca", device="a laptop")], "")
+    one = threshold_table(frame_of([trial("pca", device="a laptop")]), "")
     assert note_with(one, "Seconds were measured on a laptop. Memory")
-    two = threshold_table([trial("pca", device="a laptop"), trial("vtt", device="a card")], "")
+    two = threshold_table(frame_of([trial("pca", device="a laptop"), trial("vtt", device="a card")]), "")
     assert note_with(two, "Seconds were measured on a laptop: pca; a card: vtt. Memory")
 
 
 def test_a_footnote_names_the_arms_whose_memory_includes_earlier_trials():
     own, older = trial("pca", device="a laptop", start_bytes=2**19), trial("knn", device="a laptop")
-    assert not note_with(threshold_table([own], ""), "earlier trials")
-    assert note_with(threshold_table([own, older], ""), "what earlier trials left behind: knn.")
-    assert note_with(threshold_table([older], ""), "what earlier trials left behind: all arms.")
+    assert not note_with(threshold_table(frame_of([own]), ""), "earlier trials")
+    assert note_with(threshold_table(frame_of([own, older]), ""), "what earlier trials left behind: knn.")
+    assert note_with(threshold_table(frame_of([older]), ""), "what earlier trials left behind: all arms.")
 
 
 def test_only_the_figures_of_an_html_table_scroll_and_its_title_labels_it():
@@ -610,7 +619,7 @@ def test_differences_are_paired_by_dataset_and_seed():
     ]
     records.append(trial("part", dataset="SWaT", metrics=dict.fromkeys(SHOWN, 0.0)))  # without a counterpart
     records.append(trial("lonely", seed=7, metrics=dict.fromkeys(SHOWN, 0.0)))
-    table = paired_table(records, "Paired", "full")
+    table = paired_table(frame_of(records), "Paired", "full")
     ((row,),) = (group.rows for group in table.groups)
     assert row.arm == "part"
     differences = [0.6 - 0.5, 0.8 - 0.9, 0.4 - 0.7, 0.1 - 0.1]
@@ -679,13 +688,13 @@ def test_efficiency_shows_the_detectors_that_cover_every_dataset():
         trial("pca", 0.8, "PSM", fit_seconds=3.0, parameters=20),
     ]
     records += [trial("knn"), trial("random"), trial("random", dataset="PSM")]
-    assert efficiency_points(records) == [Point("pca", 2.0, pytest.approx(0.7), 20.0)]
+    assert efficiency_points(frame_of(records)) == [Point("pca", 2.0, pytest.approx(0.7), 20.0)]
 
 
 def test_the_floor_of_efficiency_is_that_of_the_better_reference():
     records = [trial("random", 0.66), trial("all-positive", 0.68), trial("random", 0.7, "PSM"), trial("pca", 0.9)]
-    assert efficiency_floor(records) == pytest.approx(0.69)
-    assert efficiency_floor([trial("pca", 0.9)]) == pytest.approx(2 / 3)
+    assert efficiency_floor(frame_of(records)) == pytest.approx(0.69)
+    assert efficiency_floor(frame_of([trial("pca", 0.9)])) == pytest.approx(2 / 3)
     axes = Figure().subplots()
     plot_efficiency(axes, [Point("pca", 1.0, 0.9, 10)], floor=0.69)
     assert [line.get_ydata()[0] for line in axes.lines] == [pytest.approx(69.0)]
@@ -698,7 +707,7 @@ def test_both_figures_are_written_from_records(tmp_path):
         for number, arm in enumerate(("pca", "knn", "usad"))
         for dataset in ("MSL", "PSM", "SMAP")
     ]
-    save_critical_difference(tmp_path / "ranks.png", records, "aff_f1")
-    save_efficiency(tmp_path / "efficiency.png", records)
+    save_critical_difference(tmp_path / "ranks.png", frame_of(records), "aff_f1")
+    save_efficiency(tmp_path / "efficiency.png", frame_of(records))
     for name in ("ranks.png", "efficiency.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
