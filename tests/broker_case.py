@@ -3,8 +3,8 @@
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from cometad import Budget, Comet, load
+from cometad import load
 from cometad.connect.address import Address
 from cometad.connect.intake import Connection
 from cometad.serve.models import StreamSettings
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings
-from cometad.serve.sources import Connections
 from cometad.serve.storage import schema
 from cometad.serve.storage.history import by_number, next_number
 from cometad.serve.storage.store import Store
-from serve_case import NAMES, START, Server, faulty, frame, plant, put, until, upload
+from plant_case import feeding
+from serve_case import NAMES, START, Server, faulty, put, until, upload
 
 Publish = Callable[[list[tuple[str, bytes]]], None]
 
@@ -34,11 +34,9 @@ def bodies(values: np.ndarray, first: int = 0, timed: bool = True) -> list[bytes
 
 
 @pytest.fixture(scope="session")
-def pump(tmp_path_factory):
+def pump(pump_file):
     """A detector of three variables, and its file."""
-    file = tmp_path_factory.mktemp("detectors") / "pump.comet"
-    Comet(threshold=Budget(rate=0.01)).fit(frame(plant(1500))).save(file)
-    return load(file), file.read_bytes()
+    return load(pump_file), pump_file.read_bytes()
 
 
 @pytest.fixture
@@ -68,15 +66,9 @@ def prepare(service: Any, content: bytes, streams: Sequence[str]) -> None:
         service.put_stream(name, StreamSettings(detector="pump", min_length=2, merge_gap=3))
 
 
-@contextmanager
-def fed(service: Any, url: str, **options: Any) -> Iterator[Connection]:
-    """A service that reads from a source; gives the state of the connection."""
-    connections = Connections([Address(url, given_name="broker", **options)], service)
-    connections.start()
-    try:
-        yield connections.by_name["broker"]
-    finally:
-        connections.stop()
+def fed(service: Any, url: str, **options: Any) -> AbstractContextManager[Connection]:
+    """A service that reads from a source named broker; gives the state of the connection."""
+    return feeding(service, Address(url, given_name="broker", **options))
 
 
 def stored(store: Store, stream: str) -> tuple[np.ndarray, np.ndarray, list[tuple[Any, ...]]]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from cometad.data import ForwardFill
 from cometad.serve.models import StreamSettings
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings
-from cometad.serve.sources import rejected
+from cometad.serve.sources import Connections, rejected
 from serve_case import SETTINGS, WAIT, frame, plant, until
 
 
@@ -54,26 +53,13 @@ def service_in(folder: Path, detector: Path, *streams: str) -> Iterator[Service]
 
 @contextmanager
 def feeding(service: Service, address: Address) -> Iterator[Connection]:
-    """A source that feeds a service, in a thread with its own event loop, as in the service itself."""
-    connection = Connection(address.name, address.shown)
-    source, loop = source_of(address), asyncio.new_event_loop()
-    task = loop.create_task(supervise(source, Intake(service, connection)))
-
-    def run() -> None:
-        with closing(loop):
-            loop.run_until_complete(asyncio.wait([task]))
-
-    thread = threading.Thread(target=run)
-    thread.start()
+    """A source that feeds a service; gives the state of the connection."""
+    connections = Connections([address], service)
+    connections.start()
     try:
-        yield connection
+        yield connections.by_name[address.name]
     finally:
-        if thread.is_alive():
-            loop.call_soon_threadsafe(task.cancel)
-        thread.join(WAIT)
-        assert not thread.is_alive()
-    if not task.cancelled():
-        task.result()
+        connections.stop()
 
 
 def read_to_end(service: Service, address: Address) -> Connection:

@@ -1,54 +1,181 @@
-"""What NATS JetStream (a real server) and Kafka (librdkafka's mock) share: parts that move between processes."""
+"""What real brokers (mosquitto, nats-server) and librdkafka's mock of Kafka share: readings come once and in order."""
 
 import asyncio
 import random
-from contextlib import ExitStack, closing
+import tempfile
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 
 import pytest
 
-from broker_case import KilledPair, bodies, fed, prepare, problems_of
+from broker_case import KilledPair, bodies, fed, prepare, problems_of, scored
 from cometad.connect import parts
 from cometad.connect.contract import Lost
 from cometad.connect.intake import Connection, Intake, Message
 from cometad.connect.parts import read_parts
 from cometad.serve.service import Service
 from cometad.serve.settings import Settings
+from cometad.serve.sources import rejected
 from cometad.serve.storage.store import StorageError
+from contract import is_a_sentence
 from serve_case import faulty, until
 from servers.kafka import running_mock
+from servers.mosquitto import Mosquitto, Publisher
 from servers.nats import running_nats
 
 VALUES = faulty(300)
 
 
+class MqttTopics:
+    """A level of topics of a broker that names the stream; the broker keeps a session."""
+
+    are_timed = True  # acknowledgements may be lost, and only times tell readings apart
+
+    def __init__(self, server, name, count, version="5"):
+        self._server, self._name = server, name
+        self.url = f"{server.url}/{name}/{{stream}}?version={version}"
+        self.stop, self.start = server.stop, server.start
+
+    def publish(self, messages):
+        with Publisher(self._server) as publisher:
+            for stream, body in messages:
+                publisher.publish(f"{self._name}/{stream}", body)
+
+    def forget(self):
+        """As if no acknowledgement had reached the broker."""
+
+
 class NatsParts:
     """A JetStream stream with parts, of a real server."""
+
+    are_timed = False
 
     def __init__(self, server, name, count):
         self._server, self._name = server, name
         self.url = f"{server.url}/{name.upper()}?subject={name}.*&parts={count}"
+        self.stop, self.start = server.kill, server.start
 
     def publish(self, messages):
         self._server.publish([(f"{self._name}.{stream}", body) for stream, body in messages])
+
+    def forget(self):
+        async def reset(js):
+            for one in await js.consumers_info(self._name.upper()):
+                await js.reset_consumer(self._name.upper(), one.name, seq=1)
+
+        self._server.do(reset)
 
 
 class KafkaParts:
     """A topic with partitions, of a mock."""
 
+    are_timed = False
+
     def __init__(self, mock, name, count):
         mock.create(name, count)
         self._mock, self._name, self.url = mock, name, f"{mock.url}/{name}"
+        self.stop, self.start = mock.stop_brokers, mock.start_brokers
 
     def publish(self, messages):
         self._mock.publish(self._name, messages)
 
+    def forget(self):
+        self.url = f"{self._mock.url}/{self._name}?group=another"
 
-@pytest.fixture(scope="module", params=[(running_nats, NatsParts), (running_mock, KafkaParts)], ids=["nats", "kafka"])
+
+@contextmanager
+def running_mosquitto():
+    with tempfile.TemporaryDirectory() as folder, Mosquitto(Path(folder)) as broker:
+        yield broker
+
+
+PARTED = {"nats": (running_nats, NatsParts), "kafka": (running_mock, KafkaParts)}
+BROKERS = {
+    "mqtt": (running_mosquitto, MqttTopics),
+    "mqtt-3.1.1": (running_mosquitto, lambda server, name, count: MqttTopics(server, name, count, "3.1.1")),
+    **PARTED,
+}
+
+
+@contextmanager
+def running(kind):
+    """Makes topics or streams of a broker."""
+    start, make = BROKERS[kind]
+    with start() as server:
+        yield lambda name, count: make(server, name, count)
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def any_broker(request):
+    with running(request.param) as make:
+        yield make
+
+
+@pytest.fixture(scope="module", params=PARTED)
 def broker(request):
-    """Makes a stream or a topic with parts."""
-    running, kind = request.param
-    with running() as server:
-        yield lambda name, count: kind(server, name, count)
+    with running(request.param) as make:
+        yield make
+
+
+def connected(connection):
+    return until(lambda: connection.state == "connected")
+
+
+def test_messages_become_scores_and_what_cannot_be_used_is_set_aside(any_broker, service, pump):
+    first, good = any_broker("first", 4), bodies(VALUES)
+    with fed(service, first.url) as connection:
+        connected(connection)
+        first.publish([(name, body) for body in good[:100] for name in ("a", "b")])
+        first.publish([("a", b"on fire"), ("nobody", good[0])])
+        first.publish([(name, body) for body in good[100:299] for name in ("a", "b")])
+        for name in ("a", "b"):
+            scored(service, name, 299)
+        until(lambda: connection.set_aside == 2)
+        assert (connection.state, connection.readings) == ("connected", 598)
+    reasons = {one.stream: one.reason for one in rejected(service.store, "broker", 10)}
+    assert all(map(is_a_sentence, reasons.values()))
+    assert "not JSON" in reasons["a"]
+    assert reasons["nobody"] == "There is no stream 'nobody'. Create it with PUT /v1/streams/nobody."
+    with fed(service, first.url) as connection:  # acknowledged: nothing comes again
+        first.publish([(name, good[299]) for name in ("a", "b")])
+        for name in ("a", "b"):
+            scored(service, name, 300)
+        assert connection.set_aside == 0
+    for name in ("a", "b"):
+        assert problems_of(service.store, name, VALUES, pump[0]) == []
+
+
+def test_readings_are_taken_once_whatever_was_acknowledged_and_wait_while_nobody_reads(any_broker, service, pump):
+    again = any_broker("again", 2)
+    messages = [("a", body) for body in bodies(VALUES, timed=again.are_timed)]
+    with fed(service, again.url) as connection:
+        connected(connection)
+        again.publish(messages[:100])
+        scored(service, "a", 100)
+    again.forget()
+    again.publish(messages[100:])
+    with fed(service, again.url):
+        scored(service, "a", 300)
+    assert problems_of(service.store, "a", VALUES, pump[0]) == []
+
+
+@pytest.mark.parametrize("kind", BROKERS)
+def test_a_broker_that_stops_and_starts_again_is_found_again_and_loses_nothing(kind, service, pump, monkeypatch):
+    monkeypatch.setattr("cometad.connect.kafka_link.REFUSED", 0.5)
+    messages = [("a", body) for body in bodies(VALUES)]
+    with running(kind) as make:
+        stopped = make("stopped", 2)
+        with fed(service, stopped.url) as connection:
+            for first in range(0, 300, 100):
+                connected(connection)
+                stopped.publish(messages[first : first + 100])
+                if first < 200:
+                    stopped.stop()
+                    until(lambda: connection.state == "lost")
+                    assert is_a_sentence(connection.reason)
+                    stopped.start()
+            scored(service, "a", 300)
+    assert problems_of(service.store, "a", VALUES, pump[0]) == []
 
 
 def test_processes_divide_the_parts_and_take_over_from_one_that_stops(broker, tmp_path, postgres, pump):

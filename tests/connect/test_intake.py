@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cometad.connect.address import Address
 from cometad.connect.bodies import parse_body, parse_messages
 from cometad.connect.contract import Busy, Lost, Receipt, Refusal, UnknownStream
 from cometad.connect.intake import Connection, Intake, Message
-from cometad.connect.source import source_of, supervise
+from cometad.connect.source import supervise
 from cometad.data.text import Layout
-from cometad.errors import InputError, ParameterError
+from cometad.errors import InputError
 from contract import is_a_sentence
 
 LAYOUT = Layout(["flow", "level"], named=True)
@@ -162,26 +161,6 @@ def test_messages_together_are_parsed_like_each_by_itself(bodies):
     found = [(line, row) for batch in batches for line, row in zip(batch.lines, batch.values.tolist(), strict=True)]
     assert found == rows
     assert {one.line for one in refused} == bad
-
-
-@pytest.mark.parametrize(
-    ("url", "options"),
-    [("plant", {}), ("mqtt://u:secret@plant/pump", {}), ("gopher://plant", {}), ("mqtt://plant:99999/x", {})],
-)
-def test_a_bad_address_is_refused_in_one_sentence_without_its_secrets(url, options):
-    with pytest.raises(ParameterError) as caught:
-        source_of(Address(url, **options))
-    assert is_a_sentence(str(caught.value))
-    assert "secret" not in str(caught.value)
-
-
-def test_an_address_has_no_secrets_in_what_people_see(monkeypatch):
-    monkeypatch.setenv("PLANT_PASSWORD", "hunter2")
-    address = Address("mqtts://gateway@plant/line?client=a", password_variable="PLANT_PASSWORD")
-    assert (address.username, address.password, address.shown) == ("gateway", "hunter2", "mqtts://gateway@plant/line")
-    assert "hunter2" not in repr(address)
-    with pytest.raises(ParameterError, match="PLANT_TOKEN"):
-        _ = Address("mqtt://plant/line", password_variable="PLANT_TOKEN").password
 
 
 def test_a_position_is_kept_with_the_readings():

@@ -11,13 +11,9 @@ from asyncua import Client
 
 from cometad.connect import opcua
 from cometad.connect.address import Address
-from cometad.connect.source import source_of
-from cometad.errors import CometadError
 from contract import is_a_sentence
 from plant_case import (
     feeding,
-    gappy_file,  # noqa: F401  a fixture
-    pump_file,  # noqa: F401  a fixture
     reasons,
     run_until,
     service_in,
@@ -42,7 +38,7 @@ def readings(service):
     return stored(service.settings.data_dir, "readings")
 
 
-def test_changes_of_nodes_become_readings(server, tmp_path, pump_file):  # noqa: F811
+def test_changes_of_nodes_become_readings(server, tmp_path, pump_file):
     values = np.round(plant(12), 3)
     address = Address(server.url, "pump", server.tags, "100ms")
     with service_in(tmp_path, pump_file, "pump") as service, feeding(service, address) as connection:
@@ -59,7 +55,7 @@ def test_changes_of_nodes_become_readings(server, tmp_path, pump_file):  # noqa:
     assert abs(ats * 10 - round(ats * 10)) < 1e-3  # on the grid
 
 
-def test_a_folder_may_name_the_nodes_and_values_hold_until_they_change(server, tmp_path, pump_file):  # noqa: F811
+def test_a_folder_may_name_the_nodes_and_values_hold_until_they_change(server, tmp_path, pump_file):
     address = Address(f"{server.url}?node=ns%3D2;s%3DPump", "pump", period="50ms")
     server.write_row([0.1, 0.2, 0.3], at=time.time() - 5000)  # long ago, but that is how it still is
     with service_in(tmp_path, pump_file, "pump") as service, feeding(service, address):
@@ -67,7 +63,7 @@ def test_a_folder_may_name_the_nodes_and_values_hold_until_they_change(server, t
         assert (readings(service) == [0.1, 0.2, 0.3]).all()
 
 
-def test_bad_values_are_missing_and_uncertain_ones_count(server, tmp_path, gappy_file):  # noqa: F811
+def test_bad_values_are_missing_and_uncertain_ones_count(server, tmp_path, gappy_file):
     address = Address(server.url, "pump", server.tags, "50ms")
     with service_in(tmp_path, gappy_file, "pump") as service, feeding(service, address) as connection:
         until(lambda: connection.state == "connected")
@@ -81,7 +77,7 @@ def test_bad_values_are_missing_and_uncertain_ones_count(server, tmp_path, gappy
         assert connection.set_aside == 0
 
 
-def test_bad_values_need_a_gap_rule(server, tmp_path, pump_file):  # noqa: F811
+def test_bad_values_need_a_gap_rule(server, tmp_path, pump_file):
     address = Address(server.url, "pump", server.tags, "50ms")
     server.write_row([0.1, 0.2, 0.3])
     with service_in(tmp_path, pump_file, "pump") as service, feeding(service, address) as connection:
@@ -95,7 +91,7 @@ def test_bad_values_need_a_gap_rule(server, tmp_path, pump_file):  # noqa: F811
     assert "--gaps forward-fill:5" in reason
 
 
-def test_a_clock_that_jumps_does_not_freeze_a_variable(server, tmp_path, pump_file):  # noqa: F811
+def test_a_clock_that_jumps_does_not_freeze_a_variable(server, tmp_path, pump_file):
     address = Address(server.url, "pump", server.tags, "50ms")
     server.write_row([0.1, 0.2, 0.3])
     with service_in(tmp_path, pump_file, "pump") as service, feeding(service, address) as connection:
@@ -107,7 +103,7 @@ def test_a_clock_that_jumps_does_not_freeze_a_variable(server, tmp_path, pump_fi
         assert connection.set_aside == 0
 
 
-def test_a_server_that_restarts_is_a_state_and_goes_on(tmp_path, pump_file, caplog):  # noqa: F811
+def test_a_server_that_restarts_is_a_state_and_goes_on(tmp_path, pump_file, caplog):
     with (
         OpcuaServer(NAMES) as server,
         service_in(tmp_path, pump_file, "pump") as service,
@@ -126,7 +122,7 @@ def test_a_server_that_restarts_is_a_state_and_goes_on(tmp_path, pump_file, capl
     assert caplog.text == ""  # people see the state, no tracebacks of the client
 
 
-def test_values_that_come_faster_than_they_are_stored_are_listed_as_lost(server, tmp_path, pump_file, monkeypatch):  # noqa: F811
+def test_values_that_come_faster_than_they_are_stored_are_listed_as_lost(server, tmp_path, pump_file, monkeypatch):
     monkeypatch.setattr(opcua, "MOST_WAITING", 6)
     behind = threading.Event()
     with service_in(tmp_path, pump_file, "pump") as service:
@@ -147,7 +143,7 @@ def test_values_that_come_faster_than_they_are_stored_are_listed_as_lost(server,
     assert "arrived faster than they were stored" in reason
 
 
-def test_a_wrong_password_is_one_sentence(tmp_path, pump_file, monkeypatch):  # noqa: F811
+def test_a_wrong_password_is_one_sentence(tmp_path, pump_file, monkeypatch):
     monkeypatch.setenv("PLANT_PASSWORD", "guess")
     with OpcuaServer(NAMES, login=True) as server, service_in(tmp_path, pump_file, "pump") as service:
         address = Address(server.url, "pump", server.tags, "1s", user="reader", password_variable="PLANT_PASSWORD")
@@ -158,7 +154,7 @@ def test_a_wrong_password_is_one_sentence(tmp_path, pump_file, monkeypatch):  # 
         run_until(address, service, "connected")
 
 
-def test_an_encrypted_connection_needs_the_option_security(tmp_path, pump_file):  # noqa: F811
+def test_an_encrypted_connection_needs_the_option_security(tmp_path, pump_file):
     key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.der")
     asyncio.run(Client("opc.tcp://127.0.0.1").setup_self_signed_certificate(Path(key), Path(certificate)))
     with (
@@ -172,7 +168,7 @@ def test_an_encrypted_connection_needs_the_option_security(tmp_path, pump_file):
         assert "the option security" in plain.reason
 
 
-def test_nodes_that_cannot_be_used_are_one_sentence(server, tmp_path, pump_file):  # noqa: F811
+def test_nodes_that_cannot_be_used_are_one_sentence(server, tmp_path, pump_file):
     with service_in(tmp_path, pump_file, "pump") as service:
         for node, problem in [
             ("ns=2;s=Pump.gone", "BadNodeIdUnknown"),
@@ -190,30 +186,3 @@ def test_nodes_that_cannot_be_used_are_one_sentence(server, tmp_path, pump_file)
             assert f"The node {folder!r} has no variable" in connection.reason
         away = Address("opc.tcp://127.0.0.1:9", "pump", server.tags, "1s")
         assert "Cannot reach" in run_until(away, service, "lost").reason
-
-
-@pytest.mark.parametrize(
-    ("address", "problem"),
-    [
-        ({"url": "opc.tcp://"}, "names no server"),
-        ({"url": "opc.tcp://plc"}, "Name it with stream"),
-        ({"url": "opc.tcp://plc", "stream": "pump"}, "need a period"),
-        ({"url": "opc.tcp://plc", "stream": "pump", "period": "1s"}, "either with tags"),
-        ({"url": "opc.tcp://plc?node=Pump", "stream": "pump", "period": "1s"}, "is not a node"),
-        ({"url": "opc.tcp://plc?node=i=85&security=Sign", "stream": "pump", "period": "1s"}, "Write a policy"),
-        (
-            {
-                "url": "opc.tcp://plc?node=i=85&security=Basic256Sha256,Sign,no.der,no.pem",
-                "stream": "a",
-                "period": "1s",
-            },
-            "'no.der' in the option security does not exist",
-        ),
-        ({"url": "opc.tcp://plc?mode=fast", "stream": "pump", "period": "1s"}, "Unknown option of opc.tcp 'mode'"),
-    ],
-)
-def test_a_wrong_address_is_one_sentence(address, problem):
-    with pytest.raises(CometadError) as caught:
-        source_of(Address(**address))
-    assert is_a_sentence(str(caught.value))
-    assert problem in str(caught.value)

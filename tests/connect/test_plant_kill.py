@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from plant_case import (
-    pump_file,  # noqa: F401  a fixture
     service_in,
     stored,
     stored_events,
@@ -20,7 +19,6 @@ from plant_case import (
 from serve_case import NAMES, Server, as_readings, faulty, until
 from servers.mosquitto import (
     Publisher,
-    mosquitto,  # noqa: F401  a fixture
 )
 from servers.opcua import OpcuaServer
 
@@ -33,7 +31,7 @@ def nodes():
         yield server
 
 
-def test_kill_9_loses_and_doubles_nothing(mosquitto, nodes, tmp_path, pump_file):  # noqa: F811
+def test_kill_9_loses_and_doubles_nothing(mosquitto, nodes, tmp_path, pump_file):
     folder, values, chance = tmp_path / "data", faulty(ROWS), random.Random(7)
     logs = tmp_path / "logs"
     logs.mkdir()

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import json
 import random
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -37,6 +36,7 @@ from cometad.serve.storage.history import by_time
 from contract import is_a_sentence
 from prometheus_consumer import Consumer
 from serve_case import NAMES, WAIT, expected, frame, plant, until
+from servers.certificate import self_signed
 from servers.prometheus import PAST, Plant, PrometheusServer
 
 TAGS = {name: f'plant{{sensor="{name}"}}' for name in NAMES}
@@ -489,33 +489,6 @@ def test_of_several_series_labels_pick_one(plant_server, service, stream):
     assert (np.ptp(stored(service, stream)[1], axis=1) == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"url": "prometheus+http://"}, "names no host"),
-        ({"period": None}, "needs a period"),
-        ({"period": "0.5ms"}, "is not a whole number of milliseconds"),
-        ({"stream": None}, "needs the stream"),
-        ({"tags": {}}, "Give either one query per variable"),
-        ({"options": {"query": "up", "by": "job"}}, "Give either one query per variable"),
-        ({"tags": {}, "options": {"query": "up"}}, "needs 'by'"),
-        ({"options": {"by": "job"}}, "The option 'by' needs 'query'"),
-        ({"options": {"labels": "instance"}}, "Write them like instance=a:9100"),
-        ({"options": {"backfill": "1d"}}, "Did you mean back_fill?"),
-        ({"options": {"back_fill": "1 day"}}, "Cannot read the period '1 day'"),
-        ({"options": {"token_variable": "NO_SUCH_TOKEN"}}, "'NO_SUCH_TOKEN' with the token is not set"),
-        ({"password_variable": "HOME"}, "A password needs a user"),
-        ({"user": "me", "options": {"token_variable": "HOME"}}, "Both a user and a token"),
-    ],
-)
-def test_a_wrong_configuration_is_refused_in_a_sentence(changes, words):
-    given_ = {"url": "prometheus+http://host:9090", "stream": "s", "tags": TAGS, "period": "1s"} | changes
-    with pytest.raises(ParameterError) as caught:
-        source_of(Address(**given_))
-    assert words in str(caught.value)
-    assert is_a_sentence(str(caught.value))
-
-
 def test_queries_must_be_those_of_the_detector(plant_server, service, stream):
     server, _ = plant_server
     renamed = {"flow": "vector(1)", "level": "vector(1)", "temperature": "vector(1)"}
@@ -620,13 +593,9 @@ def test_histograms_and_other_times_are_refused(service, stream):
 
 def test_a_login_and_a_certificate_are_checked(tmp_path, service, stream, plant_server, monkeypatch):
     _, data = plant_server
-    certificate = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]
-    subprocess.run(["openssl", "req", *certificate, *names, *files], check=True, capture_output=True, timeout=WAIT)
+    certificate, key = self_signed(tmp_path)
     (tmp_path / "web.yml").write_text(
-        f"basic_auth_users: {{sre: {SECRET_HASH}}}\n"
-        f"tls_server_config: {{cert_file: {tmp_path / 'cert.pem'}, key_file: {tmp_path / 'key.pem'}}}\n"
+        f"basic_auth_users: {{sre: {SECRET_HASH}}}\ntls_server_config: {{cert_file: {certificate}, key_file: {key}}}\n"
     )
     samples = itertools.takewhile(lambda one: one[1] < data.start + PAST + 600, data.samples())
     server = PrometheusServer(tmp_path / "server", samples, f"--web.config.file={tmp_path / 'web.yml'}")
@@ -637,7 +606,7 @@ def test_a_login_and_a_certificate_are_checked(tmp_path, service, stream, plant_
         given_ = {"user": "sre", "password_variable": "PROMETHEUS_PASSWORD", "options": {"back_fill": "1min"}}
         address = Address(f"prometheus+{server.url}", stream, TAGS, "1s", **given_)
         assert "Cannot verify the certificate" in refusal(service, address)
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         assert "requires a login" in refusal(service, at(server, stream))
         pull(service, address, lambda: caught_up(service, stream))
         monkeypatch.setenv("PROMETHEUS_PASSWORD", "wrong")
